@@ -1,0 +1,50 @@
+# Each target sets up what it needs; nothing has to be installed by hand but Python 3.11 or later.
+PYTHON ?= python3
+BIN := .venv/bin
+DEMO := runs/demo
+# A ratings file to train on instead of a generated one: make run FILE=ratings.dat
+FILE ?= $(DEMO)/ratings.dat
+
+.PHONY: run test test-full check format bench clean help
+
+help:  ## what can be made
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
+
+.venv/.installed: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev,parquet]'
+	@touch $@
+
+.venv/.benched: .venv/.installed
+	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	@touch $@
+
+$(DEMO)/ratings.dat: | .venv/.installed
+	$(BIN)/stretto generate $@ --ratings 1000000 --rows 6000 --cols 4000
+
+run: .venv/.installed $(FILE)  ## install, then from a ratings file to recommendations, with a run record (FILE=… for your own)
+	rm -rf $(DEMO)/run
+	$(BIN)/stretto train mf $(FILE) --rank 32 --epochs 15 --out $(DEMO)/run
+	$(BIN)/stretto recommend $(DEMO)/run --some 1
+
+test: .venv/.installed  ## install, then run the tests (under ten minutes)
+	$(BIN)/python -m pytest -m "not slow"
+
+test-full: .venv/.installed  ## every test, the slow ones too; a missing tool is a failure
+	STRETTO_TEST_FULL=1 $(BIN)/python -m pytest
+
+check: .venv/.installed  ## style and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.installed  ## put the source in order
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: .venv/.benched  ## measure against peers; tables go to bench/results
+	$(BIN)/python -m bench
+
+clean:  ## remove the environment, caches and runs
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis runs

@@ -1,0 +1,62 @@
+"""The command line: `stretto train`, `recommend`, `resume`, `info`, `generate`, `explain`, `warmup`.
+
+One module for each errand. Importing this costs typer and nothing else; a command imports what it needs when it runs,
+so that `stretto --help` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+import stretto
+
+from . import explain, files, recommend, resume, train, warm
+from .friendly import Friendly, debugging
+
+app = typer.Typer(
+    name="stretto",
+    cls=Friendly,
+    help="Train iterative-convergent models fast, with the same answer at any number of threads.",
+    epilog="From a file to recommendations:\n\nstretto train mf ratings.dat --out runs/first\n\n"
+    "stretto recommend runs/first --some 3",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+app.add_typer(train.app, name="train")
+app.command("recommend", epilog=recommend.EXAMPLES)(recommend.recommend)
+app.command("resume", epilog=resume.EXAMPLES)(resume.resume)
+app.command("info", epilog=files.INFO_EXAMPLES)(files.info)
+app.command("generate", epilog=files.GENERATE_EXAMPLES)(files.generate)
+app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
+app.command("warmup", epilog=warm.EXAMPLES)(warm.warmup)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"stretto {stretto.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the whole traceback of an error (also: STRETTO_DEBUG=1).")
+    ] = False,
+) -> None:
+    if debug:
+        debugging(True)
+
+
+def main() -> None:
+    """The entry point of the `stretto` command."""
+    app()
+
+
+__all__ = ["app", "main"]

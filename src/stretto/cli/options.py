@@ -1,0 +1,155 @@
+"""The options that several commands share, each with its help. Defaults are the estimator's; a test keeps them so."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+
+class Solver(StrEnum):
+    sgd = "sgd"
+    als = "als"
+    ccd = "ccd"
+
+
+class Loss(StrEnum):
+    squared = "squared"
+    absolute = "absolute"
+    logistic = "logistic"
+
+
+class Optimizer(StrEnum):
+    sgd = "sgd"
+    adagrad = "adagrad"
+
+
+class Profile(StrEnum):
+    exact = "exact"
+    fast = "fast"
+
+
+class Duplicates(StrEnum):
+    error = "error"
+    first = "first"
+    last = "last"
+    mean = "mean"
+    sum = "sum"
+    keep = "keep"
+
+
+class OnError(StrEnum):
+    stop = "raise"
+    skip = "skip"
+
+
+class Format(StrEnum):
+    auto = "auto"
+    movielens = "movielens"
+    triples = "triples"
+    svmlight = "svmlight"
+    lda_c = "lda-c"
+    bow = "bow"
+    mm = "mm"
+    npz = "npz"
+    parquet = "parquet"
+
+
+_MODEL, _SOLVER, _DATA, _RUN = "The model", "The solver", "The data", "The run"
+
+
+def _option(*names: str, help: str, panel: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, **more)
+
+
+Ratings = Annotated[
+    str, typer.Argument(help="A ratings file, packed (gzip, xz, bzip2) or not, or an fsspec URL.", metavar="FILE")
+]
+
+RankOption = Annotated[int, _option("--rank", "-k", help="Numbers kept for each user and item.", panel=_MODEL, min=1)]
+LossOption = Annotated[Loss, _option("--loss", help="als and ccd solve 'squared'.", panel=_MODEL)]
+RegOption = Annotated[
+    float, _option("--reg", help="Penalty on factors and biases, in units of the ratings.", panel=_MODEL, min=0.0)
+]
+BiasesOption = Annotated[
+    bool, _option("--biases/--no-biases", help="Learn the mean and a bias for each user and item.", panel=_MODEL)
+]
+ImplicitOption = Annotated[
+    bool, _option("--implicit", help="The values count what people did; needs --solver als.", panel=_MODEL)
+]
+AlphaOption = Annotated[
+    float, _option("--alpha", help="With --implicit: confidence is 1 + alpha·value.", panel=_MODEL, min=0.0)
+]
+
+SolverOption = Annotated[
+    Solver, _option("--solver", help="Gradient steps, alternating least squares, or CCD++.", panel=_SOLVER)
+]
+EpochsOption = Annotated[int, _option("--epochs", "-e", help="Passes over the ratings.", panel=_SOLVER, min=1)]
+RateOption = Annotated[
+    float, _option("--learning-rate", help="First step of sgd, for ratings of spread 1.", panel=_SOLVER)
+]
+OptimizerOption = Annotated[Optimizer, _option("--optimizer", help="How sgd chooses its steps.", panel=_SOLVER)]
+SeedOption = Annotated[int, _option("--seed", help="Same seed, same bits.", panel=_SOLVER, min=0)]
+WidthOption = Annotated[
+    int,
+    _option(
+        "--width", help="Workers the plan is cut for; changes the answer, --workers does not.", panel=_SOLVER, min=1
+    ),
+]
+ProfileOption = Annotated[
+    Profile, _option("--profile", help="'exact': same bits on every x86-64 processor.", panel=_SOLVER)
+]
+
+FormatOption = Annotated[Format, _option("--format", help="What the file is; 'auto' looks.", panel=_DATA)]
+DuplicatesOption = Annotated[
+    Duplicates, _option("--duplicates", help="What becomes of a pair rated twice.", panel=_DATA)
+]
+OnErrorOption = Annotated[
+    OnError, _option("--on-error", help="Stop at the first bad line, or skip and count them.", panel=_DATA)
+]
+TestOption = Annotated[
+    float | None,
+    _option(
+        "--test",
+        help="Share of the ratings held out to measure on.",
+        panel=_DATA,
+        min=0.0,
+        max=0.99,
+        show_default="0.1, with --implicit 0",
+    ),
+]
+
+WorkersOption = Annotated[
+    int | None,
+    _option("--workers", "-w", help="Threads; never changes the answer.", panel=_RUN, min=1, show_default="every core"),
+]
+MemoryOption = Annotated[
+    str | None,
+    _option(
+        "--memory",
+        help="Budget such as 2GiB: the file is streamed and what does not fit stays on disk; never changes the answer.",
+        panel=_RUN,
+        show_default="everything in memory",
+    ),
+]
+OutOption = Annotated[
+    str | None,
+    _option(
+        "--out", "-o", help="Folder of the run record, not there yet.", panel=_RUN, show_default="runs/mf-1, mf-2, …"
+    ),
+]
+EveryOption = Annotated[
+    str | None,
+    _option(
+        "--checkpoint-every",
+        help="'5 epochs', '30s' or '10min'.",
+        panel=_RUN,
+        show_default="by what saving costs",
+    ),
+]
+EarlyOption = Annotated[
+    bool, _option("--early-stopping", help="Stop when the held-out error has not fallen for 3 epochs.", panel=_RUN)
+]
+QuietOption = Annotated[bool, _option("--quiet", "-q", help="Say nothing but errors.", panel=_RUN)]
+VerboseOption = Annotated[bool, _option("--verbose", "-v", help="Print the plan too.", panel=_RUN)]

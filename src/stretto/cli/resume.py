@@ -1,0 +1,99 @@
+"""`stretto resume RUN`: go on where a run stopped, to the same bits as if it had not."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from .options import MemoryOption, QuietOption, VerboseOption, WorkersOption
+from .show import say, warn
+
+if TYPE_CHECKING:
+    from stretto.observe.events import Event
+    from stretto.runtime.checkpoint import Checkpoint
+
+EXAMPLES = (
+    "Examples:\n\nstretto resume runs/first\n\nstretto resume runs/first --epochs 40\n\n"
+    "stretto resume runs/first --file /new/place/ratings.dat"
+)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="The folder of a run: what --out named.", metavar="RUN")],
+    epochs: Annotated[
+        int | None,
+        typer.Option("--epochs", "-e", help="Train to this many epochs in all.", min=1, show_default="as first asked"),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", help="Where the ratings are now, if they moved.", show_default="where they were"),
+    ] = None,
+    workers: WorkersOption = None,
+    memory: MemoryOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Go on with a run that was stopped, that failed, or that should train longer.
+
+    Uses the newest checkpoint that is whole, with the data and options of the run; the result has the same bits as
+    that of a run that was never interrupted, at any number of workers.
+    """
+    from dataclasses import replace
+
+    from stretto.observe.record import RunRecord
+
+    from . import runs
+    from .recipe import Recipe
+
+    view = RunRecord.load(run)
+    recipe = Recipe.of(view.config, run)
+    reached = int(view.epochs["epoch"].max(initial=0))
+    wanted = recipe.epochs if epochs is None else epochs
+    complete = view.status in {"done", "early"} and (run / runs.MODEL).is_file()
+    if complete and (reached >= wanted or (view.status == "early" and epochs is None)):
+        ended = "stopped early, as asked" if view.status == "early" else "done"
+        where = shlex.quote(str(run))
+        say(
+            f"{run} is complete: {reached} epochs, {ended}.\n"
+            f"use it         stretto recommend {where} --some 3\n"
+            f"train longer   stretto resume {where} --epochs {reached + 10}"
+        )
+        return
+    recipe = replace(
+        recipe,
+        file=recipe.file if file is None else file,
+        parameters={**recipe.parameters, "epochs": wanted},
+        memory=recipe.memory if memory is None else memory,
+    )
+    found = _newest(run)
+    if not quiet:
+        say(f"{run}: {view.status} after {reached} of {wanted} epochs; {_told(found)}")
+    level = 0 if quiet else 1 + verbose
+    runs.run(recipe, run, workers=workers, verbose=level, resume=found is not None, anew=found is None)
+
+
+def _newest(run: Path) -> Checkpoint | None:
+    """The newest usable checkpoint; None when none was saved. Damaged ones are told of; all damaged is an error."""
+    from stretto.observe.events import CheckpointRejected
+    from stretto.runtime.checkpoint import latest
+
+    folder = run / "checkpoints"
+    if not folder.is_dir() or not any(folder.glob("checkpoint-*")):
+        return None
+
+    def told(event: Event, /) -> None:
+        if isinstance(event, CheckpointRejected):
+            warn(f"{event.reason}; the one before it is tried")
+
+    return latest(folder, report=told)
+
+
+def _told(found: Checkpoint | None) -> str:
+    if found is None:
+        return "it has no checkpoint, so it begins again, to the same result"
+    inside = found.arrays.get("finished")
+    more = "" if inside is None else f" and {len(inside)} visits of the next"
+    return f"going on from {found.path.name}: {found.meta['epoch']} epochs{more}"

@@ -1,0 +1,139 @@
+"""Running a recipe in a run folder: what `train` and `resume` share.
+
+The folder holds the run record, `checkpoints/`, `model.safetensors` and the plan's picture. A run that Ctrl-C stops is
+drained and saved by the runtime; here the user learns where it is and how it goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from stretto.errors import CheckpointError, RunError, StrettoError
+from stretto.observe.events import Listener
+from stretto.warmup import kernels_cached
+
+from .friendly import STOPPED
+from .recipe import Recipe
+from .show import complain, on_terminal, say
+from .watch import Lines, Watch, summary
+
+if TYPE_CHECKING:
+    from stretto.data.data import Data
+    from stretto.models.factorization import MatrixFactorization
+
+MODEL = "model.safetensors"
+
+
+def new_folder(out: str | None, prefix: str) -> Path:
+    """The folder of a new run: the one named, or the next free under `runs/`."""
+    if out is None:
+        number = 1
+        while (Path("runs") / f"{prefix}-{number}").exists():
+            number += 1
+        return Path("runs") / f"{prefix}-{number}"
+    folder = Path(out)
+    if folder.is_dir() and not any(folder.iterdir()):
+        return folder
+    if folder.exists():
+        raise RunError(
+            f"{folder} exists already; name another folder with --out, remove it, or go on with it: "
+            f"stretto resume {shlex.quote(str(folder))}"
+        )
+    return folder
+
+
+def run(
+    recipe: Recipe, folder: Path, *, workers: int | None, verbose: int, resume: bool = False, anew: bool = False
+) -> None:
+    """Train as the recipe says and leave the model in the folder.
+
+    resume: go on from the newest checkpoint. anew: an existing run without one begins again, in the same folder.
+    """
+    from stretto.observe.record import RunRecord
+    from stretto.runtime.session import Session
+
+    began = time.perf_counter()
+    saving = recipe.saving(folder)  # a wrong interval is told before a long read
+    ratings = recipe.ratings()
+    bars = on_terminal()
+    if verbose:
+        say(f"{recipe.file}: {_size(ratings)}" + (f", {recipe.test:.0%} held out" if recipe.test else ""))
+        if not kernels_cached():
+            say("compiling for the first time, which takes a while; `stretto warmup` does it ahead")
+    model = recipe.model(workers)
+    watch = Watch(warnings=not (bars and verbose))
+    listeners: list[Listener] = [watch]
+    if anew:
+        listeners.append(RunRecord(folder, exist_ok=True))
+    if verbose and not bars:
+        listeners.append(Lines(verbose))
+    session = Session(
+        record=None if anew else folder,
+        saving=saving,
+        resume=resume,
+        verbose=verbose if bars else 0,
+        listeners=listeners,
+        config=recipe.config(),
+    )
+    try:
+        model.fit(ratings, validation=recipe.test or None, session=session)
+    except (KeyboardInterrupt, StrettoError) as error:
+        if not watch.started and not (resume or anew):
+            shutil.rmtree(folder, ignore_errors=True)  # a new folder in which nothing ran: the name stays free
+        if isinstance(error, KeyboardInterrupt):
+            _stopped(model, folder, watch)
+            raise typer.Exit(STOPPED) from None
+        if isinstance(error, CheckpointError) and resume:
+            raise RunError(
+                f"{recipe.file} is not what {folder} was trained on: its plan differs, so no checkpoint fits. "
+                f"Bring the ratings back as they were (--file names another place), or train anew in another folder"
+            ) from error
+        raise
+    keep(model, folder)
+    if verbose:
+        say(summary(model, watch.last, time.perf_counter() - began))
+        say(_next_steps(folder))
+
+
+def _size(ratings: Data | str) -> str:
+    if isinstance(ratings, str):
+        return "streamed from disk"
+    return f"{ratings.shape[0]:,} × {ratings.shape[1]:,}, {len(ratings):,} ratings"
+
+
+def keep(model: MatrixFactorization, folder: Path) -> None:
+    """Write the model and the plan's picture."""
+    model.save(folder / MODEL)
+    for suffix in ("svg", "png"):
+        model.plan_.draw(str(folder / f"plan.{suffix}"))
+
+
+def _stopped(model: MatrixFactorization, folder: Path, watch: Watch) -> None:
+    """The last words of an interrupted run. What was learned so far is kept as a model, if it was handed out."""
+    where = shlex.quote(str(folder))
+    if not watch.started:
+        complain("stopped before training began")
+        return
+    if watch.saved is None:
+        complain(f"stopped before anything was saved; begin again, to the same result, with: stretto resume {where}")
+        return
+    with contextlib.suppress(StrettoError, OSError, AttributeError):
+        keep(model, folder)
+    typer.echo(f"stopped; the run is saved after {watch.saved.epoch} epochs, in {watch.saved.path}", err=True)
+    typer.echo(f"go on with: stretto resume {where}", err=True)
+
+
+def _next_steps(folder: Path) -> str:
+    where = shlex.quote(str(folder))
+    return (
+        f"run record  {folder}  (run.json, convergence.png, plan.svg, trace.json for ui.perfetto.dev)\n"
+        f"next        stretto recommend {where} --some 3\n"
+        f"            stretto resume {where} --epochs N   (train on to N epochs)"
+    )

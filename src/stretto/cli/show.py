@@ -1,0 +1,53 @@
+"""What commands print: plain lines, which a pipe keeps readable, and tables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+import typer
+
+
+def on_terminal() -> bool:
+    """Whether somebody watches: bars are for people, lines for pipes and logs."""
+    return sys.stderr.isatty()
+
+
+def say(text: str) -> None:
+    """What the user asked for, on stdout."""
+    typer.echo(text)
+
+
+def warn(message: str) -> None:
+    """What the user should know, on stderr."""
+    typer.secho("warning: ", fg="yellow", bold=True, err=True, nl=False)
+    typer.echo(message, err=True)
+
+
+def complain(message: str) -> None:
+    """One error, in words, on stderr."""
+    typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
+    typer.echo(message, err=True)
+
+
+def metric_name(key: str) -> str:
+    """
+    >>> metric_name("test_rmse"), metric_name("train_loss")
+    ('test RMSE', 'train loss')
+    """
+    part, _, name = key.partition("_")
+    return f"{part} {name.upper() if name in {'rmse', 'mae'} else name}"
+
+
+def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
+    """Print a table; columns named in `numbers` are set to the right."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table(title=Text(title), title_justify="left", title_style="bold")
+    for head in heads:
+        grid.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
+    for row in rows:
+        grid.add_row(*(Text(cell) for cell in row))
+    Console(file=sys.stdout).print(grid)

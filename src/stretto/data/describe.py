@@ -1,0 +1,126 @@
+"""The shape of a data set in a few numbers: how much there is, how it is spread, and what sticks out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.data import SLICE, Data, Indices
+from stretto.data.duplicates import find_duplicates
+
+
+@dataclass(frozen=True, slots=True)
+class Skew:
+    """How unevenly records fall on the rows (or columns).
+
+    hottest, hottest_share : the index with most records, and its share of all; a plan cannot cut inside it
+    gini : 0 when all have the same number of records, towards 1 when few have nearly all
+    zipf : slope s of count ~ rank^-s over the ranks that have records; 0 is even, 1 is the classical Zipf law
+    """
+
+    size: int
+    empty: int
+    hottest: int
+    hottest_share: float
+    gini: float
+    zipf: float
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What `Data.describe()` returns. `duplicates` counts records beyond the first of their pair."""
+
+    shape: tuple[int, int]
+    nnz: int
+    nbytes: int
+    density: float
+    mean: float
+    std: float
+    min: float
+    max: float
+    rows: Skew
+    cols: Skew
+    duplicates: int
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.shape[0]} x {self.shape[1]}, {self.nnz} records, density {self.density:.3g}",
+            f"values {self.min:g} to {self.max:g}, mean {self.mean:.4g}, standard deviation {self.std:.4g}",
+        ]
+        for name, s in (("rows", self.rows), ("columns", self.cols)):
+            lines.append(
+                f"{name}: {s.empty} empty, hottest is {s.hottest} with {s.hottest_share:.2%} of all records, "
+                f"Gini {s.gini:.2f}, Zipf exponent {s.zipf:.2f}"
+            )
+        if self.duplicates:
+            lines.append(f"{self.duplicates} records repeat the pair of another")
+        return "\n".join(lines)
+
+
+def describe(data: Data) -> Description:
+    """Look once at every record."""
+    n = len(data)
+    cells = data.shape[0] * data.shape[1]
+    mean, std = _moments(data.values)
+    positions, pairs = find_duplicates(data.rows, data.cols, data.shape[1])
+    return Description(
+        shape=data.shape,
+        nnz=n,
+        nbytes=data.nbytes,
+        density=n / cells if cells else 0.0,
+        mean=mean,
+        std=std,
+        min=float(data.values.min()) if n else 0.0,
+        max=float(data.values.max()) if n else 0.0,
+        rows=skew(histogram(data.rows, data.shape[0])),
+        cols=skew(histogram(data.cols, data.shape[1])),
+        duplicates=len(positions) - len(np.unique(pairs)),
+    )
+
+
+def histogram(indices: Indices, size: int) -> NDArray[np.int64]:
+    """Records per index, (size,); a slice at a time, because `bincount` widens what it is given."""
+    counts = np.zeros(size, dtype=np.int64)
+    step = max(SLICE, size)
+    for lo in range(0, len(indices), step):
+        counts += np.bincount(indices[lo : lo + step], minlength=size)
+    return counts
+
+
+def skew(counts: NDArray[np.int64]) -> Skew:
+    """`Skew` of a histogram."""
+    total, size = int(counts.sum()), len(counts)
+    if not total:
+        return Skew(size, size, 0, 0.0, 0.0, 0.0)
+    hottest = int(np.argmax(counts))
+    ordered = np.sort(counts)[::-1].astype(np.float64)
+    empty = int(size - np.count_nonzero(counts))
+    ranks = np.arange(1, size + 1)
+    gini = 1.0 - 2.0 * float((ordered * (ranks - 0.5)).sum()) / (total * size)
+    return Skew(size, empty, hottest, float(counts[hottest]) / total, max(gini, 0.0), _zipf(ordered))
+
+
+def _zipf(ordered: NDArray[np.float64]) -> float:
+    """Least squares in log-log over ranks spaced evenly in the logarithm, so that the long tail does not decide
+    alone.
+    """
+    positive = ordered[ordered > 0]
+    ranks = np.unique(np.geomspace(1, len(positive), num=min(len(positive), 200)).astype(np.int64))
+    if len(ranks) < 2:
+        return 0.0
+    x, y = np.log(ranks), np.log(positive[ranks - 1])
+    x = x - x.mean()
+    return float(-(x * (y - y.mean())).sum() / (x * x).sum())
+
+
+def _moments(values: NDArray[np.float32]) -> tuple[float, float]:
+    if not len(values):
+        return 0.0, 0.0
+    mean = float(values.mean(dtype=np.float64))
+    square = 0.0
+    for lo in range(0, len(values), SLICE):
+        part = values[lo : lo + SLICE].astype(np.float64) - mean
+        square += float(part @ part)
+    return mean, float(np.sqrt(square / len(values)))

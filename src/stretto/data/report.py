@@ -1,0 +1,64 @@
+"""What is wrong with a file, and what the reader does about it.
+
+"raise"   the first bad line ends the reading with a `FormatError` that names it
+"skip"    bad lines are left out and counted; one warning at the end says how many and where the first was
+"collect" as "skip", but silent and with the first of each kind kept, for `stretto info`
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+
+from stretto.errors import DataError, FormatError
+
+KEPT = 10  # problems of one kind that are kept with their lines
+
+
+class BadLinesWarning(UserWarning):
+    """Lines were left out because `on_error="skip"` was asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    line: int
+    text: str
+    remedy: str
+
+
+@dataclass(slots=True)
+class Report:
+    """Takes problems as a reader meets them; `kinds` counts them by kind."""
+
+    path: str
+    on_error: str = "raise"
+    kinds: dict[str, int] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.on_error not in {"raise", "skip", "collect"}:
+            raise DataError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}")
+
+    @property
+    def count(self) -> int:
+        return sum(self.kinds.values())
+
+    def bad(self, line: int, kind: str, text: str, remedy: str) -> None:
+        """One bad line, counted from 1."""
+        if self.on_error == "raise":
+            raise FormatError(self.path, line, text, remedy)
+        seen = self.kinds.get(kind, 0)
+        self.kinds[kind] = seen + 1
+        if seen < KEPT:
+            self.problems.append(Problem(line, text, remedy))
+
+    def close(self) -> None:
+        """Say once what was left out."""
+        if self.on_error == "skip" and self.count:
+            first = min(self.problems, key=lambda p: p.line)
+            lines = "1 line was" if self.count == 1 else f"{self.count} lines were"
+            warnings.warn(
+                f"{self.path}: {lines} left out; the first is line {first.line}: {first.text}",
+                BadLinesWarning,
+                stacklevel=3,
+            )

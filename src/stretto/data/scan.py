@@ -1,0 +1,287 @@
+"""Data larger than memory: look once to learn its shape, then stream it as often as needed.
+
+    >>> s = scan("ratings.dat")                    # doctest: +SKIP
+    >>> for rows, cols, values in s.chunks(): ...  # doctest: +SKIP
+
+The first walk keeps what grows with rows and columns (ids and counts), never what grows with records. Duplicate pairs
+are not looked for: that needs the records in one place, and whoever cuts them into blocks has them there.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data import arrays
+from stretto.data.columns import Growing, Lookup
+from stretto.data.data import SLICE, Data
+from stretto.data.describe import histogram
+from stretto.data.ids import IdMap
+from stretto.data.parsing import Options, Parsing
+from stretto.data.report import Report
+from stretto.data.source import CHUNK
+from stretto.data.triples import Names
+from stretto.errors import DataError, FormatError
+
+TABLE = 1 << 25  # ids counted in one table: 256 MiB at most, and only for ids that spread that far
+
+Triples = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]
+
+
+def iter_triples(
+    path: str | os.PathLike[str],
+    format: str = "auto",
+    *,
+    on_error: str = "raise",
+    sep: str | None = None,
+    columns: tuple[int | str, ...] | None = None,
+    ids: str = "auto",
+    chunk: int = CHUNK,
+) -> Iterator[Triples]:
+    """Records in file order as `(rows, cols, values)` of bounded length: int64 ids as written, float32 values.
+
+    Text ids are numbered in the order they are met; svmlight columns are as written, from 0 or from 1. `scan` gives
+    indices.
+    """
+    path = os.fspath(path)
+    options = Options(format, sep, None if columns is None else tuple(columns), ids)
+    report = Report(path, on_error)
+    with Parsing(path, options, report, chunk=chunk) as parsing:
+        if not parsing.is_text:
+            yield from _slices(arrays.load(path, parsing.guess.format, options, "keep"))
+            return
+        for part in parsing:
+            yield part.rows.astype(np.int64), part.cols.astype(np.int64), part.values.copy()
+    report.close()
+
+
+class _Axis:
+    """How many records each row (or column) has, as they are met.
+
+    Ids that lie close together are counted in a table that begins at `low`; far-flung ones (hashes, 64-bit keys) in
+    sorted arrays that are merged chunk by chunk.
+    """
+
+    def __init__(self) -> None:
+        self.low = 0
+        self.table = np.zeros(0, dtype=np.int64)
+        self.known = np.empty(0, dtype=np.int64)
+        self.counts = np.empty(0, dtype=np.int64)
+        self.wide = False
+
+    def add(self, ids: NDArray[Any]) -> None:
+        if not len(ids):
+            return
+        low, high = int(ids.min()), int(ids.max())
+        if not self.wide and len(self.table):
+            low, high = min(low, self.low), max(high, self.low + len(self.table) - 1)
+        if self.wide or high - low >= TABLE:
+            self._widen()
+            self._merge(*np.unique(ids, return_counts=True))
+            return
+        from stretto.kernels.scan import tally
+
+        if low < self.low or high >= self.low + len(self.table):
+            larger = np.zeros(max(high - low + 1, min(2 * len(self.table), TABLE)), dtype=np.int64)
+            larger[self.low - low : self.low - low + len(self.table)] = self.table
+            self.low, self.table = low, larger
+        tally(ids, self.low, self.table)
+
+    def _widen(self) -> None:
+        if not self.wide:
+            self.close()
+            self.wide = True
+
+    def _merge(self, fresh: NDArray[Any], times: NDArray[Any]) -> None:
+        merged = np.union1d(self.known, fresh)
+        counts = np.zeros(len(merged), dtype=np.int64)
+        counts[np.searchsorted(merged, self.known)] = self.counts
+        counts[np.searchsorted(merged, fresh)] += times
+        self.known, self.counts = merged, counts
+
+    def close(self) -> None:
+        """Settle `known`, sorted, and their `counts`."""
+        if not self.wide:
+            at = np.flatnonzero(self.table)
+            self.known, self.counts = at + self.low, self.table[at]
+            self.table = np.zeros(0, dtype=np.int64)
+
+    def spread(self, low: int, size: int) -> NDArray[np.int64]:
+        """Counts over `low..low+size-1`, zero where an index never occurred."""
+        out = np.zeros(size, dtype=np.int64)
+        out[self.known - low] = self.counts
+        return out
+
+
+@dataclass(slots=True, eq=False)
+class Scan:
+    """What one walk through a file found, and the way to walk it again.
+
+    row_counts (shape[0],), col_counts (shape[1],) int64 : records of each row and column
+    """
+
+    path: str
+    shape: tuple[int, int]
+    nnz: int
+    row_counts: NDArray[np.int64]
+    col_counts: NDArray[np.int64]
+    row_ids: IdMap | None
+    col_ids: IdMap | None
+    labels: NDArray[np.float64] | None
+    options: Options
+    on_error: str
+    _names: Names
+    _ranks: tuple[NDArray[np.int32] | None, NDArray[np.int32] | None]
+    _first_col: int
+    _loaded: Data | None
+
+    def chunks(self, chunk: int = CHUNK) -> Iterator[Triples]:
+        """Records in file order as int32 indices inside `shape` (int64 when it is larger) and float32 values."""
+        if self._loaded is not None:
+            yield from _slices(self._loaded)
+            return
+        report = Report(self.path, "raise" if self.on_error == "raise" else "collect")
+        seen = 0
+        row_index = _Index(self.path, self.shape[0], self.row_ids, self._ranks[0], 0)
+        col_index = _Index(self.path, self.shape[1], self.col_ids, self._ranks[1], self._first_col)
+        with Parsing(self.path, self.options, report, self._names, chunk) as parsing:
+            for part in parsing:
+                rows, cols = row_index(part.rows), col_index(part.cols)
+                seen += len(rows)
+                yield rows, cols, part.values.copy()
+        if seen != self.nnz:
+            raise DataError(
+                f"{self.path}: it had {self.nnz} records when it was looked at and has {seen} now; start again"
+            )
+
+
+def scan(
+    path: str | os.PathLike[str],
+    format: str = "auto",
+    *,
+    on_error: str = "raise",
+    sep: str | None = None,
+    columns: tuple[int | str, ...] | None = None,
+    ids: str = "auto",
+    raw_ids: bool = False,
+    zero_based: bool | None = None,
+    chunk: int = CHUNK,
+) -> Scan:
+    """Walk a file once: shape, ids, and how many records each row and column has. Arguments as for `read`."""
+    path = os.fspath(path)
+    options = Options(format, sep, None if columns is None else tuple(columns), ids, raw_ids, zero_based)
+    report = Report(path, on_error)
+    rows, cols = _Axis(), _Axis()
+    labels = Growing(np.float64, 16)
+    with Parsing(path, options, report, chunk=chunk) as parsing:
+        if not parsing.is_text or (parsing.sized is not None and parsing.sized.symmetry != "general"):
+            from stretto.data.read import read
+
+            return _of_data(
+                read(path, format, duplicates="keep", on_error=on_error, cache=False, raw_ids=raw_ids), options
+            )
+        for part in parsing:
+            rows.add(part.rows)
+            cols.add(part.cols)
+            labels.extend(part.labels)
+    report.close()
+    rows.close()
+    cols.close()
+    if not len(rows.known):
+        raise FormatError(path, None, "there are no records in the file", "check how it was made")
+    guess, sized, names = parsing.guess, parsing.sized, parsing.names
+    nnz = int(rows.counts.sum())
+    common: dict[str, Any] = {
+        "path": path,
+        "nnz": nnz,
+        "options": options,
+        "on_error": on_error,
+        "_names": names,
+        "_loaded": None,
+    }
+    if sized is not None or guess.format in {"svmlight", "lda-c"}:
+        first = 0
+        if sized is not None:
+            shape = (sized.n_rows, sized.n_cols)
+        else:
+            from stretto.data.read import _starts_at_zero
+
+            first = 0 if _starts_at_zero(cols.known, guess.format, options) else 1
+            shape = (len(labels), int(cols.known[-1]) + 1 - first)
+        y = labels.done() if guess.format == "svmlight" else None
+        counts = rows.spread(0, shape[0]), cols.spread(first, shape[1])
+        return Scan(
+            shape=shape, row_counts=counts[0], col_counts=counts[1], row_ids=None, col_ids=None, labels=y,
+            _ranks=(None, None), _first_col=first, **common,
+        )  # fmt: skip
+    sides = [
+        _settled(rows, guess.row_text, names.rows, raw_ids, path),
+        _settled(cols, guess.col_text, names.cols, raw_ids, path),
+    ]
+    (row_counts, row_ids, row_rank), (col_counts, col_ids, col_rank) = sides
+    return Scan(
+        shape=(len(row_counts), len(col_counts)), row_counts=row_counts, col_counts=col_counts, row_ids=row_ids,
+        col_ids=col_ids, labels=None, _ranks=(row_rank, col_rank), _first_col=0, **common,
+    )  # fmt: skip
+
+
+def _settled(
+    axis: _Axis, text: bool, names: Any, raw_ids: bool, path: str
+) -> tuple[NDArray[np.int64], IdMap | None, NDArray[np.int32] | None]:
+    if text:
+        rank, id_map = names.ranks(path)
+        counts = np.empty(len(axis.counts), dtype=np.int64)
+        counts[rank] = axis.counts
+        return counts, id_map, rank
+    if raw_ids:
+        if int(axis.known[0]) < 0:
+            raise DataError(f"{path}: the id {int(axis.known[0])} is negative, so it is no index; leave raw_ids off")
+        return axis.spread(0, int(axis.known[-1]) + 1), None, None
+    return axis.counts, IdMap(axis.known), None
+
+
+class _Index:
+    """From what the file says to an index inside the shape; a file that grew since the first walk is noticed."""
+
+    def __init__(self, path: str, size: int, ids: IdMap | None, rank: NDArray[np.int32] | None, first: int) -> None:
+        self.path, self.size, self.rank, self.first = path, size, rank, first
+        self.known = ids.ids if ids is not None and rank is None else None
+        self.lookup = None if self.known is None else Lookup(self.known)
+
+    def __call__(self, said: NDArray[Any]) -> NDArray[Any]:
+        if not len(said):
+            return np.empty(0, dtype=np.int32)
+        low, high = int(said.min()), int(said.max())
+        if self.known is None or self.lookup is None:
+            self._demand(low >= self.first and high < self.first + self.size)
+            if self.rank is not None:
+                return np.asarray(self.rank[said])
+            out: NDArray[Any] = said - self.first
+            return out.astype(np.int32) if self.size < 2**31 else out
+        self._demand(low >= int(self.known[0]) and high <= int(self.known[-1]))
+        indices = np.empty(len(said), dtype=np.int32)
+        self.lookup(said, indices)
+        self._demand(int(indices.min()) >= 0)
+        return indices
+
+    def _demand(self, as_before: bool) -> None:
+        if not as_before:
+            raise DataError(f"{self.path}: it holds ids that were not there when it was looked at; start again")
+
+
+def _of_data(data: Data, options: Options) -> Scan:
+    return Scan(
+        data.source, data.shape, len(data), histogram(data.rows, data.shape[0]), histogram(data.cols, data.shape[1]),
+        data.row_ids, data.col_ids, data.labels, options, "raise", Names.new(), (None, None), 0, data,
+    )  # fmt: skip
+
+
+def _slices(data: Data) -> Iterator[Triples]:
+    for lo in range(0, len(data), SLICE):
+        part = slice(lo, lo + SLICE)
+        yield data.rows[part], data.cols[part], data.values[part]

@@ -1,0 +1,175 @@
+"""Bytes from anywhere, unpacked on the way, in pieces that end where a line ends.
+
+A path is a local file or, with `://` in it, anything fsspec can open. Compression is told by the first bytes, not by
+the name.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from typing import Any, BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import DataError, FormatError
+
+CHUNK = 4 << 20  # bytes of text parsed together: large enough to forget the call, small enough to stay in cache
+LONGEST_LINE = 1 << 30
+MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstandard"}
+
+
+def is_url(path: str) -> bool:
+    return "://" in path
+
+
+def compression_of(head: bytes) -> str | None:
+    """The compression whose mark `head` begins with."""
+    return next((name for mark, name in MAGIC.items() if head.startswith(mark)), None)
+
+
+def open_raw(path: str) -> BinaryIO:
+    """The file's own bytes, buffered and seekable where the place allows it."""
+    try:
+        if is_url(path):
+            import fsspec
+
+            return cast("BinaryIO", fsspec.open(path, "rb").open())
+        return open(path, "rb")
+    except FileNotFoundError as error:
+        raise DataError(f"{path}: no such file; check the path") from error
+    except IsADirectoryError as error:
+        raise DataError(f"{path}: is a folder; name a file in it") from error
+    except PermissionError as error:
+        raise DataError(f"{path}: no permission to read it; change its mode or run as its owner") from error
+    except (OSError, ValueError, ImportError) as error:
+        raise DataError(f"{path}: cannot be opened ({error})") from error
+
+
+@contextmanager
+def open_plain(path: str) -> Iterator[tuple[BinaryIO, str | None]]:
+    """The file's unpacked bytes, and the compression that was found."""
+    with open_raw(path) as raw:
+        try:
+            kind = compression_of(raw.read(8))
+            raw.seek(0)
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read ({error})") from error
+        if kind is None:
+            yield raw, None
+            return
+        with _unpacked(path, raw, kind) as stream:
+            yield stream, kind
+
+
+def _unpacked(path: str, raw: BinaryIO, kind: str) -> BinaryIO:
+    if kind == "gzip":
+        import gzip
+
+        return cast("BinaryIO", gzip.open(raw))
+    if kind == "xz":
+        import lzma
+
+        return cast("BinaryIO", lzma.open(raw))
+    if kind == "bzip2":
+        import bz2
+
+        return cast("BinaryIO", bz2.open(raw))
+    raise DataError(f"{path}: is packed with {kind}, which is not supported; unpack it or repack it with gzip or xz")
+
+
+def size_of(path: str) -> int | None:
+    """Bytes on disk, or None where that is not known."""
+    return None if is_url(path) else os.path.getsize(path)
+
+
+class Lines:
+    """The text of a file as arrays of whole lines.
+
+    Iterating yields (n,) uint8 arrays that end with a newline; each is a view that is overwritten by the next. A
+    missing newline at the end of the file is added. `walked` is for the parser to count lines in, so that a broken
+    stream can be placed.
+    """
+
+    def __init__(self, path: str, chunk: int = CHUNK) -> None:
+        self.path = path
+        self._open = ExitStack()
+        self.stream, self.compression = self._open.enter_context(open_plain(path))
+        self.walked = 0
+        self.bytes = 0
+        self._buffer = np.empty(chunk + 1, dtype=np.uint8)
+
+    def __enter__(self) -> Lines:
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._open.close()
+
+    def head(self, size: int = 1 << 16) -> bytes:
+        """The first bytes; reading starts over afterwards."""
+        parts: list[bytes] = []
+        while size > 0 and (part := self._guard(partial(self.stream.read, size))):
+            parts.append(part)
+            size -= len(part)
+        self.stream.seek(0)
+        return b"".join(parts)
+
+    def __iter__(self) -> Iterator[NDArray[np.uint8]]:
+        fill = 0
+        while True:
+            room = len(self._buffer) - 1 - fill  # one byte is kept for a missing last newline
+            target = memoryview(self._buffer)[fill : fill + room]  # type: ignore[arg-type]
+            got = self._guard(partial(cast("Any", self.stream).readinto, target))
+            if not got:
+                break
+            self.bytes += got
+            cut = self._last_newline(fill, fill + got)
+            fill += got
+            if cut < 0:
+                if fill == len(self._buffer) - 1:
+                    self._enlarge()
+                continue
+            yield self._buffer[: cut + 1]
+            rest = fill - cut - 1
+            self._buffer[:rest] = self._buffer[cut + 1 : fill].copy()
+            fill = rest
+        if fill:
+            self._buffer[fill] = 10
+            yield self._buffer[: fill + 1]
+
+    def _last_newline(self, lo: int, hi: int) -> int:
+        step = 1 << 16
+        while hi > lo:
+            start = max(lo, hi - step)
+            at = self._buffer[start:hi].tobytes().rfind(b"\n")
+            if at >= 0:
+                return start + at
+            hi = start
+        return -1
+
+    def _enlarge(self) -> None:
+        if len(self._buffer) > LONGEST_LINE:
+            raise FormatError(self.path, self.walked + 1, "a line is longer than 1 GiB", "is this a text file?")
+        larger = np.empty(2 * len(self._buffer), dtype=np.uint8)
+        larger[: len(self._buffer)] = self._buffer
+        self._buffer = larger
+
+    def _guard(self, read: Any) -> Any:
+        """Call `read`, turning what a broken stream raises into an error with a place."""
+        from lzma import LZMAError
+
+        try:
+            return read()
+        except EOFError as error:
+            problem = f"the {self.compression} stream ends too early, so the file is incomplete"
+            raise FormatError(self.path, self.walked + 1, problem, "copy or download it again") from error
+        except (zlib.error, LZMAError, OSError) as error:
+            packed = f"the {self.compression} stream is damaged" if self.compression else "reading failed"
+            raise FormatError(self.path, self.walked + 1, f"{packed} ({error})", "copy or download it again") from error

@@ -1,0 +1,48 @@
+"""svmlight / libsvm lines, `label index:value ...`, and lda-c, `count index:count ...`.
+
+Indices start at 1 in most files and at 0 in some, and no file says which: it starts at 0 if a 0 occurs, else at 1,
+unless told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from stretto.data.detect import Guess
+from stretto.data.report import Report
+from stretto.data.source import Lines
+from stretto.data.triples import Chunk, Places, settle_notes, without
+
+NOTES = 1 << 13
+
+
+def parse(text: Lines, guess: Guess, report: Report) -> Iterator[Chunk]:
+    """Entries with rows counted from 0 through the whole file and columns as written; labels of each chunk's rows."""
+    from stretto.kernels.parse import svmlight
+
+    notes = np.empty((NOTES, 5), dtype=np.int64)
+    n_rows = 0
+    room = 0
+    for buf in text:
+        start = 3 if text.walked == 0 and buf[:3].tobytes() == b"\xef\xbb\xbf" else 0
+        if len(buf) > room:
+            room = len(buf)
+            most = room // 4 + 16  # " 1:1" is the shortest entry
+            rows, cols, values = np.empty(most, np.int32), np.empty(most, np.int64), np.empty(most, np.float32)
+            labels, lines = np.empty(most // 2, np.float64), np.empty(most // 2, np.int32)
+        while start < len(buf):
+            before = start
+            n, r, walked, noted, start = svmlight(
+                buf, start, len(buf), n_rows, rows, cols, values, labels, lines, notes
+            )
+            if start == before:  # a line with more slow numbers than there is room to note
+                notes = np.empty((2 * len(notes), 5), dtype=np.int64)
+                continue
+            drop = settle_notes(buf, notes[:noted], values[:n], labels[:r], text.walked, guess, report)
+            places = Places(text.walked + 1, lines[:r], rows[:n], n_rows)
+            chunk = Chunk(rows[:n], cols[:n], values[:n], places, labels[:r])
+            text.walked += walked
+            n_rows += r
+            yield without(chunk, drop) if drop else chunk

@@ -1,0 +1,126 @@
+"""`write`: `Data` back into a file, in a format that `read` understands. The file appears whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.cache import id_arrays
+from stretto.data.data import SLICE, Data
+from stretto.errors import DataError
+
+SUFFIXES = {".npz": "npz", ".mtx": "mm", ".mm": "mm", ".parquet": "parquet", ".svm": "svmlight", ".libsvm": "svmlight"}
+FORMATS = ("triples", "movielens", "svmlight", "mm", "npz", "parquet")
+
+
+def write(data: Data, path: str | os.PathLike[str], format: str = "auto") -> None:
+    """Write to a local file; `auto` goes by the suffix, with tab-separated triples for the rest.
+
+    Delimited formats name rows and columns as the id maps do; svmlight is written in row order with indices from 1.
+    """
+    path = os.fspath(path)
+    if format == "auto":
+        format = SUFFIXES.get(os.path.splitext(path)[1].lower(), "triples")
+    if format not in FORMATS:
+        raise DataError(f"cannot write {format!r}; there are {', '.join(FORMATS)}")
+    folder, name = os.path.split(os.path.abspath(path))
+    work = ""
+    try:
+        handle, work = tempfile.mkstemp(prefix=f".{name}-", dir=folder)
+        with os.fdopen(handle, "wb") as out:
+            if format == "npz":
+                np.savez(out, **_plain_arrays(data))
+            elif format == "parquet":
+                _parquet(data, out)
+            else:
+                for part in _text(data, format):
+                    out.write(part.encode())
+        os.chmod(work, 0o666 & ~_umask())
+        os.replace(work, path)
+    except OSError as error:
+        raise DataError(
+            f"{path}: cannot be written ({error}); check the folder, its permissions and the free space"
+        ) from error
+    finally:
+        if work and os.path.exists(work):
+            os.unlink(work)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _text(data: Data, format: str) -> Iterator[str]:
+    if format == "svmlight":
+        yield from _svmlight(data)
+        return
+    if format == "mm":
+        yield f"%%MatrixMarket matrix coordinate real general\n{data.shape[0]} {data.shape[1]} {len(data)}\n"
+    sep, tail = {"movielens": ("::", "::0"), "mm": (" ", "")}.get(format, ("\t", ""))
+    if format != "mm":
+        _check_names(data, sep)
+    for lo in range(0, len(data), SLICE):
+        part = slice(lo, lo + SLICE)
+        rows, cols = (data.rows[part] + 1, data.cols[part] + 1) if format == "mm" else _outside(data, part)
+        records = zip(rows.tolist(), cols.tolist(), data.values[part], strict=True)
+        yield "".join(f"{i}{sep}{j}{sep}{number(v)}{tail}\n" for i, j, v in records)
+
+
+def _check_names(data: Data, sep: str) -> None:
+    """Refuse text ids that would read back as something else."""
+    for ids in (data.row_ids, data.col_ids):
+        if ids is not None and ids.is_text:
+            for name in ids.ids.tolist():
+                if sep in name or "\n" in name or name.startswith('"') or name != name.strip():
+                    raise DataError(f"the id {name!r} cannot stand in a text file; write npz or parquet instead")
+
+
+def _svmlight(data: Data) -> Iterator[str]:
+    order = np.lexsort((data.cols, data.rows))
+    counts = np.bincount(data.rows, minlength=data.shape[0])
+    labels = np.zeros(data.shape[0]) if data.labels is None else data.labels
+    ends = np.cumsum(counts)
+    for i in range(data.shape[0]):
+        mine = order[ends[i] - counts[i] : ends[i]]
+        pairs = zip((data.cols[mine] + 1).tolist(), data.values[mine], strict=True)
+        yield " ".join([f"{float(labels[i])!r}".removesuffix(".0"), *(f"{j}:{number(v)}" for j, v in pairs)]) + "\n"
+
+
+def number(value: Any) -> str:
+    """The shortest text that reads back as the same 32-bit float."""
+    return str(np.float32(value)).removesuffix(".0")
+
+
+def _outside(data: Data, part: slice) -> tuple[NDArray[Any], NDArray[Any]]:
+    rows = data.rows[part] if data.row_ids is None else data.row_ids.decode(data.rows[part])
+    cols = data.cols[part] if data.col_ids is None else data.col_ids.decode(data.cols[part])
+    return rows, cols
+
+
+def _plain_arrays(data: Data) -> dict[str, Any]:
+    arrays = {
+        "rows": data.rows,
+        "cols": data.cols,
+        "values": data.values,
+        "shape": np.array(data.shape),
+        **id_arrays(data),
+    }
+    return arrays if data.labels is None else {**arrays, "labels": data.labels}
+
+
+def _parquet(data: Data, out: Any) -> None:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise DataError("writing Parquet needs pyarrow; install it with: pip install 'stretto[parquet]'") from error
+    rows, cols = _outside(data, slice(None))
+    table = pyarrow.table({"row": rows.tolist(), "col": cols.tolist(), "value": data.values})
+    pyarrow.parquet.write_table(table, out)

@@ -1,0 +1,69 @@
+"""Every exception Stretto raises on purpose.
+
+    StrettoError
+    ├── DataError            what came in cannot be used (also a ValueError)
+    │   └── FormatError      a file does not say what its format promises; carries file and line
+    ├── PlanError            a plan cannot be made, or was refused before any work (also a ValueError)
+    │   └── NotEnoughMemory  the estimate exceeds the budget; carries need and budget in bytes
+    ├── RunError             something failed while running
+    │   ├── Diverged         a visit produced NaN or infinity; what was learned before is kept
+    │   └── Interrupted      the user asked to stop; the run was drained and saved
+    └── CheckpointError      no usable checkpoint, or one that belongs to another plan
+
+A message says what is wrong, where, and what to do next.
+"""
+
+from __future__ import annotations
+
+
+class StrettoError(Exception):
+    """The root: catch this to catch everything raised on purpose."""
+
+
+class DataError(StrettoError, ValueError):
+    """The data cannot be used as given."""
+
+
+class FormatError(DataError):
+    """A file breaks its own format.
+
+    >>> str(FormatError("ratings.dat", 12, "expected 3 fields, found 2", "drop the line or pass on_error='skip'"))
+    "ratings.dat:12: expected 3 fields, found 2; drop the line or pass on_error='skip'"
+    """
+
+    def __init__(self, path: str, line: int | None, problem: str, remedy: str = "") -> None:
+        self.path, self.line, self.problem, self.remedy = path, line, problem, remedy
+        where = path if line is None else f"{path}:{line}"
+        super().__init__(f"{where}: {problem}" + (f"; {remedy}" if remedy else ""))
+
+
+class PlanError(StrettoError, ValueError):
+    """No plan can be made from this, or the plan was refused."""
+
+
+class NotEnoughMemory(PlanError):
+    """The plan needs more memory than it may use."""
+
+    def __init__(self, need: int, budget: int, remedy: str) -> None:
+        self.need, self.budget = need, budget
+        super().__init__(f"the plan needs {need / 2**30:.2f} GiB and may use {budget / 2**30:.2f} GiB; {remedy}")
+
+
+class RunError(StrettoError, RuntimeError):
+    """Something failed while a plan ran."""
+
+
+class Diverged(RunError):
+    """A visit produced NaN or infinity."""
+
+
+class Interrupted(RunError):
+    """The user stopped the run; `resume` says how to go on."""
+
+    def __init__(self, message: str, resume: str = "") -> None:
+        self.resume = resume
+        super().__init__(message)
+
+
+class CheckpointError(StrettoError):
+    """A checkpoint is missing, damaged, or belongs to another plan."""

@@ -1,0 +1,103 @@
+"""The few machine operations that let threads share work without a lock.
+
+    load(a, i)                  a[i], not before any write that the writer made earlier becomes visible (acquire)
+    store(a, i, x)              a[i] = x, after everything written earlier (release)
+    claim(a, i)                 turn a[i] from 0 to 1; True for exactly one of all threads that try
+    add(a, i, x)                a[i] += x in one piece; returns the old value
+    cycles()                    the processor's time stamp counter
+    rest()                      let another thread run
+
+Arrays are one-dimensional, C-contiguous int64.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.extending import intrinsic
+
+_I64 = ir.IntType(64)
+_I32 = ir.IntType(32)
+
+
+def _slot(context, builder, array_type, value, index):
+    array = context.make_array(array_type)(context, builder, value=value)
+    return builder.gep(array.data, [index])
+
+
+def _is_counter(ty):
+    return isinstance(ty, types.Array) and ty.ndim == 1 and ty.layout == "C" and ty.dtype == types.int64
+
+
+@intrinsic
+def load(typingctx, a, i):
+    """Acquire-load of a[i]."""
+    if not _is_counter(a):
+        return None
+
+    def codegen(context, builder, signature, args):
+        return builder.load_atomic(_slot(context, builder, a, *args), "acquire", 8)
+
+    return types.int64(a, types.int64), codegen
+
+
+@intrinsic
+def store(typingctx, a, i, x):
+    """Release-store of x into a[i]."""
+    if not _is_counter(a):
+        return None
+
+    def codegen(context, builder, signature, args):
+        builder.store_atomic(args[2], _slot(context, builder, a, *args[:2]), "release", 8)
+        return context.get_dummy_value()
+
+    return types.void(a, types.int64, types.int64), codegen
+
+
+@intrinsic
+def claim(typingctx, a, i):
+    """Compare-and-swap a[i] from 0 to 1; whether this thread did it."""
+    if not _is_counter(a):
+        return None
+
+    def codegen(context, builder, signature, args):
+        at = _slot(context, builder, a, *args)
+        pair = builder.cmpxchg(at, ir.Constant(_I64, 0), ir.Constant(_I64, 1), "acq_rel", "monotonic")
+        return builder.extract_value(pair, 1)
+
+    return types.boolean(a, types.int64), codegen
+
+
+@intrinsic
+def add(typingctx, a, i, x):
+    """Atomic a[i] += x; the value before."""
+    if not _is_counter(a):
+        return None
+
+    def codegen(context, builder, signature, args):
+        return builder.atomic_rmw("add", _slot(context, builder, a, *args[:2]), args[2], "acq_rel")
+
+    return types.int64(a, types.int64, types.int64), codegen
+
+
+@intrinsic
+def cycles(typingctx):
+    """The time stamp counter."""
+
+    def codegen(context, builder, signature, args):
+        fn = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_I64, []), "llvm.readcyclecounter")
+        return builder.call(fn, [])
+
+    return types.int64(), codegen
+
+
+@intrinsic
+def rest(typingctx):
+    """Give the processor to another thread, if one waits for it."""
+
+    def codegen(context, builder, signature, args):
+        fn = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_I32, []), "sched_yield")
+        builder.call(fn, [])
+        return context.get_dummy_value()
+
+    return types.void(), codegen

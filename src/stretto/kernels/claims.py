@@ -1,0 +1,108 @@
+"""Who visits which block next, decided inside compiled code.
+
+A *pass* is a set of visits, each to one row block and one column block. Blocks are visited in the order the plan fixed:
+visit v is the `row_turn[v]`-th of its row block and the `col_turn[v]`-th of its column block, and is **ready** when
+exactly that many earlier visits of either block are finished. Two ready visits never share a block, so any number of
+threads may claim ready visits with one compare-and-swap each, and the result is the same as visiting them one by one.
+
+A worker is one compiled call that loops:
+
+    v = claims.next_visit(pass_, worker)      # heaviest ready visit, or −1 when the pass is over or was stopped
+    while v >= 0:
+        ... visit block v ...
+        v = claims.next_visit(pass_, worker, finished=v)
+
+`Pass` holds plain arrays (int64): V visits, R row blocks, C column blocks.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from . import atomics
+from .compile import inner
+
+# Slots of `Pass.control`.
+STOP, LEFT, CURSOR, MODE, FAILED, LOGGED = range(6)
+CONTROL_SLOTS = 8
+CLAIMED, SCRIPTED = 0, 1
+# Columns of `Pass.log`: visit, worker, start, end (time stamp counter).
+LOG_COLUMNS = 4
+
+
+class Pass(NamedTuple):
+    """One pass over the blocks, as the compiled workers see it."""
+
+    row_block: Any  # [V] block of each visit
+    col_block: Any  # [V]
+    row_turn: Any  # [V] how many visits of the row block come before
+    col_turn: Any  # [V]
+    weight: Any  # [V] items to process: the heaviest ready visit goes first
+    row_first: Any  # [R + 1] where each row block's visits begin in row_visits
+    row_visits: Any  # [V] visits grouped by row block, in turn order
+    row_done: Any  # [R] finished visits of each row block
+    col_done: Any  # [C]
+    taken: Any  # [V] 1 once claimed
+    script: Any  # [S] visits in the order to run them (SCRIPTED only)
+    control: Any  # [8] stop flag, visits left, cursor, mode, failed visit + 1, log length
+    log: Any  # [V, 4] what ran where and when
+
+
+@inner
+def _begin(pass_, visit, worker):
+    slot = atomics.add(pass_.control, LOGGED, 1)
+    pass_.log[slot, 0] = visit
+    pass_.log[slot, 1] = worker
+    pass_.log[slot, 2] = atomics.cycles()
+    pass_.taken[visit] = 1 + slot
+    return visit
+
+
+@inner
+def _finish(pass_, visit):
+    pass_.log[pass_.taken[visit] - 1, 3] = atomics.cycles()
+    atomics.store(pass_.row_done, pass_.row_block[visit], pass_.row_turn[visit] + 1)
+    atomics.store(pass_.col_done, pass_.col_block[visit], pass_.col_turn[visit] + 1)
+    atomics.add(pass_.control, LEFT, -1)
+
+
+@inner
+def next_visit(pass_, worker, finished=-1):
+    """Report `finished` (or −1), then claim and return the heaviest ready visit; −1 when nothing is left to do."""
+    if finished >= 0:
+        _finish(pass_, finished)
+    if pass_.control[MODE] == SCRIPTED:
+        at = pass_.control[CURSOR]
+        if at >= pass_.script.shape[0] or atomics.load(pass_.control, STOP) != 0:
+            return -1
+        pass_.control[CURSOR] = at + 1
+        return _begin(pass_, pass_.script[at], worker)
+    rows = pass_.row_done.shape[0]
+    while True:
+        if atomics.load(pass_.control, STOP) != 0 or atomics.load(pass_.control, LEFT) == 0:
+            return -1
+        best = -1
+        heaviest = -1
+        for r in range(rows):
+            at = pass_.row_first[r] + atomics.load(pass_.row_done, r)
+            if at >= pass_.row_first[r + 1]:
+                continue
+            v = pass_.row_visits[at]
+            if atomics.load(pass_.taken, v) != 0:
+                continue
+            if pass_.weight[v] > heaviest and atomics.load(pass_.col_done, pass_.col_block[v]) == pass_.col_turn[v]:
+                best = v
+                heaviest = pass_.weight[v]
+        if best >= 0:
+            if atomics.claim(pass_.taken, best):
+                return _begin(pass_, best, worker)
+        else:
+            atomics.rest()
+
+
+@inner
+def fail(pass_, visit):
+    """Stop the pass because `visit` went wrong; the first failure wins."""
+    if pass_.control[FAILED] == 0:
+        atomics.store(pass_.control, FAILED, visit + 1)
+    atomics.store(pass_.control, STOP, 1)

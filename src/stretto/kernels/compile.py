@@ -1,0 +1,136 @@
+"""One way to compile: serial, without the GIL, strict or fast, kept in a folder of our own.
+
+`@kernel` marks an entry point: a function that Python calls once per worker and pass. It holds two compiled forms of
+the same source, `exact` (no fastmath, nothing is contracted or reordered unless the source says so) and `fast`
+(fastmath). `@inner` marks a helper that kernels call; it must be free of floating-point arithmetic whose order the
+profile could change, or be used by one profile only.
+
+Numba's own cache notices an edited file but not an edited callee in another file. Ours is stamped with a hash of every
+source file in this folder, so that any edit recompiles, and entries of other versions are left alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+
+PROFILES = ("exact", "fast")
+
+
+def cache_folder() -> Path:
+    """Where compiled kernels are kept: `$STRETTO_CACHE/kernels`, else the user's cache folder."""
+    root = os.environ.get("STRETTO_CACHE")
+    if root is None:
+        root = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "stretto")
+    return Path(root) / "kernels"
+
+
+@functools.cache
+def _stamp() -> str:
+    digest = hashlib.sha256(numba.__version__.encode())
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.name.encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+class _Locator(_CacheLocator):  # type: ignore[misc]
+    """Tells Numba to keep a function's machine code in our folder, under our stamp."""
+
+    def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
+        self._path = str(cache_folder() / _stamp()[:16])
+
+    def ensure_cache_path(self) -> None:
+        os.makedirs(self._path, mode=0o700, exist_ok=True)
+
+    def get_cache_path(self) -> str:
+        return self._path
+
+    def get_source_stamp(self) -> str:
+        return _stamp()
+
+    def get_disambiguator(self) -> str:
+        return _stamp()[:10]
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator:
+        return cls(py_func, py_file)
+
+
+class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_Locator,)
+
+    def get_filename_base(self, fullname: str, abiflags: str) -> str:
+        return str(super().get_filename_base(fullname, abiflags))
+
+
+class _FastImpl(_Impl):
+    def get_filename_base(self, fullname: str, abiflags: str) -> str:
+        return "fast-" + super().get_filename_base(fullname, abiflags)
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]
+    _impl_class = _Impl
+
+
+class _FastCache(FunctionCache):  # type: ignore[misc]
+    _impl_class = _FastImpl
+
+
+def _usable(folder: Path) -> bool:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return False
+    return os.access(folder, os.W_OK)
+
+
+def _compile(fn: Callable[..., Any], *, fast: bool = False, inline: bool = False) -> Any:
+    # Fast may reorder and contract, but NaN and infinity stay visible: a failed visit must be noticed.
+    flags = {"nsz", "arcp", "contract", "afn", "reassoc"}
+    options = {"nogil": True, "fastmath": flags if fast else False, "error_model": "numpy", "boundscheck": False}
+    dispatcher = numba.njit(**options)(fn)
+    if not inline and _usable(cache_folder()):
+        dispatcher._cache = (_FastCache if fast else _Cache)(fn)
+    return dispatcher
+
+
+class Kernel:
+    """A compiled entry point in both profiles; `kernel.exact(...)`, `kernel.fast(...)`, or `kernel[profile](...)`."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        self.py = fn
+        functools.update_wrapper(self, fn)
+
+    @functools.cached_property
+    def exact(self) -> Callable[..., Any]:
+        return _compile(self.py)  # type: ignore[no-any-return]
+
+    @functools.cached_property
+    def fast(self) -> Callable[..., Any]:
+        return _compile(self.py, fast=True)  # type: ignore[no-any-return]
+
+    def __getitem__(self, profile: str) -> Callable[..., Any]:
+        if profile not in PROFILES:
+            raise KeyError(f"no numeric profile {profile!r}; there are {', '.join(PROFILES)}")
+        return self.exact if profile == "exact" else self.fast
+
+    def __call__(self, *args: Any) -> Any:
+        """The exact form: what a caller without a profile means."""
+        return self.exact(*args)
+
+
+def kernel(fn: Callable[..., Any]) -> Kernel:
+    """Mark an entry point that Python calls."""
+    return Kernel(fn)
+
+
+def inner(fn: Callable[..., Any]) -> Any:
+    """Mark a helper that only kernels call; it is compiled into them."""
+    return _compile(fn, inline=True)

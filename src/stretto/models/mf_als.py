@@ -1,0 +1,211 @@
+"""Matrix factorisation by alternating least squares: rows, then columns, each row a small problem of its own.
+
+Explicit ratings minimise Σ (r − p)² + reg·Σ n_i‖x_i‖² (n_i ratings in the row, as SGD weighs it). Implicit feedback
+(counts of what somebody did) minimises Σ c (1 − p)² over what was seen and p² over what was not, c = 1 + alpha·count,
+with a plain ridge. Biases are one more column: see `kernels/als.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import Cut, straight
+from stretto.kernels import als
+from stretto.kernels.lanes import padded
+from stretto.plan.cost import Cost, refuse_if_over
+from stretto.plan.plan import Binding, Logical, Physical, Plan
+from stretto.runtime.compressed import Compressed, compress
+from stretto.runtime.cpus import available_memory
+from stretto.runtime.job import Report
+from stretto.runtime.layout import Survey, survey
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.source import Entries, InMemory
+from stretto.runtime.step import Step, make_step
+from stretto.schedule.rotation import independent
+from stretto.state.state import State
+
+from .mf_base import Factors, Problem, new_factors
+from .mf_measure import Held
+
+_FLOAT, _INT, _LONG = 4, 4, 8
+_NO_GRAM = np.zeros((0, 0), np.float32)
+_NO_BIAS = np.zeros(0, np.float32)
+
+
+def row_blocks(entries: int, width: int) -> int:
+    """How many blocks rows that do not wait for each other are cut into: enough to balance, few enough to be cheap."""
+    return max(1, min(16 * width, entries // 1024))
+
+
+def plan_rows(
+    program: str, problem: Problem, seen: Survey, *, seed: int, profile: str, width: int, physical: Physical
+) -> Plan:
+    """The plan of a solver that works row by row, then column by column, on data that look like `seen`."""
+    blocks = row_blocks(seen.entries, width)
+    names = ["rank", "reg", "biases", "init_scale"]
+    cg = problem.solver == "als" and problem.linear_solver == "cg"
+    names += ["implicit", "linear_solver"] * (problem.solver == "als") + ["alpha"] * problem.implicit
+    names += ["inner"] * (problem.solver == "ccd" or cg)
+    rows, cols = straight(seen.row_counts, blocks), straight(seen.col_counts, blocks)
+    order, parameters = independent(blocks), problem.parameters(*names)
+    logical = Logical(program, parameters, seen.digest, seed, profile, width, order, rows, cols)
+    per_row = _FLOAT * padded(problem.rank + problem.biases) + _LONG
+    rank = padded(problem.rank)
+    if problem.solver == "ccd":
+        work, bytes_kept, bytes_moved = 8 * rank * problem.inner, 2 * _FLOAT, 2 * rank * (_FLOAT + _INT) * problem.inner
+    else:
+        work, bytes_kept, bytes_moved = 4 * rank * (problem.inner + 1) if cg else rank * rank, 0, 2 * _FLOAT * rank
+    running = np.concatenate([[0], np.cumsum(seen.row_counts)])
+    cost = Cost(
+        seen.entries,
+        entry_bytes=seen.entries * (2 * (_INT + _FLOAT) + bytes_kept),
+        state_bytes=(len(rows) + len(cols)) * per_row,
+        moved_bytes=seen.entries * (2 * (_INT + _FLOAT) + bytes_moved),
+        flops=2 * (seen.entries * work + (len(rows) + len(cols)) * rank**3 // 3),
+    )
+    bindings = (
+        Binding("row factors", "owned", "rows", len(rows) * per_row),
+        Binding("column factors", "owned", "cols", len(cols) * per_row),
+    )
+    return Plan(logical, bindings, np.diff(running[rows.bounds]).astype(np.int64), cost, physical)
+
+
+class AlsJob:
+    """ALS over compressed rows and columns."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        by_row: Compressed,
+        by_col: Compressed,
+        factors: Factors,
+        crew: Crew,
+        held: Held | None,
+    ) -> None:
+        self.problem, self.plan, self.factors, self.crew, self.held = problem, plan, factors, crew, held
+        self.items, self.repeats = len(by_row.values), by_row.repeats()
+        self._sides = (by_row, by_col)
+        width = factors.W.array.shape[1]
+        self._scratch = als.scratch(crew.workers, width)
+        size = width if problem.implicit else 0
+        self._grams = (np.zeros((size, size), np.float32), np.zeros((size, size), np.float32))
+        self._partial = np.zeros((plan.order.rows if size else 0, size, size), np.float32)
+
+    def _states(self, side: int) -> tuple[State, State, NDArray[np.float32], NDArray[np.float32]]:
+        """(solved, fixed, bias of the solved, bias of the fixed) when rows (0) or columns (1) are solved."""
+        f = self.factors
+        return (f.W, f.H, f.b.array, f.c.array) if side == 0 else (f.H, f.W, f.c.array, f.b.array)
+
+    def _cut(self, side: int) -> Cut:
+        return self.plan.logical.rows if side == 0 else self.plan.logical.cols
+
+    def _gram(self, side: int) -> Step:
+        """Yᵀ Y of the side that is fixed next."""
+        array, partial, gram = self._states(side)[0].array, self._partial, self._grams[side]
+        cut = self._cut(side)
+        fold: Callable[[], None] = lambda: als.fold_gram(partial, gram)  # noqa: E731
+        return make_step("gram", als.gram_worker, self.plan.order, cut.sizes, cut.bounds, array, partial, after=fold)
+
+    def _solve(self, side: int) -> Step:
+        problem, data, cut = self.problem, self._sides[side], self._cut(side)
+        solved, fixed, bias, offset = self._states(side)
+        rank = problem.rank
+
+        def borrow(fresh: bool) -> None:
+            if problem.biases and fresh:
+                solved.array[:, rank] = bias
+                fixed.array[:, rank] = 1.0
+
+        def give_back() -> None:
+            if problem.biases:
+                bias[:] = solved.array[:, rank]
+                solved.array[:, rank] = 0.0
+                fixed.array[:, rank] = 0.0
+
+        gram = self._grams[1 - side] if problem.implicit else _NO_GRAM
+        args: tuple[Any, ...] = (
+            cut.bounds,
+            data.indptr,
+            data.indices,
+            data.values,
+            solved.array,
+            fixed.array,
+            gram,
+            offset,
+        )
+        args += (
+            np.float32(self.factors.mean),
+            np.float32(problem.reg),
+            not problem.implicit,
+            np.float32(problem.alpha),
+        )
+        weight = np.diff(data.indptr[cut.bounds])
+        name = "solve rows" if side == 0 else "solve columns"
+        if problem.linear_solver == "cg":
+            args += (problem.inner, self._scratch)
+            return make_step(name, als.cg_worker, self.plan.order, weight, *args, before=borrow, after=give_back)
+        args += (self._scratch,)
+        return make_step(name, als.cholesky_worker, self.plan.order, weight, *args, before=borrow, after=give_back)
+
+    def _measure(self) -> Step:
+        f, data, cut = self.factors, self._sides[0], self._cut(0)
+        weight = np.diff(data.indptr[cut.bounds])
+        args: tuple[Any, ...] = (cut.bounds, data.indptr, data.indices, data.values, f.W.array, f.H.array)
+        if self.problem.implicit:
+            args += (self._grams[1], np.float32(self.problem.alpha), self._scratch)
+            return make_step("loss", als.implicit_worker, self.plan.order, weight, *args)
+        args += (f.b.array, f.c.array, np.float32(f.mean))
+        return make_step("loss", als.squared_worker, self.plan.order, weight, *args)
+
+    def steps(self, epoch: int) -> Sequence[Step]:
+        """Solve rows, solve columns, measure."""
+        if not self.problem.implicit:
+            return [self._solve(0), self._solve(1), self._measure()]
+        first = [self._gram(1)] if epoch == 0 else []
+        return [*first, self._solve(0), self._gram(0), self._solve(1), self._gram(1), self._measure()]
+
+    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+        """Loss and penalty after the epoch."""
+        solves = {step.name: step.total() for step in steps if step.name.startswith("solve")}
+        total = steps[-1].total()
+        if self.problem.implicit:
+            return Report(total + math.fsum(solves.values()), {"train_loss": total / self.items})
+        metrics = {"train_rmse": math.sqrt(total / self.items)}
+        if self.held is not None:
+            metrics |= self.held.metrics(self.factors, "squared", self.crew)
+        return Report((total + math.fsum(solves.values())) / self.items, metrics)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Factors, biases and Gramians, live."""
+        grams = {"gram_w": self._grams[0], "gram_h": self._grams[1]} if self.problem.implicit else {}
+        return self.factors.arrays() | grams
+
+
+def build_als(
+    problem: Problem,
+    data: Entries,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    test: Entries | None = None,
+) -> AlsJob:
+    """Look at the data, plan, compress it both ways and draw the first factors."""
+    seen = survey(InMemory(data), crew)
+    plan = plan_rows("mf/als", problem, seen, seed=seed, profile=profile, width=width, physical=physical)
+    budget = physical.memory or available_memory()
+    refuse_if_over(plan.cost.memory, budget, "use solver='sgd', which streams from disk, or lower the rank")
+    rows, cols = plan.logical.rows, plan.logical.cols
+    by_row, by_col = compress(data, seen.row_counts, seen.col_counts)
+    mean = seen.mean if problem.biases else 0.0
+    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, columns=problem.rank + problem.biases)
+    held = None if test is None or problem.implicit else Held.out(test, rows, cols)
+    return AlsJob(problem, plan, by_row, by_col, factors, crew, held)

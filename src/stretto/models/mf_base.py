@@ -1,0 +1,170 @@
+"""What the three solvers of matrix factorisation share: the problem, its standardised ratings, the factors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import Cut
+from stretto.errors import PlanError
+from stretto.kernels.lanes import aligned, padded
+from stretto.kernels.losses import CODES
+from stretto.kernels.random import fill_worker
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.step import make_step
+from stretto.schedule.rotation import independent
+from stretto.state.state import State
+
+_KINDS: dict[str, Callable[[Any], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "str": str,
+    "float | None": lambda value: None if value is None else float(value),
+}
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "solver": ("sgd", "als", "ccd"),
+    "loss": tuple(CODES),
+    "optimizer": ("sgd", "adagrad"),
+    "schedule": ("linear", "constant"),
+    "linear_solver": ("cholesky", "cg"),
+}
+_LEAST: tuple[tuple[str, float, bool], ...] = (
+    ("rank", 1, True),
+    ("reg", 0, True),
+    ("epochs", 1, True),
+    ("learning_rate", 0, False),
+    ("init_scale", 0, True),
+    ("alpha", 0, True),
+    ("inner", 1, True),
+)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The choices that define a factorisation, whoever solves it. Every one is part of the plan's fingerprint."""
+
+    rank: int
+    solver: str = "sgd"
+    loss: str = "squared"
+    reg: float = 0.05
+    biases: bool = True
+    epochs: int = 20
+    learning_rate: float | None = None
+    schedule: str = "linear"
+    optimizer: str = "sgd"
+    init_scale: float | None = None
+    implicit: bool = False
+    alpha: float = 40.0
+    inner: int = 3
+    linear_solver: str = "cholesky"
+    start: str = ""  # digest of the factors a fit goes on from
+    epochs_before: int = 0  # epochs those factors are old
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the first factors: small for SGD, so that biases are learned first; of length one for
+        the others.
+        """
+        scale = self.init_scale if self.init_scale is not None else (0.05 if self.solver == "sgd" else 1.0)
+        return scale / math.sqrt(self.rank)
+
+    def step_at(self, epoch: int) -> float:
+        """The step of an epoch, for ratings of spread 1."""
+        rate = self.learning_rate if self.learning_rate is not None else (0.05 if self.optimizer == "sgd" else 0.1)
+        if self.schedule == "constant":
+            return rate
+        return rate * max(1.0 - (self.epochs_before + epoch) / self.epochs, 1.0 / self.epochs)
+
+    def checked(self) -> Problem:
+        """Itself, or an error that names the parameter, what it may be and what it is."""
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                raise PlanError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}")
+        for name, least, included in _LEAST:
+            value = getattr(self, name)
+            if value is not None and not (value >= least if included else value > least):
+                raise PlanError(f"{name} must be {'at least' if included else 'more than'} {least}; got {value!r}")
+        if self.solver != "sgd" and self.loss != "squared":
+            raise PlanError(f"solver={self.solver!r} solves loss='squared' alone, got {self.loss!r}; use solver='sgd'")
+        if self.implicit and self.solver != "als":
+            raise PlanError(f"implicit feedback needs solver='als', got {self.solver!r}")
+        return self
+
+    def parameters(self, *names: str) -> tuple[tuple[str, Any], ...]:
+        """Names and values for the plan, in Python's own types: 1, 1.0 and np.float64(1) are one fingerprint."""
+        kinds = {field.name: _KINDS[str(field.type)] for field in fields(self)}
+        going_on = ("start", "epochs_before") if self.start else ()
+        return tuple((name, kinds[name](getattr(self, name))) for name in (*names, *going_on))
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """W, H and the biases, in the plan's order; predictions are W[i]·H[j] + b[i] + c[j], in units of `scale` around
+    `mean`.
+    """
+
+    W: State
+    H: State
+    b: State
+    c: State
+    mean: float
+    scale: float
+
+    @property
+    def biased(self) -> bool:
+        return len(self.b.array) > 0
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        found = {"W": self.W.array, "H": self.H.array}
+        return found | {"b": self.b.array, "c": self.c.array} if self.biased else found
+
+
+def new_factors(
+    problem: Problem,
+    rows: Cut,
+    cols: Cut,
+    empty: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    seed: int,
+    crew: Crew,
+    *,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    columns: int | None = None,
+) -> Factors:
+    """Factors drawn from the seed, each number keyed by its row and column and nothing else; biases zero.
+
+    empty: rows and columns without a rating; nothing would ever move their factors, so they are zero.
+    columns: room for more columns than the rank (zeros), for solvers that need it.
+    """
+    half = math.sqrt(3.0) * problem.spread  # uniform in ± half has this standard deviation
+    states = []
+    for axis, (name, cut) in enumerate((("W", rows), ("H", cols))):
+        array = aligned((len(cut), padded(columns or problem.rank)))
+        standing = np.empty(len(cut), np.int64)
+        standing[cut.place] = np.arange(len(cut))
+        fill = make_step(
+            "draw",
+            fill_worker,
+            independent(cut.blocks),
+            cut.sizes,
+            cut.bounds,
+            standing,
+            seed,
+            axis,
+            -half,
+            half,
+            problem.rank,
+            array,
+        )
+        crew.run(fill, "exact")
+        array[cut.place[empty[axis]]] = 0.0
+        states.append(State(name, array, problem.rank, cut))
+    b = State("b", np.zeros(len(rows) if problem.biases else 0, np.float32), 1, rows)
+    c = State("c", np.zeros(len(cols) if problem.biases else 0, np.float32), 1, cols)
+    return Factors(states[0], states[1], b, c, mean, scale)

@@ -1,0 +1,136 @@
+"""From a problem and ratings to a job: the solver, its plan, its first factors, in memory or on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.duplicates import settle
+from stretto.errors import DataError
+from stretto.plan.plan import Physical
+from stretto.runtime.job import Job
+from stretto.runtime.layout import survey, tally
+from stretto.runtime.runtimes import Crew
+
+from .mf_als import build_als
+from .mf_base import Factors, Problem
+from .mf_ccd import CcdJob, build_ccd
+from .mf_feed import Feed
+from .mf_measure import Held
+from .mf_sgd import build_sgd, entry_bytes, logical_sgd, plan_sgd, row_bytes
+from .mf_stream import choose_side, stream_sgd
+
+
+class FactorJob(Job, Protocol):
+    """A job that learns factors."""
+
+    @property
+    def factors(self) -> Factors: ...
+
+    @property
+    def repeats(self) -> int:
+        """Pairs that were rated more than once."""
+        ...
+
+
+class Fitted(Protocol):
+    """An estimator that learned something before."""
+
+    row_factors_: NDArray[np.float32]
+    col_factors_: NDArray[np.float32]
+    row_bias_: NDArray[np.float32]
+    col_bias_: NDArray[np.float32]
+
+
+def build(
+    problem: Problem,
+    feed: Feed,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    scratch: Path | None = None,
+) -> FactorJob:
+    """The job of the problem's solver; on disk when the budget asks for it and SGD can."""
+    if problem.solver == "sgd" and physical.memory is not None and scratch is not None:
+        job = _within_budget(problem, feed, crew, seed, profile, width, physical, scratch)
+        if job is not None:
+            return job
+    if feed.data is None:
+        raise DataError(f"solver={problem.solver!r} cannot learn from disk; use solver='sgd', or fit without memory=")
+    makers: dict[str, Callable[..., FactorJob]] = {"sgd": build_sgd, "als": build_als, "ccd": build_ccd}
+    make = makers[problem.solver]
+    return make(problem, feed.data, crew, seed=seed, profile=profile, width=width, physical=physical, test=feed.test)
+
+
+def _within_budget(
+    problem: Problem,
+    feed: Feed,
+    crew: Crew,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    scratch: Path,
+) -> FactorJob | None:
+    """A streamed job, or None when everything fits in memory anyway."""
+    seen = survey(feed.source, crew)
+    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
+    rows, cols = logical.rows, logical.cols
+    weight = np.zeros(len(logical.order), np.int64)
+    for chunk in feed.source.chunks():
+        weight += tally(chunk, rows, cols, logical.order, crew).weight
+    plan = plan_sgd(problem, logical, weight, physical)
+    if feed.data is not None and plan.cost.memory <= (physical.memory or 0):
+        return None
+    side = choose_side(plan, entry_bytes(logical), row_bytes(problem))
+    plan = replace(plan, physical=replace(physical, tile=side))
+    job = stream_sgd(problem, plan, feed.source, seen, scratch, crew, seed=seed)
+    job.held = None if feed.test is None else Held.out(feed.test, rows, cols)
+    return job
+
+
+def going_on(problem: Problem, earlier: Fitted, epochs: int) -> Problem:
+    """The problem of a fit that starts from earlier factors, `epochs` epochs old: another start is another plan."""
+    digest = hashlib.blake2b(digest_size=8)
+    for array in (earlier.row_factors_, earlier.col_factors_, earlier.row_bias_, earlier.col_bias_):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return replace(problem, epochs_before=epochs, start=digest.hexdigest())
+
+
+def put_factors(job: FactorJob, earlier: Fitted) -> None:
+    """Overwrite the first factors with those of an earlier fit; rows and columns it did not have stay as drawn."""
+    if isinstance(job, CcdJob):
+        job.put(earlier.row_factors_, earlier.col_factors_, earlier.row_bias_, earlier.col_bias_)
+        return
+    factors = job.factors
+    root = np.float32(1.0 / math.sqrt(factors.scale))
+    for state, values in ((factors.W, earlier.row_factors_), (factors.H, earlier.col_factors_)):
+        known = min(len(values), len(state.cut))
+        state.array[state.cut.place[:known], : values.shape[1]] = values[:known] * root
+    if factors.biased:
+        for state, values in ((factors.b, earlier.row_bias_), (factors.c, earlier.col_bias_)):
+            known = min(len(values), len(state.cut))
+            state.array[state.cut.place[:known]] = values[:known] / np.float32(factors.scale)
+
+
+def refuse_duplicates(job: FactorJob, feed: Feed) -> None:
+    """Raise, naming the pair when it can be found, if one was rated twice. Laying out the blocks has counted them
+    already.
+    """
+    if job.repeats and feed.data is not None:
+        settle(feed.data, "error")
+    if job.repeats:
+        raise DataError(
+            f"{job.repeats} pairs are rated more than once; settle them in the file (`stretto info` lists them) "
+            "or pass duplicates='keep' to learn from every one"
+        )

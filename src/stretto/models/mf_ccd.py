@@ -1,0 +1,211 @@
+"""Matrix factorisation by coordinate descent in rank-one sweeps (CCD++).
+
+One latent column after another is fitted to what the others leave over; see `kernels/ccd.py`. A row bias is one more
+column whose other side is fixed at one, and so is a column bias. The objective is that of ALS: Σ (r − p)² + reg·Σ
+n_i‖x_i‖².
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.kernels import ccd
+from stretto.plan.cost import refuse_if_over
+from stretto.plan.plan import Physical, Plan
+from stretto.runtime.compressed import Compressed, compress
+from stretto.runtime.cpus import available_memory
+from stretto.runtime.job import Report
+from stretto.runtime.layout import survey
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.source import Entries, InMemory
+from stretto.runtime.step import Step, make_step
+from stretto.state.state import State
+
+from .mf_als import plan_rows
+from .mf_base import Factors, Problem, new_factors
+from .mf_measure import Held
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """One rank-one term u vᵀ; a side that is not fitted stays as it is."""
+
+    u: Floats  # [m]
+    v: Floats  # [n]
+    fit_u: bool = True
+    fit_v: bool = True
+
+
+class CcdJob:
+    """CCD++ over compressed rows and columns."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        by_row: Compressed,
+        by_col: Compressed,
+        first: Factors,
+        crew: Crew,
+        held: Held | None,
+    ) -> None:
+        self.problem, self.plan, self.crew, self.held = problem, plan, crew, held
+        self.items, self.repeats = len(by_row.values), by_row.repeats()
+        self._sides = by_row, by_col
+        self._mean = first.mean
+        self._U = np.zeros((problem.rank, len(first.W.array)), np.float32)
+        self._V = ccd.to_columns(first.H.array, problem.rank)
+        self._b, self._c = first.b.array, first.c.array
+        shift = np.float32(first.mean)
+        # The values are not needed again: the residual takes their place, in row order and in column order.
+        self._residuals = by_row.values - shift, by_col.values - shift
+        m, n = len(first.W.array), len(first.H.array)
+        self._ones = np.ones(m, np.float32), np.ones(n, np.float32)
+        self._last = np.zeros(m, np.float32), np.zeros(n, np.float32)
+        self._old = np.zeros(m, np.float32)
+        self._dummy = np.ones(m, np.float32), np.ones(n, np.float32)
+
+    @property
+    def factors(self) -> Factors:
+        """The factors as rows."""
+        rows, cols = self.plan.logical.rows, self.plan.logical.cols
+        return Factors(
+            State("W", ccd.to_rows(self._U), self.problem.rank, rows),
+            State("H", ccd.to_rows(self._V), self.problem.rank, cols),
+            State("b", self._b, 1, rows),
+            State("c", self._c, 1, cols),
+            self._mean,
+            1.0,
+        )
+
+    def put(self, W: Floats, H: Floats, b: Floats, c: Floats) -> None:
+        """Go on from other factors, [m, rank] and [n, rank], and biases; the residual is taken anew."""
+        self._U[:, : len(W)] = W.T
+        self._V[:, : len(H)] = H.T
+        if self.problem.biases:
+            self._b[: len(b)], self._c[: len(c)] = b, c
+        now = self.factors
+        states = (now.W.array, now.H.array, now.b.array, now.c.array, np.float32(self._mean))
+        sides = (states, (states[1], states[0], states[3], states[2], states[4]))
+        for data, side, residual in zip(self._sides, sides, self._residuals, strict=True):
+            cut = self._cut(0 if data is self._sides[0] else 1)
+            args = (cut.bounds, data.indptr, data.indices, data.values, *side, residual)
+            weight = np.diff(data.indptr[cut.bounds])
+            self.crew.run(make_step("residual", ccd.residual_worker, self.plan.order, weight, *args), "exact")
+
+    def _cut(self, side: int) -> Any:
+        return self.plan.logical.rows if side == 0 else self.plan.logical.cols
+
+    def _pairs(self) -> list[Pair]:
+        ones = self._ones
+        biases = (
+            [Pair(self._b, ones[1], fit_v=False), Pair(ones[0], self._c, fit_u=False)] if self.problem.biases else []
+        )
+        return biases + [Pair(self._U[t], self._V[t]) for t in range(self.problem.rank)]
+
+    def _step(
+        self, name: str, kernel: Any, side: int, *args: Any, before: Callable[[bool], None] | None = None
+    ) -> Step:
+        data, cut = self._sides[side], self._cut(side)
+        common = (cut.bounds, data.indptr, data.indices, self._residuals[side])
+        weight = np.diff(data.indptr[cut.bounds])
+        return make_step(name, kernel, self.plan.order, weight, *common, *args, before=before)
+
+    def _fit_pair(self, pair: Pair) -> list[Step]:
+        """Take the last pair's new part off the residual, put this one's old part back, and fit it."""
+        reg, last_u, last_v = np.float32(self.problem.reg), *self._last
+        # A side that is not fitted is worked out on a throw-away copy that starts, like it, at one.
+        u = pair.u if pair.fit_u else self._dummy[0]
+        v = pair.v if pair.fit_v else self._dummy[1]
+
+        def keep_old(fresh: bool) -> None:
+            if fresh:
+                self._old[:] = pair.u
+                self._dummy[0][:], self._dummy[1][:] = 1.0, 1.0
+
+        steps = [
+            self._step("turn rows", ccd.turn_worker, 0, u, pair.v, pair.v, last_u, last_v, reg, True, before=keep_old),
+            self._step("turn columns", ccd.turn_worker, 1, v, pair.u, self._old, last_v, last_u, reg, True),
+        ]
+        if pair.fit_u and pair.fit_v:
+            for _ in range(self.problem.inner - 1):
+                steps.append(self._step("sweep rows", ccd.sweep_worker, 0, pair.u, pair.v, reg, True))
+                steps.append(self._step("sweep columns", ccd.sweep_worker, 1, pair.v, pair.u, reg, True))
+        return steps
+
+    def _settle_pair(self, steps: list[Step], pair: Pair) -> list[Step]:
+        """The last step of a pair also remembers it as the one whose part comes off next."""
+
+        def remember() -> None:
+            self._last[0][:], self._last[1][:] = pair.u, pair.v
+
+        return [*steps[:-1], _with_after(steps[-1], remember)]
+
+    def steps(self, epoch: int) -> Sequence[Step]:
+        """Fit every pair once, then take the last one's part off."""
+        steps = [step for pair in self._pairs() for step in self._settle_pair(self._fit_pair(pair), pair)]
+
+        def forget() -> None:
+            self._last[0][:], self._last[1][:] = 0.0, 0.0
+
+        last_u, last_v = self._last
+        steps.append(self._step("settle columns", ccd.settle_worker, 1, last_v, last_u))
+        return [*steps, _with_after(self._step("settle rows", ccd.settle_worker, 0, last_u, last_v), forget)]
+
+    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+        """Loss and penalty after the epoch; the loss is the squared residual."""
+        total = steps[-1].total()
+        metrics = {"train_rmse": math.sqrt(total / self.items)}
+        penalty = 0.0
+        for data, columns, bias in ((self._sides[0], self._U, self._b), (self._sides[1], self._V, self._c)):
+            counts = data.counts.astype(np.float64)
+            squares = np.einsum("kn,kn->n", columns, columns, dtype=np.float64)
+            penalty += math.fsum(counts * (squares + (np.square(bias, dtype=np.float64) if len(bias) else 0.0)))
+        if self.held is not None:
+            metrics |= self.held.metrics(self.factors, "squared", self.crew)
+        return Report((total + self.problem.reg * penalty) / self.items, metrics)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Factors, biases, and where the sweeps stand: residuals and the last pair."""
+        biases = {"b": self._b, "c": self._c} if self.problem.biases else {}
+        at = {"last_u": self._last[0], "last_v": self._last[1], "old_u": self._old}
+        residuals = {"residual_rows": self._residuals[0], "residual_cols": self._residuals[1]}
+        return {"U": self._U, "V": self._V, **biases, **at, **residuals}
+
+
+def _with_after(step: Step, after: Callable[[], None]) -> Step:
+    from dataclasses import replace
+
+    return replace(step, after=after)
+
+
+def build_ccd(
+    problem: Problem,
+    data: Entries,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    test: Entries | None = None,
+) -> CcdJob:
+    """Look at the data, plan, compress it both ways and draw the first factors."""
+    seen = survey(InMemory(data), crew)
+    plan = plan_rows("mf/ccd", problem, seen, seed=seed, profile=profile, width=width, physical=physical)
+    budget = physical.memory or available_memory()
+    refuse_if_over(plan.cost.memory, budget, "use solver='sgd', which streams from disk, or lower the rank")
+    rows, cols = plan.logical.rows, plan.logical.cols
+    by_row, by_col = compress(data, seen.row_counts, seen.col_counts)
+    mean = seen.mean if problem.biases else 0.0
+    first = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean)
+    held = None if test is None else Held.out(test, rows, cols)
+    return CcdJob(problem, plan, by_row, by_col, first, crew, held)

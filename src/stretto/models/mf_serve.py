@@ -1,0 +1,254 @@
+"""Using factors: predictions, fold-in of new rows, the best columns for many rows at once.
+
+Every function takes factors in the user's numbering and a crew; work is cut into fixed parts, so answers do not depend
+on threads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.data import Data
+from stretto.data.ids import IdMap
+from stretto.data.partition import straight
+from stretto.errors import DataError
+from stretto.kernels import als, topn
+from stretto.kernels.compress import group_by, sort_rows
+from stretto.kernels.lanes import padded
+from stretto.kernels.losses import CODES
+from stretto.kernels.predict import cost_worker, predict_worker
+from stretto.runtime.compressed import by_rows
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.source import Source
+from stretto.runtime.step import make_step, parts
+from stretto.schedule.rotation import independent
+
+from .mf_base import Factors, Problem
+from .mf_measure import mean_cost, named
+
+Floats = NDArray[np.float32]
+_NONE = np.zeros(0, np.float32)
+_PARTS, _LEAST = 64, 4096
+_ROWS_AT_ONCE = 64
+_ROWS_MOVED = 1 << 14
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What each row rated in training: row i has indices[indptr[i]:indptr[i + 1]], in rising order."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, source: Source, scratch: Path | None = None) -> Seen:
+        """Group the entries of a source by row; in a file of the scratch folder when one is given."""
+        counts = np.zeros(source.shape[0], np.int64)
+        for rows, _, _ in source.chunks():
+            counts += np.bincount(rows, minlength=len(counts))
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        indices = new_array(scratch, "seen", (len(source),), np.int32)
+        at = indptr[:-1].copy()
+        for rows, cols, _ in source.chunks():
+            group_by(rows, cols, _NONE, at, indices, _NONE)
+        sort_rows(indptr, indices)
+        return cls(indptr, indices)
+
+
+def new_array(scratch: Path | None, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An empty array: in memory, or mapped from a new file of the scratch folder."""
+    if scratch is None or 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(scratch / f"{name}.array", dtype, "w+", shape=shape)
+
+
+def in_units(factors: Factors, scratch: Path | None) -> dict[str, NDArray[np.float32]]:
+    """Factors and biases in the user's numbering and the ratings' units: the attributes of a fitted estimator."""
+    root, scale = np.float32(math.sqrt(factors.scale)), np.float32(factors.scale)
+    found = {}
+    for name, state, unit in (
+        ("row_factors_", factors.W, root),
+        ("col_factors_", factors.H, root),
+        ("row_bias_", factors.b, scale),
+        ("col_bias_", factors.c, scale),
+    ):
+        place = state.cut.place
+        shape = (len(place), state.width) if state.array.ndim > 1 else (len(place),)
+        values = new_array(scratch, name, shape, np.float32)
+        if not len(state.array):
+            values[:] = 0.0
+        for first in range(0, len(place) if len(state.array) else 0, _ROWS_MOVED):
+            rows = state.array[place[first : first + _ROWS_MOVED]]
+            values[first : first + len(rows)] = (rows[:, : state.width] if rows.ndim > 1 else rows) * unit
+        found[name] = values
+    return found
+
+
+_NOTHING = Seen(np.zeros(1, np.int64), np.zeros(0, np.int32))
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """Factors ready for the kernels: rows padded to whole lanes."""
+
+    W: Floats  # [m, padded]
+    H: Floats  # [n, padded]
+    b: Floats  # [m]
+    c: Floats  # [n]
+    mean: float
+
+
+def whole_lanes(factors: Floats) -> Floats:
+    """The factors as rows of whole lanes; no copy when they are so already."""
+    width = padded(factors.shape[1])
+    if width == factors.shape[1]:
+        return np.ascontiguousarray(factors)
+    wide = np.zeros((len(factors), width), np.float32)
+    wide[:, : factors.shape[1]] = factors
+    return wide
+
+
+def served(model: Any) -> Served:
+    """The factors of a fitted estimator."""
+    return Served(
+        whole_lanes(model.row_factors_), whole_lanes(model.col_factors_), model.row_bias_, model.col_bias_, model.mean_
+    )
+
+
+def predict(model: Served, rows: NDArray[Any], cols: NDArray[Any], crew: Crew) -> Floats:
+    """[n] predictions of pairs; an index outside the factors adds nothing."""
+    result = np.empty(len(rows), np.float32)
+    bounds = parts(len(rows), _PARTS, _LEAST)
+    args = (bounds, rows, cols, model.W, model.H, model.b, model.c, np.float32(model.mean), result)
+    crew.run(make_step("predict", predict_worker, independent(len(bounds) - 1), np.diff(bounds), *args), "exact")
+    return result
+
+
+def error(model: Served, data: Data, loss: str, crew: Crew) -> float:
+    """RMSE, mean absolute error or log loss of the predictions on `data`."""
+    bounds = parts(len(data), _PARTS, _LEAST)
+    args = (bounds, data.rows, data.cols, data.values, model.W, model.H, model.b, model.c, np.float32(model.mean))
+    step = make_step("measure", cost_worker, independent(len(bounds) - 1), np.diff(bounds), *args, CODES[loss])
+    crew.run(step, "exact")
+    (value,) = named("test", mean_cost(step.total(), len(data), loss, 1.0), loss).values()
+    return value
+
+
+def fold_in(model: Served, data: Data, problem: Problem, crew: Crew) -> Floats:
+    """[m, rank] factors of new rows: least squares against the columns, the row's bias solved along; half of an ALS
+    epoch.
+    """
+    rank, implicit = problem.rank, problem.implicit
+    biased = problem.biases and not implicit
+    rows = by_rows(data)
+    width = padded(rank + biased)
+    Y = np.zeros((len(model.H), width), np.float32)
+    Y[:, :rank] = model.H[:, :rank]
+    if biased:
+        Y[:, rank] = 1.0
+    X = np.zeros((data.shape[0], width), np.float32)
+    gram = gramian(Y, crew) if implicit else np.zeros((0, 0), np.float32)
+    offset = model.c if biased else np.zeros(0, np.float32)
+    mean = np.float32(0.0 if implicit else model.mean)
+    cut = straight(rows.counts, max(1, min(256, len(data) // 1024)))
+    args: tuple[Any, ...] = (
+        cut.bounds,
+        rows.indptr,
+        rows.indices,
+        rows.values,
+        X,
+        Y,
+        gram,
+        offset,
+        mean,
+        np.float32(problem.reg),
+    )
+    args += (not implicit, np.float32(problem.alpha), als.scratch(crew.workers, width))
+    weight = np.diff(rows.indptr[cut.bounds])
+    crew.run(make_step("fold in", als.cholesky_worker, independent(cut.blocks), weight, *args), "exact")
+    return np.ascontiguousarray(X[:, :rank])
+
+
+def gramian(Y: Floats, crew: Crew) -> Floats:
+    """Yᵀ Y, summed in fixed blocks."""
+    bounds = parts(len(Y), _PARTS, 1024)
+    width = Y.shape[1]
+    partial, gram = np.zeros((len(bounds) - 1, width, width), np.float32), np.zeros((width, width), np.float32)
+    crew.run(
+        make_step("gram", als.gram_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, Y, partial), "exact"
+    )
+    als.fold_gram(partial, gram)
+    return gram
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Column factors laid out for the search of the best n."""
+
+    panels: Floats
+    bias: Floats
+    items: int
+
+    @classmethod
+    def over(cls, H: Floats, c: Floats, crew: Crew) -> Search:
+        """Lay out H [n, padded] and the column biases c [n] (or length 0)."""
+        panels, bias = topn.panels_for(len(H), H.shape[1])
+        bounds = parts(len(bias), _PARTS, 16)
+        step = make_step(
+            "pack", topn.pack_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, H, c, panels, bias
+        )
+        crew.run(step, "exact")
+        return cls(panels, bias, len(H))
+
+    def best(
+        self,
+        W: Floats,
+        rows: NDArray[Any],
+        n: int,
+        crew: Crew,
+        *,
+        base: Floats = _NONE,
+        seen: Seen | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[np.int32], Floats]:
+        """(ids, scores) [len(rows), n] of the best columns for rows of W; −1 and −inf where there are fewer."""
+        if n < 1:
+            raise DataError(f"recommend gives at least one item, got n={n}")
+        ids, scores = np.empty((len(rows), n), np.int32), np.empty((len(rows), n), np.float32)
+        # Blocks of this many rows share each panel while it is in cache.
+        bounds = np.append(np.arange(0, len(rows), _ROWS_AT_ONCE), len(rows)).astype(np.int64)
+        seen = seen or _NOTHING
+        words = topn.allowed_words(self.items, allowed)
+        args = (bounds, rows, W, base, self.panels, self.bias, words, seen.indptr, seen.indices, ids, scores)
+        order = independent(len(bounds) - 1)
+        crew.run(make_step("recommend", topn.recommend_worker, order, np.diff(bounds), *args), "exact")
+        return ids, scores
+
+
+def similar(factors: Floats, cols: NDArray[Any], n: int, crew: Crew) -> tuple[NDArray[np.int32], Floats]:
+    """(ids, cosines) [len(cols), n] of the columns nearest in direction, without the column itself."""
+    H = whole_lanes(factors)
+    unit = np.empty_like(H)
+    bounds = parts(len(H), _PARTS, _LEAST)
+    step = make_step("normalise", topn.normalise_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, H, unit)
+    crew.run(step, "exact")
+    itself = Seen(np.arange(len(H) + 1, dtype=np.int64), np.arange(len(H), dtype=np.int32))
+    return Search.over(unit, _NONE, crew).best(unit, cols, n, crew, seen=itself)
+
+
+def names(found: NDArray[np.int32], ids: IdMap | None) -> NDArray[Any]:
+    """Indices as the ids users know; −1 (no such place) becomes an empty string where ids are text."""
+    if ids is None:
+        return found
+    named_ids = np.where(found >= 0, found, 0)
+    decoded = ids.decode(named_ids.ravel()).reshape(found.shape)
+    if ids.is_text:
+        decoded = decoded.astype(object)
+    decoded[found < 0] = "" if ids.is_text else -1
+    return decoded

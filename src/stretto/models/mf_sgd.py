@@ -1,0 +1,195 @@
+"""Matrix factorisation by stochastic gradient descent on a rotating schedule.
+
+Ratings are standardised first (mean 0, spread 1), so one learning rate suits stars, percentages and counts alike; `reg`
+is understood in the units of the ratings and converted. The step falls linearly from learning_rate to learning_rate /
+epochs; AdaGrad divides it by the root of each row's accumulated squared gradients. Where ratings lie more than
+`OUTLIER` spreads from the mean, the pull of one error is limited: a single count of a million must not throw its row
+away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import choose_blocks, cut
+from stretto.kernels.lanes import padded
+from stretto.kernels.losses import CODES
+from stretto.kernels.sgd import adagrad_worker, sgd_worker
+from stretto.plan.cost import Cost, refuse_if_over
+from stretto.plan.plan import Binding, Logical, Physical, Plan
+from stretto.runtime.cpus import available_memory
+from stretto.runtime.job import Report
+from stretto.runtime.layout import Blocks, Survey, index_type, lay_out, survey, tally
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.source import Entries, InMemory
+from stretto.runtime.step import Step, make_step
+from stretto.schedule.order import Ints, Order
+from stretto.schedule.rotation import rotation
+
+from .mf_base import Factors, Problem, new_factors
+from .mf_measure import Held, mean_cost, named
+
+_FLOAT = 4
+# In standard deviations: ratings farther from the mean than this are outliers, and then no error pulls harder than LIMIT.
+OUTLIER, LIMIT = 8.0, 5.0
+
+
+def units(problem: Problem, seen: Survey) -> tuple[float, float]:
+    """(mean, scale) of the standardised ratings. Without biases nothing gives the mean back, so it is left in."""
+    if problem.loss == "logistic":
+        return 0.0, 1.0
+    spread = seen.std if problem.biases else math.hypot(seen.mean, seen.std)
+    return seen.mean if problem.biases else 0.0, spread if spread > 0 else 1.0
+
+
+def logical_sgd(problem: Problem, seen: Survey, *, seed: int, profile: str, width: int) -> Logical:
+    """Everything that decides the numbers of an SGD run."""
+    blocks = choose_blocks(seen.entries, seen.shape, width)
+    names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
+    return Logical(
+        program="mf/sgd",
+        parameters=problem.parameters(*names, *(["epochs"] if problem.schedule == "linear" else [])),
+        data=seen.digest,
+        seed=seed,
+        profile=profile,
+        width=width,
+        order=rotation(blocks),
+        rows=cut(seen.row_counts, blocks, seed=seed, axis=0),
+        cols=cut(seen.col_counts, blocks, seed=seed, axis=1),
+    )
+
+
+def limit_of(problem: Problem, seen: Survey) -> float:
+    """The largest error that pulls with its full size, in standard deviations; infinity for data without outliers."""
+    return LIMIT if problem.loss == "squared" and seen.farthest > OUTLIER * units(problem, seen)[1] else math.inf
+
+
+def row_bytes(problem: Problem) -> int:
+    """Bytes of everything kept for one row or column."""
+    return _FLOAT * (padded(problem.rank) + problem.biases + (problem.optimizer == "adagrad"))
+
+
+def entry_bytes(logical: Logical) -> int:
+    """Bytes of one entry in its block."""
+    return sum(np.dtype(index_type(cut)).itemsize for cut in (logical.rows, logical.cols)) + _FLOAT
+
+
+def plan_sgd(problem: Problem, logical: Logical, weight: Ints, physical: Physical) -> Plan:
+    """The plan of an SGD run whose visit v has weight[v] entries; nothing is allocated yet."""
+    rows, cols, order = logical.rows, logical.cols, logical.order
+    entries = int(weight.sum())
+    per_row, per_entry = row_bytes(problem), entry_bytes(logical)
+    touched = rows.sizes[order.row_block].sum() + cols.sizes[order.col_block].sum()
+    return Plan(
+        logical,
+        (
+            Binding("row factors", "owned", "rows", len(rows) * per_row),
+            Binding("column factors", "rotating", "cols", len(cols) * per_row),
+        ),
+        weight,
+        Cost(
+            entries,
+            entry_bytes=entries * per_entry,
+            state_bytes=(len(rows) + len(cols)) * per_row,
+            moved_bytes=entries * per_entry + 2 * int(touched) * per_row,
+            flops=entries * problem.rank * 8,
+        ),
+        physical,
+    )
+
+
+class SgdJob:
+    """SGD over blocks held in memory."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        blocks: Blocks,
+        factors: Factors,
+        limit: float,
+        crew: Crew,
+        held: Held | None,
+    ) -> None:
+        self.problem, self.plan, self.blocks, self.factors, self.limit = problem, plan, blocks, factors, limit
+        self.crew, self.held = crew, held
+        self.items, self.repeats = len(blocks.r), blocks.repeats
+        grown = problem.optimizer == "adagrad"
+        self.gw = np.ones(len(factors.W.array) if grown else 0, np.float32)
+        self.gh = np.ones(len(factors.H.array) if grown else 0, np.float32)
+
+    def steps(self, epoch: int) -> Sequence[Step]:
+        """One pass over the grid."""
+        blocks, factors = self.blocks, self.factors
+        arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
+        states = (factors.W.array, factors.H.array, factors.b.array, factors.c.array)
+        return [
+            sgd_step(
+                self.problem, self.plan.order, epoch, factors.scale, self.limit, arrays, states, (self.gw, self.gh)
+            )
+        ]
+
+    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+        """The loss met on the way through the epoch, and the held-out error after it."""
+        loss = self.problem.loss
+        cost = mean_cost(steps[0].total(), self.items, loss, self.factors.scale)
+        metrics = named("train", cost, loss)
+        if self.held is not None:
+            metrics |= self.held.metrics(self.factors, loss, self.crew)
+        return Report(cost, metrics)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Factors, biases and accumulators, live."""
+        grown = {"gw": self.gw, "gh": self.gh} if len(self.gw) else {}
+        return self.factors.arrays() | grown
+
+
+def sgd_step(
+    problem: Problem,
+    order: Order,
+    epoch: int,
+    scale: float,
+    limit: float,
+    arrays: tuple[Any, ...],
+    states: tuple[Any, ...],
+    grown: tuple[Any, Any],
+) -> Step:
+    """One pass of SGD: arrays are (ptr, u, i, r, row_base, col_base), states (W, H, b, c), grown (gw, gh)."""
+    lam, lam_bias = np.float32(problem.reg / scale), np.float32(problem.reg)
+    loss, rate = CODES[problem.loss], np.float32(problem.step_at(epoch))
+    weight = np.diff(arrays[0])
+    if problem.optimizer == "adagrad":
+        tail = (*grown, rate, lam, lam_bias, loss, np.float32(limit), problem.rank)
+        return make_step("adagrad", adagrad_worker, order, weight, *arrays, *states, *tail)
+    return make_step("sgd", sgd_worker, order, weight, *arrays, *states, rate, lam, lam_bias, loss, np.float32(limit))
+
+
+def build_sgd(
+    problem: Problem,
+    data: Entries,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    test: Entries | None = None,
+) -> SgdJob:
+    """Look at the data, plan, lay it out and draw the first factors."""
+    seen = survey(InMemory(data), crew)
+    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
+    rows, cols, order = logical.rows, logical.cols, logical.order
+    tallied = tally((data.rows, data.cols, data.values), rows, cols, order, crew)
+    plan = plan_sgd(problem, logical, tallied.weight, physical)
+    budget = physical.memory or available_memory()
+    refuse_if_over(plan.cost.memory, budget, "stream it from disk with memory='2GiB', or lower the rank")
+    mean, scale = units(problem, seen)
+    blocks = lay_out(data, rows, cols, order, tallied, crew, mean=mean, scale=scale)
+    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)
+    held = None if test is None else Held.out(test, rows, cols)
+    return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held)

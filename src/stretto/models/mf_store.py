@@ -1,0 +1,77 @@
+"""Keeping a fitted model: one safetensors file, arrays and a JSON description, no pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretto.data.ids import IdMap
+from stretto.errors import DataError
+
+from .mf_serve import Seen
+
+_FORMAT = "stretto/matrix-factorization/1"
+_ARRAYS = ("row_factors_", "col_factors_", "row_bias_", "col_bias_")
+_PLAIN = ("mean_", "n_iter_", "n_features_in_", "fingerprint_", "history_")
+
+
+def plain(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON can hold them; others as text."""
+    return {k: v if isinstance(v, str | int | float | bool | None) else repr(v) for k, v in parameters.items()}
+
+
+def save(model: Any, path: str | Path) -> None:
+    """Write the model; the file appears whole or not at all."""
+    from safetensors.numpy import save_file
+
+    arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in _ARRAYS}
+    seen: Seen = model.seen()
+    arrays |= {"seen/indptr": seen.indptr, "seen/indices": seen.indices}
+    for side in ("row", "col"):
+        ids: IdMap | None = getattr(model, f"{side}_ids_")
+        if ids is not None:
+            arrays |= {f"{side}_ids/{name}": np.ascontiguousarray(a) for name, a in ids.to_arrays().items()}
+    parameters = model.get_params(deep=False)
+    parameters["runtime"] = None
+    about = {"parameters": plain(parameters), "fitted": {name: getattr(model, name) for name in _PLAIN}}
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(f".{target.name}.{os.getpid()}")
+    try:
+        save_file(arrays, str(part), metadata={"format": _FORMAT, "model": json.dumps(about)})
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def load(kind: Any, path: str | Path) -> Any:
+    """A model of class `kind` from a file written by `save`."""
+    from safetensors import SafetensorError, safe_open
+
+    source = Path(path)
+    if not source.is_file():
+        raise DataError(f"{source}: no such model file; train one with fit and save, or `stretto train mf`")
+    try:
+        with safe_open(str(source), framework="numpy") as file:
+            notes = file.metadata() or {}
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise DataError(f"{source}: not a model file, or damaged ({error}); train and save it again") from error
+    if notes.get("format") != _FORMAT:
+        raise DataError(f"{source}: not a matrix factorisation saved by Stretto (format {notes.get('format')!r})")
+    about = json.loads(notes["model"])
+    model = kind(**about["parameters"])
+    for name in _ARRAYS:
+        setattr(model, name, arrays[name])
+    for name, value in about["fitted"].items():
+        setattr(model, name, value)
+    for side in ("row", "col"):
+        prefix = f"{side}_ids/"
+        own = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+        setattr(model, f"{side}_ids_", IdMap.from_arrays(own) if own else None)
+    model._seen = Seen(arrays["seen/indptr"], arrays["seen/indices"])
+    return model

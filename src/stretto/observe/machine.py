@@ -1,0 +1,37 @@
+"""What a run ran on: versions and processor, for the run record."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+
+def versions() -> dict[str, str]:
+    """Versions of Stretto and of what can change its numbers, read without importing anything."""
+    found = {"python": platform.python_version()}
+    for name in ("stretto", "numpy", "numba", "llvmlite", "scipy"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Processor, how many there are, how many this process may use, and the system."""
+    count = os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else count
+    return {"cpu": _cpu_name(), "cpus": count, "usable": usable, "system": f"{platform.system()} {platform.machine()}"}
+
+
+def _cpu_name() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or "unknown"

@@ -1,0 +1,77 @@
+"""Plots of a run, drawn off screen through matplotlib's objects: no display, and no figure of the user's is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_ORDER = ("epoch", "seconds", "items")  # columns that are measured along, not plotted
+_COLOURS = ("#1f5fa8", "#d1602a", "#2f8f5b", "#7d4fa3", "#8a6d1d", "#5c5c5c")
+
+
+def convergence(table: Mapping[str, ArrayLike], path: Path, title: str = "") -> None:
+    """Draw objective and metrics against epochs (left) and seconds (right) into `path` (its ending chooses the format).
+
+    table: columns of equal length, `epoch`, `seconds`, `objective` and any metrics, as `EpochTable.columns()` gives
+    them. The objective takes the upper row; metrics, which share a scale when they are errors, the lower one.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = {name: np.asarray(values, dtype=np.float64) for name, values in table.items()}
+    metrics = [name for name in columns if name not in _ORDER and name != "objective"]
+    rows = 2 if metrics else 1
+    figure = Figure(figsize=(10, 1 + 3.2 * rows), dpi=120)
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, 2, sharex="col", sharey="row", squeeze=False)
+    figure.subplots_adjust(left=0.09, right=0.98, bottom=0.18 / rows, top=0.92, wspace=0.04, hspace=0.06)
+    for column, (along, label) in enumerate((("epoch", "epochs"), ("seconds", "seconds in epochs"))):
+        _lines(axes[0][column], columns[along], {"objective": columns["objective"]}, log=True)
+        if metrics:
+            _lines(axes[1][column], columns[along], {name: columns[name] for name in metrics})
+        axes[-1][column].set_xlabel(label)
+        if along == "epoch":
+            axes[-1][column].xaxis.get_major_locator().set_params(integer=True)
+    axes[0][0].set_ylabel("objective")
+    if metrics:
+        axes[1][0].set_ylabel("RMSE" if all("rmse" in name for name in metrics) else "metrics")
+        axes[1][1].legend(loc="upper right", frameon=False)
+    if title:
+        figure.suptitle(title)
+    figure.savefig(path, format=path.suffix.lstrip(".") or "png")
+
+
+def _lines(axes: Axes, along: NDArray[np.float64], columns: Mapping[str, NDArray[Any]], log: bool = False) -> None:
+    """One line per column. Values that are not finite leave no mark; a logarithmic scale only where it helps."""
+    for place, (name, values) in enumerate(columns.items()):
+        good = np.isfinite(values)
+        marker = "o" if good.sum() <= 50 else ""
+        axes.plot(
+            along[good],
+            values[good],
+            marker=marker,
+            markersize=3,
+            label=name.replace("_", " "),
+            color=_COLOURS[place % len(_COLOURS)],
+        )
+        if log and good.any() and values[good].min() > 0 and values[good].max() > 20 * values[good].min():
+            _log_scale(axes)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _log_scale(axes: Axes) -> None:
+    """Ticks at 1, 2 and 5 in plain numbers: easier to read than powers of ten, and quicker to draw."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())

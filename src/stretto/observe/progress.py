@@ -1,0 +1,168 @@
+"""Progress on the screen: a bar over epochs with the objective, the speed and the time left.
+
+verbose 0 says nothing. 1 draws a bar on a terminal; elsewhere (a pipe, a log file) it prints warnings and one line at
+the end. 2 adds the plan, every epoch and every checkpoint as lines, on a terminal or not.
+
+The bar is redrawn when an event arrives, at most ten times a second by the events' own times: no thread of its own
+competes with the workers.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import deque
+from typing import TYPE_CHECKING
+
+from stretto.observe.events import (
+    CheckpointRejected,
+    CheckpointSaved,
+    EpochDone,
+    Event,
+    PlanMade,
+    RunEnded,
+    RunStarted,
+    Warned,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
+_REDRAW = 0.1
+_RECENT = 8  # epochs the speed is taken from: the first ones may hold compilation
+_ENDINGS = {"done": "done", "early": "stopped early", "stopped": "stopped", "failed": "failed"}
+
+
+class Progress:
+    """A listener that shows a run. console: where to; standard error unless given, so that results can be piped."""
+
+    def __init__(self, console: Console | None = None, *, verbose: int = 1, unit: str = "ratings") -> None:
+        self.verbose, self.unit = verbose, unit
+        self._console = console
+        self._bar: Bar | None = None
+        self._task: TaskID | None = None
+        self._drawn = float("-inf")
+        self._started = 0.0
+        self._recent: deque[tuple[float, int]] = deque(maxlen=_RECENT)
+        self._last: EpochDone | None = None
+
+    def __call__(self, event: Event, /) -> None:
+        if self.verbose <= 0:
+            return
+        if isinstance(event, RunStarted):
+            self._started = event.time
+            self._recent.clear()
+            self._last = None
+        elif isinstance(event, EpochDone):
+            self._epoch(event)
+        elif isinstance(event, Warned):
+            self._say(f"warning: {event.message}")
+        elif isinstance(event, CheckpointRejected):
+            self._say(f"warning: passed over a checkpoint: {event.reason}")
+        elif isinstance(event, RunEnded):
+            self._end(event)
+        elif self.verbose >= 2 and isinstance(event, PlanMade):
+            self._say(event.text)
+        elif self.verbose >= 2 and isinstance(event, CheckpointSaved):
+            self._say(f"saved {event.path}: {event.bytes / 2**20:.1f} MiB in {duration(event.seconds)}")
+
+    def close(self) -> None:
+        """Take the bar off the screen and give the cursor back."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = self._task = None
+
+    def _epoch(self, event: EpochDone) -> None:
+        self._last = event
+        self._recent.append((event.seconds, event.items))
+        if self.verbose >= 2:
+            self._say(f"epoch {event.epoch}/{event.epochs}  {self._numbers(event)}  {duration(event.seconds)}")
+        if not self._screen().is_terminal:
+            return
+        if self._bar is None:
+            self._open(event.epochs)
+        assert self._bar is not None
+        assert self._task is not None
+        self._bar.update(
+            self._task, completed=event.epoch, total=event.epochs, numbers=self._numbers(event), left=self._left(event)
+        )
+        if event.time - self._drawn >= _REDRAW or event.epoch == event.epochs:
+            self._drawn = event.time
+            self._bar.refresh()
+
+    def _open(self, epochs: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        self._bar = Progress(
+            TextColumn("epoch"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[numbers]}"),
+            TextColumn("{task.fields[left]}", style="cyan"),
+            console=self._screen(),
+            auto_refresh=False,
+            transient=True,  # the final line says it all
+        )
+        self._bar.start()
+        self._task = self._bar.add_task("", total=epochs, numbers="", left="")
+
+    def _end(self, event: RunEnded) -> None:
+        self.close()
+        parts = [_ENDINGS[event.status]]
+        if self._last is not None:
+            parts += [
+                f"{self._last.epoch}/{self._last.epochs} epochs in {duration(event.time - self._started)}",
+                self._numbers(self._last),
+            ]
+        self._say("  ".join(parts) + (f"  ({event.message})" if event.message else ""))
+
+    def _numbers(self, event: EpochDone) -> str:
+        parts = [f"objective {event.objective:.6g}"]
+        parts += [f"{name.replace('_', ' ')} {value:.4f}" for name, value in event.metrics.items()]
+        seconds, items = sum(s for s, _ in self._recent), sum(n for _, n in self._recent)
+        if seconds > 0:
+            parts.append(f"{amount(items / seconds)} {self.unit}/s")
+        return "  ".join(parts)
+
+    def _left(self, event: EpochDone) -> str:
+        """The median, since one slow epoch (a save, another program) should not move the forecast."""
+        return f"{duration((event.epochs - event.epoch) * statistics.median(s for s, _ in self._recent))} left"
+
+    def _say(self, text: str) -> None:
+        """A whole line above the bar; our own text, so no markup, no colouring of numbers and no wrapping in logs."""
+        self._screen().print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def _screen(self) -> Console:
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(stderr=True)
+        return self._console
+
+
+def duration(seconds: float) -> str:
+    """A duration for people.
+
+    >>> [duration(s) for s in (0.0123, 4.2, 75, 7322)]
+    ['12 ms', '4.2 s', '1:15', '2:02:02']
+    """
+    if seconds < 0.9995:  # the bounds are those of rounding: never "1000 ms" or "60.0 s"
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def amount(value: float) -> str:
+    """A count for people.
+
+    >>> [amount(v) for v in (950, 45_200_000)]
+    ['950', '45.2 M']
+    """
+    for size, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if value >= size:
+            return f"{value / size:.1f}{name}"
+    return f"{value:.0f}"

@@ -1,0 +1,114 @@
+"""The frozen plan: everything that can change a number, and apart from it everything that cannot.
+
+The **logical** plan holds the program, its parameters, the grid, the order of visits, the seed, the profile and the
+digest of the data. Its hash is the **fingerprint**: same fingerprint, same bits. The **physical** plan says who runs it
+and where: runtime, workers, memory. It may change from run to run, or in the middle of one, without changing the
+answer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stretto.data.partition import Cut
+from stretto.errors import PlanError
+from stretto.schedule.bound import Bound, bound
+from stretto.schedule.order import Ints, Order
+
+from .cost import Cost
+
+PLACEMENTS = ("owned", "rotating", "served", "replicated", "shared")
+GRADES = ("identical", "replayable", "statistical")
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Where one state lives during the plan."""
+
+    state: str
+    placement: str
+    axis: str  # which axis of the grid its blocks follow: "rows", "cols" or "none"
+    nbytes: int
+
+    def __post_init__(self) -> None:
+        if self.placement not in PLACEMENTS:
+            raise PlanError(f"{self.state}: no placement {self.placement!r}; there are {', '.join(PLACEMENTS)}")
+
+
+@dataclass(frozen=True, eq=False)
+class Logical:
+    """What can change a number."""
+
+    program: str  # such as "mf/sgd"
+    parameters: tuple[tuple[str, Any], ...]
+    data: str  # digest of the entries
+    seed: int
+    profile: str
+    width: int
+    order: Order
+    rows: Cut
+    cols: Cut
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short hash of all of the above."""
+        digest = hashlib.sha256()
+        head = [self.program, self.parameters, self.data, self.seed, self.profile, self.width, self.order.name]
+        digest.update(json.dumps(head, sort_keys=True, default=str).encode())
+        for array in (self.order.row_block, self.order.col_block, self.rows.place, self.rows.bounds):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        for array in (self.cols.place, self.cols.bounds):
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Physical:
+    """Who runs it and where; changes no number."""
+
+    runtime: str = "threads"
+    workers: int = 1
+    memory: int | None = None  # budget in bytes; None keeps everything in memory
+    tile: int | None = None  # blocks along one side of the part of the grid held at a time; None holds all
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A logical plan, where its states live, what it costs, and a physical plan to run it."""
+
+    logical: Logical
+    bindings: tuple[Binding, ...]
+    weight: Ints  # [V] entries of each visit
+    cost: Cost
+    physical: Physical = field(default_factory=Physical)
+    grade: str = "identical"
+
+    @property
+    def fingerprint(self) -> str:
+        return self.logical.fingerprint
+
+    @property
+    def order(self) -> Order:
+        return self.logical.order
+
+    def bound(self, workers: int | None = None) -> Bound:
+        """How well the order can be kept busy by so many workers."""
+        return bound(self.order, self.weight, workers or self.physical.workers)
+
+    def explain(self) -> str:
+        """The plan in words."""
+        from .explain import explain
+
+        return explain(self)
+
+    def draw(self, path: str | None = None, workers: int | None = None) -> str:
+        """The block grid coloured by step and worker, as SVG text; written to `path` (.svg or .png) when given."""
+        from .draw import draw
+
+        return draw(self, path, workers)

@@ -1,0 +1,52 @@
+"""How many threads this process may really use: affinity and cgroup limits count, the number of cores printed on the
+box does not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+from stretto.errors import PlanError
+
+
+def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Cores this process may run on, at least 1."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        if quota != "max":
+            count = min(count, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):
+        pass
+    return max(1, count)
+
+
+def workers_from(n_jobs: int | None) -> int:
+    """The number of threads that `n_jobs` means: None is every core, −1 too, −2 all but one, and so on."""
+    if n_jobs is None:
+        return available_cpus()
+    if n_jobs == 0:
+        raise PlanError("n_jobs=0 has no meaning; use a positive number, or None for every core")
+    return n_jobs if n_jobs > 0 else max(1, available_cpus() + 1 + n_jobs)
+
+
+def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Bytes that can still be had without swapping, or None where the system does not say."""
+    found = None
+    try:
+        for line in meminfo.read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found = int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        pass
+    try:
+        limit = (cgroup / "memory.max").read_text().strip()
+        used = int((cgroup / "memory.current").read_text())
+        if limit != "max":
+            left = max(0, int(limit) - used)
+            found = left if found is None else min(found, left)
+    except (OSError, ValueError):
+        pass
+    return found

@@ -1,0 +1,55 @@
+"""From an order to the arrays the compiled workers share.
+
+`start` lays out one pass: nothing finished, or, after an interruption, everything in `finished` already done.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.errors import RunError
+from stretto.kernels import claims
+from stretto.schedule.order import Ints, Order
+
+
+def start(order: Order, weight: Ints, *, finished: Ints | None = None, script: Ints | None = None) -> claims.Pass:
+    """Arrays for one pass over `order`.
+
+    weight [V]: items in each visit. finished: visits already done (closed under the order). script: run exactly these
+    visits, in this order, on one worker (the serial runtime); without it workers claim the heaviest ready visit.
+    """
+    done = np.zeros(len(order), dtype=np.int64)
+    if finished is not None and len(finished):
+        if not order.finished_closed(finished):
+            raise RunError("the finished visits are not closed under the plan's order; the checkpoint is not usable")
+        done[finished] = 1
+    row_done = np.bincount(order.row_block[done == 1], minlength=order.rows).astype(np.int64)
+    col_done = np.bincount(order.col_block[done == 1], minlength=order.cols).astype(np.int64)
+    control = np.zeros(claims.CONTROL_SLOTS, dtype=np.int64)
+    control[claims.LEFT] = len(order) - int(done.sum())
+    if script is None:
+        script = np.empty(0, dtype=np.int64)
+    else:
+        control[claims.MODE] = claims.SCRIPTED
+        script = np.ascontiguousarray(script, dtype=np.int64)
+    return claims.Pass(
+        row_block=order.row_block,
+        col_block=order.col_block,
+        row_turn=order.row_turn,
+        col_turn=order.col_turn,
+        weight=np.ascontiguousarray(weight, dtype=np.int64),
+        row_first=order.row_first,
+        row_visits=order.row_visits,
+        row_done=row_done,
+        col_done=col_done,
+        taken=done,
+        script=script,
+        control=control,
+        log=np.zeros((len(order), claims.LOG_COLUMNS), dtype=np.int64),
+    )
+
+
+def logged(pass_: claims.Pass) -> Ints:
+    """[n, 4] what this pass ran: visit, worker, start, end in time stamp cycles; unfinished visits are left out."""
+    log: Ints = pass_.log[: int(pass_.control[claims.LOGGED])]
+    return log[log[:, 3] > 0]

@@ -1,0 +1,97 @@
+"""Where entries come from: arrays in memory, or files larger than memory read piece by piece.
+
+A `Source` has a shape, a length, and `chunks()`: the entries in their order, as (rows, cols, values). Every chunk but
+the last holds a multiple of `GRAIN` entries. Sums are taken grain by grain and folded exactly, so they do not depend on
+how a source is chunked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+GRAIN = 1 << 16
+_FIELDS: dict[str, Any] = {"rows": np.int32, "cols": np.int32, "values": np.float32}
+
+
+class Entries(Protocol):
+    """Entries that fit in memory: `stretto.data.Data` has these."""
+
+    @property
+    def rows(self) -> NDArray[Any]: ...
+    @property
+    def cols(self) -> NDArray[Any]: ...
+    @property
+    def values(self) -> NDArray[np.float32]: ...
+    @property
+    def shape(self) -> tuple[int, int]: ...
+
+
+Chunk = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]
+
+
+class Source(Protocol):
+    """Entries, a chunk at a time."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    def __len__(self) -> int: ...
+    def chunks(self) -> Iterator[Chunk]: ...
+
+
+class InMemory:
+    """Entries in memory, as one chunk, or `at_once` entries at a time."""
+
+    def __init__(self, data: Entries, at_once: int | None = None) -> None:
+        self.data, self.shape = data, data.shape
+        self.at_once = max(1, len(data.values)) if at_once is None else max(GRAIN, at_once // GRAIN * GRAIN)
+
+    def __len__(self) -> int:
+        return len(self.data.values)
+
+    def chunks(self) -> Iterator[Chunk]:
+        for first in range(0, len(self), self.at_once):
+            part = slice(first, first + self.at_once)
+            yield self.data.rows[part], self.data.cols[part], self.data.values[part]
+
+
+class Spool:
+    """Entries in three flat files, read back `at_once` entries at a time."""
+
+    def __init__(self, folder: Path, shape: tuple[int, int], at_once: int) -> None:
+        self.folder, self.shape = folder, shape
+        self.at_once = max(GRAIN, at_once // GRAIN * GRAIN)
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def write(self, chunks: Iterable[Chunk]) -> Spool:
+        """Append every entry of `chunks`."""
+        files = [open(self.folder / f"{name}.bin", "ab") for name in _FIELDS]  # noqa: SIM115
+        try:
+            for chunk in chunks:
+                for file, array, dtype in zip(files, chunk, _FIELDS.values(), strict=True):
+                    np.ascontiguousarray(array, dtype=dtype).tofile(file)
+                self._length += len(chunk[2])
+        finally:
+            for file in files:
+                file.close()
+        return self
+
+    def chunks(self) -> Iterator[Chunk]:
+        for first in range(0, self._length, self.at_once):
+            count = min(self.at_once, self._length - first)
+            yield (
+                self._piece("rows", first, count),
+                self._piece("cols", first, count),
+                self._piece("values", first, count),
+            )
+
+    def _piece(self, name: str, first: int, count: int) -> NDArray[Any]:
+        dtype = np.dtype(_FIELDS[name])
+        return np.fromfile(self.folder / f"{name}.bin", dtype, count, offset=first * dtype.itemsize)

@@ -1,0 +1,244 @@
+"""Driving a job: epoch after epoch, with events, checkpoints, early stopping and a clean way out.
+
+Where a run stands is a `Position`: the epoch, the step inside it, and the visits of that step already made. A
+checkpoint holds the arrays and the position, so a run resumes in the middle of an epoch and ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import CheckpointError, Diverged
+from stretto.observe.events import CheckpointSaved, EpochDone, Listener, PassDone, PlanMade, Status, Warned
+from stretto.schedule.order import Ints
+
+from . import checkpoint
+from .job import Job, Report
+from .runtimes import Crew
+
+# Mean time between failures assumed when the checkpoint interval is not given: a day.
+_FAILURE_SECONDS = 86_400.0
+
+
+@dataclass
+class Position:
+    """Where a run stands. finished: visits made of the step it stopped in. outs: results of the steps of this epoch."""
+
+    epoch: int = 0
+    step: int = 0
+    finished: Ints | None = None
+    outs: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    seconds: float = 0.0
+    best: float = float("inf")
+    waited: int = 0
+    saves: int = 0
+
+
+@dataclass(frozen=True)
+class Saving:
+    """When and where checkpoints are saved; neither number given: the interval follows from how long saving takes."""
+
+    folder: Path
+    every_epochs: int | None = None
+    every_seconds: float | None = None
+    keep: int = 2
+
+
+@dataclass(frozen=True)
+class Patience:
+    """Stop when `metric` has not improved by `tolerance` for `epochs` epochs. None as metric watches the objective."""
+
+    epochs: int
+    tolerance: float = 0.0
+    metric: str | None = None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: done, early (a rule was met) or stopped (the user asked)."""
+
+    status: Status
+    epochs: int
+    reports: list[Report]
+    position: Position
+
+
+def _quiet(event: Any) -> None:
+    pass
+
+
+class Trainer:
+    """Runs one job on one crew."""
+
+    def __init__(
+        self,
+        job: Job,
+        crew: Crew,
+        *,
+        tell: Listener = _quiet,
+        saving: Saving | None = None,
+        patience: Patience | None = None,
+        stop_after: Callable[[int, Report], bool] | None = None,
+    ) -> None:
+        self.job, self.crew, self.tell = job, crew, tell
+        self.saving, self.patience, self.stop_after = saving, patience, stop_after
+        self.profile = job.plan.logical.profile
+        self.position = Position()
+        self._saved_at = time.perf_counter()
+        self._save_seconds = 0.05
+
+    def restore(self) -> int:
+        """Go back to the newest usable checkpoint; the number of finished epochs."""
+        if self.saving is None:
+            raise CheckpointError("there is no checkpoint folder to restore from")
+        found = checkpoint.latest(self.saving.folder, self.job.plan.fingerprint, report=self.tell)
+        live = self.job.arrays()
+        for name, array in live.items():
+            array[...] = found.arrays[f"state/{name}"]
+        meta = found.meta
+        outs = {int(n.split("/")[1]): a for n, a in found.arrays.items() if n.startswith("out/")}
+        self.position = Position(
+            epoch=int(meta["epoch"]),
+            step=int(meta["pass"]),
+            finished=found.arrays.get("finished"),
+            outs=outs,
+            seconds=float(meta["seconds"]),
+            best=float(meta["best"]),
+            waited=int(meta["waited"]),
+            saves=found.step,
+        )
+        return self.position.epoch
+
+    def run(self, epochs: int) -> Outcome:
+        """Train until `epochs` epochs are done, counted from the very beginning."""
+        plan = self.job.plan
+        blocks = np.stack([plan.order.row_block, plan.order.col_block], axis=1)
+        self.tell(PlanMade(plan.fingerprint, plan.explain(), self.profile, blocks))
+        reports: list[Report] = []
+        at = self.position
+        status: Status = "done"
+        while at.epoch < epochs:
+            report = self._epoch(at, epochs)
+            if report is None:
+                status = "stopped"
+                break
+            reports.append(report)
+            if self._enough(at, report):
+                status = "early"
+                break
+            if at.epoch < epochs and self._due(at, between=True):
+                self.save()
+        return Outcome(status, at.epoch, reports, at)
+
+    def _epoch(self, at: Position, epochs: int) -> Report | None:
+        """One epoch, or what is left of it; None when the user stopped it."""
+        steps = self.job.steps(at.epoch)
+        for k, out in at.outs.items():
+            steps[k].out[:] = out
+        while at.step < len(steps):
+            step = steps[at.step]
+            done = self.crew.run(step, self.profile, at.finished, self._seconds_left())
+            at.seconds += done.seconds
+            log = done.log
+            if step.visits is not None:
+                log[:, 0] = step.visits[log[:, 0]]
+            self.tell(PassDone(time.time(), at.epoch + 1, step.name, done.seconds, step.items, log))
+            if done.failed is not None:
+                failed = done.failed if step.visits is None else int(step.visits[done.failed])
+                raise Diverged(self._divergence(failed, step.name))
+            at.outs[at.step] = step.out
+            at.finished = done.finished
+            if done.interrupted:
+                return None
+            if done.finished is not None:
+                self.save()
+                continue
+            at.step += 1
+        report = self.job.report(at.epoch, steps)
+        seconds, at.seconds = at.seconds, 0.0
+        at.epoch, at.step, at.finished, at.outs = at.epoch + 1, 0, None, {}
+        event = EpochDone(time.time(), at.epoch, epochs, seconds, self.job.items, report.objective, report.metrics)
+        self.tell(event)
+        return report
+
+    def _enough(self, at: Position, report: Report) -> bool:
+        stop = self.stop_after is not None and self.stop_after(at.epoch, report)
+        if self.patience is None:
+            return stop
+        value = report.objective if self.patience.metric is None else report.metrics[self.patience.metric]
+        if value < at.best - self.patience.tolerance:
+            at.best, at.waited = value, 0
+        else:
+            at.waited += 1
+        return stop or at.waited >= self.patience.epochs
+
+    def _interval(self) -> float | None:
+        """Seconds between checkpoints, or None when only epochs count."""
+        if self.saving is None:
+            return None
+        if self.saving.every_seconds is not None:
+            return self.saving.every_seconds
+        if self.saving.every_epochs is not None:
+            return None
+        return checkpoint.interval_seconds(self._save_seconds, mean_time_to_failure=_FAILURE_SECONDS)
+
+    def _seconds_left(self) -> float | None:
+        interval = self._interval()
+        return None if interval is None else max(0.0, interval - (time.perf_counter() - self._saved_at))
+
+    def _due(self, at: Position, between: bool) -> bool:
+        if self.saving is None:
+            return False
+        if self.saving.every_epochs is not None and between and at.epoch % self.saving.every_epochs == 0:
+            return True
+        left = self._seconds_left()
+        return left is not None and left <= 0
+
+    def save(self) -> None:
+        """Write a checkpoint of where the run stands now. A disk that refuses is reported; training goes on."""
+        if self.saving is None:
+            return
+        at = self.position
+        at.saves += 1
+        arrays: dict[str, NDArray[Any]] = {f"state/{name}": array for name, array in self.job.arrays().items()}
+        arrays |= {f"out/{k}": out for k, out in at.outs.items()}
+        if at.finished is not None:
+            arrays["finished"] = at.finished
+        meta = {
+            "step": at.saves,
+            "epoch": at.epoch,
+            "pass": at.step,
+            "seconds": at.seconds,
+            "best": at.best,
+            "waited": at.waited,
+            "fingerprint": self.job.plan.fingerprint,
+            "profile": self.profile,
+        }
+        began = time.perf_counter()
+        try:
+            path = checkpoint.save(self.saving.folder, arrays, meta, keep=self.saving.keep)
+        except CheckpointError as error:
+            self.tell(Warned(str(error)))
+            self._saved_at = time.perf_counter()
+            return
+        self._saved_at = time.perf_counter()
+        self._save_seconds = self._saved_at - began
+        size = sum(array.nbytes for array in arrays.values())
+        self.tell(CheckpointSaved(time.time(), str(path), at.epoch, size, self._save_seconds))
+
+    def _divergence(self, visit: int, name: str) -> str:
+        order = self.job.plan.order
+        where = f"epoch {self.position.epoch + 1}, pass {name}"
+        if visit < len(order):
+            where += f", block ({int(order.row_block[visit])}, {int(order.col_block[visit])})"
+        kept = "" if self.saving is None else "; the last checkpoint is untouched"
+        return (
+            f"NaN or infinity in {where}: the step is too large for this data; lower learning_rate or raise reg{kept}"
+        )

@@ -1,0 +1,98 @@
+"""How busy an order can keep W workers: the chain that no number of workers can shorten, and a list schedule.
+
+A hot row is indivisible: all its visits follow one another. `longest` is the heaviest such chain through the whole
+order; `span` is the time the rule the runtime follows (heaviest ready visit first) takes when an entry costs one unit
+of time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+import numpy as np
+
+from .order import Ints, Order
+
+
+@dataclass(frozen=True)
+class Bound:
+    """In entries: what must be done, the longest chain, and the span of a list schedule on `workers`."""
+
+    workers: int
+    total: int
+    longest: int
+    span: int
+
+    @property
+    def efficiency(self) -> float:
+        """Share of the workers' time that is useful under the list schedule; 1 is perfect."""
+        return self.total / (self.workers * self.span) if self.span else 1.0
+
+    @property
+    def limit(self) -> float:
+        """No schedule of this order can do better than this share."""
+        return min(1.0, self.total / (self.workers * self.longest)) if self.longest else 1.0
+
+
+def longest_chain(order: Order, weight: Ints) -> int:
+    """Entries on the heaviest chain of visits that wait for each other."""
+    rows, cols = [0] * order.rows, [0] * order.cols
+    # Visits are numbered in a valid serial order, so one pass is enough.
+    for r, c, w in zip(order.row_block.tolist(), order.col_block.tolist(), weight.tolist(), strict=True):
+        rows[r] = cols[c] = max(rows[r], cols[c]) + w
+    return max([0, *rows, *cols])
+
+
+def play(order: Order, weight: Ints, workers: int) -> list[tuple[int, int, int, int]]:
+    """(visit, worker, start, end) of the list schedule: a free worker takes the heaviest ready visit."""
+    row_next = order.row_first[:-1].tolist()
+    row_end = order.row_first[1:].tolist()
+    visits = order.row_visits.tolist()
+    row_block, col_block = order.row_block.tolist(), order.col_block.tolist()
+    col_turn, weights = order.col_turn.tolist(), weight.tolist()
+    col_done = [0] * order.cols
+    waiting: dict[tuple[int, int], int] = {}  # (column block, turn) → visit whose row block is free
+    ready: list[tuple[int, int]] = []
+    running: list[tuple[int, int, int]] = []
+    idle = list(range(workers - 1, -1, -1))
+    now, done = 0, []
+
+    def offer(row: int) -> None:
+        if row_next[row] < row_end[row]:
+            v = visits[row_next[row]]
+            key = (col_block[v], col_turn[v])
+            if col_done[key[0]] == key[1]:
+                heapq.heappush(ready, (-weights[v], v))
+            else:
+                waiting[key] = v
+
+    for row in range(order.rows):
+        offer(row)
+    while ready or running:
+        while ready and idle:
+            w, v = heapq.heappop(ready)
+            worker = idle.pop()
+            done.append((v, worker, now, now - w))
+            heapq.heappush(running, (now - w, worker, v))
+        now, worker, v = heapq.heappop(running)
+        idle.append(worker)
+        row_next[row_block[v]] += 1
+        col = col_block[v]
+        col_done[col] += 1
+        freed = waiting.pop((col, col_done[col]), None)
+        if freed is not None:
+            heapq.heappush(ready, (-weights[freed], freed))
+        offer(row_block[v])
+    return done
+
+
+def bound(order: Order, weight: Ints, workers: int) -> Bound:
+    """The bound of an order for a number of workers."""
+    schedule = play(order, weight, workers)
+    return Bound(
+        workers,
+        int(np.sum(weight)),
+        longest_chain(order, weight),
+        max((end for *_, end in schedule), default=0),
+    )

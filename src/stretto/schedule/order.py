@@ -1,0 +1,88 @@
+"""A partial order over block visits: what every static schedule ends in.
+
+Each visit touches one row block and one column block. Visits that share a block happen in a fixed order (the block's
+*turns*); visits that share none are free to overlap. Any execution that respects the turns gives the same bits, because
+each visit then reads exactly what the serial order would have given it.
+
+    order = rotation(4)                     # 16 visits over a 4 × 4 grid
+    order.row_block[v], order.col_block[v]  # what visit v touches
+    order.row_turn[v], order.col_turn[v]    # how many visits of that block come before v
+
+Visits are numbered in a serial order that respects the turns: running 0, 1, 2, … is the serial runtime.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import PlanError
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Order:
+    """V visits over `rows` row blocks and `cols` column blocks, numbered in a valid serial order."""
+
+    name: str
+    rows: int
+    cols: int
+    row_block: Ints  # [V]
+    col_block: Ints  # [V]
+    row_turn: Ints = field(init=False)  # [V]
+    col_turn: Ints = field(init=False)  # [V]
+
+    def __post_init__(self) -> None:
+        if self.row_block.shape != self.col_block.shape or self.row_block.ndim != 1:
+            raise PlanError("an order needs one row block and one column block for each visit")
+        object.__setattr__(self, "row_turn", _turns(self.row_block, self.rows))
+        object.__setattr__(self, "col_turn", _turns(self.col_block, self.cols))
+
+    def __len__(self) -> int:
+        return len(self.row_block)
+
+    @cached_property
+    def row_visits(self) -> Ints:
+        """[V] visits grouped by row block, in turn order."""
+        return np.argsort(self.row_block, kind="stable").astype(np.int64)
+
+    @cached_property
+    def row_first(self) -> Ints:
+        """[rows + 1] where each row block's visits begin in `row_visits`."""
+        counts = np.bincount(self.row_block, minlength=self.rows)
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    def predecessors(self, visit: int) -> list[int]:
+        """The visits that must be finished just before this one: at most one for each block."""
+        found = []
+        for block, turn in ((self.row_block, self.row_turn), (self.col_block, self.col_turn)):
+            if turn[visit]:
+                same = np.flatnonzero((block == block[visit]) & (turn == turn[visit] - 1))
+                found.append(int(same[0]))
+        return found
+
+    def finished_closed(self, finished: Ints) -> bool:
+        """Whether a set of finished visits is closed: no visit finished before one it had to wait for."""
+        done = np.zeros(len(self), dtype=bool)
+        done[finished] = True
+        for block, turn, n in ((self.row_block, self.row_turn, self.rows), (self.col_block, self.col_turn, self.cols)):
+            count = np.bincount(block[done], minlength=n)
+            last = np.full(n, -1)
+            np.maximum.at(last, block[done], turn[done])
+            if np.any(last + 1 != count):
+                return False
+        return True
+
+
+def _turns(block: Ints, blocks: int) -> Ints:
+    if len(block) and (block.min() < 0 or block.max() >= blocks):
+        raise PlanError(f"a visit names block {int(block.max())} of {blocks}")
+    by_block = np.argsort(block, kind="stable")
+    first = np.concatenate([[0], np.cumsum(np.bincount(block, minlength=blocks))])
+    turn = np.empty(len(block), dtype=np.int64)
+    turn[by_block] = np.arange(len(block)) - first[block[by_block]]
+    return turn

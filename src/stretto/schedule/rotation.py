@@ -1,0 +1,56 @@
+"""Rotation: every row block meets every column block once an epoch, and no two visits of a step share a block.
+
+With B = 4 the steps of the two patterns are (row block → column block)
+
+    step      ring                    exchange
+    0         0→0 1→1 2→2 3→3         0→0 1→1 2→2 3→3
+    1         0→1 1→2 2→3 3→0         0→1 1→0 2→3 3→2
+    2         0→2 1→3 2→0 3→1         0→2 1→3 2→0 3→1
+    3         0→3 1→0 2→1 3→2         0→3 1→2 2→1 3→0
+
+`ring` hands a column block on to the neighbour, as STRADS's static engine does. `exchange` pairs i with i XOR step: in
+every run of 2ᵐ steps, aligned groups of 2ᵐ row blocks meet only their own group of column blocks. So a group of blocks
+can be worked on for a long while before anything else is needed, which is what lets the same order, and so the same
+bits, run from a disk with only a tile of the grid in memory. `exchange` needs a power of two.
+
+There is no barrier between steps: a visit waits only for the earlier visits of its own two blocks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.errors import PlanError
+
+from .order import Order
+
+PATTERNS = ("exchange", "ring")
+
+
+def rotation(blocks: int, pattern: str = "exchange") -> Order:
+    """The order of one epoch over a blocks × blocks grid: blocks² visits, numbered step by step.
+
+    >>> order = rotation(4)
+    >>> len(order), int(order.col_block[5])
+    (16, 0)
+    """
+    if blocks < 1:
+        raise PlanError(f"rotation needs at least one block, got {blocks}")
+    step, row = np.divmod(np.arange(blocks * blocks, dtype=np.int64), blocks)
+    if pattern == "ring":
+        col = (row + step) % blocks
+    elif pattern == "exchange":
+        if blocks & (blocks - 1):
+            raise PlanError(f"the exchange pattern needs a power of two, got {blocks} blocks; use pattern='ring'")
+        col = row ^ step
+    else:
+        raise PlanError(f"no rotation pattern {pattern!r}; there are {', '.join(PATTERNS)}")
+    return Order(f"rotation/{pattern}", blocks, blocks, row, col)
+
+
+def independent(blocks: int) -> Order:
+    """An order in which no visit waits for another: visit b touches row block b alone (and column block b of a dummy
+    axis).
+    """
+    every = np.arange(blocks, dtype=np.int64)
+    return Order("independent", blocks, blocks, every, every.copy())

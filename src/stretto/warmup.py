@@ -1,0 +1,122 @@
+"""Filling the kernel cache: tiny jobs, run through the front doors, so that what they compile is what users run.
+
+Numba compiles a kernel for the types it is called with. What varies between users: blocks whose local indices take two
+bytes or four, biases, the loss, and the file format. Each task below meets some of these; a task whose kernels are
+cached takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Task:
+    """A name for the progress bar, and what to run."""
+
+    name: str
+    run: Callable[[], object]
+
+
+def kernels_cached() -> bool:
+    """Whether some kernel was ever compiled on this machine."""
+    from stretto.kernels.compile import cache_folder
+
+    return any(cache_folder().glob("*/*.nbi"))
+
+
+def _mark(fast: bool) -> Path:
+    """A file beside the compiled kernels that says: everything here, for this processor, Python and Numba settings."""
+    from llvmlite import binding
+
+    from stretto.kernels.compile import _stamp, cache_folder
+
+    settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("NUMBA_"))
+    target = (sys.version, binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), settings, fast)
+    name = hashlib.sha256(repr(target).encode()).hexdigest()[:16]
+    return cache_folder() / _stamp()[:16] / f"warm-{name}"
+
+
+def is_warm(*, fast: bool = False) -> bool:
+    """Whether `tasks` ran to their end before, for these kernels and this processor."""
+    return _mark(fast).exists()
+
+
+def mark_warm(*, fast: bool = False) -> None:
+    """Say that `tasks` ran to their end; a cache that cannot be written is simply not warm."""
+    with contextlib.suppress(OSError):
+        _mark(fast).touch()
+
+
+def tasks(*, fast: bool = False) -> list[Task]:
+    """Everything worth compiling ahead, the most wanted first. fast: the profile `fast` too."""
+    small, wide = _ratings(300, 200), _ratings(70_000, 66_000)
+    found = [Task("sgd", partial(_fit, small)), Task("sgd, large blocks", partial(_fit, wide, width=1))]
+    found += [Task("recommend and predict", partial(_serve, small))]
+    found += [Task(f"read {name}", partial(_read, small, name)) for name in ("movielens", "triples", "svmlight", "mm")]
+    found += [Task("read text ids", partial(_read_text, "ada,tea,5\neve,tea,3\nada,rye,1\n"))]
+    found += [
+        Task("adagrad", partial(_fit, small, optimizer="adagrad")),
+        Task("als", partial(_fit, small, solver="als")),
+    ]
+    found += [Task("als, conjugate gradients", partial(_fit, small, solver="als", linear_solver="cg"))]
+    found += [Task("als, implicit", partial(_fit, small, solver="als", implicit=True))]
+    found += [Task("ccd", partial(_fit, small, solver="ccd"))]
+    if fast:
+        solvers: list[dict[str, Any]] = [{}, {"optimizer": "adagrad"}, {"solver": "als"}, {"solver": "ccd"}]
+        found += [
+            Task(", ".join(["fast", *map(str, s.values())]), partial(_fit, small, profile="fast", **s)) for s in solvers
+        ]
+    return found
+
+
+def _ratings(rows: int, cols: int) -> Any:
+    from stretto.data.generate import ratings
+
+    return ratings(2_000, rows, cols, seed=0).data
+
+
+def _fit(data: Any, **parameters: Any) -> Any:
+    from stretto.models.factorization import MatrixFactorization
+
+    train, test = data.split(0.1, seed=0)
+    given = {"rank": 16, "epochs": 2, "random_state": 0} | parameters
+    return MatrixFactorization(**given).fit(train, validation=None if given.get("implicit") else test)
+
+
+def _serve(data: Any) -> None:
+    model = _fit(data)
+    model.recommend([0, 1], 3)
+    model.recommend([0, 1], 3, filter_seen=False)
+    model.similar_items([0], 3)
+    model.predict([[0, 1], [2, 3]])
+    model.score(data)
+    model.transform(data)
+
+
+def _read(data: Any, format: str) -> None:
+    from stretto.data.read import read
+    from stretto.data.write import write
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ratings"
+        write(data, path, format)
+        read(path, format, cache=False)
+
+
+def _read_text(text: str) -> None:
+    from stretto.data.read import read
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "ratings.csv"
+        path.write_text(text, encoding="utf-8")
+        read(path, cache=False)

@@ -1,0 +1,129 @@
+"""SGD in plain NumPy, operation for operation what the compiled kernels promise: sixteen lanes, fused multiply-adds, a fixed tree.
+
+`fma` is exact: a product of two float32 is exact in float64, the sum is rounded to odd there and then once to float32, which is
+the same as rounding the true value once (Boldo and Melquiond).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.kernels.losses import SQUARED, cost_of, pull_of
+
+f4 = np.float32
+Array = NDArray[Any]
+
+
+@numba.njit
+def _loss(code: int, y: Any, p: Any) -> Any:
+    return cost_of(code, y, p), pull_of(code, y, p)
+
+
+def fma(x: Any, y: Any, z: Any) -> Array:
+    """x·y + z of float32 numbers or arrays, rounded once."""
+    product = np.multiply(x, y, dtype=np.float64)
+    wide = np.asarray(z, np.float64)
+    total = product + wide
+    # The error of that sum, exactly (Knuth's two-sum).
+    part = total - product
+    error = (product - (total - part)) + (wide - part)
+    even = (np.atleast_1d(total).view(np.int64) & 1 == 0).reshape(np.shape(total))
+    odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
+    return np.where((error != 0) & even, odd, total).astype(f4)
+
+
+def tree(lanes: Array) -> Any:
+    """Fold sixteen lanes: 8 + 8, 4 + 4, 2 + 2, 1 + 1."""
+    while len(lanes) > 1:
+        half = len(lanes) // 2
+        lanes = lanes[:half] + lanes[half:]
+    return lanes[0]
+
+
+def dot(w: Array, h: Array) -> Any:
+    lanes = np.zeros(16, f4)
+    for at in range(0, len(w), 16):
+        lanes = fma(w[at : at + 16], h[at : at + 16], lanes)
+    return tree(lanes)
+
+
+def squares(g: Array) -> Any:
+    return dot(g, g)
+
+
+def _error(loss: int, limit: Any, r: Any, p: Any) -> tuple[Any, float]:
+    if loss == SQUARED:
+        e = f4(r - p)
+        return np.clip(e, -limit, limit), float(f4(e * e))
+    cost, pull = _loss(loss, r, p)
+    return f4(pull), cost
+
+
+def sgd(
+    blocks: Any, W: Array, H: Array, b: Array, c: Array, step: Any, lam: Any, lam_bias: Any, loss: int, limit: Any
+) -> Array:
+    """One pass of plain SGD in serial order, in place; the loss of each visit."""
+    shrink, shrink_bias = f4(f4(1) - f4(step * lam)), f4(f4(1) - f4(step * lam_bias))
+    out = np.zeros(len(blocks.ptr) - 1)
+    for v in range(len(out)):
+        total = 0.0
+        for t in range(blocks.ptr[v], blocks.ptr[v + 1]):
+            x, y = int(blocks.row_base[v]) + int(blocks.u[t]), int(blocks.col_base[v]) + int(blocks.i[t])
+            p = dot(W[x], H[y])
+            if len(b):
+                p = f4(p + f4(b[x] + c[y]))
+            e, cost = _error(loss, limit, blocks.r[t], p)
+            total += cost
+            g = f4(step * e)
+            w, h = W[x].copy(), H[y].copy()
+            W[x] = fma(g, h, shrink * w)
+            H[y] = fma(g, w, shrink * h)
+            if len(b):
+                b[x] = f4(f4(shrink_bias * b[x]) + g)
+                c[y] = f4(f4(shrink_bias * c[y]) + g)
+        out[v] = total
+    return out
+
+
+def adagrad(
+    blocks: Any,
+    W: Array,
+    H: Array,
+    b: Array,
+    c: Array,
+    gw: Array,
+    gh: Array,
+    step: Any,
+    lam: Any,
+    lam_bias: Any,
+    loss: int,
+    limit: Any,
+    rank: int,
+) -> Array:
+    """One pass of AdaGrad with an accumulator for each row."""
+    share = f4(f4(1) / f4(rank))
+    out = np.zeros(len(blocks.ptr) - 1)
+    for v in range(len(out)):
+        total = 0.0
+        for t in range(blocks.ptr[v], blocks.ptr[v + 1]):
+            x, y = int(blocks.row_base[v]) + int(blocks.u[t]), int(blocks.col_base[v]) + int(blocks.i[t])
+            step_w, step_h = f4(step / np.sqrt(gw[x])), f4(step / np.sqrt(gh[y]))
+            p = dot(W[x], H[y])
+            if len(b):
+                p = f4(p + f4(b[x] + c[y]))
+            e, cost = _error(loss, limit, blocks.r[t], p)
+            total += cost
+            w, h = W[x].copy(), H[y].copy()
+            g, k = fma(e, h, f4(-lam) * w), fma(e, w, f4(-lam) * h)
+            W[x], H[y] = fma(step_w, g, w), fma(step_h, k, h)
+            gw[x] = f4(gw[x] + f4(squares(g) * share))
+            gh[y] = f4(gh[y] + f4(squares(k) * share))
+            if len(b):
+                b[x] = f4(b[x] + f4(step_w * f4(e - f4(lam_bias * b[x]))))
+                c[y] = f4(c[y] + f4(step_h * f4(e - f4(lam_bias * c[y]))))
+        out[v] = total
+    return out

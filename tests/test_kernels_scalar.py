@@ -1,0 +1,92 @@
+"""exp, log and the losses against the machine's own mathematics."""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from stretto.kernels.losses import ABSOLUTE, CODES, LOGISTIC, SQUARED, cost_of, pull_of
+from stretto.kernels.scalar import exp, log
+
+
+@numba.njit
+def exp_(x: float) -> float:
+    return exp(x)
+
+
+@numba.njit
+def log_(x: float) -> float:
+    return log(x)
+
+
+@numba.njit
+def loss_(code: int, y: np.float32, p: np.float32) -> tuple[float, float]:
+    return cost_of(code, y, p), pull_of(code, y, p)
+
+
+@given(st.floats(-708, 709))
+@example(0.0)
+@example(math.log(2) / 2)
+@example(-math.log(2) / 2)
+@example(-708.0)
+@example(709.0)
+def test_exp(x: float) -> None:
+    assert exp_(x) == pytest.approx(math.exp(x), rel=1e-14, abs=0)
+
+
+@given(st.floats(2.3e-308, 1.7e308))
+@example(1.0)
+@example(math.sqrt(0.5))
+@example(np.nextafter(1.0, 2.0))
+@example(np.nextafter(1.0, 0.0))
+@example(2.2250738585072014e-308)
+def test_log(x: float) -> None:
+    assert log_(x) == pytest.approx(math.log(x), rel=1e-14, abs=0)
+
+
+@given(st.floats(-700, 700))
+def test_log_undoes_exp(x: float) -> None:
+    assert log_(exp_(x)) == pytest.approx(x, rel=1e-13, abs=1e-14)
+
+
+def test_the_edges() -> None:
+    assert exp_(-709.0) == 0.0
+    assert exp_(710.0) == math.inf
+    assert exp_(0.0) == 1.0
+    assert log_(1.0) == 0.0
+    assert math.isnan(exp_(math.nan))
+
+
+@given(st.sampled_from(sorted(CODES)), st.floats(-50, 50, width=32), st.floats(-50, 50, width=32))
+def test_losses(name: str, y: float, p: float) -> None:
+    cost, pull = loss_(CODES[name], np.float32(y), np.float32(p))
+    if name == "squared":
+        wanted = (y - p) ** 2, y - p
+    elif name == "absolute":
+        wanted = abs(y - p), float(np.sign(y - p))
+    else:
+        z = p if y > 0 else -p
+        wanted = np.logaddexp(0.0, -z), float(y > 0) - 1 / (1 + math.exp(-p))
+    assert cost == pytest.approx(wanted[0], rel=1e-12, abs=1e-15)
+    assert pull == pytest.approx(wanted[1], rel=1e-6, abs=1e-7)
+
+
+@given(st.sampled_from([SQUARED, ABSOLUTE, LOGISTIC]), st.floats(-5, 5, width=32), st.floats(-5, 5, width=32))
+def test_the_pull_goes_down_the_loss(code: int, y: float, p: float) -> None:
+    cost, pull = loss_(code, np.float32(y), np.float32(p))
+    moved, _ = loss_(code, np.float32(y), np.float32(p + 1e-3 * pull))
+    # The absolute loss pulls with the same force however near the rating is, and may step over it.
+    assert moved <= cost + (1.1e-3 if code == ABSOLUTE else 1e-6)
+
+
+@pytest.mark.parametrize("p", [-800.0, -100.0, 100.0, 800.0])
+def test_the_logistic_loss_never_overflows(p: float) -> None:
+    for y in (0.0, 1.0):
+        cost, pull = loss_(LOGISTIC, np.float32(y), np.float32(p))
+        assert np.isfinite(cost)
+        assert abs(pull) <= 1

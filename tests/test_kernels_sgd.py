@@ -1,0 +1,161 @@
+"""The SGD kernels: bit for bit what their NumPy twin computes, and within rounding of textbook SGD in double precision."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import sgd_twin
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jobs import small_data, some_ratings
+from numpy.typing import NDArray
+from test_kernels_grid import laid_out
+
+from stretto.data.data import Data
+from stretto.kernels.lanes import aligned, padded
+from stretto.kernels.losses import CODES, SQUARED
+from stretto.kernels.sgd import adagrad_worker, sgd_worker
+from stretto.runtime.layout import Blocks
+from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.runtime.step import Done, make_step
+from stretto.schedule.order import Order
+
+f4 = np.float32
+STEP, LAM, LAM_BIAS = f4(0.05), f4(0.03), f4(0.07)
+
+
+class Model:
+    """Blocks of some data, and factors to move."""
+
+    def __init__(self, data: Data, blocks: int, rank: int, *, biased: bool, seed: int = 0, scale: float = 3.0) -> None:
+        self.rank = rank
+        self.blocks: Blocks
+        self.order: Order
+        self.blocks, self.order, self.rows, self.cols = laid_out(data, blocks, mean=0.5, scale=scale)
+        random = np.random.default_rng(seed)
+        m, n = data.shape
+        self.W, self.H = aligned((m, padded(rank))), aligned((n, padded(rank)))
+        self.W[:, :rank], self.H[:, :rank] = random.normal(size=(m, rank)) * 0.3, random.normal(size=(n, rank)) * 0.3
+        self.b, self.c = (random.normal(size=k if biased else 0).astype(f4) * f4(0.1) for k in (m, n))
+        self.gw, self.gh = (1 + random.random(k).astype(f4) for k in (m, n))
+
+    def states(self, grown: bool) -> list[NDArray[Any]]:
+        return [self.W, self.H, self.b, self.c, *([self.gw, self.gh] if grown else [])]
+
+    def tail(self, grown: bool, loss: int, limit: float = math.inf) -> tuple[Any, ...]:
+        """What follows the states among the arguments."""
+        return (STEP, LAM, LAM_BIAS, loss, f4(limit), *((self.rank,) if grown else ()))
+
+    def run(
+        self, grown: bool, loss: int, profile: str = "exact", runtime: Runtime | None = None, limit: float = math.inf
+    ) -> Done:
+        """One pass of the compiled kernel."""
+        blocks, tail = self.blocks, self.tail(grown, loss, limit)
+        arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
+        worker = adagrad_worker if grown else sgd_worker
+        step = make_step("sgd", worker, self.order, blocks.weight, *arrays, *self.states(grown), *tail)
+        with (runtime or Serial()).open() as crew:
+            return crew.run(step, profile)
+
+
+@given(*[st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**50), max_value=2.0**50)] * 3)
+def test_the_twin_rounds_once(x: float, y: float, z: float) -> None:
+    found = float(sgd_twin.fma(f4(x), f4(y), f4(z)))
+    exact = Fraction(x) * Fraction(y) + Fraction(z)
+    below, above = (float(np.nextafter(f4(found), f4(s * np.inf))) for s in (-1, 1))
+    distance = abs(Fraction(found) - exact)
+    assert distance <= abs(Fraction(below) - exact)
+    assert distance <= abs(Fraction(above) - exact)
+
+
+@pytest.mark.parametrize("grown", [False, True], ids=["sgd", "adagrad"])
+@pytest.mark.parametrize("loss", sorted(CODES))
+@pytest.mark.parametrize("biased", [True, False], ids=["biases", "no biases"])
+@pytest.mark.parametrize("limit", [math.inf, 0.25], ids=["no limit", "limited"])
+def test_the_kernel_is_its_twin(grown: bool, loss: str, biased: bool, limit: float) -> None:
+    data = some_ratings(400, 40, 30)
+    mine, twin = (Model(data, 4, 20, biased=biased) for _ in range(2))
+    done = mine.run(grown, CODES[loss], limit=limit)
+    out = (sgd_twin.adagrad if grown else sgd_twin.sgd)(
+        twin.blocks, *twin.states(grown), *twin.tail(grown, CODES[loss], limit)
+    )
+    for one, two in zip(mine.states(grown), twin.states(grown), strict=True):
+        np.testing.assert_array_equal(one, two)
+    np.testing.assert_array_equal(done.step.out, out)
+
+
+@settings(max_examples=25)
+@given(small_data(20, 60), st.sampled_from([1, 2, 3, 8]), st.sampled_from([1, 3, 16, 17, 40]), st.booleans(), st.booleans())
+def test_the_kernel_is_its_twin_for_any_shape(data: Data, blocks: int, rank: int, biased: bool, grown: bool) -> None:
+    mine, twin = (Model(data, blocks, rank, biased=biased) for _ in range(2))
+    mine.run(grown, SQUARED, runtime=Threads(3))
+    tail = twin.tail(grown, SQUARED)
+    (sgd_twin.adagrad if grown else sgd_twin.sgd)(twin.blocks, *twin.states(grown), *tail)
+    for one, two in zip(mine.states(grown), twin.states(grown), strict=True):
+        np.testing.assert_array_equal(one, two)
+
+
+def textbook(model: Model, loss: str) -> tuple[list[NDArray[np.float64]], float]:
+    """Stochastic gradient descent as it is written in books, in double precision, over the same order."""
+    W, H, b, c = (state.astype(np.float64) for state in model.states(False))
+    blocks, step, lam, lam_bias, total = model.blocks, float(STEP), float(LAM), float(LAM_BIAS), 0.0
+    for v in range(len(blocks.ptr) - 1):
+        for t in range(blocks.ptr[v], blocks.ptr[v + 1]):
+            x, y = blocks.row_base[v] + int(blocks.u[t]), blocks.col_base[v] + int(blocks.i[t])
+            r, p = float(blocks.r[t]), W[x] @ H[y] + b[x] + c[y]
+            if loss == "squared":
+                cost, pull = (r - p) ** 2, r - p
+            elif loss == "absolute":
+                cost, pull = abs(r - p), np.sign(r - p)
+            else:
+                cost = np.logaddexp(0, -p if r > 0 else p)
+                pull = (r > 0) - 1 / (1 + math.exp(-p))
+            total += float(cost)
+            W[x], H[y] = W[x] + step * (pull * H[y] - lam * W[x]), H[y] + step * (pull * W[x] - lam * H[y])
+            b[x] += step * (pull - lam_bias * b[x])
+            c[y] += step * (pull - lam_bias * c[y])
+    return [W, H, b, c], total
+
+
+@pytest.mark.parametrize("profile", ["exact", "fast"])
+@pytest.mark.parametrize("loss", sorted(CODES))
+def test_the_kernel_is_textbook_sgd(loss: str, profile: str) -> None:
+    model = Model(some_ratings(3000, 100, 80), 4, 24, biased=True)
+    wanted, total = textbook(model, loss)
+    done = model.run(False, CODES[loss], profile)
+    # The sign of the absolute loss may flip where a prediction meets its rating to the last bit.
+    within = 2e-5 if loss != "absolute" else 2e-4
+    for found, state in zip(model.states(False), wanted, strict=True):
+        np.testing.assert_allclose(found, state, atol=within)
+    assert done.step.total() == pytest.approx(total, rel=1e-5)
+
+
+@pytest.mark.parametrize("profile", ["exact", "fast"])
+@pytest.mark.parametrize("grown", [False, True], ids=["sgd", "adagrad"])
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_visit_that_goes_wrong_is_named(profile: str, grown: bool, bad: float) -> None:
+    model = Model(some_ratings(400, 40, 30), 4, 5, biased=True)
+    poisoned = int(model.order.row_block[6])
+    model.W[model.rows.bounds[poisoned], 0] = bad
+    done = model.run(grown, SQUARED, profile)
+    assert done.failed is not None
+    assert model.order.row_block[done.failed] == poisoned
+    assert done.finished is not None
+    assert len(done.finished) < len(model.order)
+
+
+def test_padding_stays_zero_and_empty_rows_stay_put() -> None:
+    data = Data.from_arrays([0, 0, 5], [1, 2, 2], [1.0, 2.0, 3.0], (9, 4))
+    model = Model(data, 2, 3, biased=True)
+    before = [state.copy() for state in model.states(True)]
+    model.run(True, SQUARED)
+    assert not model.W[:, 3:].any()
+    assert not model.H[:, 3:].any()
+    untouched = model.rows.place[[1, 2, 3, 4, 6, 7, 8]]
+    for at in (0, 2, 4):
+        np.testing.assert_array_equal(model.states(True)[at][untouched], before[at][untouched])
+    assert not np.array_equal(model.W[model.rows.place[0]], before[0][model.rows.place[0]])

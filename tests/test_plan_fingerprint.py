@@ -1,0 +1,97 @@
+"""The fingerprint: it changes with everything that can change a number, and with nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from jobs import job_on, some_ratings
+
+from stretto.data.data import Data
+from stretto.errors import PlanError
+from stretto.models.mf_base import Problem
+from stretto.plan.plan import Binding, Physical
+from stretto.runtime.runtimes import Serial, Threads
+
+DATA = some_ratings(4000, 120, 90)
+SGD, ADAGRAD, ALS = Problem(4), Problem(4, optimizer="adagrad"), Problem(4, solver="als")
+CG, IMPLICIT = replace(ALS, linear_solver="cg"), replace(ALS, implicit=True, biases=False)
+
+
+def fingerprint(problem: Problem = SGD, data: Data = DATA, runtime: Any = None, **settings: Any) -> str:
+    with job_on(runtime or Threads(1), problem, data, **settings) as (job, _):
+        return job.plan.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("problem", "changes"),
+    [
+        (SGD, {"rank": 5}),
+        (SGD, {"loss": "absolute"}),
+        (SGD, {"reg": 0.06}),
+        (SGD, {"biases": False}),
+        (SGD, {"learning_rate": 0.06}),
+        (SGD, {"schedule": "constant"}),
+        (SGD, {"epochs": 21}),
+        (SGD, {"optimizer": "adagrad"}),
+        (SGD, {"init_scale": 0.06}),
+        (SGD, {"solver": "als"}),
+        (ADAGRAD, {"learning_rate": 0.06}),
+        (ALS, {"rank": 5}),
+        (ALS, {"reg": 0.06}),
+        (ALS, {"biases": False}),
+        (ALS, {"linear_solver": "cg"}),
+        (ALS, {"init_scale": 0.06}),
+        (CG, {"inner": 4}),
+        (IMPLICIT, {"alpha": 3.0}),
+        (replace(ALS, biases=False), {"implicit": True}),
+    ],
+    ids=lambda value: ",".join(value) if isinstance(value, dict) else f"{value.solver}/{value.optimizer}",
+)
+def test_every_parameter_counts(problem: Problem, changes: dict[str, Any]) -> None:
+    assert fingerprint(problem) != fingerprint(replace(problem, **changes))
+
+
+@pytest.mark.parametrize("problem", [SGD, ALS], ids=["sgd", "als"])
+def test_seed_width_profile_and_data_count(problem: Problem) -> None:
+    base = fingerprint(problem)
+    assert fingerprint(problem, seed=8) != base
+    assert fingerprint(problem, width=2) != base
+    assert fingerprint(problem, profile="fast") != base
+    values = DATA.values.copy()
+    values[17] = np.nextafter(values[17], np.float32(9))
+    assert fingerprint(problem, replace(DATA, values=values)) != base, "one bit of one rating"
+    cols = DATA.cols.copy()
+    cols[[3, 4]] = cols[[4, 3]]
+    assert fingerprint(problem, replace(DATA, cols=cols)) != base, "two columns exchanged"
+    assert fingerprint(problem, replace(DATA, shape=(DATA.shape[0] + 1, DATA.shape[1]))) != base, "an empty row more"
+    assert fingerprint(problem, DATA.take(np.arange(len(DATA) - 1))) != base, "a rating less"
+
+
+@pytest.mark.parametrize("problem", [SGD, ALS], ids=["sgd", "als"])
+def test_where_it_runs_and_the_order_of_the_input_do_not_count(problem: Problem) -> None:
+    base = fingerprint(problem)
+    for runtime in (Serial(), Threads(2), Threads(5)):
+        assert fingerprint(problem, runtime=runtime) == base
+    shuffled = DATA.take(np.random.default_rng(0).permutation(len(DATA)))
+    assert fingerprint(problem, shuffled) == base
+
+
+def test_the_physical_plan_is_apart() -> None:
+    with job_on(Serial(), SGD, DATA) as (job, _):
+        plan = job.plan
+        for physical in (Physical("serial", 1), Physical("threads", 16), Physical("threads", 2, memory=2**20, tile=1)):
+            assert replace(plan, physical=physical).fingerprint == plan.fingerprint
+        assert len(plan.fingerprint) == 16
+        assert int(plan.fingerprint, 16) >= 0
+
+
+def test_numbers_of_other_types_are_the_same_numbers() -> None:
+    assert fingerprint(replace(SGD, rank=np.int64(4), reg=np.float64(0.05))) == fingerprint(SGD)
+
+
+def test_an_unknown_placement_is_refused() -> None:
+    with pytest.raises(PlanError, match="W: no placement 'floating'; there are owned, rotating, served, replicated, shared"):
+        Binding("W", "floating", "rows", 4)
