@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,25 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from stretto.cli import app
+from stretto.kernels.compile import cache_folder
 
 COMMAND = [sys.executable, "-m", "stretto.cli"]
+
+
+@contextmanager
+def private_cache(folder: Path) -> Iterator[None]:
+    """A cache for what tests read, thrown away with them; compiled kernels stay where they always are."""
+    kernels, before = cache_folder(), os.environ.get("STRETTO_CACHE")
+    kernels.mkdir(parents=True, exist_ok=True)
+    (folder / "kernels").symlink_to(kernels.resolve(), target_is_directory=True)
+    os.environ["STRETTO_CACHE"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["STRETTO_CACHE"]
+        else:
+            os.environ["STRETTO_CACHE"] = before
 
 
 class Said:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+
 import realdata
 
 # Compiling a kernel inside an example takes seconds and says nothing about the example.

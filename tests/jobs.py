@@ -35,6 +35,8 @@ PROBLEMS: dict[str, Problem] = {
     "als, no biases": Problem(16, solver="als", biases=False),
     "als, cg": Problem(20, solver="als", linear_solver="cg"),
     "als, implicit": Problem(5, solver="als", implicit=True, biases=False),
+    "ccd": Problem(5, solver="ccd"),
+    "ccd, no biases": Problem(5, solver="ccd", biases=False, inner=2),
     "als, implicit, cg": Problem(5, solver="als", implicit=True, biases=False, linear_solver="cg"),
 }
 

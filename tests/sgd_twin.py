@@ -1,7 +1,7 @@
-"""SGD in plain NumPy, operation for operation what the compiled kernels promise: sixteen lanes, fused multiply-adds, a fixed tree.
+"""SGD in plain NumPy, operation for operation what the compiled kernels promise: lanes, fused multiply-adds, a tree.
 
-`fma` is exact: a product of two float32 is exact in float64, the sum is rounded to odd there and then once to float32, which is
-the same as rounding the true value once (Boldo and Melquiond).
+`fma` is exact: a product of two float32 is exact in float64, the sum is rounded to odd there and then once to float32,
+which is the same as rounding the true value once (Boldo and Melquiond).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ f4 = np.float32
 Array = NDArray[Any]
 
 
-@numba.njit
+@numba.njit  # type: ignore[untyped-decorator]
 def _loss(code: int, y: Any, p: Any) -> Any:
     return cost_of(code, y, p), pull_of(code, y, p)
 
@@ -33,7 +33,8 @@ def fma(x: Any, y: Any, z: Any) -> Array:
     error = (product - (total - part)) + (wide - part)
     even = (np.atleast_1d(total).view(np.int64) & 1 == 0).reshape(np.shape(total))
     odd = np.nextafter(total, np.where(error > 0, np.inf, -np.inf))
-    return np.where((error != 0) & even, odd, total).astype(f4)
+    rounded: Array = np.where((error != 0) & even, odd, total).astype(f4)
+    return rounded
 
 
 def tree(lanes: Array) -> Any:

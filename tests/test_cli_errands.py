@@ -7,17 +7,24 @@ import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import stretto as st
-from clirun import COMMAND, stretto
+from clirun import COMMAND, private_cache, stretto
 from stretto.cli import recipe, train
 from stretto.kernels.compile import cache_folder
 
 COMMANDS = [["train", "mf"], ["recommend"], ["resume"], ["info"], ["generate"], ["explain"], ["warmup"]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with private_cache(tmp_path_factory.mktemp("cache")):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +112,11 @@ def test_explain_prints_the_plan_and_draws_it(ratings: Path, tmp_path: Path) -> 
     assert "identical: same fingerprint, same bits" in said.out
     assert "3 workers" in said.out
     assert (tmp_path / "plan.svg").read_text().startswith("<svg")
+
+
+def test_explain_foretells_the_fingerprint_of_the_run(ratings: Path, run: Path) -> None:
+    said = stretto("explain", ratings, "--rank", "8", "--epochs", "4", "--workers", "5")
+    assert said.out.split(":")[0] == (run / "plan.txt").read_text().split(":")[0]
 
 
 # --- recommend ------------------------------------------------------------

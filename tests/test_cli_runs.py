@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from clirun import same_model, start, stretto
+from clirun import private_cache, same_model, start, stretto
 
 EPOCHS = 200
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with private_cache(tmp_path_factory.mktemp("cache")):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +102,19 @@ def test_a_complete_run_says_so(whole: Path) -> None:
 
 @pytest.mark.parametrize("every", [[], ["--checkpoint-every", "2 epochs"]], ids=["no checkpoint", "checkpoints"])
 def test_training_longer_equals_having_trained_longer(every: list[str], ratings: Path, tmp_path: Path) -> None:
-    train(ratings, tmp_path / "short", *every)
+    train(ratings, tmp_path / "short", "--schedule", "constant", *every)
     said = stretto("resume", tmp_path / "short", "--epochs", "9")
     assert ("begins again" in said.out) == (not every)
-    stretto("train", "mf", ratings, "--rank", "8", "--epochs", "9", "--out", tmp_path / "long")
+    options = ["--rank", "8", "--epochs", "9", "--schedule", "constant", "--out", str(tmp_path / "long")]
+    stretto("train", "mf", ratings, *options)
     assert same_model(tmp_path / "short", tmp_path / "long")
     assert "is complete: 9 epochs" in stretto("resume", tmp_path / "short").out
+
+
+def test_steps_planned_for_so_many_epochs_cannot_be_made_more(whole: Path) -> None:
+    said = stretto("resume", whole, "--epochs", "9", code=2)
+    assert "planned for 6 epochs" in said.err
+    assert "--schedule constant" in said.err
 
 
 def test_a_damaged_checkpoint_is_passed_over(ratings: Path, whole: Path, tmp_path: Path) -> None:
@@ -120,7 +134,7 @@ def test_ratings_that_changed_are_refused(ratings: Path, tmp_path: Path) -> None
     copy = tmp_path / "copy.dat"
     text = ratings.read_text()
     copy.write_text(text)
-    train(copy, tmp_path / "run", "--checkpoint-every", "2 epochs")
+    train(copy, tmp_path / "run", "--checkpoint-every", "2 epochs", "--schedule", "constant")
     user, item, value, rest = text.split("\n", 1)[0].split("::")
     other = "1" if value != "1" else "2"
     copy.write_text("::".join([user, item, other, rest]) + "\n" + text.split("\n", 1)[1])

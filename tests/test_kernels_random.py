@@ -1,4 +1,4 @@
-"""Keyed random numbers: evenly spread, independent between keys, the same for the same key wherever they are asked for."""
+"""Keyed random numbers: evenly spread, independent between keys, the same for the same key wherever they are asked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
 
 
-@numba.njit
+@numba.njit  # type: ignore[untyped-decorator]
 def uniforms(a: NDArray[np.int64], b: NDArray[np.int64], c: NDArray[np.int64], d: NDArray[np.int64]) -> Any:
     out = np.empty(len(a))
     for t in range(len(a)):
@@ -26,12 +26,12 @@ def uniforms(a: NDArray[np.int64], b: NDArray[np.int64], c: NDArray[np.int64], d
     return out
 
 
-@numba.njit
+@numba.njit  # type: ignore[untyped-decorator]
 def mix_(a: int, b: int, c: int, d: int) -> Any:
     return mix(a, b, c, d)
 
 
-@numba.njit
+@numba.njit  # type: ignore[untyped-decorator]
 def entry_(row: int, col: int, bits: int) -> Any:
     return entry_hash(row, col, bits)
 

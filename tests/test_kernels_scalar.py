@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numba
 import numpy as np
@@ -14,18 +15,18 @@ from stretto.kernels.losses import ABSOLUTE, CODES, LOGISTIC, SQUARED, cost_of, 
 from stretto.kernels.scalar import exp, log
 
 
-@numba.njit
-def exp_(x: float) -> float:
+@numba.njit  # type: ignore[untyped-decorator]
+def exp_(x: float) -> Any:
     return exp(x)
 
 
-@numba.njit
-def log_(x: float) -> float:
+@numba.njit  # type: ignore[untyped-decorator]
+def log_(x: float) -> Any:
     return log(x)
 
 
-@numba.njit
-def loss_(code: int, y: np.float32, p: np.float32) -> tuple[float, float]:
+@numba.njit  # type: ignore[untyped-decorator]
+def loss_(code: int, y: np.float32, p: np.float32) -> Any:
     return cost_of(code, y, p), pull_of(code, y, p)
 
 

@@ -1,4 +1,4 @@
-"""The SGD kernels: bit for bit what their NumPy twin computes, and within rounding of textbook SGD in double precision."""
+"""The SGD kernels: bit for bit what their NumPy twin computes, within rounding of textbook SGD in double precision."""
 
 from __future__ import annotations
 
@@ -8,34 +8,36 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sgd_twin
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobs import small_data, some_ratings
 from numpy.typing import NDArray
-from test_kernels_grid import laid_out
 
+import sgd_twin
+from jobs import small_data, some_ratings
 from stretto.data.data import Data
 from stretto.kernels.lanes import aligned, padded
-from stretto.kernels.losses import CODES, SQUARED
-from stretto.kernels.sgd import adagrad_worker, sgd_worker
+from stretto.kernels.losses import CODES
+from stretto.models.mf_base import Problem
+from stretto.models.mf_sgd import sgd_step
 from stretto.runtime.layout import Blocks
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.runtime.step import Done, make_step
+from stretto.runtime.step import Done
 from stretto.schedule.order import Order
+from test_kernels_grid import laid_out
 
 f4 = np.float32
-STEP, LAM, LAM_BIAS = f4(0.05), f4(0.03), f4(0.07)
+SCALE = 3.0
+STEP, LAM, LAM_BIAS = f4(0.05), f4(float(f4(0.07)) / SCALE), f4(0.07)
 
 
 class Model:
     """Blocks of some data, and factors to move."""
 
-    def __init__(self, data: Data, blocks: int, rank: int, *, biased: bool, seed: int = 0, scale: float = 3.0) -> None:
+    def __init__(self, data: Data, blocks: int, rank: int, *, biased: bool, seed: int = 0) -> None:
         self.rank = rank
         self.blocks: Blocks
         self.order: Order
-        self.blocks, self.order, self.rows, self.cols = laid_out(data, blocks, mean=0.5, scale=scale)
+        self.blocks, self.order, self.rows, self.cols = laid_out(data, blocks, mean=0.5, scale=SCALE)
         random = np.random.default_rng(seed)
         m, n = data.shape
         self.W, self.H = aligned((m, padded(rank))), aligned((n, padded(rank)))
@@ -46,20 +48,33 @@ class Model:
     def states(self, grown: bool) -> list[NDArray[Any]]:
         return [self.W, self.H, self.b, self.c, *([self.gw, self.gh] if grown else [])]
 
-    def tail(self, grown: bool, loss: int, limit: float = math.inf) -> tuple[Any, ...]:
-        """What follows the states among the arguments."""
-        return (STEP, LAM, LAM_BIAS, loss, f4(limit), *((self.rank,) if grown else ()))
+    def tail(self, grown: bool, loss: str, limit: float = math.inf) -> tuple[Any, ...]:
+        """What the twin is told besides blocks and states."""
+        return (STEP, LAM, LAM_BIAS, CODES[loss], f4(limit), *((self.rank,) if grown else ()))
 
     def run(
-        self, grown: bool, loss: int, profile: str = "exact", runtime: Runtime | None = None, limit: float = math.inf
+        self, grown: bool, loss: str, profile: str = "exact", runtime: Runtime | None = None, limit: float = math.inf
     ) -> Done:
         """One pass of the compiled kernel."""
-        blocks, tail = self.blocks, self.tail(grown, loss, limit)
+        problem = Problem(
+            self.rank,
+            loss=loss,
+            reg=float(LAM_BIAS),
+            learning_rate=float(STEP),
+            schedule="constant",
+            optimizer="adagrad" if grown else "sgd",
+        )
+        blocks, states = self.blocks, self.states(True)
         arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
-        worker = adagrad_worker if grown else sgd_worker
-        step = make_step("sgd", worker, self.order, blocks.weight, *arrays, *self.states(grown), *tail)
+        step = sgd_step(problem, self.order, 0, SCALE, limit, arrays, tuple(states[:4]), (states[4], states[5]))
         with (runtime or Serial()).open() as crew:
             return crew.run(step, profile)
+
+    def twin(self, grown: bool, loss: str, limit: float = math.inf) -> NDArray[np.float64]:
+        """The same pass by the twin."""
+        one_pass: Any = sgd_twin.adagrad if grown else sgd_twin.sgd
+        found: NDArray[np.float64] = one_pass(self.blocks, *self.states(grown), *self.tail(grown, loss, limit))
+        return found
 
 
 @given(*[st.floats(width=32, allow_nan=False, allow_infinity=False, min_value=-(2.0**50), max_value=2.0**50)] * 3)
@@ -79,22 +94,21 @@ def test_the_twin_rounds_once(x: float, y: float, z: float) -> None:
 def test_the_kernel_is_its_twin(grown: bool, loss: str, biased: bool, limit: float) -> None:
     data = some_ratings(400, 40, 30)
     mine, twin = (Model(data, 4, 20, biased=biased) for _ in range(2))
-    done = mine.run(grown, CODES[loss], limit=limit)
-    out = (sgd_twin.adagrad if grown else sgd_twin.sgd)(
-        twin.blocks, *twin.states(grown), *twin.tail(grown, CODES[loss], limit)
-    )
+    done = mine.run(grown, loss, limit=limit)
+    out = twin.twin(grown, loss, limit)
     for one, two in zip(mine.states(grown), twin.states(grown), strict=True):
         np.testing.assert_array_equal(one, two)
     np.testing.assert_array_equal(done.step.out, out)
 
 
 @settings(max_examples=25)
-@given(small_data(20, 60), st.sampled_from([1, 2, 3, 8]), st.sampled_from([1, 3, 16, 17, 40]), st.booleans(), st.booleans())
+@given(
+    small_data(20, 60), st.sampled_from([1, 2, 3, 8]), st.sampled_from([1, 3, 16, 17, 40]), st.booleans(), st.booleans()
+)
 def test_the_kernel_is_its_twin_for_any_shape(data: Data, blocks: int, rank: int, biased: bool, grown: bool) -> None:
     mine, twin = (Model(data, blocks, rank, biased=biased) for _ in range(2))
-    mine.run(grown, SQUARED, runtime=Threads(3))
-    tail = twin.tail(grown, SQUARED)
-    (sgd_twin.adagrad if grown else sgd_twin.sgd)(twin.blocks, *twin.states(grown), *tail)
+    mine.run(grown, "squared", runtime=Threads(3))
+    twin.twin(grown, "squared")
     for one, two in zip(mine.states(grown), twin.states(grown), strict=True):
         np.testing.assert_array_equal(one, two)
 
@@ -126,7 +140,7 @@ def textbook(model: Model, loss: str) -> tuple[list[NDArray[np.float64]], float]
 def test_the_kernel_is_textbook_sgd(loss: str, profile: str) -> None:
     model = Model(some_ratings(3000, 100, 80), 4, 24, biased=True)
     wanted, total = textbook(model, loss)
-    done = model.run(False, CODES[loss], profile)
+    done = model.run(False, loss, profile)
     # The sign of the absolute loss may flip where a prediction meets its rating to the last bit.
     within = 2e-5 if loss != "absolute" else 2e-4
     for found, state in zip(model.states(False), wanted, strict=True):
@@ -141,7 +155,7 @@ def test_a_visit_that_goes_wrong_is_named(profile: str, grown: bool, bad: float)
     model = Model(some_ratings(400, 40, 30), 4, 5, biased=True)
     poisoned = int(model.order.row_block[6])
     model.W[model.rows.bounds[poisoned], 0] = bad
-    done = model.run(grown, SQUARED, profile)
+    done = model.run(grown, "squared", profile)
     assert done.failed is not None
     assert model.order.row_block[done.failed] == poisoned
     assert done.finished is not None
@@ -152,7 +166,7 @@ def test_padding_stays_zero_and_empty_rows_stay_put() -> None:
     data = Data.from_arrays([0, 0, 5], [1, 2, 2], [1.0, 2.0, 3.0], (9, 4))
     model = Model(data, 2, 3, biased=True)
     before = [state.copy() for state in model.states(True)]
-    model.run(True, SQUARED)
+    model.run(True, "squared")
     assert not model.W[:, 3:].any()
     assert not model.H[:, 3:].any()
     untouched = model.rows.place[[1, 2, 3, 4, 6, 7, 8]]

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import job_on, some_ratings
 
+from jobs import job_on, some_ratings
 from stretto.data.data import Data
 from stretto.errors import PlanError
 from stretto.models.mf_base import Problem
@@ -17,6 +17,7 @@ from stretto.runtime.runtimes import Serial, Threads
 
 DATA = some_ratings(4000, 120, 90)
 SGD, ADAGRAD, ALS = Problem(4), Problem(4, optimizer="adagrad"), Problem(4, solver="als")
+CCD = replace(ALS, solver="ccd")
 CG, IMPLICIT = replace(ALS, linear_solver="cg"), replace(ALS, implicit=True, biases=False)
 
 
@@ -46,6 +47,12 @@ def fingerprint(problem: Problem = SGD, data: Data = DATA, runtime: Any = None, 
         (ALS, {"init_scale": 0.06}),
         (CG, {"inner": 4}),
         (IMPLICIT, {"alpha": 3.0}),
+        (CCD, {"rank": 5}),
+        (CCD, {"reg": 0.06}),
+        (CCD, {"biases": False}),
+        (CCD, {"inner": 4}),
+        (CCD, {"init_scale": 0.06}),
+        (CCD, {"solver": "als"}),
         (replace(ALS, biases=False), {"implicit": True}),
     ],
     ids=lambda value: ",".join(value) if isinstance(value, dict) else f"{value.solver}/{value.optimizer}",
@@ -89,9 +96,12 @@ def test_the_physical_plan_is_apart() -> None:
 
 
 def test_numbers_of_other_types_are_the_same_numbers() -> None:
-    assert fingerprint(replace(SGD, rank=np.int64(4), reg=np.float64(0.05))) == fingerprint(SGD)
+    same: Any = replace(SGD, rank=np.int64(4), reg=np.float64(0.05))  # type: ignore[arg-type]
+    assert fingerprint(same) == fingerprint(SGD)
 
 
 def test_an_unknown_placement_is_refused() -> None:
-    with pytest.raises(PlanError, match="W: no placement 'floating'; there are owned, rotating, served, replicated, shared"):
+    with pytest.raises(
+        PlanError, match="W: no placement 'floating'; there are owned, rotating, served, replicated, shared"
+    ):
         Binding("W", "floating", "rows", 4)

@@ -9,8 +9,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from jobs import job_on, some_ratings
 
+from jobs import job_on, some_ratings
 from stretto.errors import NotEnoughMemory, PlanError
 from stretto.models.mf_base import Problem
 from stretto.plan.cost import parse_bytes, refuse_if_over, show_bytes
@@ -33,7 +33,7 @@ def test_explain_says_what_runs_where_and_what_is_promised(plan: Plan) -> None:
     for said in ("rank=4", "loss=squared", "reg=0.05", "biases=True", "optimizer=sgd", "seed=7"):
         assert said in lines["parameters"]
     side = plan.order.rows
-    assert lines["grid"].startswith(f"grid        {side} × {side} blocks from width 4, cut by histogram; heaviest block ")
+    assert lines["grid"].startswith(f"grid        {side} × {side} blocks from width 4, cut by histogram")
     assert lines["order"].startswith(f"order       rotation/exchange: {side * side} visits a pass, no barrier")
     assert re.match(r"bound       2 workers can be busy \d+% of the time", lines["bound"])
     assert "state       row factors: owned, in blocks along the rows, " in text

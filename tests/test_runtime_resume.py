@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,18 +9,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from jobs import PROBLEMS, digest, job_on, some_ratings
 
+from jobs import PROBLEMS, digest, job_on, some_ratings
 from stretto.errors import CheckpointError, Diverged
 from stretto.models.mf_base import Problem
 from stretto.observe.events import CheckpointRejected, CheckpointSaved, EpochDone, Event, PassDone, Warned
-from stretto.runtime import runtimes
 from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
+from stretto.runtime.team import Call
 from stretto.runtime.train import Outcome, Patience, Saving, Trainer
 
 DATA = some_ratings()
 EPOCHS = 4
-NAMES = ["sgd", "adagrad", "als", "als, cg", "als, implicit"]
+NAMES = ["sgd", "adagrad", "als", "als, cg", "als, implicit", "ccd"]
 
 
 def train(
@@ -63,13 +62,15 @@ def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def arm(count: int) -> None:
         left = [count]
 
-        def wait(futures: Any, timeout: float | None = None) -> Any:
+        real = Call.wait
+
+        def wait(call: Call, seconds: float | None = None) -> bool:
             left[0] -= 1
             if left[0] == 0:
                 raise KeyboardInterrupt
-            return concurrent.futures.wait(futures, timeout)
+            return real(call, seconds)
 
-        monkeypatch.setattr(runtimes, "wait", wait)
+        monkeypatch.setattr(Call, "wait", wait)
 
     return arm
 
@@ -80,15 +81,19 @@ def test_between_epochs(tmp_path: Path, name: str, after: Runtime) -> None:
     whole, wanted, told = train(Serial(), PROBLEMS[name])
     saving = Saving(tmp_path, every_epochs=1)
     _, _, first = train(Threads(2), PROBLEMS[name], saving=saving, epochs=3)
-    assert [event.epoch for event in first if isinstance(event, CheckpointSaved)] == [1, 2], "the end needs no checkpoint"
+    assert [event.epoch for event in first if isinstance(event, CheckpointSaved)] == [1, 2], (
+        "the end needs no checkpoint"
+    )
     outcome, found, second = train(after, PROBLEMS[name], saving=saving, resume=True)
     assert found == wanted
     assert outcome.epochs == whole.epochs == EPOCHS
     assert objectives(first)[:2] + objectives(second) == objectives(told)
 
 
-@pytest.mark.parametrize("stop_at", [1, 2, 4, 7])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "stop_at"),
+    [(name, n) for name in NAMES for n in ((1, 2, 4) if PROBLEMS[name].solver == "sgd" else (1, 2, 4, 7))],
+)
 def test_in_the_middle_of_an_epoch(
     tmp_path: Path, name: str, stop_at: int, interrupt_after: Callable[[int], None]
 ) -> None:
@@ -99,8 +104,6 @@ def test_in_the_middle_of_an_epoch(
         trainer = Trainer(job, crew, saving=saving)
         interrupt_after(stop_at)
         outcome = trainer.run(EPOCHS)
-        if outcome.status == "done":
-            pytest.skip("this solver has fewer passes than that")
         assert outcome.status == "stopped"
         assert trainer.position.finished is not None
         trainer.save()
@@ -116,7 +119,7 @@ def test_in_the_middle_of_an_epoch(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_again_and_again(tmp_path: Path, name: str) -> None:
-    """A deadline of nearly nothing: a checkpoint in the middle of almost every pass, each one picked up by a new process's worth of state."""
+    """A deadline of nearly nothing: stopped in the middle of almost every pass, and gone on from there."""
     _, wanted, told = train(Serial(), PROBLEMS[name])
     with job_on(Threads(2), PROBLEMS[name], DATA) as (job, crew):
         at: Any = None
@@ -125,9 +128,10 @@ def test_again_and_again(tmp_path: Path, name: str) -> None:
         for epoch in range(EPOCHS):
             steps = job.steps(epoch)
             for step in steps:
-                finished = None
+                finished, seconds = None, 0.0
                 while True:
-                    done = crew.run(step, "exact", finished, seconds=0.0)
+                    done = crew.run(step, "exact", finished, seconds=seconds)
+                    seconds = 0.0 if len(done.log) else 1.0
                     if done.finished is None:
                         break
                     middles += 1
@@ -181,35 +185,69 @@ def test_another_plan_cannot_be_resumed(tmp_path: Path) -> None:
         train(Serial(), PROBLEMS["sgd"], resume=True)
 
 
-@pytest.mark.parametrize("memory", [60_000, 100_000])
-def test_a_checkpoint_of_memory_goes_on_from_disk_and_back(
-    tmp_path: Path, memory: int, interrupt_after: Callable[[int], None]
-) -> None:
-    """Where it runs is not part of the plan, so a run may move to disk, and back, in the middle of an epoch."""
-    problem = PROBLEMS["sgd"]
+@pytest.mark.parametrize("memory", [60_000, 90_000])
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_a_run_may_move_to_disk_and_back_between_epochs(tmp_path: Path, name: str, memory: int) -> None:
+    """Where it runs is not part of the plan."""
+    problem = PROBLEMS[name]
     _, wanted, _ = train(Serial(), problem)
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
     saving = Saving(tmp_path / "saved", every_epochs=100)
-
-    def stretch(waits: int | None, scratch: Path | None) -> tuple[str, str]:
+    for epoch in range(1, EPOCHS + 1):
+        scratch = tmp_path / str(epoch) if epoch % 2 else None
+        if scratch is not None:
+            scratch.mkdir()
         with job_on(Threads(2), problem, DATA, memory=memory if scratch else None, scratch=scratch) as (job, crew):
             trainer = Trainer(job, crew, saving=saving)
-            if saving.folder.exists():
+            if epoch > 1:
                 trainer.restore()
-            if waits is not None:
-                interrupt_after(waits)
-            outcome = trainer.run(EPOCHS)
+            trainer.run(epoch)
             trainer.save()
             found = digest(job.arrays())
             if scratch is not None:
                 job.close()  # type: ignore[attr-defined]
-            return outcome.status, found
+    assert found == wanted
 
-    assert stretch(2, None)[0] == "stopped"
-    assert stretch(3, tmp_path / "a")[0] == "stopped"
-    assert stretch(2, None)[0] == "stopped"
-    assert stretch(None, tmp_path / "b") == ("done", wanted)
+
+@pytest.mark.parametrize("stop_at", [1, 2, 5, 11])
+@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+def test_in_the_middle_of_an_epoch_on_disk(
+    tmp_path: Path, name: str, stop_at: int, interrupt_after: Callable[[int], None]
+) -> None:
+    problem = PROBLEMS[name]
+    _, wanted, _ = train(Serial(), problem)
+    saving = Saving(tmp_path / "saved", every_epochs=100)
+    for k, waits in enumerate((stop_at, stop_at, 10**9)):
+        scratch = tmp_path / str(k)
+        scratch.mkdir()
+        with job_on(Threads(1 + k), problem, DATA, memory=60_000, scratch=scratch) as (job, crew):
+            trainer = Trainer(job, crew, saving=saving)
+            if k:
+                trainer.restore()
+            interrupt_after(waits)
+            outcome = trainer.run(EPOCHS)
+            trainer.save()
+            found = digest(job.arrays())
+            job.close()  # type: ignore[attr-defined]
+    assert outcome.status == "done"
+    assert found == wanted
+
+
+def test_the_middle_of_an_epoch_does_not_move_between_memory_and_disk(
+    tmp_path: Path, interrupt_after: Callable[[int], None]
+) -> None:
+    """Finished visits are noted tile by tile: refused with the remedy rather than misread."""
+    problem = PROBLEMS["sgd"]
+    saving = Saving(tmp_path / "saved", every_epochs=100)
+    with job_on(Threads(2), problem, DATA) as (job, crew):
+        trainer = Trainer(job, crew, saving=saving)
+        interrupt_after(2)
+        assert trainer.run(EPOCHS).status == "stopped"
+        trainer.save()
+    with (
+        job_on(Threads(2), problem, DATA, memory=60_000, scratch=tmp_path) as (job, crew),
+        pytest.raises(CheckpointError, match=r"in the middle of an epoch.*same memory="),
+    ):
+        Trainer(job, crew, saving=saving).restore()
 
 
 def test_a_disk_that_refuses_is_told_and_training_goes_on(tmp_path: Path) -> None:
@@ -224,12 +262,19 @@ def test_a_disk_that_refuses_is_told_and_training_goes_on(tmp_path: Path) -> Non
 
 def test_patience_survives_a_resume(tmp_path: Path) -> None:
     """Epochs already waited count after a resume: both runs stop after the same epoch."""
-    rules = {"patience": Patience(2, tolerance=0.02)}
+    rules: dict[str, Any] = {"patience": Patience(2, tolerance=0.005)}
     alone, wanted, _ = train(Serial(), PROBLEMS["sgd"], epochs=50, **rules)
     assert alone.status == "early"
     assert 3 < alone.epochs < 50
     saving = Saving(tmp_path, every_epochs=1)
-    train(Serial(), PROBLEMS["sgd"], epochs=alone.epochs, saving=saving, stop_after=lambda e, r: e == alone.epochs - 1, **rules)
+    train(
+        Serial(),
+        PROBLEMS["sgd"],
+        epochs=alone.epochs,
+        saving=saving,
+        stop_after=lambda e, r: e == alone.epochs - 1,
+        **rules,
+    )
     # The checkpoint after the last but two epochs holds one epoch waited, or none.
     again, found, _ = train(Threads(2), PROBLEMS["sgd"], epochs=50, saving=saving, resume=True, **rules)
     assert (again.status, again.epochs, found) == ("early", alone.epochs, wanted)
@@ -237,7 +282,8 @@ def test_patience_survives_a_resume(tmp_path: Path) -> None:
 
 def test_divergence_is_named_and_the_checkpoint_kept(tmp_path: Path) -> None:
     saving = Saving(tmp_path, every_epochs=1)
-    with pytest.raises(Diverged, match=r"NaN or infinity in epoch \d+, pass sgd, block \(\d+, \d+\).*lower learning_rate.*checkpoint is untouched"):
+    says = r"NaN or infinity in epoch \d+, pass sgd, block \(\d+, \d+\).*lower learning_rate.*checkpoint is untouched"
+    with pytest.raises(Diverged, match=says):
         train(Threads(2), Problem(5, learning_rate=50.0, schedule="constant"), saving=saving, epochs=50)
 
 
@@ -247,7 +293,7 @@ def test_passes_are_told_with_their_visits() -> None:
     assert len(passes) == 1
     visits = passes[0].visits
     assert visits is not None
-    assert sorted(visits[:, 0].tolist()) == list(range(64))
+    assert sorted(visits[:, 0].tolist()) == list(range(16))
     assert set(visits[:, 1].tolist()) <= {0, 1}
     assert np.all(visits[:, 3] >= visits[:, 2])
     assert visits[:, 2].min() >= 0
@@ -255,11 +301,11 @@ def test_passes_are_told_with_their_visits() -> None:
 
 
 def test_a_second_interrupt_stops_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wait(futures: Any, timeout: float | None = None) -> Any:
+    def wait(call: Call, seconds: float | None = None) -> bool:
         raise KeyboardInterrupt
 
     with job_on(Threads(2), PROBLEMS["sgd"], DATA) as (job, crew):
-        monkeypatch.setattr(runtimes, "wait", wait)
+        monkeypatch.setattr(Call, "wait", wait)
         with pytest.raises(KeyboardInterrupt):
             crew.run(job.steps(0)[0], "exact")
 

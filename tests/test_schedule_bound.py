@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import claimable
-from test_schedule_order import any_orders, rotations
 
+from jobs import claimable
 from stretto.schedule.bound import Bound, bound, longest_chain, play
 from stretto.schedule.order import Order
 from stretto.schedule.rotation import independent, rotation
+from test_schedule_order import any_orders, rotations
 
 
 def weights_of(order: Order, seed: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -28,15 +29,15 @@ def test_play_is_a_valid_greedy_schedule(order: Order, workers: int, seed: int) 
     start = {v: s for v, _, s, _ in played}
     end = {v: e for v, _, _, e in played}
     assert all(end[v] - start[v] == weight[v] for v in start)
-    for v in start:
-        assert all(end[p] <= start[v] for p in order.predecessors(v))
+    for v, begun in start.items():
+        assert all(end[p] <= begun for p in order.predecessors(v))
     by_worker: dict[int, list[tuple[int, int]]] = {}
     for _, w, s, e in played:
         assert 0 <= w < workers
         by_worker.setdefault(w, []).append((s, e))
     for spans in by_worker.values():
         spans.sort()
-        assert all(one[1] <= two[0] for one, two in zip(spans, spans[1:], strict=False))
+        assert all(one[1] <= two[0] for one, two in pairwise(spans))
     # Greedy: whenever a worker is idle, nothing that could run is left waiting.
     for now in sorted({*start.values(), *end.values()}):
         busy = [v for v in start if start[v] <= now < end[v]]
@@ -90,7 +91,9 @@ def _all_spans(
             end = max(free[w], blocks[0][r], blocks[1][c]) + weight[v]
             rows = tuple(end if k == r else t for k, t in enumerate(blocks[0]))
             cols = tuple(end if k == c else t for k, t in enumerate(blocks[1]))
-            found += _all_spans(order, weight, (*made, v), (rows, cols), [end if k == w else t for k, t in enumerate(free)])
+            found += _all_spans(
+                order, weight, (*made, v), (rows, cols), [end if k == w else t for k, t in enumerate(free)]
+            )
     return found
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobs import claimable
 
+from jobs import claimable
 from stretto.errors import PlanError
 from stretto.schedule.order import Order
 from stretto.schedule.rotation import PATTERNS, independent, rotation

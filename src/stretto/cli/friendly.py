@@ -67,7 +67,8 @@ class Friendly(TyperGroup):
             typer.echo("stopped", err=True)
             raise typer.Exit(STOPPED) from None
         except (StrettoError, OSError, MemoryError) as error:
-            if debugging():
+            # A reader that went away (`stretto … | head`) is no error of ours; typer ends quietly then.
+            if debugging() or isinstance(error, BrokenPipeError):
                 raise
             if isinstance(error, StrettoError):
                 complain(str(error))

@@ -25,6 +25,11 @@ class Optimizer(StrEnum):
     adagrad = "adagrad"
 
 
+class Schedule(StrEnum):
+    linear = "linear"
+    constant = "constant"
+
+
 class Profile(StrEnum):
     exact = "exact"
     fast = "fast"
@@ -87,7 +92,17 @@ SolverOption = Annotated[
 ]
 EpochsOption = Annotated[int, _option("--epochs", "-e", help="Passes over the ratings.", panel=_SOLVER, min=1)]
 RateOption = Annotated[
-    float, _option("--learning-rate", help="First step of sgd, for ratings of spread 1.", panel=_SOLVER)
+    float | None,
+    _option(
+        "--learning-rate",
+        help="First step of sgd, for ratings of spread 1.",
+        panel=_SOLVER,
+        show_default="0.05, adagrad 0.1",
+    ),
+]
+ScheduleOption = Annotated[
+    Schedule,
+    _option("--schedule", help="Steps fall to zero over the epochs, or stay as they are.", panel=_SOLVER),
 ]
 OptimizerOption = Annotated[Optimizer, _option("--optimizer", help="How sgd chooses its steps.", panel=_SOLVER)]
 SeedOption = Annotated[int, _option("--seed", help="Same seed, same bits.", panel=_SOLVER, min=0)]

@@ -49,6 +49,11 @@ class Recipe:
     def epochs(self) -> int:
         return int(self.parameters["epochs"])
 
+    @property
+    def epochs_are_planned(self) -> bool:
+        """Whether the number of epochs decides the steps, so that a longer run is another run from its beginning."""
+        return bool(self.parameters["solver"] == "sgd" and self.parameters["schedule"] == "linear")
+
     def ratings(self) -> Data | str:
         """The ratings, read; or, to be streamed, the file's name."""
         if self.memory is None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from stretto.errors import RunError
+
 from .options import MemoryOption, QuietOption, VerboseOption, WorkersOption
 from .show import say, warn
 
@@ -56,12 +58,14 @@ def resume(
     if complete and (reached >= wanted or (view.status == "early" and epochs is None)):
         ended = "stopped early, as asked" if view.status == "early" else "done"
         where = shlex.quote(str(run))
-        say(
-            f"{run} is complete: {reached} epochs, {ended}.\n"
-            f"use it         stretto recommend {where} --some 3\n"
-            f"train longer   stretto resume {where} --epochs {reached + 10}"
-        )
+        say(f"{run} is complete: {reached} epochs, {ended}; use it: stretto recommend {where} --some 3")
         return
+    if wanted != recipe.epochs and recipe.epochs_are_planned:
+        raise RunError(
+            f"{run} was planned for {recipe.epochs} epochs: its steps fall to zero over them, so {wanted} epochs are "
+            f"another run from the first step on; train it anew with --epochs {wanted}, or with --schedule constant, "
+            f"which can be made longer"
+        )
     recipe = replace(
         recipe,
         file=recipe.file if file is None else file,

@@ -99,7 +99,7 @@ def run(
     keep(model, folder)
     if verbose:
         say(summary(model, watch.last, time.perf_counter() - began))
-        say(_next_steps(folder))
+        say(_next_steps(folder, recipe))
 
 
 def _size(ratings: Data | str) -> str:
@@ -130,10 +130,12 @@ def _stopped(model: MatrixFactorization, folder: Path, watch: Watch) -> None:
     typer.echo(f"go on with: stretto resume {where}", err=True)
 
 
-def _next_steps(folder: Path) -> str:
+def _next_steps(folder: Path, recipe: Recipe) -> str:
     where = shlex.quote(str(folder))
-    return (
-        f"run record  {folder}  (run.json, convergence.png, plan.svg, trace.json for ui.perfetto.dev)\n"
-        f"next        stretto recommend {where} --some 3\n"
-        f"            stretto resume {where} --epochs N   (train on to N epochs)"
-    )
+    lines = [
+        f"run record  {folder}  (run.json, convergence.png, plan.svg, trace.json for ui.perfetto.dev)",
+        f"next        stretto recommend {where} --some 3",
+    ]
+    if not recipe.epochs_are_planned:
+        lines.append(f"            stretto resume {where} --epochs {2 * recipe.epochs}   (train longer)")
+    return "\n".join(lines)

@@ -14,8 +14,16 @@ from stretto.data.cache import id_arrays
 from stretto.data.data import SLICE, Data
 from stretto.errors import DataError
 
-SUFFIXES = {".npz": "npz", ".mtx": "mm", ".mm": "mm", ".parquet": "parquet", ".svm": "svmlight", ".libsvm": "svmlight"}
-FORMATS = ("triples", "movielens", "svmlight", "mm", "npz", "parquet")
+SUFFIXES = {
+    ".npz": "npz",
+    ".mtx": "mm",
+    ".mm": "mm",
+    ".csv": "csv",
+    ".parquet": "parquet",
+    ".svm": "svmlight",
+    ".libsvm": "svmlight",
+}
+FORMATS = ("triples", "csv", "movielens", "svmlight", "mm", "npz", "parquet")
 
 
 def write(data: Data, path: str | os.PathLike[str], format: str = "auto") -> None:
@@ -63,7 +71,7 @@ def _text(data: Data, format: str) -> Iterator[str]:
         return
     if format == "mm":
         yield f"%%MatrixMarket matrix coordinate real general\n{data.shape[0]} {data.shape[1]} {len(data)}\n"
-    sep, tail = {"movielens": ("::", "::0"), "mm": (" ", "")}.get(format, ("\t", ""))
+    sep, tail = {"movielens": ("::", "::0"), "mm": (" ", ""), "csv": (",", "")}.get(format, ("\t", ""))
     if format != "mm":
         _check_names(data, sep)
     for lo in range(0, len(data), SLICE):

@@ -7,7 +7,7 @@ threads may claim ready visits with one compare-and-swap each, and the result is
 
 A worker is one compiled call that loops:
 
-    v = claims.next_visit(pass_, worker)      # heaviest ready visit, or −1 when the pass is over or was stopped
+    v = claims.next_visit(pass_, worker)      # a ready visit, or −1 when the pass is over or was stopped
     while v >= 0:
         ... visit block v ...
         v = claims.next_visit(pass_, worker, finished=v)
@@ -26,6 +26,7 @@ from .compile import inner
 STOP, LEFT, CURSOR, MODE, FAILED, LOGGED = range(6)
 CONTROL_SLOTS = 8
 CLAIMED, SCRIPTED = 0, 1
+_FAR = 1 << 30
 # Columns of `Pass.log`: visit, worker, start, end (time stamp counter).
 LOG_COLUMNS = 4
 
@@ -37,9 +38,10 @@ class Pass(NamedTuple):
     col_block: Any  # [V]
     row_turn: Any  # [V] how many visits of the row block come before
     col_turn: Any  # [V]
-    weight: Any  # [V] items to process: the heaviest ready visit goes first
+    priority: Any  # [V] the work that hangs on each visit: of those that are ready, the one with most goes first
     row_first: Any  # [R + 1] where each row block's visits begin in row_visits
     row_visits: Any  # [V] visits grouped by row block, in turn order
+    row_last: Any  # [R] the worker that made the row block's last visit, or −1
     row_done: Any  # [R] finished visits of each row block
     col_done: Any  # [C]
     taken: Any  # [V] 1 once claimed
@@ -61,6 +63,7 @@ def _begin(pass_, visit, worker):
 @inner
 def _finish(pass_, visit):
     pass_.log[pass_.taken[visit] - 1, 3] = atomics.cycles()
+    pass_.row_last[pass_.row_block[visit]] = pass_.log[pass_.taken[visit] - 1, 1]
     atomics.store(pass_.row_done, pass_.row_block[visit], pass_.row_turn[visit] + 1)
     atomics.store(pass_.col_done, pass_.col_block[visit], pass_.col_turn[visit] + 1)
     atomics.add(pass_.control, LEFT, -1)
@@ -68,7 +71,14 @@ def _finish(pass_, visit):
 
 @inner
 def next_visit(pass_, worker, finished=-1):
-    """Report `finished` (or −1), then claim and return the heaviest ready visit; −1 when nothing is left to do."""
+    """Report `finished` (or −1), then claim and return a ready visit; −1 when nothing is left to do.
+
+    Of the ready visits a worker takes, among those whose row block it was the last to visit, the one nearest to the
+    visit just finished: the distance of two blocks is the exclusive or of their numbers, so that aligned groups of
+    blocks, which the exchange order visits together, are worked through while they are in cache, small groups first.
+    Among equals, and where no block is its own, it takes the one on which most work hangs. Who makes a visit changes no
+    number. (Measured with 3 M ratings, rank 64, two cores: 79 M ratings/s against 37 by work alone.)
+    """
     if finished >= 0:
         _finish(pass_, finished)
     if pass_.control[MODE] == SCRIPTED:
@@ -82,7 +92,8 @@ def next_visit(pass_, worker, finished=-1):
         if atomics.load(pass_.control, STOP) != 0 or atomics.load(pass_.control, LEFT) == 0:
             return -1
         best = -1
-        heaviest = -1
+        most = -1
+        nearest = _FAR + 1
         for r in range(rows):
             at = pass_.row_first[r] + atomics.load(pass_.row_done, r)
             if at >= pass_.row_first[r + 1]:
@@ -90,9 +101,18 @@ def next_visit(pass_, worker, finished=-1):
             v = pass_.row_visits[at]
             if atomics.load(pass_.taken, v) != 0:
                 continue
-            if pass_.weight[v] > heaviest and atomics.load(pass_.col_done, pass_.col_block[v]) == pass_.col_turn[v]:
+            # A block whose rows are still in this worker's cache is worth more than one that has to be fetched.
+            if pass_.row_last[r] != worker:
+                distance = _FAR
+            elif finished >= 0:
+                distance = (r ^ pass_.row_block[finished]) | (pass_.col_block[v] ^ pass_.col_block[finished])
+            else:
+                distance = 0
+            better = pass_.priority[v] > most if distance == nearest else distance < nearest
+            if better and atomics.load(pass_.col_done, pass_.col_block[v]) == pass_.col_turn[v]:
                 best = v
-                heaviest = pass_.weight[v]
+                most = pass_.priority[v]
+                nearest = distance
         if best >= 0:
             if atomics.claim(pass_.taken, best):
                 return _begin(pass_, best, worker)

@@ -35,12 +35,17 @@ def turn(indptr, indices, values, turned_indptr, at, turned_indices, turned_valu
 
 
 @kernel
-def count_repeats(indptr, indices):
-    """How many entries of sorted compressed rows have the same index as the one before."""
+def order_repeats(indptr, indices, values):
+    """Put entries that repeat an index of their sorted row in the order of their values; how many there are."""
     found = 0
     for row in range(indptr.shape[0] - 1):
         for t in range(indptr[row] + 1, indptr[row + 1]):
-            found += indices[t] == indices[t - 1]
+            if indices[t] == indices[t - 1]:
+                found += 1
+                at = t
+                while at > indptr[row] and indices[at] == indices[at - 1] and values[at] < values[at - 1]:
+                    values[at], values[at - 1] = values[at - 1], values[at]
+                    at -= 1
     return found
 
 

@@ -30,7 +30,7 @@ def survey_worker(pass_, worker, out, bounds, rows, cols, values, shift, grain, 
     """Look at each entry once.
 
     bounds [V + 1]: parts of the input, whole grains each. row_counts [V, m], col_counts [V, n] int32: what a part
-    holds. about [grains, 3]: Σ (value − shift), Σ (value − shift)² and the largest |value − shift| of each grain.
+    holds. about [grains, 4]: Σ (value − shift), Σ (value − shift)², the smallest and the largest value of each grain.
     digest [V] uint64: sum of the entries' hashes, whatever their order. A NaN among the values shows in `about`.
     """
     bits = values.view(np.uint32)
@@ -41,18 +41,21 @@ def survey_worker(pass_, worker, out, bounds, rows, cols, values, shift, grain, 
         for first in range(bounds[v], bounds[v + 1], grain):
             total = 0.0
             square = 0.0
-            far = 0.0
+            low = np.inf
+            high = -np.inf
             for t in range(first, min(first + grain, bounds[v + 1])):
                 row_count[rows[t]] += 1
                 col_count[cols[t]] += 1
                 d = np.float64(values[t]) - shift
                 total += d
                 square += d * d
-                far = max(far, abs(d))
+                low = min(low, values[t])
+                high = max(high, values[t])
                 code += entry_hash(rows[t], cols[t], bits[t])
             about[first // grain, 0] = total
             about[first // grain, 1] = square
-            about[first // grain, 2] = far
+            about[first // grain, 2] = low
+            about[first // grain, 3] = high
         digest[v] = code
         out[v] = bounds[v + 1] - bounds[v]
         v = next_visit(pass_, worker, v)
@@ -177,6 +180,16 @@ def arrange_worker(pass_, worker, out, ptr, rows_in, cols_in, u, i, r):
         for t in range(1, n):
             if old_u[one[t]] == old_u[one[t - 1]] and old_i[one[t]] == old_i[one[t - 1]]:
                 repeats += 1
+                # A pair that occurs again goes by its values, so that the order of the input does not show.
+                at = t
+                while (
+                    at > 0
+                    and old_u[one[at]] == old_u[one[at - 1]]
+                    and old_i[one[at]] == old_i[one[at - 1]]
+                    and old_r[one[at]] < old_r[one[at - 1]]
+                ):
+                    one[at], one[at - 1] = one[at - 1], one[at]
+                    at -= 1
         _deal(old_u, one, n, two)
         for t in range(n):
             u[lo + t], i[lo + t], r[lo + t] = old_u[two[t]], old_i[two[t]], old_r[two[t]]

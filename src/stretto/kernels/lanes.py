@@ -23,6 +23,7 @@ from numba.core import cgutils, types
 from numba.extending import intrinsic
 
 LANES = 16
+MOST_UNROLLED = 8  # chunks; wider rows would not fit in the registers
 _F4 = ir.FloatType()
 _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
@@ -127,53 +128,129 @@ def dot(typingctx, W, i, H, j):
     return types.float32(W, types.int64, H, types.int64), codegen
 
 
+def unrolled(width: int) -> tuple[int, ...]:
+    """The `count` that `dot_of`, `pull` and `pull_squares` take for rows of this width: its length is how many chunks
+    they are written out for, so that the compiler keeps both rows in registers from the product to the update (a fifth
+    faster). Wider rows are walked in a loop; that is the empty tuple.
+    """
+    chunks_in = width // LANES
+    return (0,) * chunks_in if chunks_in <= MOST_UNROLLED else ()
+
+
+def over_chunks(builder, width, count, body):
+    """body(offset) for every chunk of a row: written out when the type of `count` says how many there are."""
+    if isinstance(count, types.UniTuple) and count.count:
+        for c in range(count.count):
+            body(ir.Constant(_I64, c * LANES))
+        return
+    with chunks(builder, width) as (at, _):
+        body(at)
+
+
+def row_of(context, builder, array_type, value, index, count):
+    """`row_pointer`, with a width known to the compiler where `count` tells it."""
+    if not (isinstance(count, types.UniTuple) and count.count):
+        return row_pointer(context, builder, array_type, value, index)
+    array = context.make_array(array_type)(context, builder, value=value)
+    width = ir.Constant(_I64, count.count * LANES)
+    return builder.gep(array.data, [builder.mul(index, width)]), width
+
+
 @intrinsic
-def pull(typingctx, W, i, H, j, cw, gw, ch, gh):
+def dot_of(typingctx, W, i, H, j, count):
+    """`dot` for rows of known width; see `unrolled`."""
+    if not (is_rows(W) and is_rows(H)):
+        return None
+
+    def codegen(context, builder, signature, args):
+        p, width = row_of(context, builder, W, args[0], args[1], count)
+        q, _ = row_of(context, builder, H, args[2], args[3], count)
+        acc = cgutils.alloca_once_value(builder, ZERO)
+
+        def body(at):
+            builder.store(fma(builder, load(builder, p, at), load(builder, q, at), builder.load(acc)), acc)
+
+        over_chunks(builder, width, count, body)
+        return tree(builder, builder.load(acc))
+
+    return types.float32(W, types.int64, H, types.int64, count), codegen
+
+
+@intrinsic
+def pull(typingctx, W, i, H, j, cw, gw, ch, gh, count):
     """W[i], H[j] = cw·W[i] + gw·H[j], ch·H[j] + gh·W[i]: one plain SGD step of a pair of rows."""
     if not (is_rows(W) and is_rows(H)):
         return None
     f4 = types.float32
 
     def codegen(context, builder, signature, args):
-        p, width = row_pointer(context, builder, W, args[0], args[1])
-        q, _ = row_pointer(context, builder, H, args[2], args[3])
-        shrink_w, step_w, shrink_h, step_h = (splat(builder, x) for x in args[4:])
-        with chunks(builder, width) as (at, _):
+        p, width = row_of(context, builder, W, args[0], args[1], count)
+        q, _ = row_of(context, builder, H, args[2], args[3], count)
+        shrink_w, step_w, shrink_h, step_h = (splat(builder, x) for x in args[4:8])
+        pieces = []
+
+        def body(at):
             w, h = load(builder, p, at), load(builder, q, at)
-            store(builder, fma(builder, step_w, h, builder.fmul(shrink_w, w)), p, at)
-            store(builder, fma(builder, step_h, w, builder.fmul(shrink_h, h)), q, at)
+            new_w = fma(builder, step_w, h, builder.fmul(shrink_w, w))
+            new_h = fma(builder, step_h, w, builder.fmul(shrink_h, h))
+            pieces.append((at, new_w, new_h))
+            if not isinstance(at, ir.Constant):
+                write()
+
+        def write():
+            for at, new_w, new_h in pieces:
+                store(builder, new_w, p, at)
+                store(builder, new_h, q, at)
+            pieces.clear()
+
+        # Written out, all loads come before all stores: for all the compiler knows W and H are the same memory, and it
+        # may take over the rows loaded for the product only if nothing was stored in between.
+        over_chunks(builder, width, count, body)
+        write()
         return context.get_dummy_value()
 
-    return types.void(W, types.int64, H, types.int64, f4, f4, f4, f4), codegen
+    return types.void(W, types.int64, H, types.int64, f4, f4, f4, f4, count), codegen
 
 
 @intrinsic
-def pull_squares(typingctx, W, i, H, j, e, lam, a, b):
-    """One AdaGrad step of a pair of rows; returns (Σ g², Σ k²) of the gradients g = e·H[j] − lam·W[i], k likewise."""
+def pull_squares(typingctx, W, i, H, j, e, lam, a, b, count):
+    """One AdaGrad step of a pair of rows: (Σ g², Σ k²) of the gradients g = e·H[j] − lam·W[i] and k likewise."""
     if not (is_rows(W) and is_rows(H)):
         return None
     f4 = types.float32
     result = types.UniTuple(f4, 2)
 
     def codegen(context, builder, signature, args):
-        p, width = row_pointer(context, builder, W, args[0], args[1])
-        q, _ = row_pointer(context, builder, H, args[2], args[3])
-        e, lam, a, b = (splat(builder, x) for x in args[4:])
+        p, width = row_of(context, builder, W, args[0], args[1], count)
+        q, _ = row_of(context, builder, H, args[2], args[3], count)
+        e, lam, a, b = (splat(builder, x) for x in args[4:8])
         shrink = builder.fsub(ZERO, lam)
         sum_w = cgutils.alloca_once_value(builder, ZERO)
         sum_h = cgutils.alloca_once_value(builder, ZERO)
-        with chunks(builder, width) as (at, _):
+        pieces = []
+
+        def body(at):
             w, h = load(builder, p, at), load(builder, q, at)
             g = fma(builder, e, h, builder.fmul(shrink, w))
             k = fma(builder, e, w, builder.fmul(shrink, h))
-            store(builder, fma(builder, a, g, w), p, at)
-            store(builder, fma(builder, b, k, h), q, at)
             builder.store(fma(builder, g, g, builder.load(sum_w)), sum_w)
             builder.store(fma(builder, k, k, builder.load(sum_h)), sum_h)
+            pieces.append((at, fma(builder, a, g, w), fma(builder, b, k, h)))
+            if not isinstance(at, ir.Constant):
+                write()
+
+        def write():
+            for at, new_w, new_h in pieces:
+                store(builder, new_w, p, at)
+                store(builder, new_h, q, at)
+            pieces.clear()
+
+        over_chunks(builder, width, count, body)
+        write()
         sums = [tree(builder, builder.load(sum_w)), tree(builder, builder.load(sum_h))]
         return context.make_tuple(builder, result, sums)
 
-    return result(W, types.int64, H, types.int64, f4, f4, f4, f4), codegen
+    return result(W, types.int64, H, types.int64, f4, f4, f4, f4, count), codegen
 
 
 @intrinsic

@@ -15,14 +15,16 @@ import numpy as np
 
 from .claims import fail, next_visit
 from .compile import kernel
-from .lanes import dot, pull, pull_squares
+from .lanes import dot_of, pull, pull_squares
 from .losses import SQUARED, cost_of, pull_of
 
 _ONE = np.float32(1.0)
 
 
 @kernel
-def sgd_worker(pass_, worker, out, ptr, u, i, r, row_base, col_base, W, H, b, c, step, lam, lam_bias, loss, limit):
+def sgd_worker(
+    pass_, worker, out, ptr, u, i, r, row_base, col_base, W, H, b, c, step, lam, lam_bias, loss, limit, count
+):
     """Plain steps of size `step` (float32)."""
     biased = b.shape[0] > 0
     limited = limit < np.inf
@@ -34,7 +36,7 @@ def sgd_worker(pass_, worker, out, ptr, u, i, r, row_base, col_base, W, H, b, c,
         row_at, col_at = row_base[v], col_base[v]
         for t in range(ptr[v], ptr[v + 1]):
             x, y = row_at + u[t], col_at + i[t]
-            p = dot(W, x, H, y)
+            p = dot_of(W, x, H, y, count)
             if biased:
                 p += b[x] + c[y]
             if loss == SQUARED:
@@ -46,7 +48,7 @@ def sgd_worker(pass_, worker, out, ptr, u, i, r, row_base, col_base, W, H, b, c,
                 e = pull_of(loss, r[t], p)
                 total += cost_of(loss, r[t], p)
             g = step * e
-            pull(W, x, H, y, shrink, g, shrink, g)
+            pull(W, x, H, y, shrink, g, shrink, g, count)
             if biased:
                 b[x] = shrink_bias * b[x] + g
                 c[y] = shrink_bias * c[y] + g
@@ -58,7 +60,28 @@ def sgd_worker(pass_, worker, out, ptr, u, i, r, row_base, col_base, W, H, b, c,
 
 @kernel
 def adagrad_worker(
-    pass_, worker, out, ptr, u, i, r, row_base, col_base, W, H, b, c, gw, gh, step, lam, lam_bias, loss, limit, rank
+    pass_,
+    worker,
+    out,
+    ptr,
+    u,
+    i,
+    r,
+    row_base,
+    col_base,
+    W,
+    H,
+    b,
+    c,
+    gw,
+    gh,
+    step,
+    lam,
+    lam_bias,
+    loss,
+    limit,
+    rank,
+    count,
 ):
     """AdaGrad with one accumulator per row: gw [rows], gh [cols] hold 1 + the mean squared gradient so far."""
     biased = b.shape[0] > 0
@@ -72,7 +95,7 @@ def adagrad_worker(
             x, y = row_at + u[t], col_at + i[t]
             step_w = step / np.sqrt(gw[x])
             step_h = step / np.sqrt(gh[y])
-            p = dot(W, x, H, y)
+            p = dot_of(W, x, H, y, count)
             if biased:
                 p += b[x] + c[y]
             if loss == SQUARED:
@@ -83,7 +106,7 @@ def adagrad_worker(
             else:
                 e = pull_of(loss, r[t], p)
                 total += cost_of(loss, r[t], p)
-            moved_w, moved_h = pull_squares(W, x, H, y, e, lam, step_w, step_h)
+            moved_w, moved_h = pull_squares(W, x, H, y, e, lam, step_w, step_h, count)
             gw[x] += moved_w * share
             gh[y] += moved_h * share
             if biased:

@@ -22,7 +22,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from stretto.data.data import Data
 from stretto.data.ids import IdMap
-from stretto.errors import DataError
+from stretto.errors import DataError, PlanError
+from stretto.kernels.compile import PROFILES
 from stretto.plan.cost import parse_bytes
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.job import Report
@@ -48,20 +49,19 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     Parameters
     ----------
     rank : numbers kept for each row and column.
-    solver : "sgd" (stochastic gradient descent), "als" (alternating least squares) or "ccd" (coordinate descent,
-    CCD++). loss : "squared", "absolute" or "logistic" (ratings > 0 are positive); als and ccd solve "squared". reg :
-    strength of the penalty on factors and biases, counted once for each rating, in the units of the ratings. epochs :
-    passes over the ratings. learning_rate, schedule : the step of sgd for ratings standardised to spread 1 (None: 0.05,
-    or 0.1 for adagrad), falling
-        "linear"ly to zero over the epochs, or "constant".
+    solver : "sgd" (stochastic gradient descent), "als" (alternating least squares) or "ccd" (coordinate descent).
+    loss : "squared", "absolute" or "logistic" (ratings > 0 are positive); als and ccd solve "squared".
+    reg : penalty on factors and biases, counted once for each rating, in the units of the ratings.
+    epochs : passes over the ratings.
+    learning_rate, schedule : the step of sgd for ratings of spread 1 (None: 0.05, or 0.1 for adagrad), and whether it
+        falls "linear"ly to zero over the epochs or is "constant".
     optimizer : "sgd", or "adagrad" (a step for each row, by the size of its gradients so far).
     biases : learn the mean and one bias for each row and column.
     implicit, alpha : als on implicit feedback; each entry is evidence with confidence 1 + alpha·value.
     linear_solver, inner : "cholesky" or "cg" for als; inner is the number of cg steps, or of ccd's inner sweeps.
     init_scale : the first factors have standard deviation init_scale / √rank (None: 0.05 for sgd, 1 for the others).
-    early_stopping, validation_fraction, n_iter_no_change, tol : hold out a part (or give fit a validation set) and stop
-    when
-        its error has not fallen by tol for n_iter_no_change epochs.
+    early_stopping, validation_fraction, n_iter_no_change, tol : hold out a part (or give fit a validation set) and
+        stop when its error has not fallen by tol for n_iter_no_change epochs.
     warm_start : fit goes on from the factors of the last fit.
     duplicates : what to do with a pair rated twice: "error", "first", "last", "mean", "sum" or "keep".
     width : how many workers the plan is cut for; it changes the answer, n_jobs does not.
@@ -69,8 +69,9 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     random_state : seed of the plan and the first factors.
     n_jobs : threads; None uses every core this process may use. Never changes the answer.
     runtime : `st.Serial()` or `st.Threads(n)`; overrides n_jobs.
-    memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed (sgd). Never changes the
-    answer. verbose : 0 quiet, 1 a progress bar, 2 the plan too.
+    memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed (sgd only). Never changes
+        the answer.
+    verbose : 0 quiet, 1 a progress bar, 2 the plan too.
 
     Attributes
     ----------
@@ -174,23 +175,24 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         """
         if validation is None and self.early_stopping:
             validation = float(self.validation_fraction)
+        self._problem()  # wrong parameters are refused before anything is read
+        seed = self._seed()
         scratch = scratch_folder(session) if self.memory is not None else None
         feed = feed_from(
             X,
             validation=validation,
             duplicates=self._policy(),
-            seed=self._seed(),
+            seed=seed,
             memory=self._budget(),
             scratch=None if scratch is None else Path(scratch.name),
         )
-        self._learn(
-            feed, self.epochs, self.warm_start and self._is_fitted(), session or Session(verbose=self.verbose), scratch
-        )
+        go_on = self.warm_start and self._is_fitted()
+        self._learn(feed, self.epochs, go_on, session or Session(verbose=self.verbose), seed, scratch)
         return self
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """One epoch over X, going on from what was learned before; X may have more rows and columns than earlier data."""
+        """One epoch over X, going on from what was learned; X may have more rows and columns than earlier data."""
         data = as_matrix(X, duplicates=self._policy())
         if data.row_ids is not None or data.col_ids is not None:
             raise DataError(
@@ -200,7 +202,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             known = len(self.row_factors_), len(self.col_factors_)
             data = replace(data, shape=(max(known[0], data.shape[0]), max(known[1], data.shape[1])))
         feed = Feed(InMemory(data), data, None, data.shape, None, None)
-        self._learn(feed, 1, self._is_fitted(), Session(verbose=self.verbose), None)
+        self._learn(feed, 1, self._is_fitted(), Session(verbose=self.verbose), self._seed(), None)
         return self
 
     def _policy(self) -> str:
@@ -216,14 +218,16 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def _problem(self) -> Problem:
         names = [field.name for field in fields(Problem) if hasattr(self, field.name)]
         problem = Problem(**{name: getattr(self, name) for name in names}).checked()
+        if self.profile not in PROFILES:
+            raise PlanError(f"profile must be one of {', '.join(map(repr, PROFILES))}; got {self.profile!r}")
         # Every pair counts in implicit feedback, seen or not: there is no bias to learn.
         return replace(problem, biases=False) if problem.implicit else problem
 
     def _runtime(self) -> Runtime:
         return self.runtime if self.runtime is not None else Threads(self.n_jobs)
 
-    def _learn(self, feed: Feed, epochs: int, go_on: bool, session: Session, scratch: Any) -> None:
-        problem, seed, runtime = self._problem(), self._seed(), self._runtime()
+    def _learn(self, feed: Feed, epochs: int, go_on: bool, session: Session, seed: int, scratch: Any) -> None:
+        problem, runtime = self._problem(), self._runtime()
         physical = Physical("serial" if isinstance(runtime, Serial) else "threads", runtime.workers, self._budget())
         done = self.n_iter_ if go_on else 0
         if go_on:
@@ -407,5 +411,6 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
         tags.target_tags.required = False
         return tags

@@ -89,7 +89,7 @@ class AlsJob:
         held: Held | None,
     ) -> None:
         self.problem, self.plan, self.factors, self.crew, self.held = problem, plan, factors, crew, held
-        self.items, self.repeats = len(by_row.values), by_row.repeats()
+        self.items, self.repeats = len(by_row.values), by_row.repeats
         self._sides = (by_row, by_col)
         width = factors.W.array.shape[1]
         self._scratch = als.scratch(crew.workers, width)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "schedule": ("linear", "constant"),
     "linear_solver": ("cholesky", "cg"),
 }
+_WHOLE = ("rank", "epochs", "inner")
 _LEAST: tuple[tuple[str, float, bool], ...] = (
     ("rank", 1, True),
     ("reg", 0, True),
@@ -43,6 +45,10 @@ _LEAST: tuple[tuple[str, float, bool], ...] = (
     ("alpha", 0, True),
     ("inner", 1, True),
 )
+
+
+def _is_number(value: Any, whole: bool) -> bool:
+    return isinstance(value, Integral if whole else Real)
 
 
 @dataclass(frozen=True)
@@ -87,8 +93,12 @@ class Problem:
             if getattr(self, name) not in allowed:
                 raise PlanError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}")
         for name, least, included in _LEAST:
-            value = getattr(self, name)
-            if value is not None and not (value >= least if included else value > least):
+            value: Any = getattr(self, name)
+            if value is None:
+                continue
+            if not _is_number(value, whole=name in _WHOLE):
+                raise PlanError(f"{name} must be a {'whole ' if name in _WHOLE else ''}number; got {value!r}")
+            if not (value >= least if included else value > least):
                 raise PlanError(f"{name} must be {'at least' if included else 'more than'} {least}; got {value!r}")
         if self.solver != "sgd" and self.loss != "squared":
             raise PlanError(f"solver={self.solver!r} solves loss='squared' alone, got {self.loss!r}; use solver='sgd'")

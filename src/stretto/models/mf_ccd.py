@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,15 +58,16 @@ class CcdJob:
         held: Held | None,
     ) -> None:
         self.problem, self.plan, self.crew, self.held = problem, plan, crew, held
-        self.items, self.repeats = len(by_row.values), by_row.repeats()
+        self.items, self.repeats = len(by_row.values), by_row.repeats
         self._sides = by_row, by_col
         self._mean = first.mean
         self._U = np.zeros((problem.rank, len(first.W.array)), np.float32)
         self._V = ccd.to_columns(first.H.array, problem.rank)
         self._b, self._c = first.b.array, first.c.array
-        shift = np.float32(first.mean)
         # The values are not needed again: the residual takes their place, in row order and in column order.
-        self._residuals = by_row.values - shift, by_col.values - shift
+        self._residuals = by_row.values, by_col.values
+        for residual in self._residuals:
+            residual -= np.float32(first.mean)
         m, n = len(first.W.array), len(first.H.array)
         self._ones = np.ones(m, np.float32), np.ones(n, np.float32)
         self._last = np.zeros(m, np.float32), np.zeros(n, np.float32)
@@ -93,13 +94,13 @@ class CcdJob:
         if self.problem.biases:
             self._b[: len(b)], self._c[: len(c)] = b, c
         now = self.factors
-        states = (now.W.array, now.H.array, now.b.array, now.c.array, np.float32(self._mean))
-        sides = (states, (states[1], states[0], states[3], states[2], states[4]))
-        for data, side, residual in zip(self._sides, sides, self._residuals, strict=True):
-            cut = self._cut(0 if data is self._sides[0] else 1)
-            args = (cut.bounds, data.indptr, data.indices, data.values, *side, residual)
+        rows, cols = (now.W.array, now.b.array), (now.H.array, now.c.array)
+        for side, ((own, own_bias), (other, other_bias)) in enumerate(((rows, cols), (cols, rows))):
+            data, cut, residual = self._sides[side], self._cut(side), self._residuals[side]
+            # Before the first sweep nothing but the mean has been taken off: the residual is the centred value.
+            args = (cut.bounds, data.indptr, data.indices, residual, own, other, own_bias, other_bias, np.float32(0.0))
             weight = np.diff(data.indptr[cut.bounds])
-            self.crew.run(make_step("residual", ccd.residual_worker, self.plan.order, weight, *args), "exact")
+            self.crew.run(make_step("residual", ccd.residual_worker, self.plan.order, weight, *args, residual), "exact")
 
     def _cut(self, side: int) -> Any:
         return self.plan.logical.rows if side == 0 else self.plan.logical.cols
@@ -147,7 +148,7 @@ class CcdJob:
         def remember() -> None:
             self._last[0][:], self._last[1][:] = pair.u, pair.v
 
-        return [*steps[:-1], _with_after(steps[-1], remember)]
+        return [*steps[:-1], replace(steps[-1], after=remember)]
 
     def steps(self, epoch: int) -> Sequence[Step]:
         """Fit every pair once, then take the last one's part off."""
@@ -158,7 +159,7 @@ class CcdJob:
 
         last_u, last_v = self._last
         steps.append(self._step("settle columns", ccd.settle_worker, 1, last_v, last_u))
-        return [*steps, _with_after(self._step("settle rows", ccd.settle_worker, 0, last_u, last_v), forget)]
+        return [*steps, replace(self._step("settle rows", ccd.settle_worker, 0, last_u, last_v), after=forget)]
 
     def report(self, epoch: int, steps: Sequence[Step]) -> Report:
         """Loss and penalty after the epoch; the loss is the squared residual."""
@@ -179,12 +180,6 @@ class CcdJob:
         at = {"last_u": self._last[0], "last_v": self._last[1], "old_u": self._old}
         residuals = {"residual_rows": self._residuals[0], "residual_cols": self._residuals[1]}
         return {"U": self._U, "V": self._V, **biases, **at, **residuals}
-
-
-def _with_after(step: Step, after: Callable[[], None]) -> Step:
-    from dataclasses import replace
-
-    return replace(step, after=after)
 
 
 def build_ccd(

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.convert import as_data
-from stretto.data.data import Data
+from stretto.data.data import INT32_MAX, Data
 from stretto.data.ids import IdMap
 from stretto.errors import DataError
 
@@ -26,10 +26,23 @@ def as_matrix(
     matrix. ids: names learned in training; data that come with names are put into their numbering, unknown rows and
     columns dropped.
     """
+    if _is_array_like(X):
+        X = np.asarray(X)
+    if isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.names is None:
+        raise DataError(
+            f"a matrix has two dimensions, got shape {X.shape}. Reshape your data: X.reshape(1, -1) is one row"
+        )
     if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.names is None and not _is_triples(X):
         X = _from_dense(X)
     data = as_data(X, shape=shape if ids == (None, None) else None, duplicates=duplicates)
     return data if ids == (None, None) else _renumbered(data, ids)
+
+
+def _is_array_like(X: Any) -> bool:
+    """What NumPy can make a matrix of and `as_data` has no reading of its own for: nested lists, foreign arrays."""
+    if isinstance(X, list):
+        return bool(X) and not (len(X) == 3 and all(np.ndim(part) == 1 and len(part) != 3 for part in X))
+    return hasattr(X, "__array__") and not any(hasattr(X, name) for name in ("iloc", "tocoo", "dtype"))
 
 
 def _is_triples(X: NDArray[Any]) -> bool:
@@ -42,10 +55,24 @@ def _is_triples(X: NDArray[Any]) -> bool:
 
 
 def _from_dense(X: NDArray[Any]) -> Data:
+    if X.dtype.kind == "c":
+        raise DataError("Complex data not supported: a matrix of ratings holds real numbers")
+    if X.dtype.kind == "O":
+        X = X.astype(np.float64)
     if X.dtype.kind not in "biuf":
         raise DataError(f"a dense matrix of ratings holds numbers, got dtype {X.dtype}")
+    if 0 in X.shape:
+        empty = "sample" if not len(X) else "feature"
+        raise DataError(
+            f"a matrix with 0 {empty}(s) (shape={X.shape}) while a minimum of 1 is required; there is nothing to learn"
+        )
     rows, cols = np.nonzero(X)
-    return Data.from_arrays(rows, cols, X[rows, cols], (X.shape[0], X.shape[1]), source="dense matrix")
+    values = X[rows, cols]
+    bad = np.flatnonzero(~np.isfinite(values))
+    if len(bad):
+        at = f"row {rows[bad[0]]}, column {cols[bad[0]]}"
+        raise DataError(f"a rating is NaN or infinite (inf): {values[bad[0]]} at {at}; leave it out or give it a value")
+    return Data.from_arrays(rows, cols, values, (X.shape[0], X.shape[1]), source="dense matrix")
 
 
 def _renumbered(data: Data, ids: tuple[IdMap | None, IdMap | None]) -> Data:
@@ -72,7 +99,10 @@ def as_pairs(X: Any, row_ids: IdMap | None, col_ids: IdMap | None) -> tuple[NDAr
     else:
         pairs = np.asarray(X)
         if pairs.ndim != 2 or pairs.shape[1] != 2:
-            raise DataError(f"predict takes pairs: an (n, 2) array of rows and columns, got shape {pairs.shape}")
+            raise DataError(
+                f"predict takes pairs: an (n, 2) array of rows and columns, got shape {pairs.shape}. "
+                "Reshape your data: one row, one column in each line"
+            )
         left, right = pairs[:, 0], pairs[:, 1]
     return _indices(left, row_ids, "row"), _indices(right, col_ids, "column")
 
@@ -83,7 +113,8 @@ def _indices(names: NDArray[Any], ids: IdMap | None, what: str) -> NDArray[np.in
     whole = names.dtype.kind == "f" and bool(np.all(np.isfinite(names) & (names == np.floor(names))))
     if names.dtype.kind not in "iu" and not whole:
         raise DataError(f"a {what} is named by its index, a whole number; got dtype {names.dtype}")
-    return np.ascontiguousarray(names, dtype=np.int32)
+    # A number too large for an index names nobody; it must not wrap around to somebody.
+    return np.where((names >= 0) & (names <= INT32_MAX), names, -1).astype(np.int32)
 
 
 def known_indices(names: Any, ids: IdMap | None, size: int, what: str) -> NDArray[np.int32]:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.partition import choose_blocks, cut
-from stretto.kernels.lanes import padded
+from stretto.kernels.lanes import padded, unrolled
 from stretto.kernels.losses import CODES
 from stretto.kernels.sgd import adagrad_worker, sgd_worker
 from stretto.plan.cost import Cost, refuse_if_over
@@ -35,7 +35,7 @@ from .mf_base import Factors, Problem, new_factors
 from .mf_measure import Held, mean_cost, named
 
 _FLOAT = 4
-# In standard deviations: ratings farther from the mean than this are outliers, and then no error pulls harder than LIMIT.
+# In standard deviations: farther from the mean than OUTLIER, and no error pulls harder than LIMIT.
 OUTLIER, LIMIT = 8.0, 5.0
 
 
@@ -164,9 +164,22 @@ def sgd_step(
     loss, rate = CODES[problem.loss], np.float32(problem.step_at(epoch))
     weight = np.diff(arrays[0])
     if problem.optimizer == "adagrad":
-        tail = (*grown, rate, lam, lam_bias, loss, np.float32(limit), problem.rank)
+        tail = (*grown, rate, lam, lam_bias, loss, np.float32(limit), problem.rank, unrolled(states[0].shape[1]))
         return make_step("adagrad", adagrad_worker, order, weight, *arrays, *states, *tail)
-    return make_step("sgd", sgd_worker, order, weight, *arrays, *states, rate, lam, lam_bias, loss, np.float32(limit))
+    return make_step(
+        "sgd",
+        sgd_worker,
+        order,
+        weight,
+        *arrays,
+        *states,
+        rate,
+        lam,
+        lam_bias,
+        loss,
+        np.float32(limit),
+        unrolled(states[0].shape[1]),
+    )
 
 
 def build_sgd(

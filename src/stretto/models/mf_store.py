@@ -43,6 +43,9 @@ def save(model: Any, path: str | Path) -> None:
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         save_file(arrays, str(part), metadata={"format": _FORMAT, "model": json.dumps(about)})
+        mask = os.umask(0)
+        os.umask(mask)
+        part.chmod(0o666 & ~mask)  # the writer makes it private; a model is read by others as any file is
         os.replace(part, target)
     finally:
         part.unlink(missing_ok=True)

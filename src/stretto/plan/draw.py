@@ -45,8 +45,8 @@ def _boxes(plan: Plan, workers: int) -> list[Box]:
     for visit, worker, start, end in play(order, plan.weight, workers):
         r, c, step = int(order.row_block[visit]), int(order.col_block[visit]), int(order.row_turn[visit])
         title = (
-            f"visit {visit}: rows {rows.bounds[r]}–{rows.bounds[r + 1]}, columns {cols.bounds[c]}–{cols.bounds[c + 1]}, "
-            f"{end - start} entries, step {step}, worker {worker}"
+            f"visit {visit}: rows {rows.bounds[r]}–{rows.bounds[r + 1]}, "
+            f"columns {cols.bounds[c]}–{cols.bounds[c + 1]}, {end - start} entries, step {step}, worker {worker}"
         )
         boxes.append(Box(r, c, step, _colour(worker, workers, step / last), title))
     return boxes
@@ -58,7 +58,8 @@ def svg(plan: Plan, workers: int) -> str:
     w, h = _SIDE / plan.order.cols, _SIDE / plan.order.rows
     heading = escape(f"plan {plan.fingerprint}: {plan.order.name}, {workers} workers")
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
+        'font-size="13">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
         f'<text x="{_LEFT}" y="24" font-size="16">{heading}</text>',
         f'<text x="{_LEFT}" y="46">{_LEGEND}; hover a block for details</text>',

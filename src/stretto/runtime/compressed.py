@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.compress import count_repeats, group_by, turn
+from stretto.kernels.compress import group_by, order_repeats, turn
 from stretto.schedule.order import Ints
 
 from .source import Entries
@@ -21,15 +21,12 @@ class Compressed:
     indptr: Ints  # [m + 1]
     indices: NDArray[np.int32]  # [n]
     values: NDArray[np.float32]  # [n]
+    repeats: int = 0  # entries that repeat the pair before them; they are in the order of their values
 
     @property
     def counts(self) -> Ints:
         """[m] entries of each row."""
         return np.diff(self.indptr)
-
-    def repeats(self) -> int:
-        """How many entries repeat the pair before them."""
-        return int(count_repeats(self.indptr, self.indices))
 
 
 def _empty(counts: NDArray[Any], entries: int) -> Compressed:
@@ -45,8 +42,9 @@ def compress(data: Entries, row_counts: Ints, col_counts: Ints) -> tuple[Compres
     by_row = _empty(row_counts, len(data.values))
     at = np.empty(m, np.int64)
     turn(loose.indptr, loose.indices, loose.values, by_row.indptr, at, by_row.indices, by_row.values)
+    repeats = int(order_repeats(by_row.indptr, by_row.indices, by_row.values))
     turn(by_row.indptr, by_row.indices, by_row.values, loose.indptr, np.empty(n, np.int64), loose.indices, loose.values)
-    return by_row, loose
+    return replace(by_row, repeats=repeats), loose
 
 
 def by_rows(data: Entries) -> Compressed:

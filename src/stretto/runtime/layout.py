@@ -41,8 +41,8 @@ class Survey:
     col_counts: NDArray[np.int64]  # [n]
     mean: float
     std: float
-    farthest: float  # largest |value − mean| there may be
-    digest: str  # of the set of entries, whatever their order
+    farthest: float  # largest |value − mean|
+    digest: str  # of the set of entries, whatever their order, and of the mean and spread that follow from them
 
     @property
     def empty(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -56,7 +56,7 @@ def survey(source: Source, crew: Crew) -> Survey:
     row_counts, col_counts = np.zeros(m, np.int64), np.zeros(n, np.int64)
     sums: list[float] = []
     squares: list[float] = []
-    digest, shift, entries, far = 0, 0.0, 0, 0.0
+    digest, shift, entries, low, high = 0, 0.0, 0, math.inf, -math.inf
     for rows, cols, values in source.chunks():
         if not entries and len(values):
             shift = float(values[0])
@@ -65,7 +65,7 @@ def survey(source: Source, crew: Crew) -> Survey:
         bounds = grains(len(values), max(1, len(values) // (4 * (m + n))))
         count = len(bounds) - 1
         per_row, per_col = np.zeros((count, m), np.int32), np.zeros((count, n), np.int32)
-        about = np.zeros((-(-len(values) // GRAIN), 3))
+        about = np.zeros((-(-len(values) // GRAIN), 4))
         codes = np.zeros(count, np.uint64)
         args = (bounds, rows, cols, values, shift, GRAIN, per_row, per_col, about, codes)
         crew.run(make_step("survey", kernels.survey_worker, independent(count), np.diff(bounds), *args), "exact")
@@ -73,16 +73,19 @@ def survey(source: Source, crew: Crew) -> Survey:
         col_counts += per_col.sum(axis=0, dtype=np.int64)
         sums += about[:, 0].tolist()
         squares += about[:, 1].tolist()
-        far = max(far, float(about[:, 2].max(initial=0.0)))
+        low, high = min(low, float(about[:, 2].min(initial=low))), max(high, float(about[:, 3].max(initial=high)))
         digest += sum(codes.tolist())
     if not entries:
         raise DataError("there are no ratings to learn from; check the file or the filter that made them")
     mean = math.fsum(sums) / entries
     if not math.isfinite(mean):
         raise DataError("a rating is NaN or infinite; drop it or give it a value before fitting")
-    std = math.sqrt(max(0.0, math.fsum(squares) / entries - mean * mean))
-    code = f"{m}x{n}:{entries}:{digest % 2**64:016x}"
-    return Survey((m, n), entries, row_counts, col_counts, shift + mean, std, far + abs(mean), code)
+    # Sums round, and how they do depends on the order of the entries; in single precision that hardly ever shows, and
+    # where it would, the digest shows it too: it is then another plan.
+    std = float(np.float32(math.sqrt(max(0.0, math.fsum(squares) / entries - mean * mean))))
+    mean = float(np.float32(shift + mean))
+    code = f"{m}x{n}:{entries}:{digest % 2**64:016x}:{mean.hex()}:{std.hex()}"
+    return Survey((m, n), entries, row_counts, col_counts, mean, std, max(high - mean, mean - low), code)
 
 
 def grains(n: int, at_most: int) -> Ints:

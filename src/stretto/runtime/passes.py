@@ -12,11 +12,12 @@ from stretto.kernels import claims
 from stretto.schedule.order import Ints, Order
 
 
-def start(order: Order, weight: Ints, *, finished: Ints | None = None, script: Ints | None = None) -> claims.Pass:
+def start(order: Order, priority: Ints, *, finished: Ints | None = None, script: Ints | None = None) -> claims.Pass:
     """Arrays for one pass over `order`.
 
-    weight [V]: items in each visit. finished: visits already done (closed under the order). script: run exactly these
-    visits, in this order, on one worker (the serial runtime); without it workers claim the heaviest ready visit.
+    priority [V]: of the ready visits the one with the highest goes first. finished: visits already done (closed under
+    the order). script: run exactly these visits, in this order, on one worker (the serial runtime); without it workers
+    claim ready visits.
     """
     done = np.zeros(len(order), dtype=np.int64)
     if finished is not None and len(finished):
@@ -37,9 +38,10 @@ def start(order: Order, weight: Ints, *, finished: Ints | None = None, script: I
         col_block=order.col_block,
         row_turn=order.row_turn,
         col_turn=order.col_turn,
-        weight=np.ascontiguousarray(weight, dtype=np.int64),
+        priority=np.ascontiguousarray(priority, dtype=np.int64),
         row_first=order.row_first,
         row_visits=order.row_visits,
+        row_last=np.full(order.rows, -1, dtype=np.int64),
         row_done=row_done,
         col_done=col_done,
         taken=done,

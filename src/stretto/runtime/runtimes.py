@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -29,6 +27,7 @@ from stretto.schedule.order import Ints
 from . import passes
 from .cpus import workers_from
 from .step import Done, Step
+from .team import Team
 
 
 class Crew:
@@ -38,44 +37,59 @@ class Crew:
         self.workers = workers
         self.serial = serial
         # Even one worker gets a thread of its own, so that the main thread stays free to notice Ctrl-C.
-        self._pool = ThreadPoolExecutor(workers, thread_name_prefix="stretto")
+        self._team = Team(workers)
         self._running: claims.Pass | None = None
+        self.asked = False  # the user wants to stop; whoever drives the crew does so between two steps
 
-    def run(self, step: Step, profile: str, finished: Ints | None = None, seconds: float | None = None) -> Done:
+    def run(
+        self,
+        step: Step,
+        profile: str,
+        finished: Ints | None = None,
+        seconds: float | None = None,
+        *,
+        drain: bool = False,
+    ) -> Done:
         """Make every visit of the step; those in `finished` are already made.
 
-        Ctrl-C (KeyboardInterrupt), or `seconds` gone by, stops the claiming; running visits end, and the result says
-        what was finished. `step.before` is called first, `step.after` when all visits are made.
+        When `seconds` have gone by, or with drain on Ctrl-C, claiming stops, running visits end, and the result says
+        what was finished. Without drain Ctrl-C is passed on, since half a result would be taken for a whole one.
+        `step.before` is called first, `step.after` when all visits are made.
         """
         if step.before is not None:
             step.before(finished is None)
         script = None
         if self.serial:
             script = np.setdiff1d(np.arange(len(step.order)), finished if finished is not None else [])
-        pass_ = passes.start(step.order, step.weight, finished=finished, script=script)
+        pass_ = passes.start(step.order, step.order.tails(step.weight), finished=finished, script=script)
         compiled = step.kernel[profile]
         interrupted = False
-        self._running = pass_
+        self._running = pass_ if drain or seconds is not None else None
+        # Told to stop before it begins, a worker returns at once; if it has to be compiled, that happens here and not
+        # inside the time that is measured.
+        stopped = np.zeros_like(pass_.control)
+        stopped[claims.STOP] = 1
+        compiled(pass_._replace(control=stopped), 0, step.out, *step.args)
         began, cycles = time.perf_counter_ns(), read_cycles()
-        futures: list[Future[Any]] = [
-            self._pool.submit(compiled, pass_, worker, step.out, *step.args) for worker in range(self.workers)
-        ]
+        call = self._team.call(compiled, [(pass_, worker, step.out, *step.args) for worker in range(self.workers)])
         try:
-            if wait(futures, timeout=seconds).not_done:
+            if not call.wait(seconds):
                 self.stop()
-                wait(futures)
+                call.wait()
         except KeyboardInterrupt:
             interrupted = True
-            self.stop()
-            wait(futures)
+            pass_.control[claims.STOP] = 1
+            call.wait()
+            if not drain:
+                raise
         nanoseconds, cycles_gone = time.perf_counter_ns() - began, read_cycles() - cycles
         self._running = None
-        for future in futures:
-            future.result()
+        call.check()
         log = passes.logged(pass_)
         log[:, 2:] = (log[:, 2:] - cycles) * (nanoseconds / max(1, cycles_gone))
         made = log[:, 0] if finished is None else np.union1d(log[:, 0], finished)
         whole = len(made) == len(step.order) and not interrupted
+        interrupted = interrupted or (drain and self.asked and not whole)
         if whole and step.after is not None:
             step.after()
         failed = int(pass_.control[claims.FAILED])
@@ -93,8 +107,13 @@ class Crew:
         if self._running is not None:
             self._running.control[claims.STOP] = 1
 
+    def ask(self) -> None:
+        """Ask for an end as soon as it is safe: of the running step if it can be left half made, then of the run."""
+        self.asked = True
+        self.stop()
+
     def close(self) -> None:
-        self._pool.shutdown(wait=True)
+        self._team.close()
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,26 @@
 """What surrounds a run: who is told of it, where it is recorded and saved, how it goes on or ends.
 
-model.fit(X, session=Session(record="runs/first", checkpoint_every="5 epochs"))
+model.fit(X, session=Session(record="runs/first", saving=Saving(Path("runs/first/checkpoints"), every_epochs=5)))
 """
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stretto.observe.events import Bus, Listener, RunEnded, RunStarted, Status
 
+from .runtimes import Crew
 from .train import Outcome, Saving, Trainer
 
 
@@ -53,10 +60,11 @@ class Session:
         status: Status = "failed"
         message = ""
         try:
-            outcome = trainer.run(epochs)
-            status = outcome.status
-            if status == "stopped":
-                trainer.save()
+            with heeding_ctrl_c(trainer.crew):
+                outcome = trainer.run(epochs)
+                status = outcome.status
+                if status == "stopped":
+                    trainer.save()
         except BaseException as error:
             message = f"{type(error).__name__}: {error}"
             raise
@@ -65,11 +73,50 @@ class Session:
         return outcome
 
 
-def scratch_folder(session: Session | None) -> tempfile.TemporaryDirectory[str]:
+@contextmanager
+def heeding_ctrl_c(crew: Crew) -> Iterator[None]:
+    """The first Ctrl-C asks the crew to stop where that is safe, a second one stops at once.
+
+    Python delivers signals to the main thread only, and a handler somebody else has installed is left alone.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
+        yield
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        signal.signal(signal.SIGINT, before)
+        crew.ask()
+
+    signal.signal(signal.SIGINT, ask)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+class Scratch:
+    """A folder that goes away when it is dropped, without a word. A copy of its owner (pickle) does not have it."""
+
+    def __init__(self, within: Path | None = None) -> None:
+        self.name = tempfile.mkdtemp(prefix="stretto-", dir=within)
+        self._remove = weakref.finalize(self, _remove, self.name, os.getpid())
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+
+def _remove(folder: str, owner: int) -> None:
+    # A forked child inherits the object; the folder is still its parent's.
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def scratch_folder(session: Session | None) -> Scratch:
     """A folder for what does not fit in memory: beside the run record when there is one. It goes away when it is
     dropped.
     """
     within = None if session is None or session.record is None else Path(session.record).parent
     if within is not None:
         within.mkdir(parents=True, exist_ok=True)
-    return tempfile.TemporaryDirectory(prefix="stretto-", dir=within)
+    return Scratch(within)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import CheckpointError, Diverged
+from stretto.kernels.compile import target
 from stretto.observe.events import CheckpointSaved, EpochDone, Listener, PassDone, PlanMade, Status, Warned
 from stretto.schedule.order import Ints
 
@@ -39,6 +40,7 @@ class Position:
     best: float = float("inf")
     waited: int = 0
     saves: int = 0
+    reports: list[Report] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,23 @@ class Trainer:
         if self.saving is None:
             raise CheckpointError("there is no checkpoint folder to restore from")
         found = checkpoint.latest(self.saving.folder, self.job.plan.fingerprint, report=self.tell)
+        meta, tile = found.meta, self.job.plan.physical.tile
+        if ("finished" in found.arrays or int(meta["pass"])) and meta.get("tile") != tile:
+            then, now = (
+                "everything in memory" if t is None else f"tiles of {t} blocks" for t in (meta.get("tile"), tile)
+            )
+            raise CheckpointError(
+                f"{found.path} was saved in the middle of an epoch with {then}, and this run has {now}; "
+                f"resume with the same memory="
+            )
+        if self.profile == "fast" and meta.get("target") != target():
+            raise CheckpointError(
+                f"{found.path} was computed in profile 'fast' for {meta.get('target')}, and this is {target()}: "
+                "the bits would differ; resume there, or start again with profile='exact'"
+            )
         live = self.job.arrays()
         for name, array in live.items():
             array[...] = found.arrays[f"state/{name}"]
-        meta = found.meta
         outs = {int(n.split("/")[1]): a for n, a in found.arrays.items() if n.startswith("out/")}
         self.position = Position(
             epoch=int(meta["epoch"]),
@@ -113,6 +128,7 @@ class Trainer:
             best=float(meta["best"]),
             waited=int(meta["waited"]),
             saves=found.step,
+            reports=[Report(float(r["objective"]), dict(r["metrics"])) for r in meta["history"]],
         )
         return self.position.epoch
 
@@ -121,7 +137,6 @@ class Trainer:
         plan = self.job.plan
         blocks = np.stack([plan.order.row_block, plan.order.col_block], axis=1)
         self.tell(PlanMade(plan.fingerprint, plan.explain(), self.profile, blocks))
-        reports: list[Report] = []
         at = self.position
         status: Status = "done"
         while at.epoch < epochs:
@@ -129,22 +144,28 @@ class Trainer:
             if report is None:
                 status = "stopped"
                 break
-            reports.append(report)
+            at.reports.append(report)
             if self._enough(at, report):
                 status = "early"
                 break
             if at.epoch < epochs and self._due(at, between=True):
                 self.save()
-        return Outcome(status, at.epoch, reports, at)
+        return Outcome(status, at.epoch, at.reports, at)
 
     def _epoch(self, at: Position, epochs: int) -> Report | None:
         """One epoch, or what is left of it; None when the user stopped it."""
         steps = self.job.steps(at.epoch)
         for k, out in at.outs.items():
             steps[k].out[:] = out
+        stuck = False
         while at.step < len(steps):
+            if self.crew.asked:
+                return None
             step = steps[at.step]
-            done = self.crew.run(step, self.profile, at.finished, self._seconds_left())
+            # An interval shorter than the workers need to wake up must not keep them from ever making a visit.
+            seconds = None if stuck else self._seconds_left()
+            done = self.crew.run(step, self.profile, at.finished, seconds, drain=True)
+            stuck = not len(done.log)
             at.seconds += done.seconds
             log = done.log
             if step.visits is not None:
@@ -220,6 +241,9 @@ class Trainer:
             "waited": at.waited,
             "fingerprint": self.job.plan.fingerprint,
             "profile": self.profile,
+            "target": target(),
+            "tile": self.job.plan.physical.tile,
+            "history": [{"objective": r.objective, "metrics": r.metrics} for r in at.reports],
         }
         began = time.perf_counter()
         try:

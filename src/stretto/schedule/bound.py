@@ -37,20 +37,17 @@ class Bound:
 
 def longest_chain(order: Order, weight: Ints) -> int:
     """Entries on the heaviest chain of visits that wait for each other."""
-    rows, cols = [0] * order.rows, [0] * order.cols
-    # Visits are numbered in a valid serial order, so one pass is enough.
-    for r, c, w in zip(order.row_block.tolist(), order.col_block.tolist(), weight.tolist(), strict=True):
-        rows[r] = cols[c] = max(rows[r], cols[c]) + w
-    return max([0, *rows, *cols])
+    return int(order.tails(weight).max(initial=0))
 
 
 def play(order: Order, weight: Ints, workers: int) -> list[tuple[int, int, int, int]]:
-    """(visit, worker, start, end) of the list schedule: a free worker takes the heaviest ready visit."""
+    """(visit, worker, start, end) of the list schedule: a free worker takes the visit on which most hangs."""
     row_next = order.row_first[:-1].tolist()
     row_end = order.row_first[1:].tolist()
     visits = order.row_visits.tolist()
     row_block, col_block = order.row_block.tolist(), order.col_block.tolist()
     col_turn, weights = order.col_turn.tolist(), weight.tolist()
+    tails = order.tails(weight).tolist()
     col_done = [0] * order.cols
     waiting: dict[tuple[int, int], int] = {}  # (column block, turn) → visit whose row block is free
     ready: list[tuple[int, int]] = []
@@ -63,7 +60,7 @@ def play(order: Order, weight: Ints, workers: int) -> list[tuple[int, int, int, 
             v = visits[row_next[row]]
             key = (col_block[v], col_turn[v])
             if col_done[key[0]] == key[1]:
-                heapq.heappush(ready, (-weights[v], v))
+                heapq.heappush(ready, (-tails[v], v))
             else:
                 waiting[key] = v
 
@@ -71,10 +68,10 @@ def play(order: Order, weight: Ints, workers: int) -> list[tuple[int, int, int, 
         offer(row)
     while ready or running:
         while ready and idle:
-            w, v = heapq.heappop(ready)
+            _, v = heapq.heappop(ready)
             worker = idle.pop()
-            done.append((v, worker, now, now - w))
-            heapq.heappush(running, (now - w, worker, v))
+            done.append((v, worker, now, now + weights[v]))
+            heapq.heappush(running, (now + weights[v], worker, v))
         now, worker, v = heapq.heappop(running)
         idle.append(worker)
         row_next[row_block[v]] += 1
@@ -82,7 +79,7 @@ def play(order: Order, weight: Ints, workers: int) -> list[tuple[int, int, int, 
         col_done[col] += 1
         freed = waiting.pop((col, col_done[col]), None)
         if freed is not None:
-            heapq.heappush(ready, (-weights[freed], freed))
+            heapq.heappush(ready, (-tails[freed], freed))
         offer(row_block[v])
     return done
 

@@ -35,6 +35,7 @@ class Order:
     col_block: Ints  # [V]
     row_turn: Ints = field(init=False)  # [V]
     col_turn: Ints = field(init=False)  # [V]
+    _kept: dict[str, tuple[Ints, Ints]] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.row_block.shape != self.col_block.shape or self.row_block.ndim != 1:
@@ -55,6 +56,23 @@ class Order:
         """[rows + 1] where each row block's visits begin in `row_visits`."""
         counts = np.bincount(self.row_block, minlength=self.rows)
         return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    def tails(self, weight: Ints) -> Ints:
+        """[V] the weight of the heaviest chain of visits that begins with each: what hangs on it.
+
+        Visits that wait for none have no chain but themselves. The last answer is kept: passes ask again every epoch.
+        """
+        kept = self._kept.get("tails")
+        if kept is not None and np.array_equal(kept[0], weight):
+            return kept[1]
+        rows, cols = [0] * self.rows, [0] * self.cols
+        tails = [0] * len(self)
+        visits = zip(self.row_block.tolist(), self.col_block.tolist(), weight.tolist(), strict=True)
+        for v, (r, c, w) in reversed(list(enumerate(visits))):
+            tails[v] = rows[r] = cols[c] = max(rows[r], cols[c]) + w
+        found = np.array(tails, dtype=np.int64)
+        self._kept["tails"] = weight.copy(), found
+        return found
 
     def predecessors(self, visit: int) -> list[int]:
         """The visits that must be finished just before this one: at most one for each block."""

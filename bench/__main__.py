@@ -1,0 +1,41 @@
+"""`python -m bench [NAME …]`: run measurements and write their tables to bench/results.
+
+python -m bench                   everything that can run here
+python -m bench libmf recommend   these two
+python -m bench --list            what there is
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+
+NAMES = {
+    "libmf": "time to LIBMF's test RMSE at 1 and 2 threads, beside Surprise",
+    "threads": "ratings per second at 1, 2, 4, 8, 16 threads",
+    "als": "implicit ALS: time to the loss of the implicit library",
+    "recommend": "top 10 for every user, beside the implicit library",
+    "start": "import time, and the first fit in a new process",
+    "memory": "growth of resident memory during fit",
+}
+
+
+def main() -> None:
+    """Run the measurements that were named."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help="which measurements; none: all")
+    parser.add_argument("--list", action="store_true", help="say what there is")
+    chosen = parser.parse_args()
+    if chosen.list:
+        for name, about in NAMES.items():
+            print(f"{name:10} {about}")
+        return
+    for name in chosen.names or list(NAMES):
+        if name not in NAMES:
+            parser.error(f"no measurement {name!r}; there are {', '.join(NAMES)}")
+        print(f"== {name}: {NAMES[name]}", flush=True)
+        importlib.import_module(f"bench.{name}").main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""What importing costs, what the shelf holds, and which rooms are pure."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import stretto
+
+SRC = Path(stretto.__file__).parent
+HEAVY = ("numba", "llvmlite", "scipy", "sklearn", "matplotlib", "pandas", "pyarrow", "rich", "fsspec", "typer")
+
+
+def loaded_after(code: str, names: tuple[str, ...]) -> list[str]:
+    script = f"import sys\n{code}\nprint(*[m for m in {names} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "stretto",
+        "stretto.data",
+        "stretto.data.partition",
+        "stretto.plan.plan",
+        "stretto.plan.draw",
+        "stretto.schedule.rotation",
+        "stretto.schedule.bound",
+        "stretto.state.state",
+        "stretto.observe.events",
+        "stretto.errors",
+    ],
+)
+def test_importing_is_light(module: str) -> None:
+    assert loaded_after(f"import {module}", HEAVY) == []
+
+
+def test_the_shelf() -> None:
+    assert sorted(stretto.__all__) == stretto.__all__ == sorted(stretto._SHELF)
+    for name in stretto.__all__:
+        assert getattr(stretto, name) is not None
+        assert name in dir(stretto)
+    with pytest.raises(AttributeError, match="module 'stretto' has no attribute 'MatrixFactorisation'"):
+        stretto.MatrixFactorisation  # noqa: B018
+
+
+def test_type_checkers_see_the_shelf_that_is_there() -> None:
+    """The names imported for type checkers are those loaded at run time, from the same modules."""
+    tree = ast.parse((SRC / "__init__.py").read_text(encoding="utf-8"))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname or alias.name: f"{node.module}:{alias.name}"
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert seen == stretto._SHELF
+
+
+IMPURE = {
+    "threading",
+    "socket",
+    "time",
+    "concurrent",
+    "multiprocessing",
+    "asyncio",
+    "subprocess",
+    "signal",
+    "select",
+    "os",
+}
+PURE = ["schedule", "plan", "data/partition.py", "state"]
+
+
+def imports_of(path: Path) -> set[str]:
+    """Top-level packages a file imports, and Stretto's own rooms, outside `if TYPE_CHECKING`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found.add(node.module)
+    return found
+
+
+@pytest.mark.parametrize("room", PURE)
+def test_pure_rooms_decide_and_never_act(room: str) -> None:
+    where = SRC / room
+    for path in [where] if where.is_file() else sorted(where.glob("*.py")):
+        names = imports_of(path)
+        assert not {name.split(".")[0] for name in names} & IMPURE, path
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        called = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+        calls = {call.id for call in called if isinstance(call, ast.Name)}
+        assert "open" not in calls, path
+
+
+# Imports point from the doors towards the kernels, never back (docs/architecture.md).
+BELOW: dict[str, set[str]] = {
+    "kernels": {"kernels"},
+    "data": {"data", "kernels", "errors", "paths"},
+    "state": {"state", "data", "errors"},
+    "schedule": {"schedule", "errors"},
+    "plan": {"plan", "schedule", "data", "errors"},
+    "observe": {"observe", "errors", "paths"},
+    "runtime": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe", "errors", "paths"},
+}
+
+
+@pytest.mark.parametrize("room", BELOW)
+def test_imports_never_point_back(room: str) -> None:
+    for path in sorted((SRC / room).glob("*.py")):
+        rooms = {name.split(".")[1] for name in imports_of(path) if name.startswith("stretto.")}
+        assert rooms <= BELOW[room], f"{path.relative_to(SRC)} imports {rooms - BELOW[room]}"

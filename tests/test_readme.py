@@ -1,0 +1,72 @@
+"""The documents do what they say: marked blocks are run as written, and the commands they name exist."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clirun import private_cache
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+MARKED = re.compile(r"<!-- test: run -->\n```(bash|python)\n(.*?)```", re.DOTALL)
+FENCED = re.compile(r"```(?:bash|sh)\n(.*?)```", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#\s]+)\)")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with private_cache(tmp_path_factory.mktemp("cache")):
+        yield
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    return MARKED.findall(page.read_text(encoding="utf-8"))
+
+
+def with_command(folder: Path) -> dict[str, str]:
+    """An environment in which `stretto` is the one under test, installed or not."""
+    folder.mkdir()
+    script = folder / "stretto"
+    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stretto.cli "$@"\n')
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_marked_blocks_run_as_written(page: Path, tmp_path: Path) -> None:
+    found = blocks(page)
+    assert found, f"{page.name} has no block to run"
+    environment = with_command(tmp_path / "bin")
+    for language, text in found:
+        command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+
+
+def test_every_make_target_that_is_named_exists() -> None:
+    targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    pages = [*PAGES, ROOT / "CONTRIBUTING.md"]
+    named = {name for page in pages for name in re.findall(r"^make ([a-z][a-z-]*)", _code(page), re.M)}
+    assert {"run", "test"} <= set(re.findall(r"^make ([a-z-]+)", "\n".join(FENCED.findall(PAGES[0].read_text())), re.M))
+    assert named <= targets, named - targets
+
+
+def _code(page: Path) -> str:
+    """What a page sets as code: fenced blocks and spans."""
+    text = page.read_text(encoding="utf-8")
+    spans = re.findall(r"`([^`\n]+)`", text)
+    return "\n".join([*FENCED.findall(text), *(f"{span} " for span in spans)])
+
+
+@pytest.mark.parametrize("page", [*PAGES, *sorted((ROOT / "docs").rglob("*.md")), ROOT / "CONTRIBUTING.md"], ids=str)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        assert target.startswith("http") or (page.parent / target).exists(), target
