@@ -1,4 +1,4 @@
-"""Implicit-feedback ALS: seconds to the loss that the `implicit` library reaches in 10 iterations, one and two threads.
+"""Implicit-feedback ALS: seconds to the loss that the `implicit` library reaches in 15 iterations, its default, one and two threads.
 
 Both solve the same problem (confidence 1 + α·rating, rank 64, the same ridge) with three conjugate-gradient steps a
 row, on MovieLens-1M or, without it, a generated set. The loss of both is computed by the same function from the final
@@ -18,7 +18,7 @@ import stretto as st
 
 from . import report, sets
 
-RANK, ITERATIONS, ALPHA, REG, REPEATS = 64, 10, 1.0, 10.0, 3
+RANK, ITERATIONS, ALPHA, REG, REPEATS = 64, 15, 1.0, 10.0, 3
 
 
 def loss(X: sparse.csr_matrix, W: np.ndarray, H: np.ndarray) -> float:
@@ -36,19 +36,21 @@ def theirs(X: sparse.csr_matrix, threads: int) -> tuple[float, float]:
     from implicit.cpu.als import AlternatingLeastSquares
 
     times = []
+    # The library takes the confidence itself where we take what it is made of.
+    confidence = X.copy()
+    confidence.data = 1 + ALPHA * X.data
     with threadpool_limits(1, "blas"):
         for _ in range(REPEATS):
             model = AlternatingLeastSquares(
                 factors=RANK,
                 regularization=REG,
-                alpha=ALPHA,
+                alpha=1.0,
                 iterations=ITERATIONS,
                 num_threads=threads,
                 random_state=0,
             )
-            # The library scales nothing itself: confidence is α·r, one is added inside.
             began = time.perf_counter()
-            model.fit(X, show_progress=False)
+            model.fit(confidence, show_progress=False)
             times.append(time.perf_counter() - began)
     return statistics.median(times), loss(X, model.user_factors, model.item_factors)
 

@@ -24,7 +24,7 @@ from stretto.observe.events import EpochDone, Event
 
 from . import report, sets
 
-RANK, ITERATIONS, EPOCHS, REPEATS = 64, 20, 16, 3
+RANK, ITERATIONS, EPOCHS, REPEATS = 64, 20, 18, 3
 
 
 @dataclass(frozen=True)

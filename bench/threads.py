@@ -24,7 +24,7 @@ from stretto.runtime.runtimes import Threads
 
 from . import report, sets
 
-RANK, EPOCHS, ROUNDS = 64, 5, 3
+RANK, EPOCHS, ROUNDS = 64, 5, 5
 COUNTS = (1, 2, 4, 8, 16)
 # Ratings, rows, columns.
 SIZES = ((10_000_000, 70_000, 12_000), (50_000_000, 150_000, 20_000))

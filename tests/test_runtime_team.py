@@ -10,7 +10,8 @@ from stretto.runtime.team import Team
 
 
 def test_every_member_does_its_share_and_the_last_one_ends_the_wait() -> None:
-    team, done = Team(8), []
+    team = Team(8)
+    done: list[int] = []
     for _ in range(200):
         done.clear()
         call = team.call(done.append, [(k,) for k in range(8)])

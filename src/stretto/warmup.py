@@ -38,12 +38,12 @@ def _mark(fast: bool) -> Path:
     """A file beside the compiled kernels that says: everything here, for this processor, Python and Numba settings."""
     from llvmlite import binding
 
-    from stretto.kernels.compile import _stamp, cache_folder
+    from stretto.kernels.compile import cache_folder, stamp
 
     settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("NUMBA_"))
     target = (sys.version, binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), settings, fast)
     name = hashlib.sha256(repr(target).encode()).hexdigest()[:16]
-    return cache_folder() / _stamp()[:16] / f"warm-{name}"
+    return cache_folder() / stamp()[:16] / f"warm-{name}"
 
 
 def is_warm(*, fast: bool = False) -> bool:

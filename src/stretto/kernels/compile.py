@@ -22,19 +22,19 @@ import numba
 from llvmlite import binding
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
+from stretto.paths import cache_root
+
 PROFILES = ("exact", "fast")
 
 
 def cache_folder() -> Path:
-    """Where compiled kernels are kept: `$STRETTO_CACHE/kernels`, else the user's cache folder."""
-    root = os.environ.get("STRETTO_CACHE")
-    if root is None:
-        root = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "stretto")
-    return Path(root) / "kernels"
+    """Where compiled kernels are kept."""
+    return cache_root() / "kernels"
 
 
 @functools.cache
-def _stamp() -> str:
+def stamp() -> str:
+    """A hash of Numba's version and of every source file in this folder."""
     digest = hashlib.sha256(numba.__version__.encode())
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
@@ -45,7 +45,7 @@ class _Locator(_CacheLocator):  # type: ignore[misc]
     """Tells Numba to keep a function's machine code in our folder, under our stamp."""
 
     def __init__(self, py_func: Callable[..., Any], py_file: str) -> None:
-        self._path = str(cache_folder() / _stamp()[:16])
+        self._path = str(cache_folder() / stamp()[:16])
 
     def ensure_cache_path(self) -> None:
         os.makedirs(self._path, mode=0o700, exist_ok=True)
@@ -54,10 +54,10 @@ class _Locator(_CacheLocator):  # type: ignore[misc]
         return self._path
 
     def get_source_stamp(self) -> str:
-        return _stamp()
+        return stamp()
 
     def get_disambiguator(self) -> str:
-        return _stamp()[:10]
+        return stamp()[:10]
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator:
@@ -67,13 +67,10 @@ class _Locator(_CacheLocator):  # type: ignore[misc]
 class _Impl(CompileResultCacheImpl):  # type: ignore[misc]
     _locator_classes = (_Locator,)
 
-    def get_filename_base(self, fullname: str, abiflags: str) -> str:
-        return str(super().get_filename_base(fullname, abiflags))
-
 
 class _FastImpl(_Impl):
     def get_filename_base(self, fullname: str, abiflags: str) -> str:
-        return "fast-" + super().get_filename_base(fullname, abiflags)
+        return f"fast-{super().get_filename_base(fullname, abiflags)}"
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]

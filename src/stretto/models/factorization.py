@@ -53,7 +53,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     loss : "squared", "absolute" or "logistic" (ratings > 0 are positive); als and ccd solve "squared".
     reg : penalty on factors and biases, counted once for each rating, in the units of the ratings.
     epochs : passes over the ratings.
-    learning_rate, schedule : the step of sgd for ratings of spread 1 (None: 0.05, or 0.1 for adagrad), and whether it
+    learning_rate, schedule : the step of sgd for ratings of spread 1 (None: 0.04, or 0.1 for adagrad), and whether it
         falls "linear"ly to zero over the epochs or is "constant".
     optimizer : "sgd", or "adagrad" (a step for each row, by the size of its gradients so far).
     biases : learn the mean and one bias for each row and column.

@@ -82,7 +82,7 @@ class Problem:
 
     def step_at(self, epoch: int) -> float:
         """The step of an epoch, for ratings of spread 1."""
-        rate = self.learning_rate if self.learning_rate is not None else (0.05 if self.optimizer == "sgd" else 0.1)
+        rate = self.learning_rate if self.learning_rate is not None else (0.04 if self.optimizer == "sgd" else 0.1)
         if self.schedule == "constant":
             return rate
         return rate * max(1.0 - (self.epochs_before + epoch) / self.epochs, 1.0 / self.epochs)
