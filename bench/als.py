@@ -1,4 +1,4 @@
-"""Implicit-feedback ALS: seconds to the loss that the `implicit` library reaches in 15 iterations, its default, one and two threads.
+"""Implicit-feedback ALS: seconds to the loss that the `implicit` library reaches in its default 15 iterations.
 
 Both solve the same problem (confidence 1 + α·rating, rank 64, the same ridge) with three conjugate-gradient steps a
 row, on MovieLens-1M or, without it, a generated set. The loss of both is computed by the same function from the final
