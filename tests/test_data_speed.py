@@ -14,7 +14,7 @@ from stretto.data.report import Report
 FLOOR = 150.0  # MB/s
 
 
-def parse_rate(path: Path, rounds: int = 7) -> float:
+def parse_rate(path: Path, rounds: int = 25) -> float:
     """The best of some walks in MB of text per second of processor time, reading from the page cache included."""
     best = 0.0
     for _ in range(rounds):
