@@ -1,0 +1,1 @@
+"""Doors: scikit-learn estimators and the jobs behind them."""

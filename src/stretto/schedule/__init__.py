@@ -1,0 +1,1 @@
+"""What runs together next: partial orders over block visits, decided without acting."""

@@ -1,0 +1,1 @@
+"""What is learned: rows cut into blocks."""
