@@ -6,8 +6,7 @@
     ├── PlanError            a plan cannot be made, or was refused before any work (also a ValueError)
     │   └── NotEnoughMemory  the estimate exceeds the budget; carries need and budget in bytes
     ├── RunError             something failed while running
-    │   ├── Diverged         a visit produced NaN or infinity; what was learned before is kept
-    │   └── Interrupted      the user asked to stop; the run was drained and saved
+    │   └── Diverged         a visit produced NaN or infinity; what was learned before is kept
     └── CheckpointError      no usable checkpoint, or one that belongs to another plan
 
 A message says what is wrong, where, and what to do next.
@@ -55,14 +54,6 @@ class RunError(StrettoError, RuntimeError):
 
 class Diverged(RunError):
     """A visit produced NaN or infinity."""
-
-
-class Interrupted(RunError):
-    """The user stopped the run; `resume` says how to go on."""
-
-    def __init__(self, message: str, resume: str = "") -> None:
-        self.resume = resume
-        super().__init__(message)
 
 
 class CheckpointError(StrettoError):

@@ -13,7 +13,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from stretto.errors import Interrupted, StrettoError
+from stretto.errors import StrettoError
 
 from .show import complain, warn
 
@@ -76,4 +76,4 @@ class Friendly(TyperGroup):
                 complain(_os_error(error))
             else:
                 complain("not enough memory; use fewer ratings, a smaller --rank, or a machine with more")
-            raise typer.Exit(STOPPED if isinstance(error, Interrupted) else FAILED) from None
+            raise typer.Exit(FAILED) from None

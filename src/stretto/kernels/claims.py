@@ -77,7 +77,7 @@ def next_visit(pass_, worker, finished=-1):
     visit just finished: the distance of two blocks is the exclusive or of their numbers, so that aligned groups of
     blocks, which the exchange order visits together, are worked through while they are in cache, small groups first.
     Among equals, and where no block is its own, it takes the one on which most work hangs. Who makes a visit changes no
-    number. (Measured with 3 M ratings, rank 64, two cores: 79 M ratings/s against 37 by work alone.)
+    number.
     """
     if finished >= 0:
         _finish(pass_, finished)

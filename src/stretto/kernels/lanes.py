@@ -156,6 +156,14 @@ def row_of(context, builder, array_type, value, index, count):
     return builder.gep(array.data, [builder.mul(index, width)]), width
 
 
+def store_pairs(builder, pieces, p, q):
+    """Write the gathered (offset, new chunk of p, new chunk of q) and forget them."""
+    for at, new_p, new_q in pieces:
+        store(builder, new_p, p, at)
+        store(builder, new_q, q, at)
+    pieces.clear()
+
+
 @intrinsic
 def dot_of(typingctx, W, i, H, j, count):
     """`dot` for rows of known width; see `unrolled`."""
@@ -195,18 +203,12 @@ def pull(typingctx, W, i, H, j, cw, gw, ch, gh, count):
             new_h = fma(builder, step_h, w, builder.fmul(shrink_h, h))
             pieces.append((at, new_w, new_h))
             if not isinstance(at, ir.Constant):
-                write()
-
-        def write():
-            for at, new_w, new_h in pieces:
-                store(builder, new_w, p, at)
-                store(builder, new_h, q, at)
-            pieces.clear()
+                store_pairs(builder, pieces, p, q)
 
         # Written out, all loads come before all stores: for all the compiler knows W and H are the same memory, and it
         # may take over the rows loaded for the product only if nothing was stored in between.
         over_chunks(builder, width, count, body)
-        write()
+        store_pairs(builder, pieces, p, q)
         return context.get_dummy_value()
 
     return types.void(W, types.int64, H, types.int64, f4, f4, f4, f4, count), codegen
@@ -237,16 +239,10 @@ def pull_squares(typingctx, W, i, H, j, e, lam, a, b, count):
             builder.store(fma(builder, k, k, builder.load(sum_h)), sum_h)
             pieces.append((at, fma(builder, a, g, w), fma(builder, b, k, h)))
             if not isinstance(at, ir.Constant):
-                write()
-
-        def write():
-            for at, new_w, new_h in pieces:
-                store(builder, new_w, p, at)
-                store(builder, new_h, q, at)
-            pieces.clear()
+                store_pairs(builder, pieces, p, q)
 
         over_chunks(builder, width, count, body)
-        write()
+        store_pairs(builder, pieces, p, q)
         sums = [tree(builder, builder.load(sum_w)), tree(builder, builder.load(sum_h))]
         return context.make_tuple(builder, result, sums)
 

@@ -40,8 +40,6 @@ from .mf_sgd import limit_of, sgd_step, units
 
 # Kept for every row and column besides the factors: its count, its place, its block.
 _PER_INDEX = 24
-# Bytes of one entry on its way from the source to its block: as read, and grouped.
-_PER_CHUNK_ENTRY = 12 + 12
 
 
 class Tiles:

@@ -148,7 +148,7 @@ class Trainer:
             if self._enough(at, report):
                 status = "early"
                 break
-            if at.epoch < epochs and self._due(at, between=True):
+            if at.epoch < epochs and self._due(at):
                 self.save()
         return Outcome(status, at.epoch, at.reports, at)
 
@@ -214,10 +214,11 @@ class Trainer:
         interval = self._interval()
         return None if interval is None else max(0.0, interval - (time.perf_counter() - self._saved_at))
 
-    def _due(self, at: Position, between: bool) -> bool:
+    def _due(self, at: Position) -> bool:
+        """Whether a checkpoint is due now, between two epochs."""
         if self.saving is None:
             return False
-        if self.saving.every_epochs is not None and between and at.epoch % self.saving.every_epochs == 0:
+        if self.saving.every_epochs is not None and at.epoch % self.saving.every_epochs == 0:
             return True
         left = self._seconds_left()
         return left is not None and left <= 0
