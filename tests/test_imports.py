@@ -32,6 +32,12 @@ def loaded_after(code: str, names: tuple[str, ...]) -> list[str]:
         "stretto.schedule.rotation",
         "stretto.schedule.bound",
         "stretto.state.state",
+        "stretto.state.make",
+        "stretto.state.accumulator",
+        "stretto.state.buffer",
+        "stretto.data.lazy",
+        "stretto.data.text",
+        "stretto.keyed",
         "stretto.observe.events",
         "stretto.errors",
     ],
@@ -74,7 +80,7 @@ IMPURE = {
     "select",
     "os",
 }
-PURE = ["schedule", "plan", "data/partition.py", "state"]
+PURE = ["schedule", "plan", "data/partition.py", "state", "loops"]
 
 
 def imports_of(path: Path) -> set[str]:
@@ -109,12 +115,18 @@ BELOW: dict[str, set[str]] = {
     "schedule": {"schedule", "errors"},
     "plan": {"plan", "schedule", "data", "errors"},
     "observe": {"observe", "errors", "paths"},
+    "loops": {"loops", "runtime", "plan", "schedule", "state", "data", "kernels", "errors"},
+    "testing": {"testing", "loops", "kernels", "keyed", "errors"},
     "runtime": {"runtime", "plan", "schedule", "state", "data", "kernels", "observe", "errors", "paths"},
 }
+
+# A method that users call on a value, and that leads to where things are done.
+LEADS_ON = {"state/state.py": {"runtime"}}  # State.save and State.load
 
 
 @pytest.mark.parametrize("room", BELOW)
 def test_imports_never_point_back(room: str) -> None:
     for path in sorted((SRC / room).glob("*.py")):
         rooms = {name.split(".")[1] for name in imports_of(path) if name.startswith("stretto.")}
-        assert rooms <= BELOW[room], f"{path.relative_to(SRC)} imports {rooms - BELOW[room]}"
+        allowed = BELOW[room] | LEADS_ON.get(path.relative_to(SRC).as_posix(), set())
+        assert rooms <= allowed, f"{path.relative_to(SRC)} imports {rooms - allowed}"

@@ -56,11 +56,15 @@ def test_log_undoes_exp(x: float) -> None:
 
 
 def test_the_edges() -> None:
-    assert exp_(-709.0) == 0.0
-    assert exp_(710.0) == math.inf
+    assert exp_(-746.0) == exp_(-math.inf) == 0.0
+    assert exp_(710.0) == exp_(math.inf) == math.inf
+    assert exp_(709.7) == pytest.approx(math.exp(709.7), rel=1e-13)
+    assert exp_(-740.0) == pytest.approx(math.exp(-740.0), rel=1e-2)  # few bits are left there
     assert exp_(0.0) == 1.0
     assert log_(1.0) == 0.0
-    assert math.isnan(exp_(math.nan))
+    assert log_(0.0) == -math.inf
+    assert log_(math.inf) == math.inf
+    assert all(math.isnan(x) for x in (exp_(math.nan), log_(math.nan), log_(-1.0)))
 
 
 @given(st.sampled_from(sorted(CODES)), st.floats(-50, 50, width=32), st.floats(-50, 50, width=32))

@@ -45,8 +45,10 @@ def test_marked_blocks_run_as_written(page: Path, tmp_path: Path) -> None:
     found = blocks(page)
     assert found, f"{page.name} has no block to run"
     environment = with_command(tmp_path / "bin")
-    for language, text in found:
-        command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, "-c", text]
+    for number, (language, text) in enumerate(found):
+        block = tmp_path / f"block{number}.py"  # a file: the source of a loop is read where Python keeps it
+        block.write_text(text, encoding="utf-8")
+        command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, str(block)]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
 

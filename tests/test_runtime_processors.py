@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
+import isa_loops
 import isa_sgd
+
+
+def printed(script: str, arguments: list[str], settings: dict[str, str]) -> str:
+    """What a script beside this file says when it runs under these settings."""
+    command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
+    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False, timeout=280)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
 
 
 @pytest.mark.parametrize(
@@ -24,8 +33,19 @@ import isa_sgd
 def test_the_instruction_set_does_not_matter(cpu: str, runs: list[str], tmp_path: Path) -> None:
     """`generic` has no fused multiply-add and 128-bit registers; this process has whatever the machine offers."""
     settings = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "STRETTO_CACHE": str(tmp_path)}
-    command = [sys.executable, str(Path(__file__).with_name("isa_sgd.py")), *runs]
-    done = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=False, timeout=280)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == isa_sgd.hashes(runs)
+    assert printed("isa_sgd.py", runs, settings) == isa_sgd.hashes(runs)
     assert list(tmp_path.rglob("*.nbc")), "kernels are kept in the folder that was named"
+
+
+@pytest.mark.parametrize(
+    ("cpu", "width"),
+    [
+        pytest.param("generic", 21, id="generic, chunks and a rest"),
+        pytest.param("generic", 150, id="generic, looped over", marks=pytest.mark.slow),
+        pytest.param("haswell", 21, id="haswell, chunks and a rest", marks=pytest.mark.slow),
+        pytest.param("haswell", 32, id="haswell, whole chunks", marks=pytest.mark.slow),
+    ],
+)
+def test_loops_give_the_same_bits_on_every_instruction_set(cpu: str, width: int, tmp_path: Path) -> None:
+    settings = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "STRETTO_CACHE": str(tmp_path)}
+    assert printed("isa_loops.py", [str(width)], settings) == isa_loops.digest([width])

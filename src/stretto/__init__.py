@@ -12,15 +12,24 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from stretto.data.data import Data
+    from stretto.data.dense import dense
     from stretto.data.generate import ratings as generate_ratings
     from stretto.data.ids import IdMap
+    from stretto.data.ragged import samples
     from stretto.data.read import read
+    from stretto.data.text import text_file
     from stretto.data.write import write
+    from stretto.keyed import integers, normal, uniform
+    from stretto.loops.door import parallel
     from stretto.models.factorization import MatrixFactorization
     from stretto.plan.plan import Plan
     from stretto.runtime.runtimes import Serial, Threads
     from stretto.runtime.session import Session
     from stretto.runtime.train import Saving
+    from stretto.state.accumulator import accumulator
+    from stretto.state.buffer import buffer
+    from stretto.state.make import full, random, state, zeros
+    from stretto.state.state import State
 
 _SHELF = {
     "Data": "stretto.data.data:Data",
@@ -30,10 +39,24 @@ _SHELF = {
     "Saving": "stretto.runtime.train:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
     "Session": "stretto.runtime.session:Session",
+    "State": "stretto.state.state:State",
     "Threads": "stretto.runtime.runtimes:Threads",
+    "accumulator": "stretto.state.accumulator:accumulator",
+    "buffer": "stretto.state.buffer:buffer",
+    "dense": "stretto.data.dense:dense",
+    "full": "stretto.state.make:full",
     "generate_ratings": "stretto.data.generate:ratings",
+    "integers": "stretto.keyed:integers",
+    "normal": "stretto.keyed:normal",
+    "parallel": "stretto.loops.door:parallel",
+    "random": "stretto.state.make:random",
     "read": "stretto.data.read:read",
+    "samples": "stretto.data.ragged:samples",
+    "state": "stretto.state.make:state",
+    "text_file": "stretto.data.text:text_file",
+    "uniform": "stretto.keyed:uniform",
     "write": "stretto.data.write:write",
+    "zeros": "stretto.state.make:zeros",
 }
 
 __all__ = [
@@ -44,10 +67,24 @@ __all__ = [
     "Saving",
     "Serial",
     "Session",
+    "State",
     "Threads",
+    "accumulator",
+    "buffer",
+    "dense",
+    "full",
     "generate_ratings",
+    "integers",
+    "normal",
+    "parallel",
+    "random",
     "read",
+    "samples",
+    "state",
+    "text_file",
+    "uniform",
     "write",
+    "zeros",
 ]
 
 
@@ -56,8 +93,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'stretto' has no attribute {name!r}")
     module, _, attribute = _SHELF[name].partition(":")
     value = getattr(importlib.import_module(module), attribute)
-    globals()[name] = value
-    return value
+    return globals().setdefault(name, value)  # `state` is a room as well, which can be called and stays what it is
 
 
 def __dir__() -> list[str]:

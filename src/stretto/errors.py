@@ -4,7 +4,8 @@
     ├── DataError            what came in cannot be used (also a ValueError)
     │   └── FormatError      a file does not say what its format promises; carries file and line
     ├── PlanError            a plan cannot be made, or was refused before any work (also a ValueError)
-    │   └── NotEnoughMemory  the estimate exceeds the budget; carries need and budget in bytes
+    │   ├── NotEnoughMemory  the estimate exceeds the budget; carries need and budget in bytes
+    │   └── LoopError        a loop that cannot be compiled; carries file and line, shows the line
     ├── RunError             something failed while running
     │   └── Diverged         a visit produced NaN or infinity; what was learned before is kept
     └── CheckpointError      no usable checkpoint, or one that belongs to another plan
@@ -46,6 +47,22 @@ class NotEnoughMemory(PlanError):
     def __init__(self, need: int, budget: int, remedy: str) -> None:
         self.need, self.budget = need, budget
         super().__init__(f"the plan needs {need / 2**30:.2f} GiB and may use {budget / 2**30:.2f} GiB; {remedy}")
+
+
+class LoopError(PlanError):
+    """A loop holds something that cannot be compiled. `shown` is the source line and a line of carets below it.
+
+    >>> str(LoopError("/home/ada/epochs.py", 14, "a lambda cannot be compiled", "call a function made by numba.njit"))
+    'epochs.py:14: a lambda cannot be compiled; call a function made by numba.njit'
+    """
+
+    def __init__(self, file: str, line: int | None, problem: str, remedy: str = "", shown: str = "") -> None:
+        self.file, self.line, self.problem, self.remedy = file, line, problem, remedy
+        # The folder is rarely news, and a long path would push the message out of sight.
+        name = file.replace("\\", "/").rpartition("/")[2]
+        where = name if line is None else f"{name}:{line}"
+        message = f"{where}: {problem}" if where else problem
+        super().__init__(message + (f"; {remedy}" if remedy else "") + (f"\n{shown}" if shown else ""))
 
 
 class RunError(StrettoError, RuntimeError):

@@ -21,15 +21,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stretto.data.ids import IdMap
+from stretto.data.recorded import Recorded
+from stretto.data.records import Column, Records, frozen
 from stretto.errors import DataError
 
 if TYPE_CHECKING:
     from stretto.data.describe import Description
+    from stretto.data.ragged import Ragged
 
 INT32_MAX = 2**31 - 1
 SLICE = 1 << 18  # records looked at together where a whole-array temporary would be too large
@@ -37,15 +41,12 @@ SLICE = 1 << 18  # records looked at together where a whole-array temporary woul
 Indices: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
 
 
-def frozen(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view of `array`; the memory is shared, the caller's own array stays writeable."""
-    view = array.view()
-    view.flags.writeable = False
-    return view
+# One view for each object, so that what a loop prepared for its records is found again; gone with the data.
+_VIEWS: WeakKeyDictionary[Data, Records] = WeakKeyDictionary()
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Data:
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class Data(Recorded):
     """Sparse records `(rows[k], cols[k]) -> values[k]` inside a matrix of `shape`.
 
     rows, cols : (nnz,) int32, or int64 when an index does not fit
@@ -53,6 +54,7 @@ class Data:
     labels     : (shape[0],) float64 or None, one target for each row (svmlight)
     row_ids, col_ids : what the outside world calls a row or column, or None when the indices are the names
     source     : where it came from, for messages
+    places     : after `shuffle`, what the old row i and the old column j have become: `places[0][i]`, `places[1][j]`
     """
 
     rows: Indices
@@ -63,6 +65,7 @@ class Data:
     row_ids: IdMap | None = None
     col_ids: IdMap | None = None
     source: str = "arrays"
+    places: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
 
     def __post_init__(self) -> None:
         if not self.rows.shape == self.cols.shape == self.values.shape or self.rows.ndim != 1:
@@ -131,6 +134,58 @@ class Data:
             + self.cols.nbytes
             + self.values.nbytes
             + (0 if self.labels is None else self.labels.nbytes)
+        )
+
+    @property
+    def ids(self) -> tuple[IdMap | None, IdMap | None]:
+        """The id maps of both axes."""
+        return self.row_ids, self.col_ids
+
+    def records(self) -> Records:
+        """The view that loops are compiled against: the same arrays."""
+        found = _VIEWS.get(self)
+        if found is None:
+            found = _VIEWS[self] = Records("sparse", self.shape, (self.rows, self.cols), Column(self.values))
+        return found
+
+    def samples(self) -> Ragged:
+        """One record for each row, its label and its entries: `for i, (y, features) in data.samples()`."""
+        from stretto.data.ragged import samples
+
+        if self.labels is None:
+            raise DataError(
+                f"{self.source}: these data have no labels; pass them with st.samples(data, y), or use group_by(0)"
+            )
+        return samples(self)
+
+    def expanded(self) -> Data:
+        """Counts as repeated records: a value c becomes c records with value 1, next to each other."""
+        records = Recorded.expanded(self).records()
+        rows, cols = records.index
+        return replace(self, rows=rows, cols=cols, values=np.ones(len(rows), dtype=np.float32))
+
+    def shuffle(self, axis: int | None = None, seed: int = 0) -> Data:
+        """Rows (axis 0), columns (axis 1) or both (None) under new indices, in an order drawn from the seed.
+
+        Balances data whose busy rows stand together. Labels and ids move along: names still fit. `places` tells what
+        an index has become.
+        """
+        from stretto.data.shuffle import moved, places_for
+        from stretto.data.wrap import composed
+
+        row, col = places_for(self.shape, axis, seed)
+        labels = self.labels
+        if labels is not None and row is not None:
+            labels = np.empty_like(labels)
+            labels[row] = self.labels
+        return replace(
+            self,
+            rows=self.rows if row is None else row[self.rows],
+            cols=self.cols if col is None else col[self.cols],
+            labels=labels,
+            row_ids=moved(self.row_ids, row),
+            col_ids=moved(self.col_ids, col),
+            places=(composed(self.places[0], row), composed(self.places[1], col)),
         )
 
     def take(self, which: NDArray[Any]) -> Data:

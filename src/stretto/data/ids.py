@@ -109,6 +109,14 @@ class IdMap:
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> IdMap:
         """The inverse of `to_arrays`; order and uniqueness are checked, since everything rests on them."""
+        if "place" in arrays:  # renamed by a shuffle
+            from stretto.data.shuffle import Relabelled
+
+            place = arrays["place"]
+            base = cls.from_arrays({name: array for name, array in arrays.items() if name != "place"})
+            if not np.array_equal(np.sort(place), np.arange(len(base))):
+                raise DataError("stored ids are damaged: their order is no permutation; write the file again")
+            return Relabelled(base, place)
         if "ids" in arrays:
             ids = np.asarray(arrays["ids"], dtype=np.int64)
         else:

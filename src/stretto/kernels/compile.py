@@ -11,6 +11,7 @@ source file in this folder, so that any edit recompiles, and entries of other ve
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -76,8 +77,24 @@ class _FastImpl(_Impl):
 class _Cache(FunctionCache):  # type: ignore[misc]
     _impl_class = _Impl
 
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """What is kept for these types, or None: also where a file is damaged, which is then written again."""
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:
+            return None
 
-class _FastCache(FunctionCache):  # type: ignore[misc]
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep it. Numba adds to the index that is there, so a damaged one is emptied first; a failure costs time."""
+        try:
+            super().save_overload(sig, data)
+        except Exception:
+            with contextlib.suppress(Exception):
+                self.flush()
+                super().save_overload(sig, data)
+
+
+class _FastCache(_Cache):
     _impl_class = _FastImpl
 
 

@@ -59,23 +59,23 @@ def fma(builder, x, y, z):
 
 
 def splat(builder, scalar):
-    """One scalar in every lane."""
-    one = builder.insert_element(ir.Constant(VEC, ir.Undefined), scalar, ir.Constant(_I32, 0))
-    return builder.shuffle_vector(
-        one, ir.Constant(VEC, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
-    )
+    """One scalar, of any type, in every lane."""
+    blank = ir.Constant(ir.VectorType(scalar.type, LANES), ir.Undefined)
+    one = builder.insert_element(blank, scalar, ir.Constant(_I32, 0))
+    return builder.shuffle_vector(one, blank, ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES))
 
 
 def tree(builder, vec):
-    """Fold sixteen lanes by halves."""
+    """Fold sixteen lanes, of any type, by halves."""
     size = LANES
+    add = builder.fadd if isinstance(vec.type.element, ir.FloatType | ir.DoubleType) else builder.add
     while size > 1:
         half = size // 2
         mask = ir.VectorType(_I32, half)
         blank = ir.Constant(vec.type, ir.Undefined)
         low = builder.shuffle_vector(vec, blank, ir.Constant(mask, list(range(half))))
         high = builder.shuffle_vector(vec, blank, ir.Constant(mask, list(range(half, size))))
-        vec = builder.fadd(low, high)
+        vec = add(low, high)
         size = half
     return builder.extract_element(vec, ir.Constant(_I32, 0))
 

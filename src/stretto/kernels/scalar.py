@@ -18,12 +18,15 @@ _LOG2E = 1.4426950408889634
 _LN2_HIGH = 0.6931471803691238
 _LN2_LOW = 1.9082149292705877e-10
 _SQRT2 = 1.4142135623730951
-_TINY_EXP, _HUGE_EXP = -708.0, 709.0
+_TINY_EXP, _HUGE_EXP = -745.2, 709.8
+_TERMS = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
 
 
 @inner
 def exp(x):
-    """eˣ of a float64; 0 below −708 and infinity above 709."""
+    """eˣ of a float64."""
+    if np.isnan(x):
+        return x
     if x < _TINY_EXP:
         return 0.0
     if x > _HUGE_EXP:
@@ -31,15 +34,19 @@ def exp(x):
     k = np.floor(x * _LOG2E + 0.5)
     r = (x - k * _LN2_HIGH) - k * _LN2_LOW
     # Taylor series by Horner's rule; |r| ≤ ln 2 / 2, so 13 terms reach 1e-16.
-    p = 1.0
-    for n in range(13, 0, -1):
-        p = 1.0 + r * p / n
-    return math.ldexp(p, np.int32(k))
+    p = 0.0
+    for term in _TERMS:
+        p = p * r + term
+    return math.ldexp(p, int(k))
 
 
 @inner
 def log(x):
-    """Natural logarithm of a positive float64."""
+    """Natural logarithm of a float64; −∞ of zero, NaN of a negative number."""
+    if not x > 0.0:
+        return -np.inf if x == 0.0 else np.nan
+    if x == np.inf:
+        return x
     m, e = math.frexp(x)  # exact: m in [0.5, 1)
     if m * _SQRT2 < 1.0:
         m *= 2.0

@@ -27,7 +27,7 @@ from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Entries, InMemory
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.rotation import independent
-from stretto.state.state import State
+from stretto.state.rows import Rows
 
 from .mf_base import Factors, Problem, new_factors
 from .mf_measure import Held
@@ -97,7 +97,7 @@ class AlsJob:
         self._grams = (np.zeros((size, size), np.float32), np.zeros((size, size), np.float32))
         self._partial = np.zeros((plan.order.rows if size else 0, size, size), np.float32)
 
-    def _states(self, side: int) -> tuple[State, State, NDArray[np.float32], NDArray[np.float32]]:
+    def _states(self, side: int) -> tuple[Rows, Rows, NDArray[np.float32], NDArray[np.float32]]:
         """(solved, fixed, bias of the solved, bias of the fixed) when rows (0) or columns (1) are solved."""
         f = self.factors
         return (f.W, f.H, f.b.array, f.c.array) if side == 0 else (f.H, f.W, f.c.array, f.b.array)

@@ -19,7 +19,7 @@ from stretto.kernels.random import fill_worker
 from stretto.runtime.runtimes import Crew
 from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
-from stretto.state.state import State
+from stretto.state.rows import Rows
 
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "int": int,
@@ -119,10 +119,10 @@ class Factors:
     `mean`.
     """
 
-    W: State
-    H: State
-    b: State
-    c: State
+    W: Rows
+    H: Rows
+    b: Rows
+    c: Rows
     mean: float
     scale: float
 
@@ -174,7 +174,7 @@ def new_factors(
         )
         crew.run(fill, "exact")
         array[cut.place[empty[axis]]] = 0.0
-        states.append(State(name, array, problem.rank, cut))
-    b = State("b", np.zeros(len(rows) if problem.biases else 0, np.float32), 1, rows)
-    c = State("c", np.zeros(len(cols) if problem.biases else 0, np.float32), 1, cols)
+        states.append(Rows(name, array, problem.rank, cut))
+    b = Rows("b", np.zeros(len(rows) if problem.biases else 0, np.float32), 1, rows)
+    c = Rows("c", np.zeros(len(cols) if problem.biases else 0, np.float32), 1, cols)
     return Factors(states[0], states[1], b, c, mean, scale)

@@ -25,7 +25,7 @@ from stretto.runtime.layout import survey
 from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Entries, InMemory
 from stretto.runtime.step import Step, make_step
-from stretto.state.state import State
+from stretto.state.rows import Rows
 
 from .mf_als import plan_rows
 from .mf_base import Factors, Problem, new_factors
@@ -79,10 +79,10 @@ class CcdJob:
         """The factors as rows."""
         rows, cols = self.plan.logical.rows, self.plan.logical.cols
         return Factors(
-            State("W", ccd.to_rows(self._U), self.problem.rank, rows),
-            State("H", ccd.to_rows(self._V), self.problem.rank, cols),
-            State("b", self._b, 1, rows),
-            State("c", self._c, 1, cols),
+            Rows("W", ccd.to_rows(self._U), self.problem.rank, rows),
+            Rows("H", ccd.to_rows(self._V), self.problem.rank, cols),
+            Rows("b", self._b, 1, rows),
+            Rows("c", self._c, 1, cols),
             self._mean,
             1.0,
         )

@@ -32,7 +32,7 @@ from stretto.runtime.source import Source
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent, rotation
-from stretto.state.state import State
+from stretto.state.rows import Rows
 
 from .mf_base import Factors, Problem
 from .mf_measure import Held, mean_cost, named
@@ -140,10 +140,10 @@ class StreamedSgdJob:
         self._inside: int | None = None
         maps = {name: file.mapped() for name, (file, _) in self._files.items()}
         self.factors = Factors(
-            State("W", maps["W"], problem.rank, rows),
-            State("H", maps["H"], problem.rank, cols),
-            State("b", maps["b"], 1, rows),
-            State("c", maps["c"], 1, cols),
+            Rows("W", maps["W"], problem.rank, rows),
+            Rows("H", maps["H"], problem.rank, cols),
+            Rows("b", maps["b"], 1, rows),
+            Rows("c", maps["c"], 1, cols),
             *units(problem, seen),
         )
         self._grown = {"gw": maps["gw"], "gh": maps["gh"]} if grown else {}

@@ -8,15 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
+import numpy as np
+
 from stretto.errors import PlanError
-from stretto.schedule.bound import play
+from stretto.schedule.bound import play, play_waves
 
 if TYPE_CHECKING:
+    from stretto.data.partition import Cut
+    from stretto.schedule.order import Ints
+
     from .plan import Plan
 
 _SIDE = 640
 _LEFT, _TOP = 60, 70
 _LABELLED = 16  # grids up to this many blocks a side have the step written into each block
+_TEXT = 12  # height of a line of text
 _LEGEND = "colour: worker; dark to light: first to last step"
 
 
@@ -37,60 +43,132 @@ def _colour(worker: int, workers: int, late: float) -> str:
     return f"#{int(255 * r):02x}{int(255 * g):02x}{int(255 * b):02x}"
 
 
+def _grid(plan: Plan) -> tuple[int, int, Ints, Ints]:
+    """(rows, columns) of the picture, and where in it each visit lies. Blocks along one axis are drawn as bars."""
+    order = plan.order
+    rows, cols = plan.logical.rows.blocks, plan.logical.cols.blocks
+    visits = np.arange(len(order), dtype=np.int64)
+    if (rows, cols) == (order.rows, order.cols):
+        return rows, cols, order.row_block, order.col_block
+    if rows * cols == len(order):  # cut along both axes, and ordered by waves alone
+        return rows, cols, *np.divmod(visits, cols)
+    return len(order), 1, visits, np.zeros_like(visits)
+
+
+def _steps(plan: Plan, workers: int) -> list[int]:
+    """When each visit may start at the earliest: how many visits in a row come before it."""
+    order = plan.order
+    rows, cols, step, first = [0] * order.rows, [0] * order.cols, [0] * len(order), 0
+    for wave in plan.waves or (np.arange(len(order)),):
+        last = first
+        for v in wave.tolist():
+            r, c = int(order.row_block[v]), int(order.col_block[v])
+            step[v] = max(first, rows[r], cols[c])
+            rows[r] = cols[c] = step[v] + 1
+            last = max(last, step[v] + 1)
+        first = last
+    if any(step):
+        return step
+    done = [0] * workers  # nobody waits: count what each worker has done before
+    for visit, worker, *_ in play(order, plan.weight, workers):
+        step[visit], done[worker] = done[worker], done[worker] + 1
+    return step
+
+
 def _boxes(plan: Plan, workers: int) -> list[Box]:
     """Every block with the worker that visits it in the list schedule."""
-    order, rows, cols = plan.order, plan.logical.rows, plan.logical.cols
-    last = max(1, int(order.row_turn.max(initial=0)))
+    _, _, row, col = _grid(plan)
+    step = _steps(plan, workers)
+    last = max(1, max(step, default=0))
     boxes = []
-    for visit, worker, start, end in play(order, plan.weight, workers):
-        r, c, step = int(order.row_block[visit]), int(order.col_block[visit]), int(order.row_turn[visit])
-        title = (
-            f"visit {visit}: rows {rows.bounds[r]}–{rows.bounds[r + 1]}, "
-            f"columns {cols.bounds[c]}–{cols.bounds[c + 1]}, {end - start} entries, step {step}, worker {worker}"
-        )
-        boxes.append(Box(r, c, step, _colour(worker, workers, step / last), title))
+    for visit, worker, start, end in play_waves(plan.order, plan.weight, workers, plan.waves):
+        r, c, when = int(row[visit]), int(col[visit]), step[visit]
+        title = f"visit {visit}: {_place(plan, r, c)}{end - start} {_counted(plan)}, step {when}, worker {worker}"
+        boxes.append(Box(r, c, when, _colour(worker, workers, when / last), title))
     return boxes
+
+
+def _place(plan: Plan, row: int, col: int) -> str:
+    """Which part of each axis a block holds."""
+    parts = [(name, cut, block) for name, cut, block in zip(plan.axes, _cuts(plan), (row, col), strict=True) if name]
+    told = [f"{_plural(name)} {cut.bounds[block]}–{cut.bounds[block + 1]}, " for name, cut, block in parts]
+    return "".join(told)
+
+
+def _plural(axis: str) -> str:
+    return f"{axis}s" if axis in ("row", "column") else axis
+
+
+def _counted(plan: Plan) -> str:
+    return "entries" if plan.axes == ("row", "column") else "iterations"
+
+
+def _cuts(plan: Plan) -> tuple[Cut, Cut]:
+    return plan.logical.rows, plan.logical.cols
+
+
+def _labels(plan: Plan) -> tuple[str, str]:
+    """What the two axes of the picture are."""
+    form = "{} blocks" if plan.axes == ("row", "column") else "blocks of {}"
+    rows, cols = (form.format(name) if name else "" for name in plan.axes)
+    return rows, cols
 
 
 def svg(plan: Plan, workers: int) -> str:
     """The picture as SVG text."""
     width, height = _SIDE + _LEFT + 20, _SIDE + _TOP + 20
-    w, h = _SIDE / plan.order.cols, _SIDE / plan.order.rows
-    heading = escape(f"plan {plan.fingerprint}: {plan.order.name}, {workers} workers")
+    rows, cols, *_ = _grid(plan)
+    down, across = _labels(plan)
+    w, h = _SIDE / cols, _SIDE / rows
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif" '
         'font-size="13">',
         f'<rect width="{width}" height="{height}" fill="white"/>',
-        f'<text x="{_LEFT}" y="24" font-size="16">{heading}</text>',
+        f'<text x="{_LEFT}" y="24" font-size="16">{escape(_heading(plan, workers))}</text>',
         f'<text x="{_LEFT}" y="46">{_LEGEND}; hover a block for details</text>',
-        f'<text x="{_LEFT}" y="{_TOP - 6}">column blocks →</text>',
-        f'<text transform="translate({_LEFT - 8},{_TOP + 90}) rotate(-90)">row blocks ←</text>',
+        f'<text transform="translate({_LEFT - 8},{_TOP + 90}) rotate(-90)">{escape(down)} ←</text>',
     ]
+    if across:
+        parts.append(f'<text x="{_LEFT}" y="{_TOP - 6}">{escape(across)} →</text>')
     for box in _boxes(plan, workers):
         x, y = _LEFT + box.col * w, _TOP + box.row * h
         parts.append(
             f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" fill="{box.colour}" '
             f'stroke="white" stroke-width="0.5"><title>{escape(box.title)}</title></rect>'
         )
-        if plan.order.cols <= _LABELLED:
+        if cols <= _LABELLED and h >= _TEXT:
             at = f'x="{x + w / 2:.1f}" y="{y + h / 2 + 4:.1f}"'
             parts.append(f'<text {at} text-anchor="middle" fill="white">{box.step}</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+def _heading(plan: Plan, workers: int) -> str:
+    program = "" if plan.axes == ("row", "column") else f"{plan.logical.program.removeprefix('loop/')}, "
+    waves = f" in {len(plan.waves)} waves" if len(plan.waves) > 1 else ""
+    return f"plan {plan.fingerprint}: {program}{plan.order.name}{waves}, {workers} worker{'s' * (workers > 1)}"
 
 
 def _png(plan: Plan, workers: int, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
+    from matplotlib.ticker import MaxNLocator
 
     figure = Figure(figsize=(7, 7.4), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+    rows, cols, *_ = _grid(plan)
+    down, across = _labels(plan)
     for box in _boxes(plan, workers):
-        axes.add_patch(Rectangle((box.col, box.row), 1, 1, color=box.colour, lw=0))
-    axes.set(xlim=(0, plan.order.cols), ylim=(plan.order.rows, 0), aspect="equal")
-    axes.set(xlabel="column block", ylabel="row block")
-    axes.set_title(f"plan {plan.fingerprint}: {plan.order.name}, {workers} workers\n{_LEGEND}")
+        axes.add_patch(Rectangle((box.col, box.row), 1, 1, facecolor=box.colour, edgecolor="white", lw=0.5))
+        if max(rows, cols) <= _LABELLED or (cols == 1 and rows <= 4 * _LABELLED):
+            axes.text(box.col + 0.5, box.row + 0.5, str(box.step), color="white", ha="center", va="center")
+    axes.set(xlim=(0, cols), ylim=(rows, 0), aspect=cols / rows)
+    axes.set(xlabel=across, ylabel=down)
+    if cols == 1:
+        axes.set_xticks([])
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_title(f"{_heading(plan, workers)}\n{_LEGEND}")
     figure.savefig(path, dpi=120)
 
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from .cost import show_bytes
+from .cost import Cost, show_bytes
 
 if TYPE_CHECKING:
+    from stretto.schedule.bound import Bound
     from stretto.schedule.order import Order
 
     from .plan import Plan
+
+_SUBSCRIPT = re.compile(r"\[[^][]*\]")  # not a place for the end of a line
+_MARGIN = " " * 14  # as wide as the column of names
 
 _PROMISE = {
     "identical": "same fingerprint, same bits: serially and at any number of workers",
@@ -24,7 +31,27 @@ _PROFILE = {
 
 def explain(plan: Plan) -> str:
     """Several lines of text about a plan."""
-    return "\n".join([_heading(plan), *(f"  {name:<11} {text}" for name, text in _facts(plan))])
+    return "\n".join([_heading(plan), *show(_facts(plan))])
+
+
+def show(facts: Iterable[tuple[str, str]], width: int | None = None) -> list[str]:
+    """Lines of (name, text), the names in a column of their own; texts longer than `width` go on below themselves.
+
+    >>> show([("grade", "identical"), ("", "and more")])
+    ['  grade       identical', '              and more']
+    """
+    lines = []
+    for name, text in facts:
+        bare = _SUBSCRIPT.sub(lambda found: found[0].replace(" ", "\N{NO-BREAK SPACE}"), text.lstrip())
+        inner = " " * (len(text) - len(bare))  # a text that is indented goes on a little further in
+        room = len(text) + 1 if width is None else width - len(_MARGIN)
+        parts = textwrap.wrap(
+            bare, room, initial_indent=inner, subsequent_indent=f"{inner}  ", break_long_words=False,
+            break_on_hyphens=False,
+        )  # fmt: skip
+        first, *more = [part.replace("\N{NO-BREAK SPACE}", " ") for part in parts] or [""]
+        lines += [f"  {name:<11} {first}".rstrip(), *(f"{_MARGIN}{part}" for part in more)]
+    return lines
 
 
 def _heading(plan: Plan) -> str:
@@ -35,47 +62,63 @@ def _heading(plan: Plan) -> str:
 def _facts(plan: Plan) -> list[tuple[str, str]]:
     logical, cost, order = plan.logical, plan.cost, plan.order
     settings = ", ".join(f"{name}={value}" for name, value in logical.parameters)
-    mean, heaviest = cost.entries / max(1, len(order)), int(plan.weight.max(initial=0))
     facts = [
-        ("grade", f"{plan.grade}: {_PROMISE[plan.grade]}"),
-        ("profile", f"{logical.profile}: {_PROFILE[logical.profile]}"),
+        *promise(plan),
         ("parameters", f"{settings}, seed={logical.seed}"),
         ("grid", f"{order.rows} × {order.cols} blocks from width {logical.width}, cut by histogram"),
-        ("blocks", f"{mean:,.0f} entries on average, {heaviest:,} in the heaviest"),
+        ("blocks", blocks(plan, "entries", cost.entries)),
         ("order", f"{order.name}: {len(order):,} visits a pass, {_waiting(order)}"),
-        ("bound", _bound(plan)),
+        ("bound", busy(plan.bound())),
     ]
     for binding in plan.bindings:
         where = "" if binding.axis == "none" else f", in blocks along the {binding.axis}"
         facts.append(("state", f"{binding.state}: {binding.placement}{where}, {show_bytes(binding.nbytes)}"))
-    held = f"entries {show_bytes(cost.entry_bytes)}, states {show_bytes(cost.state_bytes)}"
+    flops = f", {cost.flops / 1e9:.2f} Gflop" if cost.flops else ""
     facts += [
-        ("memory", f"{show_bytes(cost.memory)}: {held}"),
-        ("per epoch", f"{show_bytes(cost.moved_bytes)} read and written, {cost.flops / 1e9:.2f} Gflop"),
-        ("runs on", _place(plan)),
+        ("memory", memory(cost, "entries")),
+        ("per epoch", f"{show_bytes(cost.moved_bytes)} read and written{flops}"),
+        ("runs on", place(plan)),
     ]
     return facts
+
+
+def promise(plan: Plan) -> list[tuple[str, str]]:
+    """What is promised of the numbers: the grade and the profile."""
+    grade, profile = plan.grade, plan.logical.profile
+    return [("grade", f"{grade}: {_PROMISE[grade]}"), ("profile", f"{profile}: {_PROFILE[profile]}")]
+
+
+def blocks(plan: Plan, what: str, total: int) -> str:
+    """How evenly the work is cut. what: that which is counted, entries or iterations; total: how many there are."""
+    mean, heaviest = total / max(1, len(plan.order)), int(plan.weight.max(initial=0))
+    return f"{mean:,.0f} {what} on average, {heaviest:,} in the heaviest"
+
+
+def memory(cost: Cost, what: str) -> str:
+    """What is held while the plan runs."""
+    return f"{show_bytes(cost.memory)}: {what} {show_bytes(cost.entry_bytes)}, states {show_bytes(cost.state_bytes)}"
 
 
 def _workers(count: int) -> str:
     return f"{count} worker{'s' if count > 1 else ''}"
 
 
-def _bound(plan: Plan) -> str:
-    bound = plan.bound()
+def busy(bound: Bound) -> str:
+    """How busy an order can keep so many workers."""
     chain = f"the longest chain is {bound.longest / max(1, bound.total):.1%} of the work"
     limit = f"no schedule of this order passes {bound.limit:.0%}"
     return f"{_workers(bound.workers)} can be busy {bound.efficiency:.0%} of the time ({chain}; {limit})"
 
 
-def _place(plan: Plan) -> str:
+def place(plan: Plan) -> str:
+    """Who runs the plan, and where."""
     physical = plan.physical
-    place = f"{physical.runtime}, {_workers(physical.workers)}"
+    where = f"{physical.runtime}, {_workers(physical.workers)}"
     if physical.tile is None or physical.memory is None:
-        return place
+        return where
     share = (physical.tile / plan.order.rows) ** 2
     tile = f"{physical.tile} × {physical.tile} blocks ({share:.1%} of the grid) at a time"
-    return f"{place}, streamed from disk within {show_bytes(physical.memory)}: {tile}"
+    return f"{where}, streamed from disk within {show_bytes(physical.memory)}: {tile}"
 
 
 def _waiting(order: Order) -> str:

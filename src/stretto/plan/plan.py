@@ -88,6 +88,11 @@ class Plan:
     cost: Cost
     physical: Physical = field(default_factory=Physical)
     grade: str = "identical"
+    waves: tuple[Ints, ...] = ()  # visits that run together, one wave after the other; none: all are one wave
+    axes: tuple[str, ...] = (
+        "row",
+        "column",
+    )  # what the rows and columns of the grid are called; "" where there is none
 
     @property
     def fingerprint(self) -> str:
@@ -99,7 +104,7 @@ class Plan:
 
     def bound(self, workers: int | None = None) -> Bound:
         """How well the order can be kept busy by so many workers."""
-        return bound(self.order, self.weight, workers or self.physical.workers)
+        return bound(self.order, self.weight, workers or self.physical.workers, self.waves)
 
     def explain(self) -> str:
         """The plan in words."""

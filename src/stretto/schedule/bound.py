@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .order import Ints, Order
+from .order import Ints, Order, part_of
 
 
 @dataclass(frozen=True)
@@ -84,12 +84,25 @@ def play(order: Order, weight: Ints, workers: int) -> list[tuple[int, int, int, 
     return done
 
 
-def bound(order: Order, weight: Ints, workers: int) -> Bound:
-    """The bound of an order for a number of workers."""
-    schedule = play(order, weight, workers)
+def play_waves(order: Order, weight: Ints, workers: int, waves: tuple[Ints, ...]) -> list[tuple[int, int, int, int]]:
+    """The same for visits that run in waves, each of which waits for the one before it; no waves: all in one."""
+    if not waves:
+        return play(order, weight, workers)
+    now, done = 0, []
+    for wave in waves:
+        part = play(part_of(order, wave), weight[wave], workers)
+        done += [(int(wave[visit]), worker, now + start, now + end) for visit, worker, start, end in part]
+        now = max((end for *_, end in done), default=now)
+    return done
+
+
+def bound(order: Order, weight: Ints, workers: int, waves: tuple[Ints, ...] = ()) -> Bound:
+    """The bound of an order for a number of workers. waves: visits that run together, one wave after the other."""
+    schedule = play_waves(order, weight, workers, waves)
+    parts = [(part_of(order, wave), weight[wave]) for wave in waves] or [(order, weight)]
     return Bound(
         workers,
         int(np.sum(weight)),
-        longest_chain(order, weight),
+        sum(longest_chain(*part) for part in parts),
         max((end for *_, end in schedule), default=0),
     )

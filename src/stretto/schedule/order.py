@@ -96,6 +96,13 @@ class Order:
         return True
 
 
+def part_of(order: Order, which: Ints) -> Order:
+    """The same turns for some of the visits, with the blocks they touch numbered anew."""
+    rows, row = np.unique(order.row_block[which], return_inverse=True)
+    cols, col = np.unique(order.col_block[which], return_inverse=True)
+    return Order(order.name, len(rows), len(cols), row.astype(np.int64), col.astype(np.int64))
+
+
 def _turns(block: Ints, blocks: int) -> Ints:
     if len(block) and (block.min() < 0 or block.max() >= blocks):
         raise PlanError(f"a visit names block {int(block.max())} of {blocks}")

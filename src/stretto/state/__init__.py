@@ -1,1 +1,24 @@
-"""What is learned: rows cut into blocks."""
+"""What is learned: states, accumulators and buffers that loops write to; rows cut into blocks inside models.
+
+`st.state(array)` makes a state. The name is also that of this package, so the package itself can be called.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stretto.state.state import State
+
+
+class _Room(ModuleType):
+    def __call__(self, array: Any, dtype: Any = None) -> State:
+        """See `stretto.state.make.state`."""
+        from stretto.state.make import state
+
+        return state(array, dtype)
+
+
+sys.modules[__name__].__class__ = _Room

@@ -1,0 +1,152 @@
+"""All that is decided about one loop before anything runs: space, typed body, accesses, dependences, strategy."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stretto.errors import LoopError, PlanError
+
+from . import tree
+from . import typed as t
+from .access import Accesses
+from .bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info
+from .dependence import vectors
+from .facts import Access, Extent, Strategy, Vector
+from .fuse import fuse
+from .placement import placements
+from .refuse import placed, refuse
+from .space import Space, space_of
+from .strategy import choose
+
+WIDTH = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a user may ask of a loop. cut: names of the indices to cut, space dimension first. blocks: parts along each.
+
+    width: how many visits may run at the same time; a constant of the plan, never the number of workers.
+    """
+
+    ordered: bool = False
+    inspect: bool = False
+    cut: tuple[str, ...] = ()
+    blocks: tuple[int, ...] = ()
+    width: int = WIDTH
+    profile: str = "exact"
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """One loop of a function, understood."""
+
+    function: tree.Function
+    loop: tree.Loop
+    space: Space
+    body: t.Body
+    accesses: tuple[Access, ...]
+    vectors: tuple[Vector, ...]
+    strategy: Strategy
+    placements: tuple[tuple[str, str, str], ...]
+    options: Options
+    consulted: Mapping[str, int]  # numbers whose value the range proofs relied on
+    behind: int  # elements of the arrays behind buffers, which every visit has a copy of
+
+    @cached_property
+    def written(self) -> frozenset[str]:
+        """Arrays that the loop writes to, directly or through a buffer."""
+        behind = {access.array for access in self.accesses if access.mode == "buffer"}
+        return frozenset(access.array for access in self.accesses if access.writes) | behind
+
+
+def analyse(
+    function: tree.Function,
+    loop: tree.Loop,
+    infos: Mapping[str, Info],
+    known: Mapping[str, Any],
+    options: Options,
+) -> Analysis:
+    """Understand a loop called with these arguments, or say why it cannot run in parallel."""
+    try:
+        space = space_of(loop, infos, known)
+    except PlanError as problem:
+        raise placed(function, problem) from None
+    body, consulted = fuse(function, loop, infos, space, known)
+    accesses = Accesses(body, infos, space.unique).collect()
+    _refuse_direct_writes(function, accesses, infos)
+    shapes = {
+        name: info.shape for name, info in infos.items() if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo)
+    }
+    found = vectors(accesses, space.dims, shapes)
+    extents = {name: Extent(name, info.shape, np.dtype(info.dtype).itemsize) for name, info in infos.items()
+               if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo)}  # fmt: skip
+    try:
+        strategy = choose(
+            found,
+            space.dims,
+            accesses,
+            extents,
+            ordered=options.ordered,
+            buffered=any(access.mode == "buffer" for access in accesses),
+            prefer=_preferred(space, options),
+            inspect=options.inspect,
+            records=len(space),
+            width=options.width,
+        )
+    except PlanError as problem:
+        raise LoopError(function.file, loop.line, _with_sources(str(problem), function)) from None
+    where = placements(strategy, accesses, space.dims)
+    behind = _elements_behind(accesses, infos)
+    return Analysis(function, loop, space, body, accesses, found, strategy, where, options, consulted, behind)
+
+
+def _with_sources(problem: str, function: tree.Function) -> str:
+    """A refusal with the lines it names shown below them, as they were written."""
+    told: list[str] = []
+    shown: set[int] = set()
+    for said in problem.splitlines():
+        told.append(said)
+        lines = {int(n) for n in re.findall(r"\bline (\d+)\b", said)} - shown
+        rows = [(n, n - function.line) for n in sorted(lines) if 0 <= n - function.line < len(function.lines)]
+        told += [f"      {n} | {function.lines[row].strip()}" for n, row in rows]
+        shown |= lines
+    return "\n".join(told)
+
+
+def _preferred(space: Space, options: Options) -> tuple[int, ...] | None:
+    if not options.cut:
+        return None
+    names = [dim.name for dim in space.dims]
+    unknown = [name for name in options.cut if name not in names]
+    if unknown:
+        raise PlanError(f"cut={options.cut}: the loop has no index {unknown[0]}; it has {', '.join(names)}")
+    return tuple(names.index(name) for name in options.cut)
+
+
+def _elements_behind(accesses: tuple[Access, ...], infos: Mapping[str, Info]) -> int:
+    used = {access.array for access in accesses if access.mode == "buffer"}
+    buffers = [info for info in infos.values() if isinstance(info, BufferInfo) and info.target in used]
+    return sum(math.prod(info.shape) * (1 + len(info.helpers)) for info in buffers)
+
+
+def _refuse_direct_writes(function: tree.Function, accesses: tuple[Access, ...], infos: Mapping[str, Info]) -> None:
+    """An array behind a buffer is copied for each visit, so a direct write to it would be lost."""
+    behind = {name: info for info in infos.values() if isinstance(info, BufferInfo)
+              for name in (info.target, *info.helpers)}  # fmt: skip
+    used = {access.array for access in accesses if access.mode == "buffer"}
+    for access in accesses:
+        info = behind.get(access.array)
+        if info is not None and access.writes and info.target in used:
+            raise refuse(
+                function,
+                access.line,
+                f"{access.text} is written directly, and {access.array} is behind the buffer {info.name}",
+                f"write to {info.name}, or to another array",
+            )

@@ -1,0 +1,295 @@
+"""`st.parallel`: the front door. A decorated function is analysed, planned and run when it is called.
+
+    @st.parallel
+    def epoch(ratings, W, H, lr, lam, loss):
+        for (i, j), r in ratings:
+            ...
+
+    epoch(ratings, W, H, 0.01, 0.05, loss)              # in parallel
+    print(epoch.explain(ratings, W, H))                 # what was found and decided
+    epoch.plan(ratings, W, H).draw("plan.svg")
+    epoch.using(runtime=st.Threads(4))(ratings, …)      # elsewhere, or otherwise
+    epoch.plain(ratings, W, H, 0.01, 0.05, loss)        # the function as it was written
+
+Analysis and layout are kept as long as the data live, so the second epoch costs nothing but its work.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from stretto.errors import LoopError, PlanError
+
+from . import tree as source
+from .analysis import Analysis, Options, analyse
+from .bind import AccumulatorInfo, ArrayInfo, BufferInfo, DataInfo, Held, NumberInfo, StructInfo, bind, refuse_overlap
+from .memory import still
+from .parse import parse
+from .refuse import placed, refuse
+
+if TYPE_CHECKING:
+    from stretto.runtime.kept import KeptCrew
+    from stretto.runtime.runtimes import Runtime
+
+    from .loopplan import LoopPlan
+    from .run import Prepared
+
+_KEPT = 8  # sets of arguments for which a loop remembers what it prepared
+
+
+@dataclass(frozen=True, eq=False)
+class _Remembered:
+    """What was prepared for a set of arguments, for as long as its data live."""
+
+    prepared: Prepared
+    known: Mapping[str, Any]
+    alive: tuple[weakref.ref[Any], ...]
+
+
+class Loop:
+    """A decorated function."""
+
+    def __init__(self, fn: Callable[..., Any], options: Options, runtime: Runtime | None = None) -> None:
+        self.plain = fn
+        self.options, self.runtime = options, runtime
+        self._signature = inspect.signature(fn)
+        self._kept: dict[Any, _Remembered] = {}
+        self.seconds = 0.0  # of the last call: the passes alone, without analysis and layout
+        functools.update_wrapper(self, fn)
+
+    @functools.cached_property
+    def _crews(self) -> KeptCrew:
+        from stretto.runtime.kept import KeptCrew
+
+        return KeptCrew()
+
+    @functools.cached_property
+    def tree(self) -> source.Function:
+        """The function's loop tree."""
+        return parse(self.plain)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> None:
+        from .run import run
+
+        held = self._bind(args, kwargs, partial=False)
+        with self._crews.open(self._runtime()) as crew:
+            known: dict[str, Any] = {}
+            self.seconds = 0.0
+            for step in self.tree.steps:
+                if isinstance(step, source.Setup):
+                    self._set_up(step, held, args, kwargs, known)
+                else:
+                    self.seconds += run(self._prepared(step, held, known, crew), held, known, crew)
+
+    def plan(self, *args: Any, **kwargs: Any) -> LoopPlan:
+        """What a call with these arguments would do. Numbers and accumulators may be left out."""
+        from .loopplan import LoopPlan, Part
+        from .run import Prepared  # noqa: F401
+
+        held = self._bind(args, kwargs, partial=True)
+        known: dict[str, Any] = {}
+        parts = []
+        try:
+            with self._crews.open(self._runtime()) as crew:
+                for step in self.tree.steps:
+                    if isinstance(step, source.Setup):
+                        self._set_up(step, held, args, kwargs, known)
+                    else:
+                        parts.append(Part(self._prepared(step, held, dict(known), crew), dict(known)))
+        except PlanError as problem:
+            self._blame_stand_ins(problem, args, kwargs)
+            raise
+        return LoopPlan(self, held, tuple(parts), self._runtime())
+
+    def explain(self, *args: Any, **kwargs: Any) -> str:
+        """The iteration space, every access, the dependence vectors, the strategy and why, in words."""
+        return self.plan(*args, **kwargs).explain()
+
+    def using(self, *, runtime: Runtime | None = None, **options: Any) -> Loop:
+        """The same loop with other options: runtime, ordered, inspect, cut, blocks, width, profile."""
+        return Loop(self.plain, replace(self.options, **_checked(options)), runtime or self.runtime)
+
+    # ---
+
+    def _runtime(self) -> Runtime:
+        if self.runtime is not None:
+            return self.runtime
+        from stretto.runtime.runtimes import Threads
+
+        return Threads()
+
+    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool) -> Held:
+        given = self._signature.bind_partial(*args, **kwargs) if partial else self._signature.bind(*args, **kwargs)
+        given.apply_defaults()
+        arguments = dict(given.arguments)
+        if partial:
+            for name in self._signature.parameters:
+                arguments.setdefault(name, self._stand_in(name))
+        return bind(arguments, self._captured())
+
+    def _stand_in(self, name: str) -> Any:
+        """What `explain` takes an argument for that was left out: an accumulator if it is folded into, else a float."""
+        from stretto.state.accumulator import Accumulator
+
+        from .standin import folded_into
+
+        return Accumulator(0.0) if folded_into(self.tree, name) else 0.5
+
+    def _blame_stand_ins(self, problem: PlanError, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Say in an error which arguments were left out and what they were taken for."""
+        given = self._signature.bind_partial(*args, **kwargs)
+        given.apply_defaults()
+        left = [name for name in self._signature.parameters if name not in given.arguments]
+        floats = [name for name in left if isinstance(self._stand_in(name), float)]
+        if floats:
+            was = (
+                "was left out and taken for a float; pass it"
+                if len(floats) == 1
+                else "were left out and taken for floats; pass them"
+            )
+            problem.args = (f"{problem}\n({', '.join(floats)} {was} if that is wrong)",)
+
+    def _captured(self) -> dict[str, Any]:
+        found = {}
+        cells = dict(zip(self.plain.__code__.co_freevars, self.plain.__closure__ or (), strict=True))
+        for name in self.tree.captured:
+            if name in cells:
+                found[name] = cells[name].cell_contents
+            elif name in self.plain.__globals__:
+                found[name] = self.plain.__globals__[name]
+            else:
+                remedy = "assign it above the function, or pass it as a parameter"
+                raise LoopError(
+                    self.tree.file, self.tree.line, f"{self.tree.name} uses {name}, which has no value", remedy
+                )
+        return found
+
+    def _set_up(
+        self, step: source.Setup, held: Held, args: tuple[Any, ...], kwargs: Mapping[str, Any], known: dict[str, Any]
+    ) -> None:
+        """Run a statement between the loops, on the driver, and keep the numbers it makes."""
+        names: dict[str, Any] = {
+            **held.arrays,
+            **held.numbers,
+            **held.accumulators,
+            **held.buffers,
+            **held.data,
+            **known,
+        }
+        try:
+            exec(step.code, {**self.plain.__globals__, **self._captured()}, names)
+        except Exception as problem:
+            raise refuse(self.tree, step.line, f"this statement failed: {problem}") from problem
+        for name in step.names:
+            value = names[name]
+            if isinstance(value, bool | int | float | np.generic):
+                known[name] = value
+            else:
+                raise refuse(
+                    self.tree,
+                    step.line,
+                    f"{name} is a {type(value).__name__}; statements between loops make numbers",
+                    "make arrays outside and pass them as arguments",
+                )
+
+    def _prepared(self, loop: source.Loop, held: Held, known: dict[str, Any], crew: Any) -> Prepared:
+        """From memory where possible, otherwise analysed, laid out and compiled."""
+        from .run import prepare
+
+        key = (loop.line, self.options, signature(held), tuple(sorted((name, type(v)) for name, v in known.items())))
+        kept = self._kept.get(key)
+        if kept is not None and self._still(kept, held, known):
+            refuse_overlap(held, kept.prepared.analysis.written)
+            return kept.prepared
+        analysis = analyse(self.tree, loop, held.infos, known, self.options)
+        refuse_overlap(held, analysis.written)
+        try:
+            prepared = prepare(analysis, held, known, crew)
+        except LoopError:
+            raise
+        except PlanError as problem:
+            raise placed(self.tree, problem) from None
+        alive = tuple(weakref.ref(data) for data in held.data.values())
+        self._kept.pop(key, None)
+        while len(self._kept) >= _KEPT:
+            self._kept.pop(next(iter(self._kept)))
+        self._kept[key] = _Remembered(prepared, dict(known), alive)
+        return prepared
+
+    def _still(self, kept: _Remembered, held: Held, known: Mapping[str, Any]) -> bool:
+        """Whether what was prepared still holds: the same data, and the same value of every number relied on."""
+        same = all(ref() is data for ref, data in zip(kept.alive, held.data.values(), strict=True))
+        same = same and still(kept.prepared.reach)
+        now = {**held.numbers, **known}
+        relied = kept.prepared.analysis.consulted
+        grid = kept.prepared.analysis.space.kind == "grid"
+        return (
+            same
+            and all(now.get(name) == value for name, value in relied.items())
+            and (not grid or _same_dims(kept.prepared.analysis, held, known))
+            and kept.prepared.visits.relied.holds(held, known)
+        )
+
+
+def _same_dims(analysis: Analysis, held: Held, known: Mapping[str, Any]) -> bool:
+    from .space import space_of
+
+    return space_of(analysis.loop, held.infos, known).dims == analysis.space.dims
+
+
+def signature(held: Held) -> tuple[Any, ...]:
+    """Everything but values: what a prepared loop depends on."""
+    found: list[Any] = []
+    for name, info in held.infos.items():
+        match info:
+            case DataInfo():
+                found.append((name, id(held.data[name])))
+            case NumberInfo(kind=kind):
+                found.append((name, kind))
+            case AccumulatorInfo():
+                found.append((info, id(held.accumulators[name].op)))
+            case BufferInfo():
+                found.append((info, id(held.buffers[name].apply)))
+            case ArrayInfo() | StructInfo():
+                found.append(info)
+    return tuple(found)
+
+
+def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
+    known = {field.name for field in fields(Options)}
+    for name in options:
+        if name not in known:
+            raise TypeError(f"st.parallel has no option {name!r}; there are runtime, {', '.join(sorted(known))}")
+    fixed = dict(options)
+    for name in ("cut", "blocks"):
+        value = fixed.get(name)
+        if value is not None and not isinstance(value, tuple):
+            fixed[name] = (value,) if isinstance(value, str | int) else tuple(value)
+    return fixed
+
+
+@overload
+def parallel(fn: Callable[..., Any], /) -> Loop: ...
+@overload
+def parallel(*, runtime: Runtime | None = None, **options: Any) -> Callable[[Callable[..., Any]], Loop]: ...
+def parallel(fn: Callable[..., Any] | None = None, /, *, runtime: Runtime | None = None, **options: Any) -> Any:
+    """Run the loops of a function in parallel, with the answer of a serial execution.
+
+    ordered : keep the order of the loop (lexicographic), not only a serial one
+    inspect : look at the data for iterations that do not clash, where subscripts come from the data
+    cut     : names of the indices to cut, space dimension first; chosen by the planner otherwise
+    blocks  : how many blocks along each cut index
+    width   : how many visits may run together; the answer depends on it, and not on the number of workers
+    profile : "exact" (same bits everywhere) or "fast"
+    runtime : where to run; every core of this machine by default
+    """
+    if fn is None:
+        return lambda function: Loop(function, Options(**_checked(options)), runtime)
+    return Loop(fn, Options(), runtime)

@@ -1,0 +1,218 @@
+"""Typing expressions: from the loop tree to the typed tree, scalars and rows alike, every conversion made visible."""
+
+from __future__ import annotations
+
+from . import promote, tree
+from . import typed as t
+from .lookup import Lookup
+from .promote import floating
+from .rows import cast, cast_row, row_op, same_length, simple
+from .typed import BOOL, FLOAT, INT, Const, Kind, Row, Scalar
+
+_COMPARE = ("<", "<=", ">", ">=", "==", "!=")
+_CONVERT = {"float32": Kind("f4"), "float64": Kind("f8"), "int32": Kind("i4"), "int64": Kind("i8"), "bool": BOOL,
+            "float": FLOAT, "int": INT}  # fmt: skip
+_POWERS = range(2, 9)
+
+
+class Expressions(Lookup):
+    """The typing of operations and calls; `assign` and `fuse` add the statements."""
+
+    def expr(self, x: tree.Expr) -> Scalar | Row:
+        match x:
+            case tree.Number(value=value):
+                return Const(BOOL if isinstance(value, bool) else INT if isinstance(value, int) else FLOAT, value)
+            case tree.Name():
+                return self.name(x)
+            case tree.Item():
+                return self.item(x)
+            case tree.Shape(base=base, axis=axis):
+                return self.extent(base, axis, x.line)
+            case tree.Unary():
+                return self.unary(x)
+            case tree.Binary():
+                return self.binary(x)
+            case tree.Compare(op=op, left=left, right=right):
+                return self.compare(x.line, op, self.expr(left), self.expr(right))
+            case tree.Logic(op=op, values=values):
+                return t.Logic(BOOL, op, tuple(self.truth(value) for value in values))
+            case tree.Choose(test=test, yes=yes, no=no):
+                a, b = self.scalar(yes), self.scalar(no)
+                kind = promote.join(a.type, b.type)
+                return t.Pick(kind, self.truth(test), cast(kind, a), cast(kind, b))
+            case tree.Call():
+                return self.call(x)
+            case tree.Fresh():
+                self.no(
+                    x.line, "a fresh array must be given a name of its own", "write p = np.zeros(n) on a line alone"
+                )
+        raise AssertionError(x)
+
+    def unary(self, x: tree.Unary) -> Scalar | Row:
+        value = self.expr(x.operand)
+        if x.op == "not":
+            return t.Logic(BOOL, "not", (self.truth(x.operand),))
+        if t.is_row(value):
+            if x.op == "+":
+                return t.RowCast(value.dtype, value.length, value)
+            return row_op({"-": "neg", "~": "~"}[x.op], value)
+        kind = INT if value.type == BOOL else value.type
+        if x.op == "+":
+            return cast(kind, value)
+        if x.op == "~" and floating(kind):
+            self.no(x.line, "~ of a float")
+        if isinstance(value, Const) and x.op == "-" and value.value != -(2**63):
+            return Const(kind, -value.value)
+        return t.Op(kind, {"-": "neg", "~": "~"}[x.op], (cast(kind, value),))
+
+    def binary(self, x: tree.Binary) -> Scalar | Row:
+        if x.op == "**":
+            return self.power(x)
+        left, right = self.expr(x.left), self.expr(x.right)
+        if x.op == "@":
+            return self.dot(x.line, left, right)
+        return self.combine(x.line, x.op, left, right)
+
+    def combine(self, line: int, op: str, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
+        """left op right, converted as NumPy converts."""
+        a, b = _kind(left), _kind(right)
+        kind = promote.arithmetic(op, a, b) if op not in ("max", "min") else promote.join(a, b)
+        if kind is None:
+            self.no(line, f"NumPy has no {op} for {a} and {b}, or none that is meant", "convert one of them")
+        if not t.is_row(left) and not t.is_row(right):
+            return simple(op, cast(kind, left), cast(kind, right), kind)
+        if op in ("//", "%", "<<", ">>"):
+            self.no(line, f"{op} of whole rows", "write a for loop over the elements")
+        return row_op(op, *self.level(line, kind.dtype, left, right))
+
+    def level(self, line: int, dtype: str, *values: Scalar | Row) -> tuple[Row, ...]:
+        """Rows of one dtype and one length; scalars are spread."""
+        rows = [value for value in values if t.is_row(value)]
+        for other in rows[1:]:
+            if not same_length(rows[0].length, other.length):
+                self.no(
+                    line,
+                    f"a row of {_said(rows[0].length)} elements meets one of {_said(other.length)}",
+                    "take slices of one length",
+                )
+        length = rows[0].length
+        return tuple(
+            cast_row(dtype, value) if t.is_row(value) else t.Splat(dtype, length, cast(Kind(dtype), value))
+            for value in values
+        )
+
+    def dot(self, line: int, left: Scalar | Row, right: Scalar | Row) -> Scalar:
+        if not (t.is_row(left) and t.is_row(right)):
+            self.no(line, "@ needs a row on either side", "for numbers write *")
+        kind = promote.join(Kind(left.dtype), Kind(right.dtype))
+        if kind.dtype == "b1":
+            self.no(line, "@ of bools", "convert one of them")
+        x, y = self.level(line, kind.dtype, left, right)
+        return t.Dot(kind, x, y)
+
+    def power(self, x: tree.Binary) -> Scalar | Row:
+        base = self.expr(x.left)
+        match x.right:
+            case tree.Number(value=int(n)) if not isinstance(n, bool) and n in _POWERS:
+                result = base
+                for _ in range(n - 1):
+                    result = self.combine(x.line, "*", result, base)
+                return result
+            case tree.Number(value=0.5):
+                return self.function_of(x.line, "sqrt", base)
+        self.no(x.line, "** takes a whole power from 2 to 8, or 0.5", "for others write exp(y * log(x))")
+
+    def compare(self, line: int, op: str, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
+        a, b = _kind(left), _kind(right)
+        kind = promote.join(a, b)
+        if t.is_row(left) or t.is_row(right):
+            x, y = self.level(line, kind.dtype, left, right)
+            if op in (">", ">="):
+                op, x, y = {">": "<", ">=": "<="}[op], y, x
+            return t.RowOp("b1", x.length, op, (x, y))
+        return t.Test(BOOL if a.weak and b.weak else Kind("b1"), op, cast(kind, left), cast(kind, right))
+
+    # --- calls ---
+
+    def function_of(self, line: int, name: str, value: Scalar | Row) -> Scalar | Row:
+        """exp, log, sqrt, floor, ceil, abs of a scalar or of every element."""
+        kind = _kind(value)
+        kind = (INT if kind == BOOL else kind) if name == "abs" else promote.lifted(kind)
+        if t.is_row(value):
+            row = cast_row(kind.dtype, value)
+            return row_op(name, row)
+        return t.Op(kind, name, (cast(kind, value),))
+
+    def call(self, x: tree.Call) -> Scalar | Row:
+        name = x.function
+        if name == "user":
+            return self.user(x)
+        if name in ("uniform", "normal", "integers"):
+            keys = tuple(self.integer(arg) for arg in x.args)
+            if len(keys) < (2 if name == "integers" else 1):
+                self.no(x.line, f"st.{name} needs keys", "name what the number is for: st.uniform(epoch, i, j)")
+            return t.Random(INT if name == "integers" else FLOAT, name, keys)
+        args = [self.expr(arg) for arg in x.args]
+        if name in _CONVERT and len(args) == 1:
+            return self.convert(x.line, _CONVERT[name], args[0])
+        if name in ("exp", "log", "sqrt", "floor", "ceil", "abs") and len(args) == 1:
+            return self.function_of(x.line, name, args[0])
+        if name == "sum" and len(args) == 1 and t.is_row(args[0]):
+            dtype = promote.summed(args[0].dtype)
+            return t.Sum(Kind(dtype), cast_row(dtype, args[0]))
+        if name in ("max", "min"):
+            if len(args) == 1 and t.is_row(args[0]):
+                return t.Extreme(Kind(args[0].dtype), name, args[0])
+            if len(args) > 1:
+                result = args[0]
+                for other in args[1:]:
+                    result = self.combine(x.line, name, result, other)
+                return result
+        if name == "where" and len(args) == 3:
+            return self.where(x.line, *args)
+        self.no(
+            x.line,
+            f"{name} does not take these {len(args)} arguments",
+            "see the list of functions in the guide to loops",
+        )
+
+    def convert(self, line: int, kind: Kind, value: Scalar | Row) -> Scalar | Row:
+        if t.is_row(value):
+            return cast_row(kind.dtype, value)
+        return cast(kind, value)
+
+    def where(self, line: int, mask: Scalar | Row, yes: Scalar | Row, no: Scalar | Row) -> Scalar | Row:
+        kind = promote.join(_kind(yes), _kind(no))
+        if not (t.is_row(mask) or t.is_row(yes) or t.is_row(no)):
+            test = mask if mask.type.dtype == "b1" else t.Test(BOOL, "!=", mask, cast(mask.type, Const(INT, 0)))
+            return t.Pick(kind, test, cast(kind, yes), cast(kind, no))
+        rows = [value for value in (mask, yes, no) if t.is_row(value)]
+        chosen = self.level(line, kind.dtype, yes, no, rows[0])[:2]
+        (picked, *_) = self.level(line, "b1", mask, rows[0])
+        return t.RowPick(kind.dtype, rows[0].length, picked, *chosen)
+
+    def user(self, x: tree.Call) -> Scalar:
+        """The user's own compiled function: typed by compiling it for these arguments."""
+        args = []
+        for arg in x.args:
+            value = self.expr(arg)
+            if t.is_row(value):
+                self.no(
+                    x.line, f"a row is given to {x.label}", "give it numbers, or write the row expression in the loop"
+                )
+            args.append(value)
+        from .userfunction import result_kind
+
+        try:
+            kind = result_kind(x.target, [arg.type for arg in args])
+        except TypeError as problem:
+            self.no(x.line, f"{x.label} cannot be used: {problem}")
+        return t.User(kind, x.target, x.label, tuple(args))
+
+
+def _kind(value: Scalar | Row) -> Kind:
+    return Kind(value.dtype) if t.is_row(value) else value.type
+
+
+def _said(length: Scalar) -> str:
+    return str(length.value) if isinstance(length, Const) else "unknown length"

@@ -1,0 +1,168 @@
+"""The plan of a call: one frozen plan for each loop of the function, with its order, its picture and its words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stretto.errors import PlanError
+from stretto.plan.cost import Cost
+from stretto.plan.plan import Binding, Logical, Physical, Plan
+
+from .bind import Held
+from .strategy import in_words
+
+if TYPE_CHECKING:
+    from stretto.runtime.runtimes import Runtime
+
+    from .analysis import Analysis
+    from .door import Loop
+    from .prefetcher import Prefetch
+    from .run import Prepared
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One loop of the function, ready to run, and the numbers that were known before it."""
+
+    prepared: Prepared
+    known: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class LoopPlan:
+    """What a call would do."""
+
+    loop: Loop
+    held: Held
+    parts: tuple[Part, ...]
+    runtime: Runtime
+
+    @cached_property
+    def plans(self) -> tuple[Plan, ...]:
+        """One plan for each loop."""
+        return tuple(plan_of(part, self.held, self.runtime) for part in self.parts)
+
+    @property
+    def fingerprint(self) -> str:
+        """Same fingerprint, same bits."""
+        if len(self.plans) == 1:
+            return self.plans[0].fingerprint
+        return hashlib.sha256("".join(plan.fingerprint for plan in self.plans).encode()).hexdigest()[:16]
+
+    def explain(self) -> str:
+        """Everything that was found and decided, in words."""
+        from .explain import explain
+
+        return explain(self)
+
+    def draw(self, path: str | None = None, workers: int | None = None, loop: int = 0) -> str:
+        """The schedule of one of the loops as SVG text; written to `path` (.svg or .png) when given."""
+        return self.plans[loop].draw(path, workers)
+
+    def prefetch(self, loop: int = 0, arrays: Iterable[str] | None = None) -> Prefetch:
+        """The function that lists ahead which elements each visit reads of `arrays`; by default of those whose
+        subscripts are known only at run time.
+        """
+        from .prefetcher import Prefetch
+
+        part = self.parts[loop]
+        prepared = part.prepared
+        return Prefetch(prepared.analysis, prepared.visits, self.held, part.known, arrays=arrays,
+                        runtime=self.runtime, kept=prepared.ahead)  # fmt: skip
+
+    def order(self, data: Any, loop: int | None = None) -> Iterator[Any]:
+        """The records of `data` in the order of the plan's visits: what a serial run of the undecorated function gets.
+
+        Buffers are driven as the plan drives them: a visit sees the state as of the start of its wave.
+        """
+        from .inorder import in_order
+
+        fitting = [part for part in self.parts if self.held.data.get(part.prepared.analysis.space.source) is data]
+        if not fitting:
+            raise PlanError("plan.order: none of the loops of this plan runs over these data")
+        if len(fitting) > 1 and loop is None:
+            raise PlanError("plan.order: several loops run over these data; say which with loop=0, 1, …")
+        return in_order(fitting[loop or 0].prepared, self.held)
+
+
+def plan_of(part: Part, held: Held, runtime: Runtime) -> Plan:
+    """The frozen plan of one loop."""
+    analysis, visits = part.prepared.analysis, part.prepared.visits
+    names = cut_names(analysis)
+    axes = {name: axis for axis, name in zip(("rows", "cols"), names, strict=False)}
+    bindings = []
+    for name, placement, _ in analysis.placements:
+        array = held.arrays.get(name)
+        nbytes = int(array.nbytes) if array is not None else 8
+        follows = _follows(part, name)
+        bindings.append(Binding(name, placement, axes.get(follows, "none"), nbytes))
+    options = analysis.options
+    parameters = (
+        ("strategy", analysis.strategy.name),
+        ("cut", ", ".join(_cut_indices(part)) or "records"),
+        ("waves", len(visits.waves)),
+        ("source", hashlib.sha256(part.prepared.lowered.source.encode()).hexdigest()[:16]),
+    )
+    logical = Logical(
+        f"loop/{analysis.function.name}:{analysis.loop.line}",
+        parameters,
+        _digest(part),
+        0,
+        options.profile,
+        options.width,
+        visits.order,
+        visits.rows,
+        visits.cols,
+    )
+    entry_bytes = sum(int(array.nbytes) for array in visits.arrays.values())
+    state_bytes = sum(binding.nbytes for binding in bindings)
+    moved = sum(binding.nbytes for binding in bindings if binding.placement != "owned") * max(1, len(visits.waves))
+    cost = Cost(len(analysis.space), entry_bytes, state_bytes, moved, 0)
+    physical = Physical(type(runtime).__name__.lower(), runtime.workers)
+    return Plan(logical, tuple(bindings), visits.weight, cost, physical, waves=visits.waves, axes=(*names, "", "")[:2])
+
+
+def cut_names(analysis: Analysis) -> tuple[str, ...]:
+    """What is cut into blocks, along the rows and along the columns of the grid: i and j, or i and i + j."""
+    strategy = analysis.strategy
+    names = tuple(analysis.space.dims[dim].name for dim in strategy.dims)
+    if strategy.transform:
+        return tuple(in_words(row, names) for row in strategy.transform)
+    return names or ("records",)
+
+
+def _cut_indices(part: Part) -> tuple[str, ...]:
+    analysis = part.prepared.analysis
+    return tuple(analysis.space.dims[dim].name for dim in analysis.strategy.dims)
+
+
+def _follows(part: Part, array: str) -> str:
+    """The cut index along which an array's blocks lie, '' if none."""
+    analysis = part.prepared.analysis
+    for access in analysis.accesses:
+        if access.array == array and access.subscripts and access.subscripts[0].kind == "index":
+            return analysis.space.dims[access.subscripts[0].dim].name
+    return ""
+
+
+def _digest(part: Part) -> str:
+    """A hash of the iteration space and of everything the records hold."""
+    space = part.prepared.analysis.space
+    head = [space.kind, [(dim.name, dim.start, dim.stop, dim.step) for dim in space.dims]]
+    found = hashlib.sha256(json.dumps(head).encode())
+    if space.records is not None:
+        for array in space.records.index:
+            found.update(np.ascontiguousarray(array).tobytes())
+        for _, column in space.fields:
+            found.update(np.ascontiguousarray(column.values).tobytes())
+        for _, ragged in space.ragged:
+            for array in (ragged.ptr, *ragged.parts):
+                found.update(np.ascontiguousarray(array).tobytes())
+    return found.hexdigest()[:32]

@@ -1,0 +1,95 @@
+"""The memory behind a call: arrays as compiled code takes them, and the clashes that only a call can show.
+
+Compiled code takes arrays row by row, aligned and in this machine's byte order. Others are copied before the loop and
+given back after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.records import Column, RaggedColumn, Records
+from stretto.errors import PlanError
+
+from .analysis import Analysis
+from .bind import BufferInfo, Held
+
+Borrowed = list[tuple[NDArray[Any], NDArray[Any]]]
+
+
+def contiguous(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], Borrowed]:
+    """Every array as compiled code takes it; those that were copied are listed with their copies."""
+    found: dict[str, NDArray[Any]] = {}
+    borrowed: Borrowed = []
+    for name, array in arrays.items():
+        if not array.size:
+            # A subscript out of range reads element 0 before the loop stops, so there must be one.
+            room = np.zeros([max(1, size) for size in array.shape], array.dtype)
+            found[name] = room[tuple(slice(size) for size in array.shape)]
+        elif array.flags.c_contiguous and array.flags.aligned:
+            found[name] = array
+        else:
+            found[name] = np.array(array, order="C")
+            borrowed.append((array, found[name]))
+    return found, borrowed
+
+
+def give_back(borrowed: Borrowed) -> None:
+    """Put what the loop wrote where the user looks for it."""
+    for array, copy in borrowed:
+        if array.flags.writeable:
+            array[...] = copy
+
+
+def written(analysis: Analysis, held: Held) -> set[str]:
+    """Names of the arrays that the loop changes."""
+    found = {access.array for access in analysis.accesses if access.writes}
+    for array in analysis.body.arrays:
+        info = held.infos.get(array.name)
+        if array.role == "buffer" and isinstance(info, BufferInfo):
+            found |= {info.target, *(() if info.plain else info.helpers)}
+    return found
+
+
+def check(analysis: Analysis, held: Held) -> None:
+    """Refuse to write to what must not be written: read-only arrays, and the memory of the data that are read."""
+    columns = list(arrays_of(analysis.space.records)) if analysis.space.records is not None else []
+    for name in sorted(written(analysis, held)):
+        array = held.arrays[name]
+        if not array.flags.writeable:
+            raise PlanError(f"{name} is written by the loop, but its array is read-only; pass a copy: {name}.copy()")
+        for column in columns:
+            if np.may_share_memory(array, column) and np.shares_memory(array, column):
+                data = analysis.space.source
+                raise PlanError(
+                    f"{name} is written while the loop reads {data}, and they share memory; make {data} from a copy, "
+                    "or loop over range(...) and read the array itself"
+                )
+
+
+def arrays_of(records: Records) -> Iterator[NDArray[Any]]:
+    """The arrays that hold the records."""
+    yield from records.index
+    for column in records.columns:
+        if isinstance(column, RaggedColumn):
+            yield from (column.ptr, *column.parts)
+        else:
+            yield column.values
+
+
+def reach(analysis: Analysis) -> tuple[tuple[Column, int, int], ...]:
+    """Fields of integers with their least and greatest value, on which range proofs may rely."""
+    return tuple(
+        (column, int(column.values.min()), int(column.values.max()))
+        for _, column in analysis.space.fields
+        if column.values.dtype.kind in "iu" and len(column.values)
+    )
+
+
+def still(reaches: tuple[tuple[Column, int, int], ...]) -> bool:
+    """Whether those fields still lie in their ranges: data may share an array that the user changes between calls."""
+    return all(low <= column.values.min() and column.values.max() <= high for column, low, high in reaches)

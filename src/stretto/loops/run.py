@@ -1,0 +1,201 @@
+"""Running a loop: the arrays behind its arguments, one compiled pass (or one for each wave), results folded in order.
+
+`prepare` does everything that depends on types, shapes and data alone; `run` does one epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import RunError
+from stretto.kernels import generated
+from stretto.kernels import merge as merge_kernels
+from stretto.kernels.compile import Kernel
+from stretto.kernels.guard import EXTENT, SITE, SLOTS, SUBSCRIPT
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.step import Step
+from stretto.schedule.order import Ints, Order, part_of
+from stretto.schedule.rotation import independent
+
+from . import memory
+from .analysis import Analysis
+from .bind import BufferInfo, Held
+from .emit import own
+from .lower import Lowered, lower
+from .room import Room, capacity
+from .userfunction import digest
+from .visits import Visits, lay
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A loop that is ready to run: what was decided, how it is cut, and its compiled worker."""
+
+    analysis: Analysis
+    visits: Visits
+    lowered: Lowered
+    kernels: dict[str, Kernel]
+    idle: list[dict[str, Room]] = field(default_factory=list)  # memory of the buffers, of runs that have ended
+    ahead: dict[Any, Any] = field(default_factory=dict)  # what `prefetch` has listed
+    reach: tuple[Any, ...] = ()  # ranges of the data's integers, see `memory`
+
+    @property
+    def worker(self) -> Kernel:
+        return self.kernels["visit_worker"]
+
+    @cached_property
+    def passes(self) -> tuple[tuple[Ints, Order], ...]:
+        """What one execution runs, one after another: the visits and their order; one pass where there are no waves."""
+        visits = self.visits
+        if not visits.waves:
+            return ((np.arange(len(visits), dtype=np.int64), visits.order),)
+        return tuple((wave, part_of(visits.order, wave)) for wave in visits.waves)
+
+
+def prepare(analysis: Analysis, held: Held, known: Mapping[str, Any], crew: Crew) -> Prepared:
+    """Lay out the iterations of a loop and compile its body."""
+    visits = lay(analysis, crew, held, known)
+    return Prepared(analysis, visits, *compiled(analysis, visits, held), reach=memory.reach(analysis))
+
+
+def compiled(analysis: Analysis, visits: Visits, held: Held) -> tuple[Lowered, dict[str, Kernel]]:
+    """The loop's source and its compiled workers."""
+    operators = {
+        name: (analysis_op, _compiled_function(held.accumulators[name].op) if analysis_op == "user" else None)
+        for name, analysis_op in ((n, getattr(held.infos[n], "op", "")) for n in held.accumulators)
+    }
+    buffers = {name: info for name, info in held.infos.items() if isinstance(info, BufferInfo)}
+    applies = {name: _compiled_function(held.buffers[name].apply) for name, info in buffers.items() if not info.plain}
+    function = analysis.function
+    where = f"{function.name}, line {analysis.loop.line}"
+    made = lower(analysis.body, visits.form, where, operators=operators, buffers=buffers, applies=applies)
+    return made, generated.load(made.source, made.users, [digest(user) for user in made.users])
+
+
+_FUNCTIONS: dict[Any, Any] = {}
+_SMALL = 1 << 16  # elements that are merged sooner than threads are started
+
+
+def _compiled_function(function: Any) -> Any:
+    """The user's function, compiled if it is not: one object for each function, so that its code is made once."""
+    if hasattr(function, "py_func"):
+        return function
+    if function not in _FUNCTIONS:
+        import numba
+
+        _FUNCTIONS[function] = numba.njit(error_model="numpy")(function)
+    return _FUNCTIONS[function]
+
+
+def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> float:
+    """One execution of the loop; the seconds its passes took."""
+    analysis, visits = prepared.analysis, prepared.visits
+    if not len(analysis.space):
+        return 0.0
+    memory.check(analysis, held)
+    arrays, borrowed = memory.contiguous(held.arrays)
+    partials = {
+        array.name: held.accumulators[array.name].blank(len(visits))
+        for array in analysis.body.arrays
+        if array.role == "accumulator"
+    }
+    rooms = prepared.idle.pop() if prepared.idle else _rooms(prepared, held, arrays)
+    fault = np.zeros(SLOTS, np.int64)
+    seconds = 0.0
+
+    def value(what: str, name: str) -> Any:
+        if what == "array":
+            return arrays[name]
+        if what == "number":
+            return known[name] if name in known else held.numbers[name]
+        if what == "partial":
+            return partials[name]
+        for room in rooms.values():
+            if (what, name) in room.arrays:
+                return room.arrays[what, name]
+        if what == "source":
+            return arrays[name].reshape(-1)
+        return visits.arrays[what, name]
+
+    args = tuple(value(what, name) for what, name in prepared.lowered.arguments)
+    for wave, order in prepared.passes:
+        step = Step("visit", prepared.worker, order, visits.weight[wave], (fault, wave, *args), np.zeros(len(wave)))
+        done = crew.run(step, analysis.options.profile)
+        seconds += done.seconds
+        if done.failed is not None:
+            memory.give_back(borrowed)
+            raise _out_of_range(prepared, fault)
+        seconds += _merge(prepared, rooms, arrays, len(wave), crew)
+    for name, parts in partials.items():
+        held.accumulators[name].fold(parts)
+    memory.give_back(borrowed)
+    prepared.idle.append(rooms)  # only now: after a failure it holds what was never merged
+    return seconds
+
+
+def _rooms(prepared: Prepared, held: Held, arrays: dict[str, NDArray[Any]]) -> dict[str, Room]:
+    """The memory that buffers need: made for the first run of a loop over its data, and used again every epoch."""
+    visits = prepared.visits
+    slots = max((len(wave) for wave in visits.waves), default=0)
+    rooms = {}
+    for what, name in prepared.lowered.arguments:
+        if what == "copy":
+            rooms[name] = Room.of_copies(name, arrays[name], slots)
+        elif what in ("delta", "pending"):
+            info = held.infos[name]
+            assert isinstance(info, BufferInfo)
+            size = 0 if info.plain else capacity(prepared.analysis, visits, name, info)
+            rooms[name] = Room.of_buffer(name, info, slots, size, held)
+    return rooms
+
+
+def _merge(
+    prepared: Prepared, rooms: dict[str, Room], arrays: dict[str, NDArray[Any]], slots: int, crew: Crew
+) -> float:
+    """Between waves: what the visits wrote is folded into the real arrays, visit after visit."""
+    seconds = 0.0
+    for name, room in rooms.items():
+        if room.info is None:
+            continue
+        target = arrays[room.info.target].reshape(-1)
+        if room.info.plain and target.size * slots <= _SMALL:
+            merge_kernels.add_all(room.arrays["delta", name].reshape(-1, target.size)[:slots], target)
+            continue
+        bounds = room.ranges(target.size)
+        order, weight = independent(len(bounds) - 1), np.diff(bounds)
+        if room.info.plain:
+            delta = room.arrays["delta", name].reshape(-1, target.size)[:slots]
+            step = Step("merge", merge_kernels.add_worker, order, weight, (bounds, delta, target), np.zeros(len(order)))
+        else:
+            merge = dict(prepared.lowered.merges)[name]
+            args = tuple(
+                bounds
+                if what == "bounds"
+                else arrays[array].reshape(-1)
+                if what == "source"
+                else room.arrays[what, array][:slots]
+                for what, array in merge
+            )
+            kernel = prepared.kernels[f"merge_{own(name)}worker"]
+            step = Step("merge", kernel, order, weight, args, np.zeros(len(order)))
+        seconds += crew.run(step, prepared.analysis.options.profile).seconds
+    return seconds
+
+
+def _out_of_range(prepared: Prepared, fault: Ints) -> RunError:
+    """The error for a subscript that was found out of range while the loop ran."""
+    site = prepared.lowered.sites[int(fault[SITE]) - 1]
+    function = prepared.analysis.function
+    row = site.line - function.line
+    source = function.lines[row].strip() if 0 <= row < len(function.lines) else ""
+    name = function.file.replace("\\", "/").rpartition("/")[2]
+    return RunError(
+        f"{name}:{site.line}: subscript {int(fault[SUBSCRIPT])} of {site.array} is outside its axis {site.axis}, which "
+        f"has {int(fault[EXTENT])} elements (subscripts never wrap); iterations before it have been made\n    {source}"
+    )

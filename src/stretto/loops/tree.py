@@ -1,0 +1,269 @@
+"""The loop tree: a user's function as frozen values with line numbers, and nothing of Python's own syntax tree left.
+
+`parse` makes it; every later part reads it. Names are not yet resolved to arrays or numbers (that needs the arguments
+of a call), but functions are: a `Call` names one of the functions in `FUNCTIONS` or carries the user's own compiled
+function.
+
+    for (i, j), r in ratings:               Loop(levels=(Level(((i, j), r), Source("ratings")),),
+        e = r - W[i] @ H[j]                      body=(Assign((Name e,), (Binary("-", Name r, Binary("@", …)),)), …))
+
+Lines are numbers in the user's file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+# Functions a body may call, by the one name we give them. Users write them as math.exp, np.exp, abs, st.uniform, …
+FUNCTIONS = (
+    "abs", "ceil", "exp", "floor", "log", "max", "min", "sqrt", "sum", "where",
+    "uniform", "integers", "normal",  # random numbers with explicit keys
+    "float32", "float64", "int32", "int64", "bool", "float", "int",  # conversions
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A literal: int, float or bool."""
+
+    line: int
+    value: int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    """A name that is read (or, as a target, written)."""
+
+    line: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unary:
+    """op: '-', '+', 'not', '~'."""
+
+    line: int
+    op: str
+    operand: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Binary:
+    """op: '+', '-', '*', '/', '//', '%', '**', '@', '&', '|', '^', '<<', '>>'."""
+
+    line: int
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """op: '<', '<=', '>', '>=', '==', '!='. A chain a < b < c comes as Logic('and', …)."""
+
+    line: int
+    op: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """op: 'and' or 'or', evaluated from the left as far as needed."""
+
+    line: int
+    op: str
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choose:
+    """yes if test else no."""
+
+    line: int
+    test: Expr
+    yes: Expr
+    no: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """function: one of FUNCTIONS; or 'user', with the numba-compiled function as `target` (`label` is its name)."""
+
+    line: int
+    function: str
+    args: tuple[Expr, ...]
+    target: Any = None
+    label: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A slice inside a subscript, step 1: W[i, 1:4]; None for an open end."""
+
+    line: int
+    start: Expr | None
+    stop: Expr | None
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """base[index...]: W[i], W[i, k] and W[i][k] (which is the same), w[2:5]; field for structs: A[i]["x"]."""
+
+    line: int
+    base: str
+    index: tuple[Expr | Span, ...]
+    field: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """base.shape[axis]; len(base) is axis 0."""
+
+    line: int
+    base: str
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """A small local array: np.empty(n), np.zeros(n), np.zeros((n, m), dtype=…). fill: 'empty' or 'zeros'."""
+
+    line: int
+    fill: str
+    shape: tuple[Expr, ...]
+    dtype: str  # NumPy's short name, such as 'f8'
+
+
+Expr: TypeAlias = Number | Name | Unary | Binary | Compare | Logic | Choose | Call | Item | Shape | Fresh
+Target: TypeAlias = Name | Item
+
+
+# --- statements -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Assign:
+    """targets[k] = values[k], all values first: a, b = b, a. One target and value for a plain assignment.
+
+    `a = b = x` comes as two statements only when x is a number; otherwise it is refused.
+    """
+
+    line: int
+    targets: tuple[Target, ...]
+    values: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """target op= value; op as in Binary."""
+
+    line: int
+    target: Target
+    op: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class If:
+    line: int
+    test: Expr
+    body: tuple[Stmt, ...]
+    orelse: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    line: int
+    test: Expr
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """range(start, stop, step); stop is exclusive."""
+
+    line: int
+    start: Expr
+    stop: Expr
+    step: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A plain name that is iterated: Data, or a ragged field of a record."""
+
+    line: int
+    name: str
+
+
+# A pattern of names as nested tuples: ("i", "j") or (("i", "j"), "r") or ("i", ("y", "features")).
+Pattern: TypeAlias = "str | tuple[Pattern, ...]"
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    """An inner loop, run as it stands by whoever makes the iteration. over: Range, or Source of a ragged field."""
+
+    line: int
+    pattern: Pattern
+    over: Range | Source
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """kind: 'break' or 'continue' of the innermost inner loop; 'continue' at the top of the body ends the iteration."""
+
+    line: int
+    kind: str
+
+
+Stmt: TypeAlias = Assign | Update | If | While | For | Leave
+
+
+# --- the function ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One `for` of a parallel loop: a perfect nest has several; product(range(m), range(n)) gives two."""
+
+    line: int
+    pattern: Pattern
+    over: Range | Source
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A parallel loop: `levels` outermost first, then the body of the innermost."""
+
+    line: int
+    levels: tuple[Level, ...]
+    body: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A statement between the loops, such as `n, m = A.shape`: Python itself runs it, on the driver.
+
+    names: what it assigns. code: its source, ready for exec.
+    """
+
+    line: int
+    names: tuple[str, ...]
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A whole decorated function. captured: names read from the enclosing scopes that are data, not functions."""
+
+    name: str
+    file: str
+    line: int
+    params: tuple[str, ...]
+    steps: tuple[Loop | Setup, ...]
+    captured: tuple[str, ...]
+    lines: tuple[str, ...]  # the source, lines[0] is line `line` of the file

@@ -1,0 +1,64 @@
+"""A crew that outlives a call: loops are called once an epoch, and starting threads takes a millisecond or two.
+
+    kept = KeptCrew()
+    with kept.open(Threads(2)) as crew:     # the crew of the last call, if it was for the same runtime
+        ...
+
+Two calls at once get a crew each. After a fork the child makes its own, since threads do not come along. The threads
+end with the object that holds them.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from .runtimes import Crew, Runtime, Serial
+
+
+@dataclass(frozen=True)
+class _Idle:
+    runtime: Runtime
+    process: int
+    crew: Crew
+    end: weakref.finalize[[], KeptCrew]
+
+
+class KeptCrew:
+    """Holds at most one idle crew."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Idle] = []
+
+    @contextmanager
+    def open(self, runtime: Runtime) -> Iterator[Crew]:
+        """A crew for this runtime, used by nobody else meanwhile."""
+        idle = self._take(runtime)
+        if idle is None:
+            crew = Crew(runtime.workers, serial=isinstance(runtime, Serial))
+            idle = _Idle(runtime, os.getpid(), crew, weakref.finalize(self, crew.close))
+        try:
+            yield idle.crew
+        except BaseException:
+            idle.end()  # whatever state it is in, nobody shall find it
+            raise
+        if self._idle:
+            idle.end()
+        else:
+            self._idle.append(idle)
+
+    def _take(self, runtime: Runtime) -> _Idle | None:
+        try:
+            idle = self._idle.pop()
+        except IndexError:
+            return None
+        if idle.process != os.getpid():
+            idle.end.detach()  # its threads stayed in the parent
+            return None
+        if idle.runtime == runtime and idle.crew.workers == runtime.workers:
+            return idle
+        idle.end()
+        return None

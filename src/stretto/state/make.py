@@ -1,0 +1,61 @@
+"""New states: zeros, one number everywhere, random numbers, or a copy of an array."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
+
+from stretto.errors import DataError
+from stretto.state.state import State, aligned, check_dtype
+
+_made = count()
+
+
+def zeros(shape: int | tuple[int, ...], dtype: DTypeLike = "f4") -> State:
+    """A state of zeros.
+
+    >>> zeros((2, 3)).dtype
+    dtype('float32')
+    """
+    return full(shape, 0, dtype)
+
+
+def full(shape: int | tuple[int, ...], value: ArrayLike, dtype: DTypeLike = "f4") -> State:
+    """A state with `value` everywhere."""
+    return _wrapped(shape, value, dtype)
+
+
+def state(array: ArrayLike, dtype: DTypeLike | None = None) -> State:
+    """A state with a copy of `array`, which may be structured (its elements are then structs)."""
+    return State(np.asarray(array, dtype=dtype))
+
+
+def random(shape: int | tuple[int, ...], scale: float = 1.0, seed: int | None = None, dtype: DTypeLike = "f4") -> State:
+    """A state of normal numbers with mean 0 and standard deviation `scale`.
+
+    The numbers come from a Philox stream keyed by `seed`. Without a seed the first state made in a process has key 0,
+    the second key 1 and so on: two factors differ, and a script that is run again starts from the same numbers. Give
+    seeds where the order in which states are made may change.
+    """
+    kind = np.dtype(dtype)
+    if kind.kind != "f":
+        raise DataError(f"random numbers are floats, so a state of {kind} cannot hold them; use dtype='f4' or 'f8'")
+    key = [next(_made), 1] if seed is None else [seed % 2**64, 0]
+    draw = np.random.Generator(np.random.Philox(key=np.array(key, dtype=np.uint64)))
+    made = _wrapped(shape, 0, kind)
+    if kind == np.float32:
+        draw.standard_normal(dtype=np.float32, out=made.array)
+    else:
+        made.array[...] = draw.standard_normal(made.shape)
+    made.array[...] *= scale
+    return made
+
+
+def _wrapped(shape: int | tuple[int, ...], value: ArrayLike, dtype: DTypeLike) -> State:
+    kind = np.dtype(dtype)
+    check_dtype(kind)
+    array = aligned(shape, kind)
+    array[...] = value
+    return State._of(array)

@@ -1,0 +1,342 @@
+"""Strategies: well-known loops get the one they deserve, and random loops are never run in a wrong order."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from loop_makers import ANY, RECORD, SIZE, WHOLE, access, dependent, index, number, random_accesses, random_dims
+from stretto.errors import PlanError
+from stretto.loops.dependence import vectors
+from stretto.loops.facts import Access, Dim, Extent, Strategy
+from stretto.loops.strategy import choose, placements
+from stretto.loops.unimodular import apply
+
+LINE = (Dim("i", 0, 1000),)
+PLANE = (Dim("i", 0, 1000), Dim("j", 0, 400))
+WIDTH = 16
+
+
+def plan(
+    accesses: Sequence[Access],
+    dims: tuple[Dim, ...] = PLANE,
+    *,
+    ordered: bool = False,
+    prefer: tuple[int, ...] | None = None,
+    inspect: bool = False,
+    shapes: dict[str, tuple[int, ...]] | None = None,
+) -> Strategy:
+    """The strategy of a body; arrays are 1000 long along every axis unless told otherwise."""
+    every = {a.array: (1000,) * len(a.subscripts) for a in accesses} | (shapes or {})
+    return choose(
+        vectors(accesses, dims, every),
+        dims,
+        accesses,
+        {name: Extent(name, shape, 4) for name, shape in every.items()},
+        ordered=ordered,
+        buffered=any(a.mode == "buffer" for a in accesses),
+        prefer=prefer,
+        inspect=inspect,
+        records=10_000,
+        width=WIDTH,
+    )
+
+
+def why_not(strategy: Strategy) -> dict[str, str]:
+    return {rejected.strategy: rejected.why for rejected in strategy.rejected}
+
+
+# for (i, j), r in ratings: W[i], H[j] = ...
+FACTORS = [
+    access("read", "W", index(0), WHOLE, line=3, text="W[i]"),
+    access("read", "H", index(1), WHOLE, line=3, text="H[j]"),
+    access("fold", "loss", line=4, text="loss"),
+    access("write", "W", index(0), WHOLE, line=5, text="W[i]"),
+    access("write", "H", index(1), WHOLE, line=5, text="H[j]"),
+]
+FACTOR_SHAPES: dict[str, tuple[int, ...]] = {"W": (1000, 8), "H": (400, 8), "loss": ()}
+
+
+def stencil(*offsets: tuple[int, int]) -> list[Access]:
+    """A[i, j] from its neighbours, in place."""
+    reads = [access("read", "A", index(0, a), index(1, b), line=3, text=f"A[i{a:+}, j{b:+}]") for a, b in offsets]
+    return [*reads, access("write", "A", index(0), index(1), line=3, text="A[i, j]")]
+
+
+FIVE = stencil((-1, 0), (1, 0), (0, -1), (0, 1))
+NINE = stencil(*((a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if (a, b) != (0, 0)))
+
+# for (i, j), r in data: w[features] += ..., which nothing but the data can place
+SPARSE = [
+    access("read", "w", ANY, line=4, text="w[features[k]]"),
+    access("write", "w", ANY, line=6, text="w[features[k]]"),
+]
+
+
+# --- which strategy -------------------------------------------------------------------------------------------------
+
+
+def test_matrix_factorisation_rotates_the_smaller_factor() -> None:
+    found = plan(FACTORS, shapes=FACTOR_SHAPES)
+    assert (found.name, found.dims, found.waves) == ("2d unordered", (0, 1), False)
+    assert found.moved == (("space i, time j", 400 * 8 * 15), ("space j, time i", 1000 * 8 * 15))
+    assert list(why_not(found)) == ["independent", "1d"]
+    assert why_not(found)["1d"] == (
+        "i is not 0 in (+∞, 0): line 3 reads H[j], line 5 writes H[j]; "
+        "j is not 0 in (0, +∞): line 3 reads W[i], line 5 writes W[i]"
+    )
+    assert [p[:2] for p in placements(found, FACTORS, PLANE)] == [
+        ("W", "owned"),
+        ("H", "rotating"),
+        ("loss", "replicated"),
+    ]
+
+
+def test_the_other_factor_rotates_when_it_is_smaller() -> None:
+    assert plan(FACTORS, shapes={"W": (1000, 8), "H": (400, 80), "loss": ()}).dims == (1, 0)
+
+
+def test_ordered_matrix_factorisation_is_a_wavefront() -> None:
+    found = plan(FACTORS, ordered=True, shapes=FACTOR_SHAPES)
+    assert (found.name, found.dims) == ("2d ordered", (0, 1))
+    assert "ordered=True" in why_not(found)["2d unordered"]
+
+
+def test_one_array_alone_is_cut_along_its_index() -> None:
+    found = plan([a for a in FACTORS if a.array != "H"], shapes=FACTOR_SHAPES)
+    assert (found.name, found.dims) == ("1d", (0,))
+    assert found.why == "i is 0 in every vector"
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_five_points(ordered: bool) -> None:
+    found = plan(FIVE, ordered=ordered)
+    # (1, 0) and (0, 1): a rotation is allowed too when any order will do.
+    assert found.name == ("2d ordered" if ordered else "2d unordered")
+    assert placements(found, FIVE, PLANE)[0][1] == "shared"
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_nine_points_need_a_skew(ordered: bool) -> None:
+    found = plan(NINE, ordered=ordered)
+    assert (found.name, found.transform, found.tiled) == ("2d transformed", ((1, 0), (1, 1)), True)
+    assert found.why == "with time i and space i + j every vector is ≥ 0 in both"
+    assert "(1, -1)" in why_not(found)["2d ordered"]
+    assert placements(found, NINE, PLANE)[0][1] == "shared"
+
+
+def test_a_wavefront_serves_an_unordered_loop_that_cannot_rotate() -> None:
+    found = plan(stencil((-1, -1), (-1, 0), (0, -1)))
+    assert found.name == "2d ordered"
+    assert "i and j are both not 0 in (1, 1)" in why_not(found)["2d unordered"]
+
+
+def test_rows_that_need_the_whole_row_before_run_one_at_a_time() -> None:
+    found = plan([access("read", "A", index(0, -1), ANY), access("write", "A", index(0), index(1))])
+    assert (found.name, found.tiled) == ("2d transformed", False)
+
+
+def test_independent_loops_are_cut_where_least_moves() -> None:
+    accesses = [access("write", "A", index(0), index(1)), access("read", "B", index(1), WHOLE)]
+    found = plan(accesses)
+    assert (found.name, found.dims, found.moved) == ("independent", (1,), (("j", 0), ("i", 15_000_000)))
+    assert [p[1] for p in placements(found, accesses, PLANE)] == ["owned", "owned"]
+    assert plan(accesses[:1]).dims == (0,)  # nothing moves either way: the longer one
+
+
+def test_a_dimension_too_short_to_fill_the_width_comes_last() -> None:
+    dims = (Dim("i", 0, 2), Dim("j", 0, 400))
+    accesses = [access("write", "A", index(0), index(1)), access("read", "B", index(0), WHOLE)]
+    assert plan(accesses, dims).dims == (1,)
+
+
+def test_features_are_cut_in_one_dimension() -> None:
+    # for f, n in product(range(features), range(rows)): histogram[f, bin[n, f]] += gradient[n]
+    accesses = [
+        access("read", "bin", index(1), index(0)),
+        access("read", "gradient", index(1)),
+        access("update", "histogram", index(0), ANY),
+    ]
+    found = plan(accesses)
+    assert (found.name, found.dims) == ("1d", (0,))
+    assert [p[1] for p in placements(found, accesses, PLANE)] == ["owned", "replicated", "owned"]
+
+
+def test_last_of_a_row_is_one_dimensional() -> None:
+    found = plan([access("write", "last", index(0), text="last[i]")])
+    assert (found.name, found.dims) == ("1d", (0,))
+
+
+def test_last_of_all_is_a_chain() -> None:
+    last = [access("write", "last", number(0), line=3, text="last[0]")]
+    found = plan(last)
+    assert found.name == "chain"
+    assert found.why.startswith("only stores over stores stand in the way: line 3 writes last[0]")
+    with pytest.raises(PlanError, match="line 3 writes last"):
+        plan(last, ordered=True)
+
+
+def test_topics_keep_their_strategy_while_totals_are_buffered() -> None:
+    accesses = [
+        access("update", "D", index(0), ANY),
+        access("update", "V", index(1), ANY),
+        access("read", "N", WHOLE),
+        access("buffer", "N", ANY),
+    ]
+    found = plan(accesses)
+    assert (found.name, found.waves) == ("2d unordered", True)
+    assert [p[1] for p in placements(found, accesses, PLANE)] == ["owned", "rotating", "served"]
+
+
+def test_everything_buffered_is_data_parallel() -> None:
+    accesses = [SPARSE[0], access("buffer", "w", ANY)]
+    found = plan(accesses, LINE)
+    assert (found.name, found.dims, found.waves) == ("buffered", (), True)
+    assert placements(found, accesses, LINE) == (("w", "served", "its writes are buffered"),)
+
+
+def test_a_plain_write_beside_buffers_keeps_a_cut() -> None:
+    found = plan([access("write", "label", index(0)), access("buffer", "sums", ANY, WHOLE)], LINE)
+    assert (found.name, found.dims, found.waves) == ("independent", (0,), True)
+    by_record = plan([access("write", "label", RECORD), access("buffer", "sums", ANY, WHOLE)], LINE)
+    assert by_record.name == "buffered"
+
+
+def test_small_data_do_not_make_a_loop_fail() -> None:
+    dims = (Dim("i", 0, 1), Dim("j", 0, 400))
+    assert plan(FACTORS, dims, shapes=FACTOR_SHAPES).name == "1d"
+
+
+def test_records_without_an_index() -> None:
+    assert plan([access("write", "A", RECORD)], ()).name == "independent"
+    with pytest.raises(PlanError, match="any two records"):
+        plan([access("update", "A", number(0))], ())
+
+
+# --- refusals and overrides -----------------------------------------------------------------------------------------
+
+
+def test_data_dependent_subscripts_are_refused_with_the_ways_out() -> None:
+    with pytest.raises(PlanError) as caught:
+        plan(SPARSE, LINE)
+    assert str(caught.value).splitlines() == [
+        "no strategy runs this loop in parallel with the result of a serial one:",
+        "  line 4 reads w[features[k]], line 6 writes w[features[k]]: iterations p and p + (+∞)",
+        "ways out:",
+        "  inspect=True: look at the data for iterations that do not meet",
+        "  exempt the writes to w: pass b = st.buffer(w) as one more argument and write b[...] += …; "
+        "other visits then see them later",
+        "  split the loop in two, so that the accesses above are in different loops",
+    ]
+
+
+def test_every_obstacle_is_told_at_once() -> None:
+    with pytest.raises(PlanError) as caught:
+        plan([*SPARSE, access("update", "count", number(0), line=7, text="count[0]")], LINE)
+    text = str(caught.value)
+    assert "line 7 updates count[0] twice: iterations p and p + (+∞)" in text
+    assert "pass b = st.buffer(w)" in text
+    assert "pass b = st.buffer(count)" in text
+    assert "inspect=True" not in text
+
+
+def test_inspection_takes_over_where_only_the_data_know() -> None:
+    found = plan(SPARSE, LINE, inspect=True)
+    assert (found.name, found.dims) == ("inspected", ())
+    assert plan(FACTORS, inspect=True, shapes=FACTOR_SHAPES).name == "2d unordered"  # nothing to look at
+
+
+def test_inspection_does_not_help_against_a_known_clash() -> None:
+    counter = access("update", "count", number(0), line=7, text="count[0]")
+    with pytest.raises(PlanError, match=r"inspect=True does not help: whatever the data are, line 7 updates count"):
+        plan([*SPARSE, counter], LINE, inspect=True)
+    with pytest.raises(PlanError, match="do not keep the order of the loop"):
+        plan(SPARSE, LINE, inspect=True, ordered=True)
+
+
+def test_a_recurrence_is_refused_with_both_lines() -> None:
+    accesses = [access("read", "A", index(0, -1), line=3, text="A[i - 1]"), access("write", "A", index(0), line=4)]
+    with pytest.raises(PlanError, match=r"line 4 writes A, line 3 reads A\[i - 1\]: iterations p and p \+ \(1\)"):
+        plan(accesses, LINE)
+
+
+def test_leaving_out_the_order_is_offered_where_it_helps() -> None:
+    cube = tuple(Dim(name, 0, 50) for name in "ijk")
+    accesses = [access("write", "A", index(0), index(1), index(2), line=3)]
+    for a, b, c in ((-1, 9, 0), (-1, 0, 9), (0, -1, 0), (0, 0, -1)):
+        accesses.append(access("read", "A", index(0, a), index(1, b), index(2, c), line=3))
+    assert (plan(accesses, cube).name, set(plan(accesses, cube).dims)) == ("2d unordered", {1, 2})
+    with pytest.raises(PlanError, match="leave out ordered=True: in any order it runs as 2d unordered"):
+        plan(accesses, cube, ordered=True)
+
+
+def test_an_override_is_followed_or_refused_with_the_vector() -> None:
+    assert plan(FACTORS, prefer=(1, 0), shapes=FACTOR_SHAPES).dims == (1, 0)
+    with pytest.raises(PlanError, match=r"cut= asks:\n  1d: i is not 0 in \(\+∞, 0\): line"):
+        plan(FACTORS, prefer=(0,), shapes=FACTOR_SHAPES)
+    independent = [access("write", "A", index(0), index(1))]
+    assert (plan(independent, prefer=(1,)).name, plan(independent, prefer=(1,)).dims) == ("independent", (1,))
+    assert plan(independent, prefer=(1, 0)).dims == (1, 0)
+    with pytest.raises(PlanError, match="they are 0: i, 1: j"):
+        plan(independent, prefer=(2,))
+    with pytest.raises(PlanError, match="2d unordered: i and j are both not 0"):
+        plan([access("update", "A", number(0), line=3)], prefer=(0, 1))
+
+
+def test_an_override_may_cut_a_buffered_loop() -> None:
+    found = plan([SPARSE[0], access("buffer", "w", ANY)], LINE, prefer=(0,))
+    assert (found.name, found.dims, found.waves) == ("independent", (0,), True)
+
+
+# --- random loops ---------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.randoms(use_true_random=False))
+def test_dependent_iterations_never_run_together_or_in_a_wrong_order(draw: random.Random) -> None:
+    check(draw)
+
+
+@pytest.mark.slow
+def test_many_random_loops() -> None:
+    names = [check(random.Random(seed)) for seed in range(5000)]
+    # The sample is worth something only while it holds every strategy.
+    assert {name for name in names if name} >= {
+        "independent", "1d", "2d unordered", "2d ordered", "2d transformed", "buffered", "chain",
+    }  # fmt: skip
+
+
+def check(draw: random.Random) -> str:
+    """Every dependence of a random loop against the finest cut its strategy allows; the name of the strategy."""
+    dims = random_dims(draw, draw.choice((2, 2, 3)))
+    accesses = random_accesses(draw, dims, draw.choice(("A", "AB")), 2)
+    ordered = draw.random() < 0.3
+    shapes = {a.array: (SIZE,) * len(a.subscripts) for a in accesses}
+    try:
+        found = plan(accesses, dims, ordered=ordered, shapes=shapes)
+    except PlanError:
+        return ""
+    clashes = list(dependent(accesses, dims))
+    for p, q, _, _ in clashes:  # p comes before q in the loop
+        near, far = (tuple(point[d] for d in found.dims) for point in (p, q))
+        if found.name in ("independent", "1d"):
+            assert near == far
+        elif found.name == "2d unordered":
+            assert not ordered
+            assert near[0] == far[0] or near[1] == far[1]
+        elif found.name == "2d ordered":
+            assert near[0] <= far[0]
+            assert near[1] <= far[1]
+        elif found.name == "2d transformed":
+            (time, space), (later, place) = apply(found.transform, near), apply(found.transform, far)
+            assert (time <= later and space <= place) if found.tiled else (time < later or near == far)
+        elif found.name == "chain":
+            assert not ordered
+        else:
+            assert found.name == "buffered"
+            pytest.fail("a buffered loop has no dependences left")
+    return found.name
