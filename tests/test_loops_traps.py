@@ -943,3 +943,26 @@ def loop(s, R, at, n):
     at = np.array([0, 1, 2**63 - 2, 1])
     with pytest.raises(RunError, match="R"):
         loop(source).using(runtime=st.Serial())(np.zeros(4), np.arange(9.0), at, 4)
+
+
+def test_a_loop_that_counts_down_fills_the_log_of_a_buffer() -> None:
+    """The room for a visit's flushes follows from how often its inner loops run, whichever way they count."""
+    source = """
+        def loop(n, B):
+            for i in range(n):
+                for c in range(4, 0, -1):
+                    B[c + i % 3] += 1.0
+                for c in range(6, 0, -2):
+                    B[c] += 0.5
+    """
+    made = loop(source, blocks=5)
+    room = 0
+    for every in (1, 3):
+        W = st.zeros(9, "f8")
+        B = st.buffer(W, apply=lambda w, d: w + 2 * d, every=every)
+        made(40, B)
+        ran = made.plan(40, B).parts[0].prepared
+        room = ran.idle[0]["B"].arrays["keys", "B"].shape[1]
+        assert room >= int(ran.idle[0]["B"].arrays["count", "B"].max())
+        assert W.array.sum() == 2 * 40 * (4 + 1.5)
+    assert room >= 8 * 7

@@ -62,12 +62,18 @@ def capacity(analysis: Analysis, visits: Visits, name: str, info: BufferInfo) ->
     if info.every is None:
         return size
     fixed, ragged = _writes(analysis.body.steps, name, analysis)
-    most = visits.weight.astype(np.int64)
-    bound = int(most.max(initial=0)) * fixed
-    if ragged:
-        # The weight of a visit over ragged records counts its entries too.
-        bound += int(most.max(initial=0)) * max(ragged.values())
-    return max(1, bound)
+    arrays = visits.arrays
+    if visits.form.kind in ("entries", "range"):
+        cut = visits.form.kind == "entries"
+        lo, hi = (
+            (arrays["ptr", ""][:-1], arrays["ptr", ""][1:]) if cut else (arrays["lo", ""][:, 0], arrays["hi", ""][:, 0])
+        )
+        bound = fixed * (hi - lo)
+        for field, each in ragged.items():
+            bound = bound + each * (arrays["ptr", field][hi] - arrays["ptr", field][lo])
+    else:
+        bound = fixed * visits.weight  # iterations; of a skewed tile, at most
+    return max(1, int(bound.max(initial=0)))
 
 
 def _writes(steps: tuple[t.Step, ...], name: str, analysis: Analysis) -> tuple[int, dict[str, int]]:
@@ -83,11 +89,11 @@ def _writes(steps: tuple[t.Step, ...], name: str, analysis: Analysis) -> tuple[i
                     more, each = _writes(side, name, analysis)
                     fixed += more
                     ragged = {key: ragged.get(key, 0) + each.get(key, 0) for key in {*ragged, *each}}
-            case t.Run(line=line, start=start, stop=stop, body=body):
+            case t.Run(line=line, start=start, stop=stop, step=stride, body=body):
                 more, each = _writes(body, name, analysis)
                 if not more and not each:
                     continue
-                times = _times(start, stop, analysis)
+                times = _times(start, stop, stride, analysis)
                 if times is None or each:
                     raise PlanError(
                         f"line {line}: how often {name} is written in this loop is not known before it starts; use "
@@ -109,7 +115,9 @@ def _writes(steps: tuple[t.Step, ...], name: str, analysis: Analysis) -> tuple[i
     return fixed, ragged
 
 
-def _times(start: t.Scalar, stop: t.Scalar, analysis: Analysis) -> int | None:
+def _times(start: t.Scalar, stop: t.Scalar, stride: t.Scalar, analysis: Analysis) -> int | None:
+    """How often an inner loop runs, where that is known before it starts."""
+
     def number(x: t.Scalar) -> int | None:
         if isinstance(x, t.Const):
             return int(x.value)
@@ -117,5 +125,5 @@ def _times(start: t.Scalar, stop: t.Scalar, analysis: Analysis) -> int | None:
             return analysis.consulted[x.name]
         return None
 
-    low, high = number(start), number(stop)
-    return None if low is None or high is None else max(0, high - low)
+    low, high, step = number(start), number(stop), number(stride)
+    return None if low is None or high is None or not step else len(range(low, high, step))
