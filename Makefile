@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo
+# Files of tests in processes of their own, a few at a time: most of the time goes into compiling.
+SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile
 # A ratings file to train on instead of a generated one: make run FILE=ratings.dat
 FILE ?= $(DEMO)/ratings.dat
 
@@ -29,10 +31,10 @@ run: .venv/.installed $(FILE)  ## install, then from a ratings file to recommend
 	$(BIN)/stretto recommend $(DEMO)/run --some 1
 
 test: .venv/.installed  ## install, then run the tests (under ten minutes)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE)
 
 test-full: .venv/.installed  ## every test, the slow ones too; a missing tool is a failure
-	STRETTO_TEST_FULL=1 $(BIN)/python -m pytest
+	STRETTO_TEST_FULL=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 check: .venv/.installed  ## style and types
 	$(BIN)/ruff check .

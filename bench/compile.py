@@ -1,10 +1,10 @@
 """Compile time of every example: analysis, planning and lowering in a new process, with a warm kernel cache.
 
 For each `@st.parallel` loop the first call is timed in a process that runs the example as it stands, on its own
-generated data, after NumPy, Numba and Stretto were imported; the compiled passes are taken away. What is left is
-reading the source, analysing, cutting and laying out the data, writing the source and loading the machine code. `cold`
-is the same with an empty cache, which compiles. Lines are those a user writes: without blank lines, comments and
-docstrings.
+generated data, after NumPy, Numba and Stretto were imported and Numba had compiled something; the compiled passes are
+taken away. What is left is reading the source, analysing, cutting and laying out the data, writing the source and
+loading the machine code. `cold` is the same with an empty cache, which compiles. Lines are those a user writes: without
+blank lines, comments and docstrings.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ axes; places in them are counted in elements from the start.
 
     load(A, at)         load_part(A, at, n)             the first n lanes, zero in the others
     store(A, at, x)     store_part(A, at, n, x)
+    get(A, at)          put(A, at, x)                   one element;  ahead(A, at): it will be needed soon
     splat(s)            add sub mul div neg absolute root fma       smaller larger      less less_equal equal …
     cast(x, kind)       kind is a number of the wanted type, such as np.float32(0)
     pick(mask, x, y)    both either invert of masks;  first(n) is the mask of the first n lanes
@@ -21,6 +22,7 @@ import math
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic, models, register_model
+from numba.np.arrayobj import load_item, store_item
 
 from .lanes import LANES, tree
 from .lanes import splat as spread
@@ -177,6 +179,52 @@ def first(typingctx, n):
         return _first(builder, args[0])
 
     return Vec(types.boolean)(types.int64), codegen
+
+
+@intrinsic
+def get(typingctx, A, at):
+    """The element at place `at`, which is not negative: Numba's own subscript would allow for that, at some cost."""
+    if not _is_array(A):
+        return None
+
+    def codegen(context, builder, signature, args):
+        array = context.make_array(A)(context, builder, value=args[0])
+        return load_item(context, builder, A, builder.gep(array.data, [args[1]]))
+
+    return A.dtype(A, types.int64), codegen
+
+
+@intrinsic
+def put(typingctx, A, at, x):
+    """Write the element at place `at`."""
+    if not _is_array(A) or not typingctx.can_convert(x, A.dtype):
+        return None
+
+    def codegen(context, builder, signature, args):
+        array = context.make_array(A)(context, builder, value=args[0])
+        value = context.cast(builder, args[2], x, A.dtype)
+        store_item(context, builder, A, value, builder.gep(array.data, [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(A, types.int64, x), codegen
+
+
+@intrinsic
+def ahead(typingctx, A, at):
+    """Ask for the cache line of place `at`, which will be read and written soon. Any place is allowed."""
+    if not _is_array(A):
+        return None
+
+    def codegen(context, builder, signature, args):
+        array = context.make_array(A)(context, builder, value=args[0])
+        pointer = builder.bitcast(builder.gep(array.data, [args[1]]), ir.IntType(8).as_pointer())
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32])
+        fn = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        for_writing, stays, data = 1, 3, 1
+        builder.call(fn, [pointer, *(ir.Constant(_I32, flag) for flag in (for_writing, stays, data))])
+        return context.get_dummy_value()
+
+    return types.void(A, types.int64), codegen
 
 
 # --- arithmetic, lane by lane ---------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -58,12 +57,7 @@ class Analysis:
     options: Options
     consulted: Mapping[str, int]  # numbers whose value the range proofs relied on
     behind: int  # elements of the arrays behind buffers, which every visit has a copy of
-
-    @cached_property
-    def written(self) -> frozenset[str]:
-        """Arrays that the loop writes to, directly or through a buffer."""
-        behind = {access.array for access in self.accesses if access.mode == "buffer"}
-        return frozenset(access.array for access in self.accesses if access.writes) | behind
+    written: frozenset[str]  # arrays that the loop changes, directly or through a buffer
 
 
 def analyse(
@@ -103,8 +97,22 @@ def analyse(
     except PlanError as problem:
         raise LoopError(function.file, loop.line, _with_sources(str(problem), function)) from None
     where = placements(strategy, accesses, space.dims)
-    behind = _elements_behind(accesses, infos)
-    return Analysis(function, loop, space, body, accesses, found, strategy, where, options, consulted, behind)
+    buffers = _buffers(accesses, infos)
+    return Analysis(
+        function,
+        loop,
+        space,
+        body,
+        accesses,
+        found,
+        strategy,
+        where,
+        options,
+        consulted,
+        behind=sum(math.prod(info.shape) * (1 + len(info.helpers)) for info in buffers),
+        written=frozenset(access.array for access in accesses if access.writes)
+        | {name for info in buffers for name in (info.target, *(() if info.plain else info.helpers))},
+    )
 
 
 def _with_sources(problem: str, function: tree.Function) -> str:
@@ -130,10 +138,10 @@ def _preferred(space: Space, options: Options) -> tuple[int, ...] | None:
     return tuple(names.index(name) for name in options.cut)
 
 
-def _elements_behind(accesses: tuple[Access, ...], infos: Mapping[str, Info]) -> int:
+def _buffers(accesses: tuple[Access, ...], infos: Mapping[str, Info]) -> list[BufferInfo]:
+    """The buffers that the loop writes to."""
     used = {access.array for access in accesses if access.mode == "buffer"}
-    buffers = [info for info in infos.values() if isinstance(info, BufferInfo) and info.target in used]
-    return sum(math.prod(info.shape) * (1 + len(info.helpers)) for info in buffers)
+    return [info for info in infos.values() if isinstance(info, BufferInfo) and info.target in used]
 
 
 def _refuse_direct_writes(function: tree.Function, accesses: tuple[Access, ...], infos: Mapping[str, Info]) -> None:

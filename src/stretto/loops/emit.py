@@ -99,11 +99,9 @@ class Scalars:
             case t.Extent(array=array, axis=axis):
                 return f"{own(array)}.shape[{axis}]"
             case t.Count(ragged=ragged):
-                return f"({own(ragged)}ptr[t + 1] - {own(ragged)}ptr[t])"
+                return f"(vx.get({own(ragged)}ptr, t + 1) - vx.get({own(ragged)}ptr, t))"
             case t.Element(array=array, index=index, checked=checked, line=line):
-                pairs = enumerate(zip(index, checked, strict=True))
-                inside = [self.subscript(line, array, axis, k, check) for axis, (k, check) in pairs]
-                return f"{own(array)}[{', '.join(inside)}]"
+                return f"vx.get({own(array)}, {self.flat(line, array, index, checked)})"
             case t.Cast(type=kind, x=inner):
                 return self.typed(kind, self.scalar(inner))
             case t.Op():
@@ -126,6 +124,18 @@ class Scalars:
 
     def reduction(self, x: t.Dot | t.Sum | t.Extreme) -> str:
         raise NotImplementedError
+
+    def width(self, array: str, axis: int) -> str:
+        """Elements along an axis, as source."""
+        return f"{own(array)}.shape[{axis}]"
+
+    def flat(self, line: int, array: str, index: tuple[Scalar, ...], checked: tuple[bool, ...]) -> str:
+        """The place of an element, counted from the start of its array."""
+        text = ""
+        for axis, (k, check) in enumerate(zip(index, checked, strict=True)):
+            at = self.subscript(line, array, axis, k, check)
+            text = f"({text}) * {self.width(array, axis)} + {at}" if text else at
+        return text
 
     def subscript(self, line: int, array: str, axis: int, k: Scalar, checked: bool) -> str:
         text = self.scalar(k)

@@ -74,10 +74,6 @@ class Rows(Scalars):
             text = start
         return self.named(text)
 
-    def width(self, array: str, axis: int) -> str:
-        """Elements along the last axis: a literal where it is known, so that addresses are cheap."""
-        raise NotImplementedError
-
     def prepare(self, row: Row, ready: dict[int, str]) -> None:
         """Write what a row needs before its chunks: addresses and spread scalars."""
         match row:

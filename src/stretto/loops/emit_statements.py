@@ -69,10 +69,10 @@ class Writer(Rows):
             case t.Walk(names=names, types=types, ragged=ragged, body=body):
                 entry = sheet.new()
                 ptr = f"{own(ragged)}ptr"
-                sheet.write(f"for {entry} in range({ptr}[t], {ptr}[t + 1]):")
+                sheet.write(f"for {entry} in range(vx.get({ptr}, t), vx.get({ptr}, t + 1)):")
                 sheet.depth += 1
                 for k, (name, kind) in enumerate(zip(names, types, strict=True)):
-                    sheet.write(f"{own(name)} = {self.typed(kind, f'{own(ragged)}part{k}[{entry}]')}")
+                    sheet.write(f"{own(name)} = {self.typed(kind, f'vx.get({own(ragged)}part{k}, {entry})')}")
                 self.block(body)
                 sheet.depth -= 1
             case t.Leave(kind=kind):
@@ -206,12 +206,13 @@ class Writer(Rows):
             self.sheet.write(f"{own(place.name)} = {value}")
             return
         assert isinstance(place, t.ElementPlace)
-        element = self.element(place.line, place.array, place.index, place.checked)
+        at = self.flat(place.line, place.array, place.index, place.checked)
         if any(place.checked):
+            at = self.named(at)
             self.sheet.write("if bad[0] == 0:")
-            self.sheet.write(f"    {element} = {value}")
+            self.sheet.write(f"    vx.put({own(place.array)}, {at}, {value})")
         else:
-            self.sheet.write(f"{element} = {value}")
+            self.sheet.write(f"vx.put({own(place.array)}, {at}, {value})")
 
     def element(self, line: int, array: str, index: tuple[Scalar, ...], checked: tuple[bool, ...]) -> str:
         """array[...] as a target; checked subscripts are computed on lines before it."""

@@ -14,15 +14,22 @@ How a visit walks through its iterations is its *form*:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
+
+import numpy as np
 
 from . import typed as t
 from .bind import BufferInfo
 from .emit import NUMPY, Sheet, Site, own
 from .emit_buffers import Buffers
 from .emit_statements import Writer
+
+AHEAD = 8  # iterations
+LINE = 64  # bytes of a cache line
+MOST_LINES = 8  # of one row
 
 HEADER = '''"""Made from {where}; changes here are lost."""
 import math
@@ -155,10 +162,14 @@ def iterate(sheet: Sheet, body: t.Body, form: Form) -> None:
     indices = [own(name) for name in body.indices]
     place = "t"
     if form.kind == "entries":
-        sheet.write("for t in range(ptr[g], ptr[g + 1]):")
+        for d in range(len(indices)):  # read here: for all the compiler knows, a store to a state changes it
+            sheet.write(f"first{d} = base{d}[g]")
+        sheet.write("last = ptr[g + 1] - 1")
+        sheet.write("for t in range(ptr[g], last + 1):")
         sheet.depth += 1
         for d, index in enumerate(indices):
-            sheet.write(f"{index} = base{d}[g] + index{d}[t]")
+            sheet.write(f"{index} = first{d} + np.int64(vx.get(index{d}, t))")
+        look_ahead(sheet, body)
     elif form.kind == "range":
         sheet.write("for t in range(lo[g, 0], hi[g, 0]):")
         sheet.depth += 1
@@ -175,8 +186,48 @@ def iterate(sheet: Sheet, body: t.Body, form: Form) -> None:
             place = f"({place}) * extents[{d}] + {index}"
         sheet.write(f"t = {place}")
     for name, kind in body.fields:
-        value = f"{own(name)}col[t]"
+        value = f"vx.get({own(name)}col, t)"
         sheet.write(f"{own(name)} = " + (f"({value} != 0)" if kind.dtype == "b1" else f"{NUMPY[kind.dtype]}({value})"))
+
+
+def look_ahead(sheet: Sheet, body: t.Body) -> None:
+    """Ask for the rows that an iteration some way ahead will use: where they are is known from its indices alone."""
+    wanted = rows_by_index(body)
+    if not wanted:
+        return
+    sheet.write(f"soon = min(t + {AHEAD}, last)")
+    for d in sorted({d for _, d in wanted}):
+        sheet.write(f"next{d} = first{d} + np.int64(vx.get(index{d}, soon))")
+    for name, d in wanted:
+        array = body.array(name)
+        width = math.prod(size or 1 for size in array.shape[1:])
+        step = LINE // np.dtype(array.dtype).itemsize
+        row = f"next{d}" if len(array.shape) == 1 else f"next{d} * {width}"
+        for at in range(0, min(width, MOST_LINES * step), step):
+            sheet.write(f"vx.ahead({own(name)}, {row}{f' + {at}' if at else ''})")
+
+
+def rows_by_index(body: t.Body) -> tuple[tuple[str, int], ...]:
+    """(array, dimension) where an iteration uses the row, or element, of its own index."""
+    found: dict[tuple[str, int], None] = {}
+    for node in nodes_of(body.steps):
+        lead = node.lead if isinstance(node, t.RowLoad | t.RowPlace) else node.index
+        array = body.array(node.array)
+        if array.role == "state" and lead and isinstance(lead[0], t.Var) and lead[0].name in body.indices:
+            found[node.array, body.indices.index(lead[0].name)] = None
+    return tuple(found)
+
+
+def nodes_of(x: object) -> Iterator[t.RowLoad | t.RowPlace | t.Element | t.ElementPlace]:
+    """Every place in an array that a piece of the tree reads or writes."""
+    if isinstance(x, t.RowLoad | t.RowPlace | t.Element | t.ElementPlace):
+        yield x
+    if isinstance(x, tuple):
+        for part in x:
+            yield from nodes_of(part)
+    elif is_dataclass(x):
+        for field in fields(x):
+            yield from nodes_of(getattr(x, field.name))
 
 
 def _skewed(sheet: Sheet, indices: list[str], form: Form) -> None:

@@ -16,7 +16,7 @@ from stretto.data.records import Column, RaggedColumn, Records
 from stretto.errors import PlanError
 
 from .analysis import Analysis
-from .bind import BufferInfo, Held
+from .bind import Held
 
 Borrowed = list[tuple[NDArray[Any], NDArray[Any]]]
 
@@ -45,20 +45,10 @@ def give_back(borrowed: Borrowed) -> None:
             array[...] = copy
 
 
-def written(analysis: Analysis, held: Held) -> set[str]:
-    """Names of the arrays that the loop changes."""
-    found = {access.array for access in analysis.accesses if access.writes}
-    for array in analysis.body.arrays:
-        info = held.infos.get(array.name)
-        if array.role == "buffer" and isinstance(info, BufferInfo):
-            found |= {info.target, *(() if info.plain else info.helpers)}
-    return found
-
-
 def check(analysis: Analysis, held: Held) -> None:
     """Refuse to write to what must not be written: read-only arrays, and the memory of the data that are read."""
     columns = list(arrays_of(analysis.space.records)) if analysis.space.records is not None else []
-    for name in sorted(written(analysis, held)):
+    for name in sorted(analysis.written):
         array = held.arrays[name]
         if not array.flags.writeable:
             raise PlanError(f"{name} is written by the loop, but its array is read-only; pass a copy: {name}.copy()")

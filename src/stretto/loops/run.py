@@ -105,7 +105,8 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
         for array in analysis.body.arrays
         if array.role == "accumulator"
     }
-    rooms = prepared.idle.pop() if prepared.idle else _rooms(prepared, held, arrays)
+    again = bool(prepared.idle)
+    rooms = prepared.idle.pop() if again else _rooms(prepared, held, arrays)
     fault = np.zeros(SLOTS, np.int64)
     seconds = 0.0
 
@@ -126,12 +127,12 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
     args = tuple(value(what, name) for what, name in prepared.lowered.arguments)
     for wave, order in prepared.passes:
         step = Step("visit", prepared.worker, order, visits.weight[wave], (fault, wave, *args), np.zeros(len(wave)))
-        done = crew.run(step, analysis.options.profile)
+        done = crew.run(step, analysis.options.profile, again=again)
         seconds += done.seconds
         if done.failed is not None:
             memory.give_back(borrowed)
             raise _out_of_range(prepared, fault)
-        seconds += _merge(prepared, rooms, arrays, len(wave), crew)
+        seconds += _merge(prepared, rooms, arrays, len(wave), crew, again=again)
     for name, parts in partials.items():
         held.accumulators[name].fold(parts)
     memory.give_back(borrowed)
@@ -156,7 +157,7 @@ def _rooms(prepared: Prepared, held: Held, arrays: dict[str, NDArray[Any]]) -> d
 
 
 def _merge(
-    prepared: Prepared, rooms: dict[str, Room], arrays: dict[str, NDArray[Any]], slots: int, crew: Crew
+    prepared: Prepared, rooms: dict[str, Room], arrays: dict[str, NDArray[Any]], slots: int, crew: Crew, *, again: bool
 ) -> float:
     """Between waves: what the visits wrote is folded into the real arrays, visit after visit."""
     seconds = 0.0
@@ -184,7 +185,7 @@ def _merge(
             )
             kernel = prepared.kernels[f"merge_{own(name)}worker"]
             step = Step("merge", kernel, order, weight, args, np.zeros(len(order)))
-        seconds += crew.run(step, prepared.analysis.options.profile).seconds
+        seconds += crew.run(step, prepared.analysis.options.profile, again=again).seconds
     return seconds
 
 

@@ -49,12 +49,14 @@ class Crew:
         seconds: float | None = None,
         *,
         drain: bool = False,
+        again: bool = False,
     ) -> Done:
         """Make every visit of the step; those in `finished` are already made.
 
         When `seconds` have gone by, or with drain on Ctrl-C, claiming stops, running visits end, and the result says
         what was finished. Without drain Ctrl-C is passed on, since half a result would be taken for a whole one.
-        `step.before` is called first, `step.after` when all visits are made.
+        `step.before` is called first, `step.after` when all visits are made. again: a step like this one was run before
+        and nobody looks at the log of this one, so that neither compiling nor logging takes time; its log is empty.
         """
         if step.before is not None:
             step.before(finished is None)
@@ -65,11 +67,12 @@ class Crew:
         compiled = step.kernel[profile]
         interrupted = False
         self._running = pass_ if drain or seconds is not None else None
-        # Told to stop before it begins, a worker returns at once; if it has to be compiled, that happens here and not
-        # inside the time that is measured.
-        stopped = np.zeros_like(pass_.control)
-        stopped[claims.STOP] = 1
-        compiled(pass_._replace(control=stopped), 0, step.out, *step.args)
+        if not again:
+            # Told to stop before it begins, a worker returns at once; if it has to be compiled, that happens here and
+            # not inside the time that is measured.
+            stopped = np.zeros_like(pass_.control)
+            stopped[claims.STOP] = 1
+            compiled(pass_._replace(control=stopped), 0, step.out, *step.args)
         began, cycles = time.perf_counter_ns(), read_cycles()
         call = self._team.call(compiled, [(pass_, worker, step.out, *step.args) for worker in range(self.workers)])
         try:
@@ -85,6 +88,9 @@ class Crew:
         nanoseconds, cycles_gone = time.perf_counter_ns() - began, read_cycles() - cycles
         self._running = None
         call.check()
+        control = pass_.control
+        if again and not (control[claims.LEFT] or control[claims.FAILED] or interrupted or step.after):
+            return Done(step, seconds=nanoseconds / 1e9, log=np.empty((0, claims.LOG_COLUMNS), np.int64))
         log = passes.logged(pass_)
         log[:, 2:] = (log[:, 2:] - cycles) * (nanoseconds / max(1, cycles_gone))
         made = log[:, 0] if finished is None else np.union1d(log[:, 0], finished)
