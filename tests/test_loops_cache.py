@@ -246,3 +246,53 @@ def test_a_function_whose_source_is_not_kept() -> None:
             attempt(s, 3)  # type: ignore[operator]
     made.plain(s, 3)  # type: ignore[attr-defined]
     assert s.tolist() == [0, 1, 2]
+
+
+CONSTANTS = """
+import sys
+import numba, numpy as np
+import stretto as st
+
+rate = float(sys.argv[1])
+
+@numba.njit
+def plain(x):
+    return x * rate
+
+@numba.njit
+def inside(x):
+    def deeper(y):
+        return y * rate
+    return deeper(x)
+
+@st.parallel
+def first(y):
+    for i in range(y.shape[0]):
+        y[i] = plain(1.0)
+
+@st.parallel
+def second(y):
+    for i in range(y.shape[0]):
+        y[i] = plain(1.0) + 10 * inside(1.0)
+
+y = np.zeros(1)
+if len(sys.argv) > 2:
+    first(y)
+    rate = float(sys.argv[2])
+second(y)
+print(y[0])
+"""
+
+
+def test_constants_of_compiled_functions_are_those_of_their_machine_code(tmp_path: Path) -> None:
+    """Numba settles them when it first compiles; what changed afterwards must not name the file. Nested ones count."""
+    script = tmp_path / "script.py"
+    script.write_text(CONSTANTS)
+    env = {**os.environ, "STRETTO_CACHE": str(tmp_path / "cache")}
+
+    def said(*args: str) -> float:
+        command = [sys.executable, str(script), *args]
+        return float(subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=120).stdout)
+
+    assert said("2", "7") == 2 + 70  # plain was compiled with 2
+    assert said("7") == 77

@@ -79,8 +79,16 @@ def test_a_call_is_refused_in_the_words_of_explain() -> None:
 
 
 def test_what_was_left_out_is_named_in_the_error() -> None:
-    with pytest.raises(PlanError, match=r"W, H, lr, lam were left out and taken for floats"):
+    with pytest.raises(PlanError, match=r"W is not a number, so it cannot be left out; give W too"):
         explained_loops.factors.explain(explained_loops.ratings())
+    with pytest.raises(PlanError, match=r"k was left out and taken for a float"):
+        keyed.explain(np.zeros(5))
+
+
+@st.parallel
+def keyed(A: Any, k: int) -> None:
+    for i in range(len(A)):
+        A[i] = st.uniform(k, i)
 
 
 def test_nothing_is_changed_by_explaining() -> None:

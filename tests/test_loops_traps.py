@@ -11,7 +11,7 @@ import pytest
 
 import stretto as st
 from loop_bodies import fresh, function, three_ways
-from stretto.errors import LoopError, PlanError, RunError, StrettoError
+from stretto.errors import DataError, LoopError, PlanError, RunError, StrettoError
 from stretto.loops.door import Loop
 
 Array = np.ndarray[Any, Any]
@@ -966,3 +966,196 @@ def test_a_loop_that_counts_down_fills_the_log_of_a_buffer() -> None:
         assert room >= int(ran.idle[0]["B"].arrays["count", "B"].max())
         assert W.array.sum() == 2 * 40 * (4 + 1.5)
     assert room >= 8 * 7
+
+
+# --- what changes between calls, and what goes wrong in the middle of one ------------------------------------------
+
+
+def test_a_function_that_raises_ends_the_loop() -> None:
+    """The other workers do not wait for the visit that was never finished."""
+
+    def picky(x: float) -> float:
+        if x == 3.0:
+            raise ValueError("not three")
+        return x
+
+    source = """
+        def loop(X, W, H, n, m):
+            for i in range(n):
+                for j in range(m):
+                    W[i] += picky(X[i, j])
+                    H[j] += X[i, j]
+    """
+    made = loop(source, {"picky": numba.njit(picky)}, blocks=4, runtime=st.Threads(2))
+    X = np.arange(64.0).reshape(8, 8)
+    with pytest.raises(ValueError, match="not three"):
+        made(X, np.zeros(8), np.zeros(8), 8, 8)
+    W = np.zeros(8)
+    made(X + 100, W, np.zeros(8), 8, 8)
+    np.testing.assert_array_equal(W, (X + 100).sum(axis=1))
+
+
+def test_a_buffer_before_a_transpose_is_not_the_matrix_itself() -> None:
+    source = """
+        def loop(x, W, b, n):
+            for i in range(n):
+                b[0, 1] += x[i] + 0 * W[1, 1]
+    """
+    W = np.zeros((2, 2))
+    with pytest.raises(PlanError, match="share memory"):
+        loop(source)(np.ones(4), W, st.buffer(W.T), 4)
+
+
+def test_arrays_of_one_buffer_that_overlap_are_refused() -> None:
+    source = """
+        def loop(b, n):
+            for i in range(n):
+                b[i] += 1.0
+    """
+    both = np.zeros(6)
+    b = st.buffer(both[:4], apply=lambda w, d, g: (w + d, g + 1), with_=(both[2:],))
+    with pytest.raises(PlanError, match="share memory"):
+        loop(source)(b, 4)
+
+
+def test_ragged_data_that_changed_in_place_are_noticed() -> None:
+    """A CSR matrix lends its arrays; columns that were proven to be in range may not be any more."""
+    sparse = pytest.importorskip("scipy.sparse")
+    X = sparse.csr_matrix(np.eye(6))
+    samples = st.samples(X, np.ones(6))
+    source = """
+        def loop(samples, w, s):
+            for i, (y, features) in samples:
+                for f, x in features:
+                    s[i] += w[f] * x
+    """
+    made = loop(source)
+    made(samples, np.ones(6), np.zeros(6))
+    X.indices[2] = 10**6
+    with pytest.raises(RunError, match="1000000"):
+        made(samples, np.ones(6), np.zeros(6))
+
+
+def test_a_bad_subscript_in_the_middle_ends_the_iterations() -> None:
+    source = """
+        def loop(at, A, y, n):
+            for i in range(n):
+                y[i] = 1 + A[0, at[i], 0]
+    """
+    at, y = np.array([0, 0, 9, 0, 0]), np.zeros(5)
+    with pytest.raises(RunError, match="subscript 9 of A"):
+        loop(source, runtime=st.Serial())(at, np.zeros((2, 3, 2)), y, 5)
+    assert not y[3:].any()
+
+
+def test_a_function_that_is_defined_anew_is_called() -> None:
+    around = {"step": numba.njit(lambda x: x + 1)}
+    plain = function("""
+        def loop(y, n):
+            for i in range(n):
+                y[i] = step(y[i])
+    """, **around)  # fmt: skip
+    made, y = st.parallel(plain), np.zeros(3)
+    made(y, 3)
+    plain.__globals__["step"] = numba.njit(lambda x: x + 100)
+    made(y, 3)
+    assert y.tolist() == [101, 101, 101]
+
+
+def test_a_number_that_a_buffers_function_uses_may_change() -> None:
+    source = """
+        def loop(b, n):
+            for i in range(n):
+                b[0] += 1.0
+    """
+    apply = function("def loop(w, d):\n    return w + rate * d\n", rate=1.0)
+    w, made = np.zeros(1), loop(source)
+    b = st.buffer(w, apply=apply)
+    made(b, 4)
+    apply.__globals__["rate"] = 10.0
+    made(b, 4)
+    assert w[0] == 44
+
+
+def test_what_is_only_read_is_not_given_back() -> None:
+    """The copy of an array that is not contiguous must not undo what the loop did elsewhere in the same memory."""
+    room = np.arange(8.0)
+    total = room[2:3].reshape(())
+    source = """
+        def loop(x, total, n):
+            for i in range(n):
+                total += x[i]
+    """
+    loop(source)(room[::2], total, 4)
+    assert total == 2 + (0 + 2 + 4 + 6)
+
+
+@pytest.mark.parametrize("options", [{"width": 0}, {"width": -1}, {"profile": "quick"}])
+def test_options_that_cannot_be(options: dict[str, Any]) -> None:
+    with pytest.raises(PlanError):
+        loop("def loop(y, n):\n    for i in range(n):\n        y[i] = 1.0\n", **options)
+
+
+def test_a_number_made_between_loops_fits_in_64_bits() -> None:
+    source = """
+        def loop(y, n):
+            m = n * 2**62
+            for i in range(3):
+                y[i] = y[i] + m
+    """
+    with pytest.raises(LoopError, match="64 bits"):
+        loop(source)(np.zeros(3), 8)
+
+
+def test_floats_do_not_go_into_whole_numbers() -> None:
+    """Plain Python refuses it; a sum that is cut at every step would look right and be wrong."""
+    source = "def loop(x, s):\n    for i in range(len(x)):\n        s += x[i]\n"
+    with pytest.raises(LoopError, match="holds whole numbers"):
+        loop(source)(np.linspace(0, 1, 50), st.accumulator(0))
+    with pytest.raises(LoopError, match="holds whole numbers"):
+        loop("def loop(x, b):\n    for i in range(len(x)):\n        b[0] += x[i]\n")(
+            np.ones(5), st.buffer(st.zeros(3, "i8"))
+        )
+
+
+def test_a_number_that_is_carried_is_named() -> None:
+    source = "def loop(x, y):\n    s = 0.0\n    for i in range(len(x)):\n        s += x[i]\n        y[i] = s\n"
+    with pytest.raises(LoopError, match="cannot be carried from one iteration to the next"):
+        loop(source)(np.ones(5), np.zeros(5))
+    with pytest.raises(LoopError, match="cannot be carried from one iteration to the next"):
+        loop("def loop(x, s):\n    for i in range(len(x)):\n        s += x[i]\n")(np.ones(5), 0.0)
+
+
+def test_what_cannot_be_decorated_or_run() -> None:
+    import numba
+
+    with pytest.raises(TypeError, match="leave out numba"):
+        st.parallel(numba.njit(lambda x: x))
+    with pytest.raises(TypeError, match="is not a runtime"):
+        loop(DOUBLE).using(runtime="threads")  # type: ignore[arg-type]
+
+    class Model:
+        step = loop(DOUBLE)
+
+    with pytest.raises(TypeError, match="is a method"):
+        Model().step(1)
+    assert Model.step is not None
+
+
+def test_a_refusal_has_a_short_traceback() -> None:
+    with pytest.raises(PlanError) as caught:
+        loop("def loop(x):\n    for i in range(1, len(x)):\n        x[i] = x[i - 1]\n")(np.ones(5))
+    frames = [entry.name for entry in caught.traceback]
+    assert frames == ["test_a_refusal_has_a_short_traceback", "__call__"]
+    assert "that is serial" in str(caught.value)
+
+
+def test_a_function_that_forgets_its_helpers() -> None:
+    """The new value alone is not enough where `with_` names arrays: plain and compiled both say so."""
+    source = "def loop(n, B):\n    for i in range(n):\n        B[0] += 1.0\n"
+    made = loop(source)
+    B = st.buffer(st.zeros(3), apply=lambda w, d, g: w + d, with_=(st.zeros(3),))
+    with pytest.raises(DataError, match="as a tuple"):
+        made.plain(3, B)
+    with pytest.raises(PlanError, match="Numba cannot compile a function that the loop uses"):
+        made(3, B)

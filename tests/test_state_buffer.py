@@ -41,7 +41,7 @@ def test_apply_with_helpers() -> None:
     wb[2] += 3.0
     assert g.tolist() == [1.0, 1.0, 10.0]
     assert w[2] == pytest.approx(-3 / 10**0.5)
-    doubled = stretto.buffer(w, apply=lambda value, d, helper: value + 2 * d, with_=(g,))
+    doubled = stretto.buffer(w, apply=lambda value, d, helper: (value + 2 * d, helper), with_=(g,))
     doubled[0] += 1.0
     assert (w[0], g[0]) == (2.0, 1.0)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from stretto.data.convert import as_data
     from stretto.data.data import Data
     from stretto.data.dense import dense
     from stretto.data.generate import ratings as generate_ratings
@@ -42,6 +43,7 @@ _SHELF = {
     "State": "stretto.state.state:State",
     "Threads": "stretto.runtime.runtimes:Threads",
     "accumulator": "stretto.state.accumulator:accumulator",
+    "as_data": "stretto.data.convert:as_data",
     "buffer": "stretto.state.buffer:buffer",
     "dense": "stretto.data.dense:dense",
     "full": "stretto.state.make:full",
@@ -70,6 +72,7 @@ __all__ = [
     "State",
     "Threads",
     "accumulator",
+    "as_data",
     "buffer",
     "dense",
     "full",

@@ -284,6 +284,8 @@ class Assignments(Expressions):
             return
         if x.op == "@":
             self.no(x.line, "@= is not supported")
+        if isinstance(x.target, tree.Name) and (base in self.known or isinstance(info, NumberInfo)):
+            self.writable(base, x.line)  # says what is wrong with it
         if isinstance(x.target, tree.Name) and isinstance(info, ArrayInfo):
             self.written(base, x.line)
         if isinstance(x.target, tree.Item) and base not in self.views:
@@ -336,6 +338,10 @@ class Assignments(Expressions):
                 x.line, f"{name} has {len(info.shape)} axes and {len(index)} subscripts", "add to an element or a row"
             )
         kind = Kind(info.dtype)
+        given = value.dtype if t.is_row(value) else value.type.dtype
+        if floating(given) and not floating(kind):
+            self.no(x.line, f"floats are added to {name}, which holds whole numbers ({info.dtype})",
+                    "start it as a float, st.accumulator(0.0), or write int(...) around what is added")  # fmt: skip
         if len(index) < len(info.shape):
             length = Const(INT, info.shape[-1])
             place = t.RowName(info.dtype, length, name)

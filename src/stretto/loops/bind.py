@@ -156,10 +156,19 @@ def _describe(name: str, value: Any, role: str, held: Held) -> Info:
     if records is not None:
         held.data[name] = value
         return DataInfo(name, records())
-    raise PlanError(
-        f"{name} is a {type(value).__name__}, which a loop cannot use; give it Data, a State or NumPy array, a number, "
-        "an accumulator or a buffer"
-    )
+    raise PlanError(f"{name} is a {type(value).__name__}, which a loop cannot use; {_instead(name, value)}")
+
+
+def _instead(name: str, value: Any) -> str:
+    """What to give instead of something a loop cannot use."""
+    room = type(value).__module__.partition(".")[0]
+    if room == "scipy":
+        return f"give st.as_data({name}) for its entries one by one, or st.samples({name}) for its rows"
+    if room in ("pandas", "polars"):
+        return f"give {name}.to_numpy(), or st.as_data({name}) for a table of row, column and value"
+    if isinstance(value, list | tuple):
+        return f"give np.array({name})"
+    return "give it Data, a State or NumPy array, a number, an accumulator or a buffer"
 
 
 _OPERATORS = {np.add: "+", np.multiply: "*", np.maximum: "max", np.minimum: "min", np.bitwise_or: "|",
@@ -215,7 +224,9 @@ def _buffer(name: str, buffer: Buffer, held: Held) -> BufferInfo:
 
 
 def _same(a: NDArray[Any], b: NDArray[Any]) -> bool:
-    return a.__array_interface__["data"] == b.__array_interface__["data"] and a.shape == b.shape
+    """Whether two arrays are one: W and W.T of a square matrix begin at the same place and have the same shape."""
+    begin = a.__array_interface__["data"] == b.__array_interface__["data"]
+    return begin and a.shape == b.shape and a.strides == b.strides and a.dtype == b.dtype
 
 
 def _overlaps(held: Held) -> list[tuple[str, str]]:
@@ -224,7 +235,8 @@ def _overlaps(held: Held) -> list[tuple[str, str]]:
     found = []
     for k, first in enumerate(names):
         for second in names[k + 1 :]:
-            if first.partition(".")[0] == second.partition(".")[0]:
+            owner = first.partition(".")[0]
+            if owner == second.partition(".")[0] and isinstance(held.infos[owner], StructInfo):
                 continue  # two fields of one array of structs lie beside each other
             a, b = held.arrays[first], held.arrays[second]
             if np.may_share_memory(a, b) and np.shares_memory(a, b):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -31,8 +32,10 @@ from . import tree as source
 from .analysis import Analysis, Options, analyse
 from .bind import AccumulatorInfo, ArrayInfo, BufferInfo, DataInfo, Held, NumberInfo, StructInfo, bind, refuse_overlap
 from .memory import still
+from .names import is_function
 from .parse import parse
 from .refuse import placed, refuse
+from .userfunction import around, digest
 
 if TYPE_CHECKING:
     from stretto.runtime.kept import KeptCrew
@@ -57,10 +60,17 @@ class Loop:
     """A decorated function."""
 
     def __init__(self, fn: Callable[..., Any], options: Options, runtime: Runtime | None = None) -> None:
+        if hasattr(fn, "py_func"):
+            raise TypeError(
+                f"{fn.__name__} is compiled already; leave out numba.njit, st.parallel compiles the loop itself"
+            )
+        if runtime is not None and not hasattr(runtime, "workers"):
+            raise TypeError(f"runtime={runtime!r} is not a runtime; give st.Threads(n) or st.Serial()")
         self.plain = fn
         self.options, self.runtime = options, runtime
         self._signature = inspect.signature(fn)
         self._kept: dict[Any, _Remembered] = {}
+        self._calls: dict[str, Any] = {}  # the functions around it when it was parsed
         self.seconds = 0.0  # of the last call: the passes alone, without analysis and layout
         functools.update_wrapper(self, fn)
 
@@ -75,7 +85,24 @@ class Loop:
         """The function's loop tree."""
         return parse(self.plain)
 
+    def __repr__(self) -> str:
+        return f"<parallel loop {self.plain.__name__}{self._signature}>"
+
+    def __get__(self, instance: object, owner: type | None = None) -> Loop:
+        if instance is not None:
+            raise TypeError(
+                f"{self.plain.__name__} is a method, and a loop takes arrays, numbers and data alone; make it a "
+                "function outside the class and pass what it needs"
+            )
+        return self
+
     def __call__(self, *args: Any, **kwargs: Any) -> None:
+        try:
+            self._run(args, kwargs)
+        except PlanError as problem:
+            raise problem.with_traceback(None) from None  # where in Stretto it was found is of no use to anybody
+
+    def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         from .run import run
 
         held = self._bind(args, kwargs, partial=False)
@@ -91,7 +118,6 @@ class Loop:
     def plan(self, *args: Any, **kwargs: Any) -> LoopPlan:
         """What a call with these arguments would do. Numbers and accumulators may be left out."""
         from .loopplan import LoopPlan, Part
-        from .run import Prepared  # noqa: F401
 
         held = self._bind(args, kwargs, partial=True)
         known: dict[str, Any] = {}
@@ -105,7 +131,7 @@ class Loop:
                         parts.append(Part(self._prepared(step, held, dict(known), crew), dict(known)))
         except PlanError as problem:
             self._blame_stand_ins(problem, args, kwargs)
-            raise
+            raise problem.with_traceback(None) from None
         return LoopPlan(self, held, tuple(parts), self._runtime())
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
@@ -126,20 +152,32 @@ class Loop:
         return Threads()
 
     def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, partial: bool) -> Held:
+        self._notice()
         given = self._signature.bind_partial(*args, **kwargs) if partial else self._signature.bind(*args, **kwargs)
         given.apply_defaults()
         arguments = dict(given.arguments)
         if partial:
             for name in self._signature.parameters:
-                arguments.setdefault(name, self._stand_in(name))
+                if name not in arguments:
+                    arguments[name] = self._stand_in(name)
         return bind(arguments, self._captured())
+
+    def _notice(self) -> None:
+        """Forget what was made where a function that the loop may call is another by now, as in a notebook."""
+        calls = {name: value for name, value in around(self.plain).items() if is_function(value)}
+        before, self._calls = self._calls, calls
+        if calls.keys() != before.keys() or any(calls[name] is not before[name] for name in calls):
+            vars(self).pop("tree", None)
+            self._kept.clear()
 
     def _stand_in(self, name: str) -> Any:
         """What `explain` takes an argument for that was left out: an accumulator if it is folded into, else a float."""
         from stretto.state.accumulator import Accumulator
 
-        from .standin import folded_into
+        from .standin import folded_into, subscripted_at
 
+        if line := subscripted_at(self.tree, name):
+            raise refuse(self.tree, line, f"{name} is not a number, so it cannot be left out", f"give {name} too")
         return Accumulator(0.0) if folded_into(self.tree, name) else 0.5
 
     def _blame_stand_ins(self, problem: PlanError, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -189,6 +227,8 @@ class Loop:
             raise refuse(self.tree, step.line, f"this statement failed: {problem}") from problem
         for name in step.names:
             value = names[name]
+            if isinstance(value, int) and not -(2**63) <= value < 2**63:
+                raise refuse(self.tree, step.line, f"{name} is {value}, which does not fit in 64 bits", "use a float")
             if isinstance(value, bool | int | float | np.generic):
                 known[name] = value
             else:
@@ -218,8 +258,8 @@ class Loop:
             raise placed(self.tree, problem) from None
         alive = tuple(weakref.ref(data) for data in held.data.values())
         self._kept.pop(key, None)
-        while len(self._kept) >= _KEPT:
-            self._kept.pop(next(iter(self._kept)))
+        for oldest in list(self._kept)[: 1 - _KEPT]:
+            self._kept.pop(oldest, None)  # another thread may have been faster
         self._kept[key] = _Remembered(prepared, dict(known), alive)
         return prepared
 
@@ -254,12 +294,18 @@ def signature(held: Held) -> tuple[Any, ...]:
             case NumberInfo(kind=kind):
                 found.append((name, kind))
             case AccumulatorInfo():
-                found.append((info, id(held.accumulators[name].op)))
+                found.append((info, _code_of(held.accumulators[name].op)))
             case BufferInfo():
-                found.append((info, id(held.buffers[name].apply)))
+                found.append((info, _code_of(held.buffers[name].apply)))
             case ArrayInfo() | StructInfo():
                 found.append(info)
     return tuple(found)
+
+
+def _code_of(function: Any) -> tuple[int, str]:
+    """Which function it is; of one that we compile ourselves also what it uses from around it, which may change."""
+    ours = isinstance(function, types.FunctionType)
+    return id(function), digest(function) if ours else ""
 
 
 def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -272,6 +318,10 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
         value = fixed.get(name)
         if value is not None and not isinstance(value, tuple):
             fixed[name] = (value,) if isinstance(value, str | int) else tuple(value)
+    if fixed.get("width", 1) < 1:
+        raise PlanError(f"width={fixed['width']}: at least one visit runs at a time; leave it out, or pass 1 or more")
+    if fixed.get("profile", "exact") not in ("exact", "fast"):
+        raise PlanError(f"there is no profile {fixed['profile']!r}; pass 'exact' or 'fast'")
     return fixed
 
 

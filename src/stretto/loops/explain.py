@@ -22,6 +22,7 @@ from .dependence import VERBS, accesses_text
 from .facts import Access, Dim, Subscript
 from .loopplan import cut_names
 from .placement import moved_by_worker
+from .prefetcher import iterations_in
 from .space import Space
 
 if TYPE_CHECKING:
@@ -67,6 +68,7 @@ def _facts(plan: LoopPlan, part: Part, made: Plan) -> Iterator[Fact]:
     yield from _placements(plan, part)
     yield from _buffers(plan, part)
     yield from _arithmetic(part)
+    yield from _ahead(plan, part)
     yield from _order(part, made)
     yield from _moved(plan, part)
     yield "memory", words.memory(made.cost, "iterations")
@@ -234,6 +236,10 @@ def _buffers(plan: LoopPlan, part: Part) -> Iterator[Fact]:
         after = "what a wave wrote is folded in, visit after visit, before the next begins"
         step = "one wave is one time step" if analysis.strategy.transform else "a wave waits for the one before it"
         yield "waves", f"{many}; {after if used else step}"
+        if used:
+            most = max(int(iterations_in(visits)[wave].sum()) for wave in visits.waves)
+            sums = f"a wave adds up the steps of up to {most:,} iterations"
+            yield "", f"{sums}; if they are too long for that, use more blocks"
 
 
 def _applied(plan: LoopPlan, info: BufferInfo) -> str:
@@ -268,6 +274,21 @@ def _arithmetic(part: Part) -> Iterator[Fact]:
         name = ""
     if unsure:
         yield name, f"checked as it runs: {', '.join(unsure)}"
+
+
+def _ahead(plan: LoopPlan, part: Part) -> Iterator[Fact]:
+    """What the prefetch function can list before a visit, of the arrays whose subscripts show only at run time."""
+    reads = [access for access in part.prepared.analysis.accesses if access.reads and access.array in plan.held.arrays]
+    if not any(subscript.kind == "any" for access in reads for subscript in access.subscripts):
+        return
+    sliced = plan.prefetch(plan.parts.index(part)).sliced
+    name = "prefetch"
+    if listed := list(dict.fromkeys(kept.text for kept in sliced.recorded)):
+        yield name, f"a visit's elements of {', '.join(listed)} can be listed before it runs (plan.prefetch())"
+        name = ""
+    for out in dict.fromkeys((out.text, out.why) for out in sliced.left_out):
+        yield name, f"not {out[0]}: {out[1]}"
+        name = ""
 
 
 def _many(n: int, what: str) -> str:

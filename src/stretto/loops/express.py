@@ -78,7 +78,11 @@ class Expressions(Lookup):
         a, b = _kind(left), _kind(right)
         kind = promote.arithmetic(op, a, b) if op not in ("max", "min") else promote.join(a, b)
         if kind is None:
-            self.no(line, f"NumPy has no {op} for {a} and {b}, or none that is meant", "convert one of them")
+            if a.dtype == b.dtype == "b1":
+                self.no(
+                    line, f"{op} of two bools is a bool in NumPy, which is hardly meant", "write int(...) around one"
+                )
+            self.no(line, f"NumPy has no {op} for {a} and {b}", "convert one of them")
         if not t.is_row(left) and not t.is_row(right):
             return simple(op, cast(kind, left), cast(kind, right), kind)
         if op in ("//", "%", "<<", ">>"):

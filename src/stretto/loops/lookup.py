@@ -166,7 +166,9 @@ class Lookup:
                 "fold into it with += and read it after the loop",
             )
         if isinstance(info, BufferInfo):
-            self.no(x.line, f"the buffer {name} is read in the loop", f"read the array behind it, {info.target}")
+            other = "pass the array itself as one more argument and read that"
+            remedy = other if "." in info.target else f"read the array behind it, {info.target}"
+            self.no(x.line, f"the buffer {name} is read in the loop", remedy)
         if isinstance(info, DataInfo):
             self.no(x.line, f"{name} is data and has no value", "read the indices and values that the loop names")
         if name in self.ragged:

@@ -44,6 +44,10 @@ class LoopPlan:
     parts: tuple[Part, ...]
     runtime: Runtime
 
+    def __repr__(self) -> str:
+        names = ", ".join(part.prepared.analysis.strategy.name for part in self.parts)
+        return f"<plan {self.fingerprint} of {self.loop.plain.__name__}: {names}>"
+
     @cached_property
     def plans(self) -> tuple[Plan, ...]:
         """One plan for each loop."""

@@ -15,8 +15,8 @@ How a visit walks through its iterations is its *form*:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,7 @@ from .bind import BufferInfo
 from .emit import NUMPY, Sheet, Site, own
 from .emit_buffers import Buffers
 from .emit_statements import Writer
+from .inventory import nodes
 
 AHEAD = 8  # iterations
 LINE = 64  # bytes of a cache line
@@ -123,7 +124,7 @@ def lower(
 
 def _may_fail(body: t.Body) -> bool:
     """Whether any subscript is checked as the loop runs; known before the body is written."""
-    return "checked=(True" in (text := repr(body.steps)) or ", True)" in text
+    return any(any(getattr(node, "checked", ())) for node in nodes(body.steps))
 
 
 def parameter(what: str, name: str) -> str:
@@ -210,24 +211,14 @@ def look_ahead(sheet: Sheet, body: t.Body) -> None:
 def rows_by_index(body: t.Body) -> tuple[tuple[str, int], ...]:
     """(array, dimension) where an iteration uses the row, or element, of its own index."""
     found: dict[tuple[str, int], None] = {}
-    for node in nodes_of(body.steps):
+    for node in nodes(body.steps):
+        if not isinstance(node, t.RowLoad | t.RowPlace | t.Element | t.ElementPlace):
+            continue
         lead = node.lead if isinstance(node, t.RowLoad | t.RowPlace) else node.index
         array = body.array(node.array)
         if array.role == "state" and lead and isinstance(lead[0], t.Var) and lead[0].name in body.indices:
             found[node.array, body.indices.index(lead[0].name)] = None
     return tuple(found)
-
-
-def nodes_of(x: object) -> Iterator[t.RowLoad | t.RowPlace | t.Element | t.ElementPlace]:
-    """Every place in an array that a piece of the tree reads or writes."""
-    if isinstance(x, t.RowLoad | t.RowPlace | t.Element | t.ElementPlace):
-        yield x
-    if isinstance(x, tuple):
-        for part in x:
-            yield from nodes_of(part)
-    elif is_dataclass(x):
-        for field in fields(x):
-            yield from nodes_of(getattr(x, field.name))
 
 
 def _skewed(sheet: Sheet, indices: list[str], form: Form) -> None:

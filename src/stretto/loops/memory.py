@@ -1,18 +1,18 @@
 """The memory behind a call: arrays as compiled code takes them, and the clashes that only a call can show.
 
-Compiled code takes arrays row by row, aligned and in this machine's byte order. Others are copied before the loop and
-given back after it.
+Compiled code takes arrays row by row, aligned and in this machine's byte order. Others are copied before the loop and,
+where it writes to them, given back after it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.records import Column, RaggedColumn, Records
+from stretto.data.records import RaggedColumn, Records
 from stretto.errors import PlanError
 
 from .analysis import Analysis
@@ -21,8 +21,10 @@ from .bind import Held
 Borrowed = list[tuple[NDArray[Any], NDArray[Any]]]
 
 
-def contiguous(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]], Borrowed]:
-    """Every array as compiled code takes it; those that were copied are listed with their copies."""
+def contiguous(
+    arrays: dict[str, NDArray[Any]], written: Set[str] = frozenset()
+) -> tuple[dict[str, NDArray[Any]], Borrowed]:
+    """Every array as compiled code takes it; those that are written and were copied are listed with their copies."""
     found: dict[str, NDArray[Any]] = {}
     borrowed: Borrowed = []
     for name, array in arrays.items():
@@ -34,15 +36,15 @@ def contiguous(arrays: dict[str, NDArray[Any]]) -> tuple[dict[str, NDArray[Any]]
             found[name] = array
         else:
             found[name] = np.array(array, order="C")
-            borrowed.append((array, found[name]))
+            if name in written:
+                borrowed.append((array, found[name]))
     return found, borrowed
 
 
 def give_back(borrowed: Borrowed) -> None:
     """Put what the loop wrote where the user looks for it."""
     for array, copy in borrowed:
-        if array.flags.writeable:
-            array[...] = copy
+        array[...] = copy
 
 
 def check(analysis: Analysis, held: Held) -> None:
@@ -71,15 +73,14 @@ def arrays_of(records: Records) -> Iterator[NDArray[Any]]:
             yield column.values
 
 
-def reach(analysis: Analysis) -> tuple[tuple[Column, int, int], ...]:
-    """Fields of integers with their least and greatest value, on which range proofs may rely."""
-    return tuple(
-        (column, int(column.values.min()), int(column.values.max()))
-        for _, column in analysis.space.fields
-        if column.values.dtype.kind in "iu" and len(column.values)
-    )
+def reach(analysis: Analysis) -> tuple[tuple[NDArray[Any], int, int], ...]:
+    """Fields of integers with their least and greatest value, on which range proofs may rely; ragged ones too."""
+    fields = [column.values for _, column in analysis.space.fields]
+    fields += [part for _, column in analysis.space.ragged for part in column.parts]
+    return tuple((values, int(values.min()), int(values.max())) for values in fields
+                 if values.dtype.kind in "iu" and len(values))  # fmt: skip
 
 
-def still(reaches: tuple[tuple[Column, int, int], ...]) -> bool:
+def still(reaches: tuple[tuple[NDArray[Any], int, int], ...]) -> bool:
     """Whether those fields still lie in their ranges: data may share an array that the user changes between calls."""
-    return all(low <= column.values.min() and column.values.max() <= high for column, low, high in reaches)
+    return all(low <= values.min() and values.max() <= high for values, low, high in reaches)

@@ -73,7 +73,7 @@ def _assign(node: ast.Assign, names: Names) -> tuple[tree.Stmt, ...]:
             raise names.refuse(node, f"this assignment cannot be compiled: {shorten(node)}", "write one line for each")
         value = expression(node.value, names)
         if not isinstance(value, tree.Number):
-            problem = f"a = b = … is compiled only for a number: {shorten(node)}"
+            problem = f"a = b = … is compiled only for a literal: {shorten(node)}"
             raise names.refuse(node, problem, "write one assignment to a line")
         return tuple(tree.Assign(line, (_target(target, names),), (value,)) for target in node.targets)
     target = node.targets[0]

@@ -5,7 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.errors import RunError
+from stretto.errors import PlanError, RunError
 from stretto.kernels import generated
 from stretto.kernels import merge as merge_kernels
 from stretto.kernels.compile import Kernel
@@ -86,11 +87,12 @@ def _compiled_function(function: Any) -> Any:
     """The user's function, compiled if it is not: one object for each function, so that its code is made once."""
     if hasattr(function, "py_func"):
         return function
-    if function not in _FUNCTIONS:
+    key = function, digest(function)  # a constant it uses may have changed since
+    if key not in _FUNCTIONS:
         import numba
 
-        _FUNCTIONS[function] = numba.njit(error_model="numpy")(function)
-    return _FUNCTIONS[function]
+        _FUNCTIONS[key] = numba.njit(error_model="numpy")(function)
+    return _FUNCTIONS[key]
 
 
 def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> float:
@@ -99,14 +101,16 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
     if not len(analysis.space):
         return 0.0
     memory.check(analysis, held)
-    arrays, borrowed = memory.contiguous(held.arrays)
+    arrays, borrowed = memory.contiguous(held.arrays, analysis.written)
     partials = {
         array.name: held.accumulators[array.name].blank(len(visits))
         for array in analysis.body.arrays
         if array.role == "accumulator"
     }
-    again = bool(prepared.idle)
-    rooms = prepared.idle.pop() if again else _rooms(prepared, held, arrays)
+    try:
+        rooms, again = prepared.idle.pop(), True
+    except IndexError:  # the first run, or others are under way
+        rooms, again = _rooms(prepared, held, arrays), False
     fault = np.zeros(SLOTS, np.int64)
     seconds = 0.0
 
@@ -127,7 +131,8 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
     args = tuple(value(what, name) for what, name in prepared.lowered.arguments)
     for wave, order in prepared.passes:
         step = Step("visit", prepared.worker, order, visits.weight[wave], (fault, wave, *args), np.zeros(len(wave)))
-        done = crew.run(step, analysis.options.profile, again=again)
+        with _compiling(analysis):
+            done = crew.run(step, analysis.options.profile, again=again)
         seconds += done.seconds
         if done.failed is not None:
             memory.give_back(borrowed)
@@ -185,8 +190,25 @@ def _merge(
             )
             kernel = prepared.kernels[f"merge_{own(name)}worker"]
             step = Step("merge", kernel, order, weight, args, np.zeros(len(order)))
-        seconds += crew.run(step, prepared.analysis.options.profile, again=again).seconds
+        with _compiling(prepared.analysis):
+            seconds += crew.run(step, prepared.analysis.options.profile, again=again).seconds
     return seconds
+
+
+@contextmanager
+def _compiling(analysis: Analysis) -> Iterator[None]:
+    """What Numba cannot compile is a function of the user's, or the way it is used."""
+    from numba.core.errors import NumbaError
+
+    try:
+        yield
+    except NumbaError as problem:
+        said = [line.strip() for line in str(problem).splitlines() if line.strip()]
+        telling = next((line for line in said if line.startswith(("Invalid", "No implementation", "failed"))), said[0])
+        raise PlanError(
+            f"{analysis.function.name}: Numba cannot compile a function that the loop uses: {telling}; check what it "
+            "is given, and that it returns a value for each array it changes"
+        ) from problem
 
 
 def _out_of_range(prepared: Prepared, fault: Ints) -> RunError:

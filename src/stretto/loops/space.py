@@ -73,7 +73,9 @@ def space_of(loop: tree.Loop, infos: Mapping[str, Info], known: Mapping[str, int
         info = infos.get(first.over.name)
         if not isinstance(info, DataInfo):
             what = "not among the arguments" if info is None else "not Data"
-            hint = "iterate over Data, or write `for i in range(len(...))` and subscript"
+            hint = (
+                f"give st.dense({first.over.name}) for every element, or write for i in range(len(...)) and subscript"
+            )
             raise PlanError(f"line {first.line}: the loop runs over {first.over.name}, which is {what}; {hint}")
         return _of_records(first, info)
     dims = []

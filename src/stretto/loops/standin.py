@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+
 from . import tree
 
 
@@ -22,3 +25,21 @@ def folded_into(function: tree.Function, name: str) -> bool:
         return False
 
     return any(found(step.body) for step in function.steps if isinstance(step, tree.Loop))
+
+
+def subscripted_at(function: tree.Function, name: str) -> int:
+    """The first line on which a name is subscripted, measured or iterated over, and so is no number; 0 if none."""
+
+    def lines(x: object) -> Iterator[int]:
+        if isinstance(x, tree.Item | tree.Shape) and x.base == name:
+            yield x.line
+        if isinstance(x, tree.Source) and x.name == name:
+            yield x.line
+        if isinstance(x, tuple):
+            for part in x:
+                yield from lines(part)
+        elif is_dataclass(x):
+            for field in fields(x):
+                yield from lines(getattr(x, field.name))
+
+    return min(lines(function.steps), default=0)

@@ -342,11 +342,18 @@ def _refusal(question: _Question, vectors: Sequence[Vector], inspect: bool) -> s
     if inspect:
         answer = _inspected(question, vectors)
         what.append(f"  inspect=True does not help: {answer}")
-    ways = [
-        f"exempt the writes to {name}: pass b = st.buffer({name}) as one more argument and write b[...] += …; "
-        "other visits then see them later"
-        for name in arrays
-    ]
+    ways = []
+    for name in arrays:
+        if all(entry.exact for vector in core if vector.first.array == name for entry in vector.entries):
+            ways.append(
+                f"every iteration needs what an earlier one wrote to {name}, at a fixed distance: that is serial; "
+                "run the function as it is, with .plain, or under numba.njit"
+            )
+        else:
+            ways.append(
+                f"exempt the writes to {name}: pass b = st.buffer({name}) as one more argument and write b[...] += …; "
+                "other visits then see them later"
+            )
     for name in arrays:
         if _summed(question, name):
             ways.insert(0, f"if {name} is only added to: make it a sum, {name} = st.accumulator(np.zeros(...))")

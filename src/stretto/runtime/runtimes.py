@@ -73,15 +73,20 @@ class Crew:
             stopped = np.zeros_like(pass_.control)
             stopped[claims.STOP] = 1
             compiled(pass_._replace(control=stopped), 0, step.out, *step.args)
+
+        def halt() -> None:
+            pass_.control[claims.STOP] = 1
+
         began, cycles = time.perf_counter_ns(), read_cycles()
-        call = self._team.call(compiled, [(pass_, worker, step.out, *step.args) for worker in range(self.workers)])
+        shares = [(pass_, worker, step.out, *step.args) for worker in range(self.workers)]
+        call = self._team.call(compiled, shares, halt)
         try:
             if not call.wait(seconds):
                 self.stop()
                 call.wait()
         except KeyboardInterrupt:
             interrupted = True
-            pass_.control[claims.STOP] = 1
+            halt()
             call.wait()
             if not drain:
                 raise

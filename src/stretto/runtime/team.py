@@ -15,8 +15,8 @@ from typing import Any
 class Call:
     """One function called by every member; `wait` until all have returned."""
 
-    def __init__(self, fn: Callable[..., Any], members: int) -> None:
-        self.fn = fn
+    def __init__(self, fn: Callable[..., Any], members: int, stop: Callable[[], None]) -> None:
+        self.fn, self._stop = fn, stop
         # Members take these away from the end; the one that gets the first of them is the last to return.
         self._left = [True, *[False] * (members - 1)]
         self._over = threading.Lock()
@@ -29,6 +29,7 @@ class Call:
             self.fn(*args)
         except BaseException as error:
             self._errors.append(error)
+            self._stop()  # or the others wait for ever for what this one has claimed
         if self._left.pop():
             self._over.release()
 
@@ -63,9 +64,11 @@ class Team:
         for thread in self._threads:
             thread.start()
 
-    def call(self, fn: Callable[..., Any], shares: list[tuple[Any, ...]]) -> Call:
-        """fn(*shares[k]) on member k, all at once."""
-        call = Call(fn, len(shares))
+    def call(
+        self, fn: Callable[..., Any], shares: list[tuple[Any, ...]], stop: Callable[[], None] = lambda: None
+    ) -> Call:
+        """fn(*shares[k]) on member k, all at once; stop() tells the others to return when one of them has raised."""
+        call = Call(fn, len(shares), stop)
         for queue, share in zip(self._queues, shares, strict=True):
             queue.put((call, share))
         return call
@@ -75,4 +78,5 @@ class Team:
         for queue in self._queues:
             queue.put(None)
         for thread in self._threads:
-            thread.join()
+            if thread is not threading.current_thread():  # the garbage collector runs on whatever thread it likes
+                thread.join()

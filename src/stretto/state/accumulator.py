@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from stretto.errors import DataError
@@ -29,7 +30,7 @@ _KNOWN: dict[Any, np.ufunc] = {
 }  # fmt: skip
 
 
-class Accumulator:
+class Accumulator(NDArrayOperatorsMixin):
     """array: the live value, 0-d or shaped; op: a NumPy ufunc, or the user's own function of two numbers."""
 
     __slots__ = ("__weakref__", "array", "identity", "initial", "op")
@@ -127,6 +128,16 @@ class Accumulator:
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         return np.array(self.array, dtype=dtype, copy=copy)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        """Arithmetic with an accumulator, such as `loss / n`, gives plain numbers; only `+=` and `-=` change it."""
+        if any(isinstance(out, Accumulator) for out in kwargs.get("out", ())):
+            raise DataError("an accumulator is folded into with `+=`; for other arithmetic take its value: get()")
+        plain = [part.array if isinstance(part, Accumulator) else part for part in inputs]
+        return getattr(ufunc, method)(*plain, **kwargs)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.value, spec)
 
     def __repr__(self) -> str:
         name = "" if self.adds else f", op={getattr(self.op, '__name__', self.op)}"

@@ -9,9 +9,9 @@
             Wb[f] -= lr * slope(s, y) * x              writes go through the buffer
 
 Writes to one element add up while they wait. A flush takes the waiting elements in ascending order and calls
-`apply(value, delta, *helpers[, seen])` for each: the new value, or a tuple of it and the helpers' new values. `seen` is
-what the `snapshot` helper held when the values the delta was computed from were read; with it, a step can make up for
-what others did meanwhile (AdaRevision).
+`apply(value, delta, *helpers[, seen])` for each, which gives the new value, or with helpers a tuple of it and theirs.
+`seen` is what the `snapshot` helper held when the values the delta was computed from were read; with it, a step can
+make up for what others did meanwhile (AdaRevision).
 
 Without a plan every write is a flush of its own. A plan drives the buffer through `hold`, `tick`, `flush`, `take_log`,
 `replay` and `release`: a visit flushes into the arrays it sees and leaves a log, and the logs of a wave are replayed
@@ -181,12 +181,12 @@ class Buffer:
         assert self.apply is not None
         helpers = [helper.flat[element] for helper in self.helpers]
         result = self.apply(self.target.flat[element], delta, *helpers, *seen)
-        new = result if isinstance(result, tuple) else (result, *helpers)
+        new = result if isinstance(result, tuple) else (result,)
         if len(new) != 1 + len(helpers):
             name = getattr(self.apply, "__name__", repr(self.apply))
             raise DataError(
-                f"buffer: {name} gave {len(new)} values; return the new value alone, or a tuple of it and the "
-                f"{len(helpers)} arrays of with_"
+                f"buffer: {name} gave {len(new)} values; return the new value and those of the {len(helpers)} arrays "
+                "of with_, as a tuple"
             )
         for array, value in zip((self.target, *self.helpers), new, strict=True):
             array.flat[element] = value
