@@ -112,7 +112,7 @@ def on_floats(x: Any, y: Any, n: int, out: Any, masks: Any, sums: Any) -> None:
     v.store(out, 144, v.down(a))
     v.store(out, 160, v.up(a))
     v.store(out, 176, v.pick(v.less(a, b), a, b))
-    v.store(out, 192, v.pick(v.first(n), a, b))
+    v.store(out, 192, v.keep(a, n, y[0]))
     v.store_part(out, 208, n, v.load_part(x, 0, n))
     v.store(masks, 0, v.less(a, b))
     v.store(masks, 16, v.less_equal(a, b))
@@ -169,7 +169,7 @@ def test_vectors_compute_what_the_reference_does(dtype: str) -> None:
         assert same_bits(arithmetic.extreme("min", x[:n]), sums[2]), (x, n)
         if floating:
             assert same_bits(np.where(x < y, x, y), out[176:192])
-            assert same_bits(np.where(np.arange(16) < n, x, y), out[192:208])
+            assert same_bits(np.where(np.arange(16) < n, x, y[0]), out[192:208])
             assert same_bits(np.where(np.arange(16) < n, x, x.dtype.type(0)), out[208:])
 
 

@@ -21,211 +21,19 @@ import math
 
 from llvmlite import ir
 from numba.core import cgutils, types
-from numba.extending import intrinsic, models, register_model
-from numba.np.arrayobj import load_item, store_item
+from numba.extending import intrinsic
 
 from .lanes import LANES, tree
 from .lanes import splat as spread
 from .scalar import exp, log
-
-_I1, _I32 = ir.IntType(1), ir.IntType(32)
-_EVERY = ir.Constant(ir.VectorType(_I32, LANES), list(range(LANES)))
-
-
-class Vec(types.Type):
-    """Sixteen lanes of `dtype`."""
-
-    def __init__(self, dtype):
-        self.dtype = dtype
-        super().__init__(name=f"vec{LANES}({dtype})")
-
-
-@register_model(Vec)
-class _VecModel(models.PrimitiveModel):  # type: ignore[misc]
-    def __init__(self, dmm, fe_type):
-        lane = _I1 if fe_type.dtype == types.boolean else dmm.lookup(fe_type.dtype).get_value_type()
-        super().__init__(dmm, fe_type, ir.VectorType(lane, LANES))
-
-
-def _floating(ty):
-    return isinstance(ty, types.Float)
-
-
-def _zero(vec_type):
-    return ir.Constant(vec_type, [0.0 if isinstance(vec_type.element, ir.FloatType | ir.DoubleType) else 0] * LANES)
-
-
-def _is_array(ty):
-    return isinstance(ty, types.Array) and ty.layout == "C"
-
-
-# --- memory ---------------------------------------------------------------------------------------------------------
-
-
-def _address(context, builder, array_type, value, at):
-    """Pointer to element `at` of an array, as a pointer to sixteen of them, and the vector type in memory."""
-    array = context.make_array(array_type)(context, builder, value=value)
-    memory = context.get_data_type(array_type.dtype)
-    vec = ir.VectorType(memory, LANES)
-    return builder.bitcast(builder.gep(array.data, [at]), vec.as_pointer()), vec, memory
-
-
-def _align(context, array_type):
-    return context.get_abi_sizeof(context.get_data_type(array_type.dtype))
-
-
-def _first(builder, n):
-    """A mask of the first n lanes."""
-    count = builder.trunc(n, _I32)
-    many = builder.insert_element(ir.Constant(ir.VectorType(_I32, LANES), ir.Undefined), count, ir.Constant(_I32, 0))
-    many = builder.shuffle_vector(
-        many, ir.Constant(many.type, ir.Undefined), ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES)
-    )
-    return builder.icmp_signed("<", _EVERY, many)
-
-
-def _mangled(vec):
-    element = vec.element
-    if isinstance(element, ir.FloatType):
-        return f"v{LANES}f32"
-    if isinstance(element, ir.DoubleType):
-        return f"v{LANES}f64"
-    return f"v{LANES}i{element.width}"
-
-
-def _masked(builder, kind, vec, arguments):
-    """Call LLVM's masked load or store."""
-    returns = vec if kind == "load" else ir.VoidType()
-    name = f"llvm.masked.{kind}.{_mangled(vec)}.p0"
-    fn = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(returns, [argument.type for argument in arguments]), name
-    )
-    return builder.call(fn, arguments)
-
-
-def _to_memory(builder, dtype, value, vec):
-    return builder.zext(value, vec) if dtype == types.boolean else value
-
-
-def _from_memory(builder, dtype, value):
-    if dtype != types.boolean:
-        return value
-    return builder.icmp_unsigned("!=", value, _zero(value.type))
-
-
-@intrinsic
-def load(typingctx, A, at):
-    """Sixteen elements from place `at` on."""
-    if not _is_array(A):
-        return None
-
-    def codegen(context, builder, signature, args):
-        pointer, _, _ = _address(context, builder, A, *args)
-        return _from_memory(builder, A.dtype, builder.load(pointer, align=_align(context, A)))
-
-    return Vec(A.dtype)(A, types.int64), codegen
-
-
-@intrinsic
-def load_part(typingctx, A, at, n):
-    """The first n elements from place `at` on; zero in the lanes beyond."""
-    if not _is_array(A):
-        return None
-
-    def codegen(context, builder, signature, args):
-        pointer, vec, _ = _address(context, builder, A, *args[:2])
-        align = ir.Constant(_I32, _align(context, A))
-        loaded = _masked(builder, "load", vec, [pointer, align, _first(builder, args[2]), _zero(vec)])
-        return _from_memory(builder, A.dtype, loaded)
-
-    return Vec(A.dtype)(A, types.int64, types.int64), codegen
-
-
-@intrinsic
-def store(typingctx, A, at, x):
-    """Write sixteen elements from place `at` on."""
-    if not (_is_array(A) and isinstance(x, Vec) and x.dtype == A.dtype):
-        return None
-
-    def codegen(context, builder, signature, args):
-        pointer, vec, _ = _address(context, builder, A, *args[:2])
-        builder.store(_to_memory(builder, A.dtype, args[2], vec), pointer, align=_align(context, A))
-        return context.get_dummy_value()
-
-    return types.void(A, types.int64, x), codegen
-
-
-@intrinsic
-def store_part(typingctx, A, at, n, x):
-    """Write the first n lanes from place `at` on."""
-    if not (_is_array(A) and isinstance(x, Vec) and x.dtype == A.dtype):
-        return None
-
-    def codegen(context, builder, signature, args):
-        pointer, vec, _ = _address(context, builder, A, *args[:2])
-        value = _to_memory(builder, A.dtype, args[3], vec)
-        align = ir.Constant(_I32, _align(context, A))
-        _masked(builder, "store", vec, [value, pointer, align, _first(builder, args[2])])
-        return context.get_dummy_value()
-
-    return types.void(A, types.int64, types.int64, x), codegen
-
-
-@intrinsic
-def first(typingctx, n):
-    """The mask of the first n lanes: pick(first(n), x, splat(s)) replaces what lies beyond."""
-
-    def codegen(context, builder, signature, args):
-        return _first(builder, args[0])
-
-    return Vec(types.boolean)(types.int64), codegen
-
-
-@intrinsic
-def get(typingctx, A, at):
-    """The element at place `at`, which is not negative: Numba's own subscript would allow for that, at some cost."""
-    if not _is_array(A):
-        return None
-
-    def codegen(context, builder, signature, args):
-        array = context.make_array(A)(context, builder, value=args[0])
-        return load_item(context, builder, A, builder.gep(array.data, [args[1]]))
-
-    return A.dtype(A, types.int64), codegen
-
-
-@intrinsic
-def put(typingctx, A, at, x):
-    """Write the element at place `at`."""
-    if not _is_array(A) or not typingctx.can_convert(x, A.dtype):
-        return None
-
-    def codegen(context, builder, signature, args):
-        array = context.make_array(A)(context, builder, value=args[0])
-        value = context.cast(builder, args[2], x, A.dtype)
-        store_item(context, builder, A, value, builder.gep(array.data, [args[1]]))
-        return context.get_dummy_value()
-
-    return types.void(A, types.int64, x), codegen
-
-
-@intrinsic
-def ahead(typingctx, A, at):
-    """Ask for the cache line of place `at`, which will be read and written soon. Any place is allowed."""
-    if not _is_array(A):
-        return None
-
-    def codegen(context, builder, signature, args):
-        array = context.make_array(A)(context, builder, value=args[0])
-        pointer = builder.bitcast(builder.gep(array.data, [args[1]]), ir.IntType(8).as_pointer())
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32])
-        fn = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        for_writing, stays, data = 1, 3, 1
-        builder.call(fn, [pointer, *(ir.Constant(_I32, flag) for flag in (for_writing, stays, data))])
-        return context.get_dummy_value()
-
-    return types.void(A, types.int64), codegen
-
+from .vecmemory import I1, I32, Vec, first_lanes, is_floating, mangled, zero
+from .vecmemory import ahead as ahead  # noqa: PLC0414  loops find all of it under one name
+from .vecmemory import get as get  # noqa: PLC0414
+from .vecmemory import load as load  # noqa: PLC0414
+from .vecmemory import load_part as load_part  # noqa: PLC0414
+from .vecmemory import put as put  # noqa: PLC0414
+from .vecmemory import store as store  # noqa: PLC0414
+from .vecmemory import store_part as store_part  # noqa: PLC0414
 
 # --- arithmetic, lane by lane ---------------------------------------------------------------------------------------
 
@@ -237,7 +45,7 @@ def splat(typingctx, s):
         return None
 
     def codegen(context, builder, signature, args):
-        value = builder.trunc(args[0], _I1) if s == types.boolean and args[0].type != _I1 else args[0]
+        value = builder.trunc(args[0], I1) if s == types.boolean and args[0].type != I1 else args[0]
         return spread(builder, value)
 
     return Vec(types.unliteral(s))(s), codegen
@@ -250,7 +58,7 @@ def _pairwise(floating, whole):
     def operation(typingctx, x, y):
         if not (isinstance(x, Vec) and x == y):
             return None
-        build = floating if _floating(x.dtype) else whole
+        build = floating if is_floating(x.dtype) else whole
         if build is None:
             return None
 
@@ -272,7 +80,7 @@ differ = _pairwise(None, lambda b, x, y, t: b.xor(x, y))
 
 
 def _ordered(builder, op, x, y, dtype):
-    if _floating(dtype):
+    if is_floating(dtype):
         return builder.fcmp_ordered(op, x, y)
     return (builder.icmp_signed if getattr(dtype, "signed", False) else builder.icmp_unsigned)(op, x, y)
 
@@ -282,7 +90,7 @@ def _extreme(op):
 
     def build(builder, x, y, dtype):
         chosen = builder.select(_ordered(builder, op, y, x, dtype), y, x)
-        if not _floating(dtype):
+        if not is_floating(dtype):
             return chosen
         return builder.select(
             builder.fcmp_unordered("uno", y, y), builder.select(builder.fcmp_unordered("uno", x, x), x, y), chosen
@@ -302,7 +110,7 @@ def _comparing(op):
             return None
 
         def codegen(context, builder, signature, args):
-            if _floating(x.dtype) and op == "!=":
+            if is_floating(x.dtype) and op == "!=":
                 return builder.fcmp_unordered(op, *args)
             return _ordered(builder, op, *args, x.dtype)
 
@@ -333,7 +141,7 @@ def keep(typingctx, x, n, s):
         return None
 
     def codegen(context, builder, signature, args):
-        return builder.select(_first(builder, args[1]), args[0], spread(builder, args[2]))
+        return builder.select(first_lanes(builder, args[1]), args[0], spread(builder, args[2]))
 
     return x(x, types.int64, s), codegen
 
@@ -341,7 +149,7 @@ def keep(typingctx, x, n, s):
 def _call_float(builder, name, args):
     vec = args[0].type
     fn = cgutils.get_or_insert_function(
-        builder.module, ir.FunctionType(vec, [vec] * len(args)), f"llvm.{name}.{_mangled(vec)}"
+        builder.module, ir.FunctionType(vec, [vec] * len(args)), f"llvm.{name}.{mangled(vec)}"
     )
     return builder.call(fn, args)
 
@@ -351,7 +159,7 @@ def _floats_alone(name):
 
     @intrinsic
     def operation(typingctx, x):
-        if not (isinstance(x, Vec) and _floating(x.dtype)):
+        if not (isinstance(x, Vec) and is_floating(x.dtype)):
             return None
 
         def codegen(context, builder, signature, args):
@@ -368,7 +176,7 @@ root, down, up = (_floats_alone(name) for name in ("sqrt", "floor", "ceil"))
 @intrinsic
 def fma(typingctx, x, y, z):
     """x·y + z, rounded once."""
-    if not (isinstance(x, Vec) and x == y == z and _floating(x.dtype)):
+    if not (isinstance(x, Vec) and x == y == z and is_floating(x.dtype)):
         return None
 
     def codegen(context, builder, signature, args):
@@ -384,7 +192,7 @@ def neg(typingctx, x):
         return None
 
     def codegen(context, builder, signature, args):
-        return builder.fneg(args[0]) if _floating(x.dtype) else builder.neg(args[0])
+        return builder.fneg(args[0]) if is_floating(x.dtype) else builder.neg(args[0])
 
     return x(x), codegen
 
@@ -396,9 +204,9 @@ def absolute(typingctx, x):
         return None
 
     def codegen(context, builder, signature, args):
-        if _floating(x.dtype):
+        if is_floating(x.dtype):
             return _call_float(builder, "fabs", list(args))
-        negative = _ordered(builder, "<", args[0], _zero(args[0].type), x.dtype)
+        negative = _ordered(builder, "<", args[0], zero(args[0].type), x.dtype)
         return builder.select(negative, builder.neg(args[0]), args[0])
 
     return x(x), codegen
@@ -407,7 +215,7 @@ def absolute(typingctx, x):
 @intrinsic
 def invert(typingctx, x):
     """Every bit turned; of a mask, every lane."""
-    if not isinstance(x, Vec) or _floating(x.dtype):
+    if not isinstance(x, Vec) or is_floating(x.dtype):
         return None
 
     def codegen(context, builder, signature, args):
@@ -427,18 +235,18 @@ def cast(typingctx, x, kind):
         value = args[0]
         if x.dtype == dtype:
             return value
-        wanted = ir.VectorType(_I1 if dtype == types.boolean else context.get_value_type(dtype), LANES)
+        wanted = ir.VectorType(I1 if dtype == types.boolean else context.get_value_type(dtype), LANES)
         if dtype == types.boolean:
-            zero = _zero(value.type)
-            if _floating(x.dtype):
-                return builder.fcmp_unordered("!=", value, zero)
-            return builder.icmp_unsigned("!=", value, zero)
+            nothing = zero(value.type)
+            if is_floating(x.dtype):
+                return builder.fcmp_unordered("!=", value, nothing)
+            return builder.icmp_unsigned("!=", value, nothing)
         signed = x.dtype != types.boolean and getattr(x.dtype, "signed", False)
-        if _floating(x.dtype) and _floating(dtype):
+        if is_floating(x.dtype) and is_floating(dtype):
             return builder.fpext(value, wanted) if dtype.bitwidth > x.dtype.bitwidth else builder.fptrunc(value, wanted)
-        if _floating(dtype):
+        if is_floating(dtype):
             return builder.sitofp(value, wanted) if signed else builder.uitofp(value, wanted)
-        if _floating(x.dtype):
+        if is_floating(x.dtype):
             return builder.fptosi(value, wanted) if dtype.signed else builder.fptoui(value, wanted)
         if wanted.element.width > value.type.element.width:
             return builder.sext(value, wanted) if signed else builder.zext(value, wanted)
@@ -467,7 +275,7 @@ def total(typingctx, x):
 def _neutral(vec_type, dtype, op):
     """The number, in every lane, that no other replaces under `larger` (op '>') or `smaller` (op '<')."""
     greatest = op == "<"
-    if _floating(dtype):
+    if is_floating(dtype):
         value = math.inf if greatest else -math.inf
     elif dtype == types.boolean:
         value = int(greatest)
@@ -486,15 +294,15 @@ def _folding(op):
 
         def codegen(context, builder, signature, args):
             vec, n = args
-            vec = builder.select(_first(builder, n), vec, _neutral(vec.type, x.dtype, op))
+            vec = builder.select(first_lanes(builder, n), vec, _neutral(vec.type, x.dtype, op))
             size = LANES
             while size > 1:
                 size //= 2
-                blank, mask = ir.Constant(vec.type, ir.Undefined), ir.VectorType(_I32, size)
+                blank, mask = ir.Constant(vec.type, ir.Undefined), ir.VectorType(I32, size)
                 low = builder.shuffle_vector(vec, blank, ir.Constant(mask, list(range(size))))
                 high = builder.shuffle_vector(vec, blank, ir.Constant(mask, list(range(size, 2 * size))))
                 vec = _extreme(op)(builder, low, high, x.dtype)
-            return builder.extract_element(vec, ir.Constant(_I32, 0))
+            return builder.extract_element(vec, ir.Constant(I32, 0))
 
         return x.dtype(x, types.int64), codegen
 
@@ -516,7 +324,7 @@ def _each(function):
             call = context.get_function(resolved, signature)
             result = ir.Constant(args[0].type, ir.Undefined)
             for lane in range(LANES):
-                at = ir.Constant(_I32, lane)
+                at = ir.Constant(I32, lane)
                 value = call(builder, (builder.extract_element(args[0], at),))
                 result = builder.insert_element(result, value, at)
             return result

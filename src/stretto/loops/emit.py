@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,7 +80,7 @@ class Sheet:
         return f"user{known}"
 
 
-class Scalars:
+class Scalars(ABC):
     """Scalar expressions; `rows` (a subclass) adds what is made of rows."""
 
     def __init__(self, sheet: Sheet) -> None:
@@ -122,8 +123,9 @@ class Scalars:
                 return self.reduction(x)
         raise AssertionError(x)
 
+    @abstractmethod
     def reduction(self, x: t.Dot | t.Sum | t.Extreme) -> str:
-        raise NotImplementedError
+        """The source of a product, sum or extreme of rows."""
 
     def width(self, array: str, axis: int) -> str:
         """Elements along an axis, as source."""

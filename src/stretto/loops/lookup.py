@@ -5,6 +5,7 @@ Every subscript gets one integer for each axis, proven to lie inside it or marke
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ from .space import Space
 from .typed import BOOL, INT, Const, Kind, Row, Scalar
 
 
-class Lookup:
+class Lookup(ABC):
     """The state of one walk over a body: what its names mean, and which elements its subscripts name."""
 
     def __init__(
@@ -105,9 +106,9 @@ class Lookup:
 
     # --- kinds of expressions ---
 
+    @abstractmethod
     def expr(self, x: tree.Expr) -> Scalar | Row:
         """The typed form of an expression."""
-        raise NotImplementedError
 
     def scalar(self, x: tree.Expr) -> Scalar:
         """A scalar, or a refusal where the expression is a row."""
