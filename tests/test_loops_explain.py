@@ -24,7 +24,7 @@ import explained_loops
 import refused_calls
 import stretto as st
 from clirun import stretto
-from examples_run import EXAMPLES, load
+from examples_run import load
 from stretto.cli.script import first_call
 from stretto.errors import PlanError
 from stretto.loops.door import Loop
@@ -127,8 +127,6 @@ PROGRAMS: dict[str, tuple[tuple[str, ...], Callable[[Any], Any]]] = {
 
 @pytest.mark.parametrize(("name", "loop"), [(name, loop) for name, (loops, _) in PROGRAMS.items() for loop in loops])
 def test_explain_of_the_examples(name: str, loop: str, capsys: pytest.CaptureFixture[str]) -> None:
-    if not (EXAMPLES / f"{name}.py").exists():
-        pytest.skip(f"examples/{name}.py is not there")
     module = load(name)
     found = first_call(loop, lambda: PROGRAMS[name][1](module), others=False)
     assert found is not None

@@ -439,7 +439,7 @@ def loop(s, R, T, W, acc, B, F, at, n):
         {line}
 """
     if bad == 6 and ("k:" in line or ":k" in line):
-        pytest.skip("six is a good end of a slice")
+        bad = 7  # six is a good end of a slice
     at = GOOD.copy()
     at[3] = bad
     arguments = {

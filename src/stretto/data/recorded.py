@@ -6,6 +6,7 @@ A kind of data says how its `Records` are made; the verbs here follow from that.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,14 @@ if TYPE_CHECKING:
     from stretto.data.ragged import Ragged
 
 
-class Recorded:
+class Recorded(ABC):
     """The base of `Data`, `Sparse`, `Ragged`, `Dense` and `Lazy`."""
 
     __slots__ = ()
 
+    @abstractmethod
     def records(self) -> Records:
         """The view that loops are compiled against; made once for each object."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.records())
