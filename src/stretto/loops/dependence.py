@@ -21,7 +21,6 @@ from typing import NamedTuple
 from stretto.loops.facts import Access, Dim, Entry, Subscript, Vector
 
 EVERY = Entry(-math.inf, math.inf)
-LATER = Entry(1, math.inf)
 SAME = Entry(0, 0)
 
 VERBS = {"read": "reads", "write": "writes", "update": "updates", "buffer": "buffers", "fold": "folds into"}

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import typed as t
-from .emit import NUMPY, Sheet, literal, own
-from .emit_rows import Chunk, Rows, chunks, limit, unrolls
+from .emit import NUMPY, Sheet, own
+from .emit_rows import Chunk, Rows, chunks, unrolls
 from .typed import Const, Row, Scalar
 
 if TYPE_CHECKING:
@@ -305,6 +305,3 @@ def loads_of(row: Scalar | Row) -> list[t.RowLoad]:
         case t.RowPick(mask=mask, yes=yes, no=no):
             return [load for arg in (mask, yes, no) for load in loads_of(arg)]
     return []
-
-
-__all__ = ["Writer", "limit", "literal", "loads_of"]

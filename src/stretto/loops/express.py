@@ -6,10 +6,9 @@ from . import promote, tree
 from . import typed as t
 from .lookup import Lookup
 from .promote import floating
-from .rows import cast, cast_row, row_op, same_length, simple
+from .rows import cast, cast_row, row_op, simple
 from .typed import BOOL, FLOAT, INT, Const, Kind, Row, Scalar
 
-_COMPARE = ("<", "<=", ">", ">=", "==", "!=")
 _CONVERT = {"float32": Kind("f4"), "float64": Kind("f8"), "int32": Kind("i4"), "int64": Kind("i8"), "bool": BOOL,
             "float": FLOAT, "int": INT}  # fmt: skip
 _POWERS = range(2, 9)
@@ -93,7 +92,7 @@ class Expressions(Lookup):
         """Rows of one dtype and one length; scalars are spread."""
         rows = [value for value in values if t.is_row(value)]
         for other in rows[1:]:
-            if not same_length(rows[0].length, other.length):
+            if rows[0].length != other.length:
                 self.no(
                     line,
                     f"a row of {_said(rows[0].length)} elements meets one of {_said(other.length)}",

@@ -14,7 +14,7 @@ from . import typed as t
 from .bind import AccumulatorInfo, ArrayInfo, BufferInfo, DataInfo, Info, NumberInfo, StructInfo, kind_of
 from .promote import whole
 from .refuse import refuse
-from .rows import cast, length_of, simple
+from .rows import cast, simple
 from .scope import Scope
 from .space import Space
 from .typed import BOOL, INT, Const, Kind, Row, Scalar
@@ -91,7 +91,7 @@ class Lookup(ABC):
             if name in self.ragged and axis == 0:
                 return t.Count(INT, name)
             if name in self.views:
-                return length_of(self.views[name])
+                return self.views[name].length
             if name in self.registers:
                 return Const(INT, self.registers[name][1])
             self.no(line, f"the size of {name} is not known here", "take the shape of an array or the length of a row")

@@ -7,7 +7,7 @@ compiled code agree on where they are: x·y + z, z + x·y, x·y − z and z − 
 from __future__ import annotations
 
 from . import typed as t
-from .promote import floating, whole
+from .promote import floating
 from .typed import INT, Const, Kind, Row, Scalar
 
 _FOLDED = ("+", "-", "*", "<<")
@@ -26,15 +26,6 @@ def cast(kind: Kind, x: Scalar) -> Scalar:
 def cast_row(dtype: str, row: Row) -> Row:
     """The row with elements of another dtype."""
     return row if row.dtype == dtype else t.RowCast(dtype, row.length, row)
-
-
-def length_of(row: Row) -> Scalar:
-    return row.length
-
-
-def same_length(a: Scalar, b: Scalar) -> bool:
-    """Whether two lengths are known to be equal."""
-    return a == b
 
 
 def simple(op: str, a: Scalar, b: Scalar, kind: Kind = INT) -> Scalar:
@@ -81,6 +72,3 @@ def negated(row: Row) -> Row:
                 return t.RowOp(dtype, length, "*", (x, negated(y)))
             return t.RowOp(dtype, length, "*", (negated(x), y))
     return t.RowOp(row.dtype, row.length, "neg", (row,))
-
-
-__all__ = ["cast", "cast_row", "length_of", "negated", "row_op", "same_length", "simple", "whole"]

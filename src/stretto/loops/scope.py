@@ -12,17 +12,10 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from . import tree
-from .typed import Cast, Const, Count, Extent, Kind, Op, Random, Row, Scalar, Var
+from .typed import Cast, Const, Count, Extent, Kind, Op, Random, Scalar, Var
 
 Interval: TypeAlias = tuple[int, int] | None
 _FAR = 2**62
-
-
-@dataclass
-class View:
-    """A name that stands for part of an array (`w = W[i]`) or for a local row."""
-
-    row: Row
 
 
 @dataclass
