@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from stretto.keyed import integers, normal, uniform
     from stretto.loops.door import parallel
     from stretto.models.factorization import MatrixFactorization
+    from stretto.models.lasso import ElasticNet, Lasso
+    from stretto.models.lasso_cv import LassoCV
+    from stretto.models.linear_path import lasso_path
+    from stretto.models.logistic import LogisticRegression
     from stretto.plan.plan import Plan
     from stretto.runtime.runtimes import Serial, Threads
     from stretto.runtime.session import Session
@@ -34,7 +38,11 @@ if TYPE_CHECKING:
 
 _SHELF = {
     "Data": "stretto.data.data:Data",
+    "ElasticNet": "stretto.models.lasso:ElasticNet",
     "IdMap": "stretto.data.ids:IdMap",
+    "Lasso": "stretto.models.lasso:Lasso",
+    "LassoCV": "stretto.models.lasso_cv:LassoCV",
+    "LogisticRegression": "stretto.models.logistic:LogisticRegression",
     "MatrixFactorization": "stretto.models.factorization:MatrixFactorization",
     "Plan": "stretto.plan.plan:Plan",
     "Saving": "stretto.runtime.train:Saving",
@@ -49,6 +57,7 @@ _SHELF = {
     "full": "stretto.state.make:full",
     "generate_ratings": "stretto.data.generate:ratings",
     "integers": "stretto.keyed:integers",
+    "lasso_path": "stretto.models.linear_path:lasso_path",
     "normal": "stretto.keyed:normal",
     "parallel": "stretto.loops.door:parallel",
     "random": "stretto.state.make:random",
@@ -63,7 +72,11 @@ _SHELF = {
 
 __all__ = [
     "Data",
+    "ElasticNet",
     "IdMap",
+    "Lasso",
+    "LassoCV",
+    "LogisticRegression",
     "MatrixFactorization",
     "Plan",
     "Saving",
@@ -78,6 +91,7 @@ __all__ = [
     "full",
     "generate_ratings",
     "integers",
+    "lasso_path",
     "normal",
     "parallel",
     "random",

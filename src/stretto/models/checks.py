@@ -1,0 +1,54 @@
+"""Parameters of estimators, checked before any work: which one is wrong, what it may be, what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from stretto.errors import PlanError
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    whole: bool = False,
+    why: str = "",
+) -> None:
+    """Refuse what is no finite number within these bounds. why: goes to the end of the message.
+
+    >>> number("alpha", 0, above=0, why="use LinearRegression")
+    Traceback (most recent call last):
+    stretto.errors.PlanError: alpha must be a number more than 0; got 0; use LinearRegression
+    """
+    kind: Any = Integral if whole else Real
+    fits = isinstance(value, kind) and not isinstance(value, bool | np.bool_) and bool(np.isfinite(float(value)))
+    if fits:
+        fits = (
+            (least is None or value >= least) and (above is None or value > above) and (most is None or value <= most)
+        )
+    if fits:
+        return
+    bounds = [("at least", least), ("more than", above), ("at most", most)]
+    asked = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+    text = f"{name} must be a {'whole ' if whole else ''}number {asked}".rstrip()
+    raise PlanError(f"{text}; got {value!r}" + (f"; {why}" if why else ""))
+
+
+def flags(**values: Any) -> None:
+    """Refuse what is not True or False."""
+    for name, value in values.items():
+        if not isinstance(value, bool | np.bool_):
+            raise PlanError(f"{name} must be True or False; got {value!r}")
+
+
+def choice(name: str, value: Any, allowed: Iterable[str]) -> None:
+    """Refuse what is not one of these words."""
+    if value not in tuple(allowed):
+        raise PlanError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")

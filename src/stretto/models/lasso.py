@@ -1,0 +1,240 @@
+"""`Lasso` and `ElasticNet`: least squares with a penalty that sets coefficients to zero.
+
+    model = st.Lasso(alpha=0.1).fit(X, y)           # X: dense, CSC or CSR
+    model.coef_, model.intercept_, model.dual_gap_
+
+Objectives, weights and `tol` mean what they mean in scikit-learn; the same bits come out whatever `n_jobs` is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import RegressorMixin
+from sklearn.callback import with_callbacks
+
+from stretto.programs.working import Fit, Problem
+from stretto.runtime.runtimes import Runtime
+from stretto.schedule.spec import Schedule
+
+from . import checks
+from .linear_base import LinearModel
+from .linear_explain import explain_fit
+from .linear_input import Given, beginning, read, squared, squared_gap
+
+Floats = NDArray[np.float64]
+
+UNPENALISED = "without a penalty this is plain least squares: use sklearn.linear_model.LinearRegression"
+
+
+class LeastSquares(RegressorMixin, LinearModel):  # type: ignore[misc]
+    """A linear model of one number, fitted by penalised least squares: what regressors of this room share."""
+
+    coef_: Floats
+    intercept_: float
+    dual_gap_: float
+    objective_: float
+    n_iter_: int
+
+    positive: bool
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """[n] predictions for X [n, p], dense or sparse."""
+        X = self._features(X)
+        return np.asarray(X @ self.coef_ + self.intercept_)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        checks.flags(positive=self.positive)
+
+    def _problem(self, given: Given) -> Problem:
+        return squared(
+            given.design,
+            given.y,
+            given.weight,
+            intercept=self.fit_intercept,
+            positive=self.positive,
+            standardize=self.standardize,
+        )
+
+    def _keep(self, fit: Fit, samples: int) -> None:
+        self.coef_, self.intercept_ = fit.coef, fit.intercept
+        self.dual_gap_, self.objective_ = fit.gap / samples, fit.objective / samples
+        self.n_iter_ = max(1, fit.rounds)  # looking at the start is a round too, even where nothing is left to do
+
+
+class ElasticNet(LeastSquares):
+    """Least squares with an elastic-net penalty: (1/2n)‖y − Xw − b‖² + α·l1_ratio·‖w‖₁ + ½·α·(1 − l1_ratio)·‖w‖².
+
+    Parameters
+    ----------
+    alpha : strength of the penalty, more than 0.
+    l1_ratio : share of the penalty that is ‖w‖₁, from 0 (ridge) to 1 (Lasso).
+    fit_intercept : learn b, which is not penalised; the data need not be centred, and sparse data stay sparse.
+    standardize : penalise as if every column had standard deviation 1. X itself is not touched, so sparsity is kept;
+        coefficients are in the units of X.
+    positive : coefficients may not be negative.
+    tol : stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol·‖y − ȳ‖²/n.
+    max_iter : rounds at most; a round works on one set of features. With a schedule: sweeps, each as many updates as
+        there are features.
+    warm_start : start from the coefficients of the last fit.
+    schedule : a spec of `st.schedule`, to run the same problem by parallel coordinate descent; None takes working sets.
+    random_state : seed of a schedule that draws; None is 0. Working sets draw nothing.
+    n_jobs : threads; None uses every core this process may use. Never changes the answer.
+    runtime : `st.Serial()` or `st.Threads(n)`; overrides n_jobs.
+    profile : "exact" (same bits on every x86-64 processor) or "fast".
+    verbose : 0 quiet, 1 a line for each round.
+
+    Attributes
+    ----------
+    coef_ : [p] float64.      intercept_ : float.      sparse_coef_ : the coefficients as CSR [1, p].
+    dual_gap_ : the duality gap reached, in the units of the objective.      objective_ : its value.
+    n_iter_ : rounds made.      n_features_in_, feature_names_in_ : what fit saw.
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> X = np.random.default_rng(0).normal(size=(100, 20))
+    >>> model = st.ElasticNet(alpha=0.1, l1_ratio=0.9).fit(X, 3 * X[:, 4])
+    >>> np.flatnonzero(model.coef_)
+    array([4])
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        positive: bool = False,
+        tol: float = 1e-4,
+        max_iter: int = 100,
+        warm_start: bool = False,
+        schedule: Schedule | None = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        profile: str = "exact",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.positive = positive
+        self.tol = tol
+        self.max_iter = max_iter
+        self.warm_start = warm_start
+        self.schedule = schedule
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+        self.profile = profile
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        checks.number("alpha", self.alpha, above=0, why=UNPENALISED)
+        checks.number("l1_ratio", self.l1_ratio, least=0, most=1)
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from X [n, p], dense or sparse in any format, and y [n].
+
+        sample_weight [n]: only their proportions count. Best given as CSC, or dense in Fortran order; anything else is
+        converted once.
+        """
+        self._check_parameters()
+        last = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
+        given = read(self, X, y, sample_weight, numeric=True)
+        problem, samples = self._problem(given), given.design.shape[0]
+        going_on = last is not None and len(last[0]) == given.design.shape[1]
+        strength = self.alpha * samples
+        with self._sitting(given) as sitting:
+            fit = sitting.solve(
+                problem,
+                strength * self.l1_ratio,
+                strength * (1.0 - self.l1_ratio),
+                gap=squared_gap(problem, self.tol),
+                units=samples,
+                start=beginning(*last, problem) if last is not None and going_on else None,
+                attributes=lambda coef, intercept: {"coef_": coef, "intercept_": intercept},
+            )
+            self._keep(fit, samples)
+        return self
+
+    def explain(self, X: Any, y: Any, sample_weight: Any = None) -> str:
+        """What fit would do with these data, in words: the problem, how X is stored, how and where it is solved."""
+        self._check_parameters()
+        given = read(self, X, y, sample_weight, numeric=True)
+        problem = self._problem(given)
+        return explain_fit(self, given, problem, _formula(self.alpha, self.l1_ratio), self._strongest)
+
+    def _strongest(self, largest: float, samples: int) -> str:
+        if self.l1_ratio == 0:
+            return "no coefficient is set to zero: l1_ratio is 0"
+        top = largest / (samples * self.l1_ratio)
+        share = self.alpha / top if top else np.inf
+        return f"all coefficients are zero from alpha {top:.4g} on; this alpha is {share:.3g} times that"
+
+
+class Lasso(ElasticNet):
+    """Least squares with the Lasso's penalty: (1/2n)‖y − Xw − b‖² + α·‖w‖₁.
+
+    Parameters and attributes are those of `ElasticNet` with l1_ratio = 1.
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> X = np.random.default_rng(0).normal(size=(100, 20))
+    >>> model = st.Lasso(alpha=0.1).fit(X, 3 * X[:, 4])
+    >>> np.flatnonzero(model.coef_)
+    array([4])
+    >>> bool(model.dual_gap_ <= 1e-4 * np.var(3 * X[:, 4]))
+    True
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        positive: bool = False,
+        tol: float = 1e-4,
+        max_iter: int = 100,
+        warm_start: bool = False,
+        schedule: Schedule | None = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        profile: str = "exact",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            alpha,
+            l1_ratio=1.0,
+            fit_intercept=fit_intercept,
+            standardize=standardize,
+            positive=positive,
+            tol=tol,
+            max_iter=max_iter,
+            warm_start=warm_start,
+            schedule=schedule,
+            n_jobs=n_jobs,
+            runtime=runtime,
+            profile=profile,
+            random_state=random_state,
+            verbose=verbose,
+        )
+
+
+def _formula(alpha: float, l1_ratio: float) -> str:
+    first, second = alpha * l1_ratio, alpha * (1 - l1_ratio)
+    parts = ["(1/2n) Σ (y − z)²"]
+    parts += [f"{first:.4g} ‖w‖₁"] if first else []
+    parts += [f"½ {second:.4g} ‖w‖²"] if second else []
+    return " + ".join(parts)

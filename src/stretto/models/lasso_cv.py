@@ -1,0 +1,166 @@
+"""`LassoCV`: the Lasso with its penalty chosen by cross-validation.
+
+Folds come one after another, each a whole path with every thread at work on it: that needs the memory of one fold, and
+the choice does not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.callback import with_callbacks
+from sklearn.model_selection import check_cv
+
+from stretto.errors import DataError
+from stretto.runtime.runtimes import Runtime
+
+from . import checks
+from .lasso import LeastSquares
+from .linear_base import Sitting, say
+from .linear_input import Given, read, squared_gap
+from .linear_path import LinearPath, alphas_for, follow
+
+Floats = NDArray[np.float64]
+
+
+class LassoCV(LeastSquares):
+    """The Lasso, (1/2n)‖y − Xw − b‖² + α·‖w‖₁, with the α of least squared error on data held out.
+
+    Parameters
+    ----------
+    eps, n_alphas : the grid of α: so many, evenly spaced in the logarithm, the smallest eps times the largest.
+    alphas : the values of α themselves, or how many; overrides eps and n_alphas.
+    cv : folds: a number (None is 5), a splitter of scikit-learn, or pairs of train and test indices.
+    max_iter : rounds at most for each α.
+    verbose : 0 quiet, 1 a line for each fold, 2 a line for each α too.
+    fit_intercept, standardize, positive, tol, n_jobs, runtime, profile, random_state : as in `Lasso`.
+
+    Attributes
+    ----------
+    alpha_ : the α chosen.      alphas_ : [k] those tried, falling.      mse_path_ : [k, folds] errors on held-out data.
+    coef_, intercept_, dual_gap_, objective_, n_iter_ : of the fit to all data at alpha_, as in `Lasso`.
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 20))
+    >>> model = st.LassoCV(n_alphas=20).fit(X, 3 * X[:, 4] + rng.normal(size=100))
+    >>> int(np.argmax(np.abs(model.coef_))), model.mse_path_.shape
+    (4, (20, 5))
+    """
+
+    alpha_: float
+    alphas_: Floats
+    mse_path_: Floats
+
+    def __init__(
+        self,
+        *,
+        eps: float = 1e-3,
+        n_alphas: int = 100,
+        alphas: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        positive: bool = False,
+        tol: float = 1e-4,
+        max_iter: int = 100,
+        cv: Any = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        profile: str = "exact",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.eps = eps
+        self.n_alphas = n_alphas
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.positive = positive
+        self.tol = tol
+        self.max_iter = max_iter
+        self.cv = cv
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+        self.profile = profile
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        checks.number("eps", self.eps, above=0)
+        checks.number("n_alphas", self.n_alphas, least=1, whole=True)
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
+        """Choose α by cross-validation on X [n, p] and y [n], then fit all data with it.
+
+        sample_weight [n]: used in fitting and in the errors on held-out data. groups [n]: for splitters that ask for
+        them. A callback that asks to stop after a fold leaves the choice to the folds made so far.
+        """
+        self._check_parameters()
+        given = read(self, X, y, sample_weight, numeric=True)
+        problem, samples = self._problem(given), given.design.shape[0]
+        folds = list(check_cv(self.cv).split(given.X, given.y, groups))
+        with self._sitting(given) as sitting:
+            works = sitting.solver(problem)
+            self.alphas_ = alphas_for(works, samples, self.alphas, self.n_alphas, eps=self.eps, l1_ratio=1.0)
+            errors = []
+            for number, (train, test) in enumerate(folds, 1):
+                errors.append(self._fold(sitting, train, test))
+                at = int(np.argmin(errors[-1]))
+                if self.verbose > 0:
+                    best = f"least error {errors[-1][at]:.5g} at alpha {self.alphas_[at]:.4g}"
+                    say(f"fold {number}/{len(folds)}  {best}")
+                if sitting.told(f"fold {number}", {"fold": number, "error": float(errors[-1][at])}):
+                    break
+            self.mse_path_ = np.stack(errors, axis=1)
+            self.alpha_ = float(self.alphas_[np.argmin(self.mse_path_.mean(axis=1))])
+            sitting.stopped = False
+            fit = sitting.solve(
+                problem,
+                self.alpha_ * samples,
+                0.0,
+                gap=squared_gap(problem, self.tol),
+                units=samples,
+                works=works,
+                label="all data, ",
+                attributes=lambda coef, intercept: {"coef_": coef, "intercept_": intercept},
+            )
+            self._keep(fit, samples)
+        return self
+
+    def _fold(self, sitting: Sitting, train: NDArray[np.int64], test: NDArray[np.int64]) -> Floats:
+        """[k] weighted mean squared errors on the samples `test` of the path learned from `train`."""
+        part = _part(sitting.given, train)
+        problem = self._problem(part)
+        path = follow(
+            sitting.solver(problem),
+            part.design.shape,
+            self.alphas_,
+            l1_ratio=1.0,
+            gap=squared_gap(problem, self.tol),
+            max_rounds=self.max_iter,
+            verbose=self.verbose > 1,
+        )
+        return _errors(path, _part(sitting.given, test))
+
+
+def _part(given: Given, samples: NDArray[np.int64]) -> Given:
+    """These samples alone; one that is named twice weighs twice."""
+    times = np.bincount(samples, minlength=len(given.y))
+    rows = np.flatnonzero(times)
+    weight = given.weight[rows] * times[rows]
+    if not weight.sum() > 0:
+        raise DataError("the samples of a fold all weigh 0; use fewer folds or shuffle them, or leave such samples out")
+    return Given(given.X, given.y[rows], given.design.take(rows), weight)
+
+
+def _errors(path: LinearPath, held: Given) -> Floats:
+    used = np.unique(path.coefs.indices)  # of many features few are ever used
+    predicted = held.design.matrix[:, used] @ path.coefs[used].toarray() + path.intercepts
+    away = (predicted - held.y[:, None]) ** 2
+    return np.asarray(np.average(away, axis=0, weights=held.weight))

@@ -1,0 +1,197 @@
+"""What linear models share: where they run, how a fit is watched and stopped, what is said when it did not converge."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from stretto.errors import PlanError
+from stretto.kernels.compile import PROFILES
+from stretto.observe.progress import duration
+from stretto.programs.working import Fit, Problem, WorkingSets
+from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
+from stretto.schedule.spec import Schedule
+
+from . import checks
+from .linear_input import Given
+
+Floats = NDArray[np.float64]
+
+
+class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear model whose coefficients come from a convex problem. Subclasses say which."""
+
+    n_features_in_: int
+    coef_: Floats
+
+    # Parameters that subclasses' constructors store.
+    fit_intercept: bool
+    standardize: bool
+    tol: float
+    max_iter: int
+    profile: str
+    random_state: Any
+    n_jobs: int | None
+    runtime: Runtime | None
+    verbose: int
+    schedule: Schedule | None = None
+    warm_start: bool = False
+
+    def _check_parameters(self) -> None:
+        """Refuse wrong parameters before anything is read."""
+        checks.number("tol", self.tol, least=0)
+        checks.number("max_iter", self.max_iter, least=1, whole=True)
+        checks.flags(fit_intercept=self.fit_intercept, standardize=self.standardize, warm_start=self.warm_start)
+        checks.choice("profile", self.profile, PROFILES)
+        if self.schedule is not None and not isinstance(self.schedule, Schedule):
+            raise PlanError(
+                f"schedule must be a spec of st.schedule, such as st.schedule.prioritised(), or None for working sets; "
+                f"got {self.schedule!r}"
+            )
+
+    def _runtime(self) -> Runtime:
+        return self.runtime if self.runtime is not None else Threads(self.n_jobs)
+
+    def _seed(self) -> int:
+        # Working sets draw nothing, so two fits agree unless the caller asks otherwise.
+        if self.random_state is None:
+            return 0
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    @contextmanager
+    def _sitting(self, given: Given) -> Iterator[Sitting]:
+        """Threads and callbacks of one fit."""
+        root = self._init_callback_context(max_subtasks=None)
+        root.call_on_fit_task_begin(estimator=self, X=given.X, y=given.y)
+        with self._runtime().open() as crew:
+            yield Sitting(self, crew, root, given, self._seed())
+        root.call_on_fit_task_end(estimator=self, X=given.X, y=given.y)
+
+    def _features(self, X: Any) -> Any:
+        """X of predict, with the columns of fit."""
+        check_is_fitted(self)
+        return validate_data(self, X, accept_sparse=("csr", "csc", "coo"), reset=False)
+
+    def _place(self) -> str:
+        runtime = self._runtime()
+        if isinstance(runtime, Serial):
+            return "serial"
+        return f"threads, {runtime.workers} worker{'s' if runtime.workers > 1 else ''}"
+
+    @property
+    def sparse_coef_(self) -> Any:
+        """The coefficients as a sparse matrix (CSR), one row for each output."""
+        import scipy.sparse
+
+        return scipy.sparse.csr_array(np.atleast_2d(self.coef_))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+@dataclass
+class Sitting:
+    """One fit while it lasts: its threads, its callbacks, what it says on the way."""
+
+    model: LinearModel
+    crew: Crew
+    root: Any  # scikit-learn's callback context
+    given: Given
+    seed: int
+    stopped: bool = False  # a callback asked for an end
+
+    def solver(self, problem: Problem) -> WorkingSets:
+        """A solver for problems that differ in the penalty alone."""
+        return WorkingSets(problem, self.crew, profile=self.model.profile, seed=self.seed)
+
+    def solve(
+        self,
+        problem: Problem,
+        l1: float,
+        l2: float,
+        *,
+        gap: float,
+        units: float,
+        start: Fit | None = None,
+        works: WorkingSets | None = None,
+        label: str = "",
+        attributes: Callable[[Floats, float], dict[str, Any]],
+    ) -> Fit:
+        """Solve one problem to this gap, told round by round, with a warning where the rounds did not suffice.
+
+        units: what gap and objective are divided by where the user sees them. works: a solver of this problem that is
+        there already. label: which of several problems it is. attributes: from coefficients and intercept to what a
+        model fitted so far would hold, for callbacks.
+        """
+        model = self.model
+        watching = model.verbose > 0 or bool(getattr(model, "_skl_callbacks", ()))
+        began = time.perf_counter()
+
+        def look(state: dict[str, Any]) -> bool:
+            at = f"{label}round {state['round']}"
+            seen = {"objective": state["objective"] / units, "gap": state["gap"] / units}
+            if model.verbose > 0:
+                working = f"  {state['working']:,} features at work" if "working" in state else ""
+                numbers = f"objective {seen['objective']:.6g}  gap {seen['gap']:.2e} of {gap / units:.2e}"
+                say(f"{at}  {numbers}{working}  {duration(time.perf_counter() - began)}")
+            return self.told(
+                at,
+                {"round": state["round"], **seen},
+                lambda: attributes(np.array(state["coef"]), float(state["intercept"])),
+            )
+
+        watch = look if watching else None
+        works = self.solver(problem) if works is None else works
+        if model.schedule is None:
+            fit = works.fit(l1, l2, gap=gap, max_rounds=model.max_iter, start=start, look=watch)
+        else:
+            from .linear_schedule import fit_by_schedule
+
+            fit = fit_by_schedule(
+                problem, works, l1, l2, schedule=model.schedule, gap=gap, max_rounds=model.max_iter, start=start,
+                look=watch, runtime=model._runtime(), seed=self.seed,
+            )  # fmt: skip
+        if not fit.converged and not self.stopped:
+            warn_unfinished(f"{type(model).__name__} {label}".rstrip(", "), fit, gap, units, model.max_iter)
+        return fit
+
+    def told(
+        self, task_name: str, metadata: dict[str, Any], attributes: Callable[[], dict[str, Any]] | None = None
+    ) -> bool:
+        """Tell scikit-learn's callbacks of a task that is done; whether one of them asks to stop."""
+        about = {"estimator": self.model, "X": self.given.X, "y": self.given.y}
+        task = self.root.subcontext(task_name=task_name)
+        task.call_on_fit_task_begin(**about)
+        end = task.call_on_fit_task_end(**about, metadata=metadata, reconstruction_attributes=attributes)
+        self.stopped |= bool(end)
+        return self.stopped
+
+
+def warn_unfinished(what: str, fit: Fit, gap: float, units: float, rounds: int) -> None:
+    """Say that a fit ended at max_iter."""
+    warnings.warn(
+        f"{what} stopped after max_iter={rounds} rounds at a duality gap of {fit.gap / units:.3g}, above the "
+        f"{gap / units:.3g} that tol asks for; raise max_iter or tol, use a stronger penalty, or scale the features",
+        ConvergenceWarning,
+        stacklevel=5,  # the line that called fit
+    )
+
+
+def say(text: str) -> None:
+    """A line of progress, on standard error so that results can be piped."""
+    print(text, file=sys.stderr)

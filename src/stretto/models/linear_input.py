@@ -1,0 +1,81 @@
+"""From what users hand to a linear model to the problem that is solved: validated once, converted once.
+
+What is minimised is Σ weight·loss + penalty, so the constants of scikit-learn's objectives go into the weights: for
+squared loss they add up to the number of samples n, and α·n is the penalty; for logistic loss each is C times the
+sample's own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import _check_sample_weight, validate_data
+
+from stretto.data.design import Design
+from stretto.programs.working import Fit, Problem
+
+Floats = NDArray[np.float64]
+
+_ROUNDING = 2.0**-46  # of the objective: a gap below that cannot be told from rounding, so none is asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What fit was given: the data as they came, the design made of them, and sample weights as they came (or ones)."""
+
+    X: Any
+    y: NDArray[Any]
+    design: Design
+    weight: Floats
+
+
+def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool) -> Given:
+    """Validate what fit was given, by scikit-learn's rules. numeric: y holds numbers, not names of classes."""
+    X, y = validate_data(
+        estimator, X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=numeric
+    )  # the design looks for NaN and infinity itself, and says where they are
+    design = Design.of(X)
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    return Given(X, np.asarray(y), design, weight)
+
+
+def squared(
+    design: Design, y: NDArray[Any], weight: Floats, *, intercept: bool, positive: bool, standardize: bool
+) -> Problem:
+    """Least squares, the weights put on a scale where they add up to the number of samples."""
+    weight = weight * (len(weight) / weight.sum())
+    target = np.asarray(y, np.float64)
+    scale = design.spread(weight) if standardize else None
+    return Problem(design, target, weight, "squared", bool(intercept), bool(positive), scale)
+
+
+def squared_gap(problem: Problem, tol: float) -> float:
+    """tol times the weighted square sum of y, around its mean where there is an intercept: scikit-learn's meaning."""
+    y, weight = problem.y, problem.weight
+    mean = (weight * y).sum() / weight.sum() if problem.intercept else 0.0
+    return max(tol * float((weight * (y - mean) ** 2).sum()), _ROUNDING * float((weight * y * y).sum()))
+
+
+def logistic(design: Design, signs: Floats, weight: Floats, *, intercept: bool, scale: Floats | None) -> Problem:
+    """Log loss of y = −1 or +1."""
+    return Problem(design, signs, weight, "logistic", bool(intercept), False, scale)
+
+
+def logistic_gap(problem: Problem, tol: float) -> float:
+    """tol times the loss of the model that knows no feature."""
+    total, up = float(problem.weight.sum()), float(problem.weight[problem.y > 0].sum())
+    empty = total * math.log(2.0)
+    loss = -sum(part * math.log(part / total) for part in (up, total - up) if part > 0) if problem.intercept else empty
+    return max(tol * loss, _ROUNDING * empty)
+
+
+def beginning(coef: Floats, intercept: float, problem: Problem) -> Fit:
+    """Coefficients [p] to go on from, as far as the problem allows them."""
+    allowed = np.maximum(coef, 0.0) if problem.positive else np.array(coef, np.float64)
+    return Fit(
+        coef=allowed, intercept=float(intercept), gap=math.inf, objective=math.inf, rounds=0, epochs=0, converged=False
+    )

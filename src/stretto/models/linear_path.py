@@ -1,0 +1,163 @@
+"""`lasso_path`: the same problem under ever weaker penalties, each solution the start of the next.
+
+    alphas, coefs, gaps = st.lasso_path(X, y)       # coefs [p, n_alphas], as scikit-learn gives them
+
+One solver is kept for the whole path: neighbouring solutions share most of their features, and with them the products
+of columns that the solver has worked out already.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import _check_sample_weight, check_X_y
+
+from stretto.data.design import Design
+from stretto.errors import PlanError
+from stretto.kernels.compile import PROFILES
+from stretto.programs.working import Fit, WorkingSets
+from stretto.runtime.runtimes import Runtime, Threads
+
+from . import checks
+from .linear_base import say
+from .linear_input import squared, squared_gap
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class LinearPath:
+    """Solutions along a path; unpacks into (alphas, coefs, gaps) as scikit-learn's does."""
+
+    alphas: Floats  # [k], falling
+    coefs: Any  # [p, k] dense, or CSC
+    gaps: Floats  # [k], in units of the objective
+    intercepts: Floats  # [k]
+    rounds: NDArray[np.int64]  # [k]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.alphas, self.coefs, self.gaps))
+
+    def __len__(self) -> int:
+        return 3
+
+
+def lasso_path(
+    X: Any,
+    y: Any,
+    *,
+    eps: float = 1e-3,
+    n_alphas: int = 100,
+    alphas: Any = None,
+    l1_ratio: float = 1.0,
+    positive: bool = False,
+    fit_intercept: bool = False,
+    standardize: bool = False,
+    tol: float = 1e-4,
+    max_iter: int = 100,
+    sample_weight: Any = None,
+    sparse: bool = False,
+    n_jobs: int | None = None,
+    runtime: Runtime | None = None,
+    profile: str = "exact",
+    verbose: int = 0,
+) -> LinearPath:
+    """Coefficients of the Lasso, or with l1_ratio < 1 of the elastic net, along a falling row of penalties.
+
+    X [n, p] dense or sparse, y [n]. alphas: the penalties, put in falling order; None or a number k makes n_alphas (or
+    k) of them, evenly spaced in the logarithm from the smallest that gives all zeros down to eps times that. As in
+    scikit-learn no intercept is learned unless fit_intercept is set. sparse: coefs come as CSC, which for many features
+    is far smaller. The rest is as in `st.Lasso`; every point is solved to tol.
+
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(50, 8))
+    >>> alphas, coefs, gaps = lasso_path(X, X[:, 0] - X[:, 1], n_alphas=5)
+    >>> coefs.shape, (coefs != 0).sum(axis=0).tolist()[:3]
+    ((8, 5), [0, 2, 2])
+    """
+    checks.number("tol", tol, least=0)
+    checks.number("max_iter", max_iter, least=1, whole=True)
+    checks.number("l1_ratio", l1_ratio, least=0, most=1)
+    checks.flags(positive=positive, fit_intercept=fit_intercept, standardize=standardize, sparse=sparse)
+    checks.choice("profile", profile, PROFILES)
+    X, y = check_X_y(X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=True)
+    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    design = Design.of(X)
+    problem = squared(design, y, weight, intercept=fit_intercept, positive=positive, standardize=standardize)
+    with (runtime if runtime is not None else Threads(n_jobs)).open() as crew:
+        works = WorkingSets(problem, crew, profile=profile)
+        grid = alphas_for(works, design.shape[0], alphas, n_alphas, eps=eps, l1_ratio=l1_ratio)
+        gap = squared_gap(problem, tol)
+        path = follow(works, design.shape, grid, l1_ratio=l1_ratio, gap=gap, max_rounds=max_iter, verbose=verbose > 0)
+    return path if sparse else LinearPath(path.alphas, path.coefs.toarray(), path.gaps, path.intercepts, path.rounds)
+
+
+def alphas_for(works: WorkingSets, samples: int, alphas: Any, count: int, *, eps: float, l1_ratio: float) -> Floats:
+    """The penalties of a path in falling order: those given, or a grid from the smallest that gives all zeros."""
+    if alphas is not None and np.ndim(alphas) == 0:
+        count, alphas = alphas, None
+    if alphas is not None:
+        given = np.sort(np.asarray(alphas, np.float64).ravel())[::-1]
+        if not len(given) or not np.all(np.isfinite(given)) or given[-1] <= 0:
+            raise PlanError(f"alphas must be numbers more than 0, one at least; got {alphas!r}")
+        return np.ascontiguousarray(given)
+    checks.number("n_alphas", count, least=1, whole=True)
+    checks.number("eps", eps, above=0)
+    if l1_ratio == 0:
+        raise PlanError("with l1_ratio=0 no penalty gives all zeros, so that there is no grid; give alphas=[...]")
+    largest = works.largest_l1()
+    top = largest / (samples * l1_ratio)
+    while top * samples * l1_ratio < largest:  # rounding must not let a coefficient in at the first point
+        top = float(np.nextafter(top, np.inf))
+    smallest = float(np.finfo(np.float64).resolution)
+    return np.full(count, smallest) if top <= smallest else np.geomspace(top, top * eps, count)
+
+
+def follow(
+    works: WorkingSets,
+    shape: tuple[int, int],
+    alphas: Floats,
+    *,
+    l1_ratio: float,
+    gap: float,
+    max_rounds: int,
+    verbose: bool = False,
+) -> LinearPath:
+    """Solve for each alpha from the solution before it; coefs come as CSC. verbose: a line for each."""
+    import scipy.sparse
+
+    samples, features = shape
+    rows: list[NDArray[np.int64]] = []
+    values: list[Floats] = []
+    gaps, intercepts = np.empty(len(alphas)), np.empty(len(alphas))
+    rounds = np.zeros(len(alphas), np.int64)
+    fit: Fit | None = None
+    unfinished = 0
+    for k, alpha in enumerate(alphas):
+        strength = float(alpha) * samples
+        fit = works.fit(strength * l1_ratio, strength * (1.0 - l1_ratio), gap=gap, max_rounds=max_rounds, start=fit)
+        rows.append(np.flatnonzero(fit.coef))
+        values.append(fit.coef[rows[-1]])
+        gaps[k], intercepts[k], rounds[k] = fit.gap / samples, fit.intercept, fit.rounds
+        unfinished += not fit.converged
+        if verbose:
+            found = f"{len(rows[-1]):,} coefficients  gap {gaps[k]:.2e} of {gap / samples:.2e}"
+            say(f"alpha {k + 1}/{len(alphas)}  {alpha:.4g}  {found}  {fit.rounds} rounds")
+    if unfinished:
+        warnings.warn(
+            f"{unfinished} of {len(alphas)} points of the path stopped after {max_rounds} rounds above the duality gap "
+            f"of {gap / samples:.3g} that tol asks for (the largest is {gaps.max():.3g}); raise max_iter, tol or eps",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    indptr = np.cumsum([0, *map(len, rows)])
+    coefs = scipy.sparse.csc_array(
+        (np.concatenate(values), np.concatenate(rows), indptr), shape=(features, len(alphas))
+    )
+    return LinearPath(alphas, coefs, gaps, intercepts, rounds)

@@ -1,0 +1,228 @@
+"""`LogisticRegression`: classes from a linear model, most of whose coefficients are zero.
+
+    model = st.LogisticRegression(C=0.5).fit(X, y)      # l1_ratio=1: the Lasso's penalty
+    model.predict_proba(X), model.dual_gap_
+
+More than two classes are learned one against the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.callback import with_callbacks
+from sklearn.utils.class_weight import compute_class_weight
+from sklearn.utils.multiclass import check_classification_targets
+
+from stretto.errors import DataError
+from stretto.programs.working import Problem
+from stretto.runtime.runtimes import Runtime
+from stretto.schedule.spec import Schedule
+
+from . import checks
+from .linear_base import LinearModel
+from .linear_explain import explain_fit
+from .linear_input import Given, beginning, logistic, logistic_gap, read
+
+Floats = NDArray[np.float64]
+
+
+class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
+    """Logistic regression with an elastic-net penalty: C·Σ s·log(1 + exp(−yz)) + l1_ratio·‖w‖₁ + ½(1 − l1_ratio)‖w‖².
+
+    Here z = Xw + b, y is −1 or +1 and s are the sample weights. With k > 2 classes there are k such problems, each
+    class against all others; scikit-learn's solvers other than liblinear learn the classes jointly and get other
+    coefficients.
+
+    Parameters
+    ----------
+    C : weight of the data against the penalty, more than 0; a smaller C sets more coefficients to zero.
+    l1_ratio : share of the penalty that is ‖w‖₁: 1 gives the sparsest models, 0 plain L2.
+    fit_intercept : learn b, which is not penalised.
+    standardize : penalise as if every column had standard deviation 1. X itself is not touched, so sparsity is kept.
+    tol : stop when the duality gap is at most tol times the loss of the model without features.
+    class_weight : {class: weight}, or "balanced" for weights that make the classes count alike.
+    max_iter, warm_start, schedule, n_jobs, runtime, profile, random_state, verbose : as in `st.Lasso`.
+
+    Attributes
+    ----------
+    classes_ : [k].      coef_ : [1, p] for two classes, else [k, p].      intercept_ : [1] or [k].
+    sparse_coef_ : the coefficients as CSR.      dual_gap_, objective_, n_iter_ : [1] or [k], for each problem.
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> X = np.random.default_rng(0).normal(size=(100, 20))
+    >>> model = st.LogisticRegression(C=0.2).fit(X, X[:, 4] > 0)
+    >>> np.flatnonzero(model.coef_)
+    array([4])
+    >>> model.predict_proba(X[:3]).shape
+    (3, 2)
+    """
+
+    classes_: NDArray[Any]
+    coef_: Floats
+    intercept_: Floats
+    dual_gap_: Floats
+    objective_: Floats
+    n_iter_: NDArray[np.int64]
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        l1_ratio: float = 1.0,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        tol: float = 1e-4,
+        max_iter: int = 100,
+        class_weight: Any = None,
+        warm_start: bool = False,
+        schedule: Schedule | None = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        profile: str = "exact",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.class_weight = class_weight
+        self.warm_start = warm_start
+        self.schedule = schedule
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+        self.profile = profile
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        checks.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
+        checks.number("l1_ratio", self.l1_ratio, least=0, most=1)
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from X [n, p], dense or sparse in any format, and the classes y [n]."""
+        self._check_parameters()
+        last = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
+        given = read(self, X, y, sample_weight, numeric=False)
+        self.classes_, problems = self._problems(given)
+        shape = len(problems), given.design.shape[1]
+        going_on = last is not None and last[0].shape == shape
+        # Classes still to come are at zero, or where the last fit left them.
+        coefs, intercepts = np.zeros(shape), np.zeros(len(problems))
+        if last is not None and going_on:
+            coefs, intercepts = np.array(last[0]), np.array(last[1])
+        fits = []
+        with self._sitting(given) as sitting:
+            for k, problem in enumerate(problems):
+
+                def so_far(coef: Floats, intercept: float, k: int = k) -> dict[str, Any]:
+                    seen, bias = coefs.copy(), intercepts.copy()
+                    seen[k], bias[k] = coef, intercept
+                    return {"coef_": seen, "intercept_": bias, "classes_": self.classes_}
+
+                fit = sitting.solve(
+                    problem,
+                    self.l1_ratio,
+                    1.0 - self.l1_ratio,
+                    gap=logistic_gap(problem, self.tol),
+                    units=1.0,
+                    start=beginning(coefs[k], intercepts[k], problem) if going_on else None,
+                    label=f"class {self.classes_[k]!s}, " if len(problems) > 1 else "",
+                    attributes=so_far,
+                )
+                coefs[k], intercepts[k] = fit.coef, fit.intercept
+                fits.append(fit)
+            self.coef_, self.intercept_ = coefs, intercepts
+            self.dual_gap_ = np.array([fit.gap for fit in fits])
+            self.objective_ = np.array([fit.objective for fit in fits])
+            self.n_iter_ = np.array([max(1, fit.rounds) for fit in fits])
+        return self
+
+    def _problems(self, given: Given) -> tuple[NDArray[Any], list[Problem]]:
+        """(classes [k], the problems): one for two classes, else one for each class against the rest."""
+        check_classification_targets(given.y)
+        classes, which = np.unique(given.y, return_inverse=True)
+        if len(classes) < 2:
+            raise DataError(
+                "LogisticRegression needs samples of at least 2 classes; "
+                f"the data contain one class: {classes.tolist()[0]!r}"
+            )
+        weight = given.weight
+        if self.class_weight is not None:
+            of_class = compute_class_weight(self.class_weight, classes=classes, y=given.y, sample_weight=weight)
+            weight = weight * of_class[which]
+        idle = np.flatnonzero(np.bincount(which, weights=weight) <= 0)
+        if len(idle):
+            raise DataError(
+                f"class {classes.tolist()[idle[0]]!r} has no weight: its samples all weigh 0; "
+                "give them weight or leave them out"
+            )
+        scale = given.design.spread(weight) if self.standardize else None
+        positives = [1] if len(classes) == 2 else range(len(classes))
+        return classes, [
+            logistic(
+                given.design,
+                np.where(which == k, 1.0, -1.0),
+                self.C * weight,
+                intercept=self.fit_intercept,
+                scale=scale,
+            )
+            for k in positives
+        ]
+
+    def explain(self, X: Any, y: Any, sample_weight: Any = None) -> str:
+        """What fit would do with these data, in words: the problem, how X is stored, how and where it is solved."""
+        self._check_parameters()
+        given = read(self, X, y, sample_weight, numeric=False)
+        classes, problems = self._problems(given)
+        formula = f"{self.C:.4g} Σ log(1 + exp(−y z))"
+        formula += f" + {self.l1_ratio:.4g} ‖w‖₁" if self.l1_ratio else ""
+        formula += f" + ½ {1 - self.l1_ratio:.4g} ‖w‖²" if self.l1_ratio < 1 else ""
+        if len(problems) > 1:
+            formula = f"for each of {len(classes)} classes against the rest {formula}"
+        return explain_fit(self, given, problems[0], formula, self._strongest)
+
+    def _strongest(self, largest: float, samples: int) -> str:
+        if self.l1_ratio == 0:
+            return "no coefficient is set to zero: l1_ratio is 0"
+        least = self.C * self.l1_ratio / largest if largest else np.inf
+        return f"all coefficients are zero up to C {least:.4g}; this C is {self.C / least:.3g} times that"
+
+    # --- using it ---------------------------------------------------------------------------------------------------
+
+    def decision_function(self, X: Any) -> Floats:
+        """[n] log odds of the second class, or [n, k] of each class against the rest."""
+        X = self._features(X)
+        scores = np.asarray(X @ self.coef_.T + self.intercept_)
+        return scores.ravel() if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """[n] the most probable class of each sample."""
+        scores = self.decision_function(X)
+        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """[n, k] probabilities of the classes; with more than two, those of the k problems made to add up to 1."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> Floats:
+        """[n, k] logarithms of the probabilities, exact for small ones too."""
+        from scipy.special import log_expit, log_softmax
+
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.stack([log_expit(-scores), log_expit(scores)], axis=1)
+        return np.asarray(log_softmax(log_expit(scores), axis=1))

@@ -1,0 +1,88 @@
+"""The problem of one working set, handed to the compiled solver.
+
+b = minimise(crew, profile, H, q, l1, unit, b, tolerance)       ½ bᵀH b − qᵀb + Σ l1_j|b_j|
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.kernels import gang, quadratic
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.step import make_step
+from stretto.schedule.rotation import independent
+
+Floats = NDArray[np.float64]
+
+_SWEEPS, _NEWTONS = 20, 60
+# The proximal term starts at a thousandth of a typical curvature and falls tenfold: text needs three or four Newton
+# steps, genotypes some thirty (bench/results/lasso.md).
+_SIGMA, _GROWTH = 1000.0, 10.0
+
+
+@dataclass(frozen=True, eq=False)
+class Minimum:
+    """b [k]; worst: the largest violation left, in units; sweeps and Newton steps made."""
+
+    b: Floats
+    worst: float
+    sweeps: int
+    newtons: int
+
+
+def minimise(
+    crew: Crew,
+    profile: str,
+    H: Floats,
+    q: Floats,
+    l1: Floats,
+    unit: Floats,
+    b: Floats,
+    tolerance: float,
+    *,
+    positive: bool = False,
+) -> Minimum:
+    """Down to violations of `tolerance` units. H [k, step] as `Gram.of` gives it; vectors [k]."""
+    k, step = H.shape
+    size = -(-step // 64) * 64
+
+    def padded(values: Floats) -> Floats:
+        wide = np.zeros(step)
+        wide[:k] = values
+        return wide
+
+    curvature = H[np.arange(k), np.arange(k)]
+    alive = curvature[curvature > 0.0]
+    typical = float(np.median(alive)) if len(alive) else 1.0
+    given = np.array([tolerance, _SIGMA / typical, _GROWTH, _SWEEPS, _NEWTONS, float(positive)])
+    room = quadratic.Room(
+        control=np.zeros(gang.CONTROL, np.int64),
+        H=H,
+        q=padded(q),
+        b=padded(b),
+        l1=padded(l1),
+        unit=padded(unit),
+        h=np.zeros(step),
+        a=np.zeros(step),
+        p=np.zeros(step),
+        g=np.zeros(step),
+        s=np.zeros(size),
+        kept=np.zeros(step),
+        k=np.zeros(step),
+        made=np.zeros(step),
+        U=np.empty((size, size)),
+        inverse=np.empty(size),
+        J=np.zeros(step, np.int64),
+        at=np.zeros(4, np.int64),
+        given=given,
+        said=np.zeros(4),
+    )
+    step_ = make_step("minimise", quadratic.minimise_worker, independent(1), np.ones(1, np.int64), room)
+    crew.run(step_, profile, again=True)
+    said = room.said
+    return Minimum(
+        room.b[:k].copy(), float(said[quadratic.WORST]), int(said[quadratic.SWEPT]), int(said[quadratic.STEPPED])
+    )

@@ -1,0 +1,86 @@
+"""The smooth part of a sparse regression at a point: squared or logistic, with the best intercept.
+
+at = loss.look(z, b)            # z [n] = Xβ; the intercept is settled when there is one
+at.value, at.v, at.d, at.b      # Σ weight·loss, −∂/∂z, ∂²/∂z², intercept
+loss.dual(at, scale)            # the dual objective of θ = scale·v, the penalty's part apart
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.kernels import samples
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class At:
+    """The loss at one point."""
+
+    value: float
+    b: float
+    v: Floats
+    d: Floats
+
+
+class Loss(Protocol):
+    """What a solver asks of a loss."""
+
+    quadratic: bool  # whether d is the same everywhere
+
+    def look(self, z: Floats, b: float, *, settle: bool = True) -> At:
+        """The loss at z + b; settle: with the intercept that fits z best, from b on."""
+
+    def dual(self, at: At, scale: float) -> float:
+        """The loss's part of the dual objective at θ = scale·at.v."""
+
+
+class Squared:
+    """½(y − z)²."""
+
+    quadratic = True
+
+    def __init__(self, y: Floats, weight: Floats, intercept: bool, profile: str) -> None:
+        self.y, self.weight, self.intercept, self.profile = y, weight, intercept, profile
+        self._mass = float(np.sum(weight))
+
+    def look(self, z: Floats, b: float, *, settle: bool = True) -> At:
+        v = np.empty_like(z)
+        see = samples.look_squared[self.profile]
+        value, pull = see(self.y, z, self.weight, b, v)
+        if self.intercept and settle and self._mass > 0.0:
+            # Twice: the second time takes off what rounding left, which matters where the mean is far from zero.
+            for _ in range(2):
+                b += pull / self._mass
+                value, pull = see(self.y, z, self.weight, b, v)
+        return At(value, b, v, self.weight)
+
+    def dual(self, at: At, scale: float) -> float:
+        return float(
+            samples.dual_squared[self.profile](self.y, self.weight, at.v, at.b if self.intercept else 0.0, scale)
+        )
+
+
+class Logistic:
+    """log(1 + e^(−y z)), y = ±1."""
+
+    quadratic = False
+
+    def __init__(self, y: Floats, weight: Floats, intercept: bool, profile: str) -> None:
+        self.y, self.weight, self.intercept, self.profile = y, weight, intercept, profile
+
+    def look(self, z: Floats, b: float, *, settle: bool = True) -> At:
+        v, d = np.empty_like(z), np.empty_like(z)
+        if self.intercept and settle:
+            b, value, _ = samples.settle_logistic[self.profile](self.y, z, self.weight, b, v, d)
+        else:
+            value, _, _ = samples.look_logistic[self.profile](self.y, z, self.weight, b, v, d)
+        return At(value, b, v, d)
+
+    def dual(self, at: At, scale: float) -> float:
+        return float(samples.dual_logistic[self.profile](self.y, self.weight, at.v, scale))

@@ -1,0 +1,151 @@
+"""A large working set, solved over the data itself: sweeps, then conjugate gradients on what is not zero.
+
+Sweeps find out which coordinates are not zero and their signs; on these the problem is a linear system, which
+conjugate gradients solve with one pass over the columns and one over the rows each. The way towards its solution is
+followed until the objective would rise, past coordinates that change sign if need be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.kernels import descent
+
+from .columns import Columns
+from .inner import Minimum
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SWEEPS = 10  # before each solution of the linear system
+_TURNS = 50
+_CG = 200
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A quadratic model of the loss on some columns: pull and curvature of the samples, [n]."""
+
+    columns: Columns
+    which: Ints  # [k]
+    v: Floats
+    d: Floats
+    mean: Floats  # [k] under d; zeros without an intercept
+    l1: Floats  # [k]
+    ridge: Floats  # [k]
+    unit: Floats  # [k]
+    positive: bool
+
+    def curvature(self) -> Floats:
+        """[k] Σ d (x − m)² + ridge."""
+        square = np.empty(len(self.which))
+        self.columns.squares(self.which, self.d, self.mean, square)
+        return square + self.ridge
+
+    def spread(self, which: Ints, coef: Floats, mean: Floats) -> Floats:
+        """[n] Σ coef_j (x_j − m_j)."""
+        z = np.zeros(self.columns.n)
+        self.columns.add(which, coef, z)
+        return z - np.sum(coef * mean)
+
+    def gather(self, which: Ints, u: Floats, mean: Floats) -> Floats:
+        """[len(which)] (x_j − m_j)·u."""
+        product = np.empty(self.columns.p)
+        self.columns.price(which, u, product)
+        return product[which] - mean * np.sum(u)
+
+
+def minimise_swept(model: Model, b: Floats, tolerance: float) -> Minimum:
+    """b [k] down to violations of `tolerance` units."""
+    b = b.copy()
+    u = model.v.copy()
+    curve, mass = model.curvature(), float(np.sum(model.d))
+    said, lag = np.zeros(3), np.zeros(1)
+    control = np.zeros(1, np.int64)
+    sweep = (descent.sweep_sparse if model.columns.design.sparse else descent.sweep_dense)[model.columns.profile]
+    newtons = 0
+    for _ in range(_TURNS):
+        sweep(
+            control, model.which, *model.columns.parts, b, model.l1, model.ridge, model.unit, model.mean, curve, u,
+            model.d, mass, lag, 0.3 * tolerance, _SWEEPS, model.positive, said,
+        )  # fmt: skip
+        u += model.d * lag[0]
+        lag[0] = 0.0
+        if said[descent.WORST] <= tolerance or model.columns.crew.asked:
+            break
+        newtons += _towards(model, b, u, curve)
+    return Minimum(b, float(said[descent.WORST]), int(said[descent.SWEPT]), newtons)
+
+
+def _towards(model: Model, b: Floats, u: Floats, curve: Floats) -> int:
+    """Move b and u towards the solution of the linear system on the support; iterations made."""
+    on = np.flatnonzero(b)
+    if not len(on):
+        return 0
+    which, mean, ridge = model.which[on], model.mean[on], model.ridge[on]
+    slack = model.gather(which, u, mean) - ridge * b[on] - model.l1[on] * np.sign(b[on])
+    way, product, made = _conjugate(model, which, mean, ridge, slack, curve[on])
+    slope, bend = -float(np.sum(slack * way)), float(np.sum(product * product * model.d) + np.sum(ridge * way * way))
+    if not slope < 0.0 or not bend > 0.0:
+        return made
+    t = best_along(b[on], way, slope, bend, model.l1[on], model.positive)
+    there = b[on] + t * way
+    # A coordinate the way ends at is zero exactly, not nearly; one that may not be negative stops at zero.
+    there[np.abs(there) <= 1e-12 * np.abs(b[on])] = 0.0
+    if model.positive:
+        there = np.maximum(there, 0.0)
+    u -= model.d * model.spread(which, there - b[on], mean)
+    b[on] = there
+    return made
+
+
+def _conjugate(
+    model: Model, which: Ints, mean: Floats, ridge: Floats, slack: Floats, curve: Floats
+) -> tuple[Floats, Floats, int]:
+    """way ≈ (XᵀDX + ridge)⁻¹ slack by preconditioned conjugate gradients, X way, iterations."""
+    way, product = np.zeros_like(slack), np.zeros(model.columns.n)
+    left = slack.copy()
+    step = left / curve
+    size = first = float(np.sum(left * step))
+    for made in range(1, _CG + 1):
+        out = model.spread(which, step, mean)
+        back = model.gather(which, model.d * out, mean) + ridge * step
+        bend = float(np.sum(step * back))
+        if not bend > 0.0:
+            return way, product, made
+        t = size / bend
+        way += t * step
+        product += t * out
+        left -= t * back
+        ready = left / curve
+        now = float(np.sum(left * ready))
+        if now <= 1e-8 * first:
+            return way, product, made
+        step = ready + (now / size) * step
+        size = now
+    return way, product, _CG
+
+
+def best_along(b: Floats, way: Floats, slope: float, bend: float, l1: Floats, positive: bool) -> float:
+    """Where in (0, 1] the objective is least along b + t·way. slope < 0 and bend: its first and second derivative at 0;
+    where a coordinate changes sign the slope rises by 2·l1·|way|.
+    """
+    crossing = np.full(len(b), np.inf)
+    np.divide(-b, way, out=crossing, where=way != 0.0)
+    passed = np.flatnonzero((crossing > 0.0) & (crossing < 1.0))
+    passed = passed[np.argsort(crossing[passed], kind="stable")]
+    if positive:
+        end = crossing[passed[0]] if len(passed) else 1.0
+        return float(min(end, -slope / bend))
+    for j in passed:
+        at = crossing[j]
+        if slope + at * bend >= 0.0:
+            break
+        jump = 2.0 * l1[j] * abs(way[j])
+        if slope + jump + at * bend >= 0.0:
+            return float(at)
+        slope += jump
+    return float(min(1.0, -slope / bend))

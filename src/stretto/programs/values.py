@@ -1,0 +1,67 @@
+"""What goes into a run of a program and what comes out of it, whichever engine runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.runtime.runtimes import Runtime, Threads
+
+
+@dataclass(frozen=True)
+class Look:
+    """Where a run stands between two rounds."""
+
+    round: int  # rounds made so far
+    seconds: float  # time spent in rounds, looking and compiling apart
+    samples: int  # data samples touched so far; for sparse columns, their entries
+    objective: float  # NaN where the program has none
+    updates: int  # jobs made so far
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """How a program is run. Only rounds, pipeline, seed and every can change a number."""
+
+    rounds: int | None = None  # at most so many; None: until the schedule has nothing left or `until` says so
+    pipeline: int = 1  # round t reads the parameters after round t − pipeline
+    seed: int = 0
+    every: int = 1  # rounds between two looks
+    until: Callable[[Look], bool] | None = None
+    seconds: float | None = None
+    runtime: Runtime = field(default_factory=Threads)
+    record: bool = False  # keep the jobs of every round and what it read
+    verbose: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Round:
+    """One round as it was made: what it did, which parameters its jobs read and what they were chosen from."""
+
+    number: int  # from 1
+    jobs: tuple[Any, ...]
+    read: int  # the round after which the parameters that `update` read were current; 0 is the start
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run leaves behind."""
+
+    params: Mapping[str, NDArray[Any]]
+    rounds: int
+    updates: int
+    seconds: float
+    stopped: str  # why it ended: "rounds", "until", "seconds", "schedule" (nothing was left to do), "interrupted"
+    history: tuple[Look, ...] = ()
+    record: tuple[Round, ...] = ()
+    schedule_seconds: float = 0.0  # thread time spent in choosing rounds
+    busy_seconds: float = 0.0  # thread time spent in choosing, updating and aggregating
+
+    @property
+    def objective(self) -> float:
+        """The objective at the last look."""
+        return self.history[-1].objective if self.history else float(np.nan)

@@ -1,0 +1,72 @@
+"""Working sets: which coordinates of a sparse regression are worth solving for together, and which never will be.
+
+The same idea as `prioritised`, with certificates in place of guesses. A coordinate's urgency is how near its constraint
+in the dual is to being active, (l1 − |pull|)/norm: what has crossed it must move, what is close may have to. Where the
+duality gap proves a coordinate zero at the optimum (a gap-safe sphere), it leaves the pool for good; a floor on
+priorities, the other way to forget nothing, is not needed.
+
+    spec = working_sets(first=200, growth=2.0)
+    chosen = spec.choose(support, distance)      # column numbers, the support among them
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import PlanError
+
+from .spec import Floats, Ints
+
+
+@dataclass(frozen=True)
+class WorkingSets:
+    """first: how many are solved for at the start; None goes by the number of columns. growth: how many times the
+    support is solved for afterwards. screen: let go of what is proven zero.
+    """
+
+    first: int | None = None
+    growth: float = 2.0
+    screen: bool = True
+
+    def __post_init__(self) -> None:
+        if self.first is not None and self.first < 1:
+            raise PlanError(f"first must be at least 1; got {self.first}")
+        if not self.growth > 1.0:
+            raise PlanError(f"growth must be more than 1, or no set would ever grow; got {self.growth}")
+
+    def start_size(self, columns: int, sparse: bool) -> int:
+        """Size of the first set. Inner products of k dense columns cost about as much as one look at all of them when k
+        is √columns; a few times that is still cheap and saves looks. Sparse columns are quickly looked at.
+        """
+        if self.first is not None:
+            return self.first
+        return 100 if sparse else max(100, int(2.0 * np.sqrt(columns)))
+
+    def choose(self, support: Ints, distance: Floats, *, sparse: bool = False) -> Ints:
+        """The columns to solve for next, in rising order. distance [p]: of each column to its constraint, negative
+        beyond it, +∞ for a column that is out of the pool; the support is always taken.
+        """
+        size = max(self.start_size(len(distance), sparse), int(self.growth * len(support)))
+        nearer = distance.copy()
+        nearer[support] = -np.inf
+        pool = int(np.count_nonzero(nearer < np.inf))
+        size = min(size, pool)
+        if size == 0:
+            return np.empty(0, np.int64)
+        # Ties by number, so that the set is the same whatever the sort does.
+        limit = np.partition(nearer, size - 1)[size - 1]
+        sure = np.flatnonzero(nearer < limit)
+        tied = np.flatnonzero(nearer == limit)[: size - len(sure)]
+        return np.sort(np.concatenate([sure, tied])).astype(np.int64)
+
+    def safe(self, pull: Floats, norm: Floats, l1: Floats, radius: float) -> NDArray[np.bool_]:
+        """[p] which columns are proven zero; pull [p] is that of a feasible dual point, at most `radius` from the best."""
+        return pull + norm * radius < l1
+
+
+def working_sets(first: int | None = None, *, growth: float = 2.0, screen: bool = True) -> WorkingSets:
+    """Solve for a growing set of the columns nearest to their constraints; let go of what is proven zero."""
+    return WorkingSets(first, growth, screen)
