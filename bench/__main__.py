@@ -21,6 +21,10 @@ NAMES = {
     "orders": "ordered, unordered and buffered loops: time and convergence",
     "compile": "compile time of every example, warm and cold",
     "prefetch": "sparse logistic regression with its weights in another process",
+    "smpframe": "the claims of scheduled model parallelism, figure by figure",
+    "lasso": "the Lasso to a duality gap, beside celer, skglm and scikit-learn",
+    "lasso_path": "paths of 100 penalties, beside the same",
+    "sparse_logistic": "L1 logistic regression, beside liblinear, skglm, celer and scikit-learn",
 }
 
 
@@ -32,7 +36,7 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.list:
         for name, about in NAMES.items():
-            print(f"{name:10} {about}")
+            print(f"{name:15} {about}")
         return
     for name in chosen.names or list(NAMES):
         if name not in NAMES:

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 import stretto as st
 from stretto.errors import LoopError, PlanError
 from stretto.loops.loopplan import LoopPlan
-from stretto.loops.visits import Visits, iterations
+from stretto.loops.visits import Visits
+from stretto.loops.walk import iterations
 from stretto.testing.arithmetic import same_bits
 from stretto.testing.loops import reference
 

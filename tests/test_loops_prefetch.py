@@ -453,7 +453,7 @@ def buffered(samples, w, out, table, lr):  # type: ignore[no-untyped-def]
 
 def expected(plan: Any, prefetch: Prefetch) -> list[NDArray[Any]]:
     """The elements of w that each visit reads, from the interpreter."""
-    from stretto.loops.visits import iterations
+    from stretto.loops.walk import iterations
 
     analysis, visits = plan.parts[0].prepared.analysis, plan.parts[0].prepared.visits
     truth = watched(analysis.body, plan.held, analysis.space)

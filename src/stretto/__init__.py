@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from stretto import schedule
     from stretto.data.convert import as_data
     from stretto.data.data import Data
     from stretto.data.dense import dense
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from stretto.models.linear_path import lasso_path
     from stretto.models.logistic import LogisticRegression
     from stretto.plan.plan import Plan
+    from stretto.programs.coordinates import SparseRegression
+    from stretto.programs.program import Program, program
+    from stretto.programs.run import run
     from stretto.runtime.runtimes import Serial, Threads
     from stretto.runtime.session import Session
     from stretto.runtime.train import Saving
@@ -45,9 +49,11 @@ _SHELF = {
     "LogisticRegression": "stretto.models.logistic:LogisticRegression",
     "MatrixFactorization": "stretto.models.factorization:MatrixFactorization",
     "Plan": "stretto.plan.plan:Plan",
+    "Program": "stretto.programs.program:Program",
     "Saving": "stretto.runtime.train:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
     "Session": "stretto.runtime.session:Session",
+    "SparseRegression": "stretto.programs.coordinates:SparseRegression",
     "State": "stretto.state.state:State",
     "Threads": "stretto.runtime.runtimes:Threads",
     "accumulator": "stretto.state.accumulator:accumulator",
@@ -60,9 +66,12 @@ _SHELF = {
     "lasso_path": "stretto.models.linear_path:lasso_path",
     "normal": "stretto.keyed:normal",
     "parallel": "stretto.loops.door:parallel",
+    "program": "stretto.programs.program:program",
     "random": "stretto.state.make:random",
     "read": "stretto.data.read:read",
+    "run": "stretto.programs.run:run",
     "samples": "stretto.data.ragged:samples",
+    "schedule": "stretto:schedule",
     "state": "stretto.state.make:state",
     "text_file": "stretto.data.text:text_file",
     "uniform": "stretto.keyed:uniform",
@@ -79,9 +88,11 @@ __all__ = [
     "LogisticRegression",
     "MatrixFactorization",
     "Plan",
+    "Program",
     "Saving",
     "Serial",
     "Session",
+    "SparseRegression",
     "State",
     "Threads",
     "accumulator",
@@ -94,9 +105,12 @@ __all__ = [
     "lasso_path",
     "normal",
     "parallel",
+    "program",
     "random",
     "read",
+    "run",
     "samples",
+    "schedule",
     "state",
     "text_file",
     "uniform",
@@ -109,6 +123,8 @@ def __getattr__(name: str) -> Any:
     if name not in _SHELF:
         raise AttributeError(f"module 'stretto' has no attribute {name!r}")
     module, _, attribute = _SHELF[name].partition(":")
+    if module == "stretto":  # a room that is a name on the shelf as well
+        return importlib.import_module(f"stretto.{attribute}")
     value = getattr(importlib.import_module(module), attribute)
     return globals().setdefault(name, value)  # `state` is a room as well, which can be called and stays what it is
 

@@ -2,7 +2,7 @@
 
 Columns stand in *slots*; G [slots, slots] is kept, and what is new is worked out against everything that is there.
 
-Dense columns are packed, sixteen to a panel, P [panels, n, 16] with √d_i (x − m) in it, and multiplied tile by tile: a
+Dense columns, and sparse ones that are not very sparse, are packed, sixteen to a panel, P [panels, n, 16] with √d_i (x − m) in it, and multiplied tile by tile: a
 visit makes sixteen rows of G. Sparse columns use what they have in common and nothing else: with the
 entries of the slots also by rows, a column's entries each add their row to one row of G. The means are taken off at the
 end: Σ d x_a x_b − D·m_a m_b, D = Σ d.
@@ -47,6 +47,32 @@ def pack_worker(pass_, worker, out, bounds, XT, column, mean, root, P):
 
 
 @kernel
+def pack_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, column, mean, root, P):
+    """`pack_worker` for sparse columns, those that are dense enough to be treated as such."""
+    n = P.shape[1]
+    reached = np.empty(PANEL, np.int64)
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        for panel in range(bounds[v], bounds[v + 1]):
+            for c in range(PANEL):
+                reached[c] = indptr[max(0, column[panel * PANEL + c])]
+            for first in range(0, n, 64):
+                last = min(first + 64, n)
+                for c in range(PANEL):
+                    j = column[panel * PANEL + c]
+                    m = mean[j] if j >= 0 else 0.0
+                    for i in range(first, last):
+                        P[panel, i, c] = -root[i] * m
+                    t = reached[c]
+                    while j >= 0 and t < indptr[j + 1] and indices[t] < last:
+                        i = indices[t]
+                        P[panel, i, c] = root[i] * (np.float64(values[t]) - m)
+                        t += 1
+                    reached[c] = t
+        v = next_visit(pass_, worker, v)
+
+
+@kernel
 def dense_worker(pass_, worker, out, bounds, P, G):
     """Visit v: the sixteen rows of G of the panels bounds[v] … bounds[v + 1] against all columns up to their own, and
     the mirror image.
@@ -78,8 +104,10 @@ def dense_worker(pass_, worker, out, bounds, P, G):
 
 
 @kernel
-def by_rows(indptr, indices, values, column, count, start, slot, value):
-    """The entries of the slots 0 … count − 1 by rows, in each row by slot: start [n + 1], slot and value [entries]."""
+def by_rows(indptr, indices, values, column, count, start, whose, value):
+    """The entries of column[0] … column[count − 1] by rows, in each row in that order: start [n + 1], whose (which
+    column) and value [entries].
+    """
     n = start.shape[0] - 1
     start[:] = 0
     for s in range(count):
@@ -92,7 +120,7 @@ def by_rows(indptr, indices, values, column, count, start, slot, value):
         j = column[s]
         for t in range(indptr[j], indptr[j + 1]):
             at = start[indices[t]]
-            slot[at] = s
+            whose[at] = j
             value[at] = values[t]
             start[indices[t]] = at + 1
     for i in range(n, 0, -1):
@@ -102,11 +130,13 @@ def by_rows(indptr, indices, values, column, count, start, slot, value):
 
 @kernel
 def sparse_worker(
-    pass_, worker, out, bounds, indptr, indices, values, column, weight, total, mean, start, slot, value, G
+    pass_, worker, out, bounds, indptr, indices, values, column, place, sorted_, weight, total, mean, start, whose,
+    value, G
 ):  # fmt: skip
     """Visit v: rows bounds[v] … bounds[v + 1] of G against all slots up to their own, and the mirror image.
 
-    weight [n] = d; total = D, or 0 where nothing is to be taken off; mean [p].
+    weight [n] = d; total = D, or 0 where nothing is to be taken off; mean [p]. place [p]: slot of each column, −1 for
+    none; sorted_: within a row of `whose` slots rise.
     """
     n, slots = weight.shape[0], G.shape[1]
     v = next_visit(pass_, worker)
@@ -127,10 +157,11 @@ def sparse_worker(
                         break
                     x = weight[i] * np.float64(values[t])
                     for u in range(start[i], start[i + 1]):
-                        b = np.int64(get(slot, u))
-                        if b > a:
+                        b = get(place, np.int64(get(whose, u)))
+                        if b > a and sorted_:
                             break
-                        put(G, base + b, get(G, base + b) + x * get(value, u))
+                        if 0 <= b <= a:
+                            put(G, base + b, get(G, base + b) + x * get(value, u))
                     t += 1
                 reached[a - first] = t
         for a in range(first, last):

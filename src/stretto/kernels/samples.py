@@ -57,7 +57,7 @@ def look_logistic(y, z, weight, b, v, d):
 
 @kernel
 def settle_logistic(y, z, weight, b, v, d):
-    """The intercept at which Σ v = 0, from b on, and (loss, Σ d) there, by Newton kept in brackets; v and d are filled."""
+    """The intercept at which Σ v = 0, from b on, (loss, Σ d) there; v and d are filled. Newton, kept in brackets."""
     low, high = -np.inf, np.inf
     value, pull, bend = _look(y, z, weight, b, v, d)
     size = 0.0
@@ -74,7 +74,7 @@ def settle_logistic(y, z, weight, b, v, d):
         there = b + min(8.0, max(-8.0, step))
         if not low < there < high:
             there = 0.5 * (low + high)
-        if there == b or there == low or there == high:
+        if there in (b, low, high):
             break
         b = there
         value, pull, bend = _look(y, z, weight, b, v, d)

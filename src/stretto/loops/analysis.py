@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from .refuse import placed, refuse
 from .space import Space, space_of
 from .strategy import choose
 
+if TYPE_CHECKING:
+    from stretto.schedule.spec import Schedule
+
 WIDTH = 16
 
 
@@ -32,6 +35,7 @@ class Options:
     """What a user may ask of a loop. cut: names of the indices to cut, space dimension first. blocks: parts along each.
 
     width: how many visits may run at the same time; a constant of the plan, never the number of workers.
+    schedule: what chooses the iterations, round by round; seed: its random numbers; watch: the state it learns from.
     """
 
     ordered: bool = False
@@ -40,6 +44,9 @@ class Options:
     blocks: tuple[int, ...] = ()
     width: int = WIDTH
     profile: str = "exact"
+    schedule: Schedule | None = None
+    seed: int = 0
+    watch: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,23 +86,12 @@ def analyse(
         name: info.shape for name, info in infos.items() if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo)
     }
     found = vectors(accesses, space.dims, shapes)
-    extents = {name: Extent(name, info.shape, np.dtype(info.dtype).itemsize) for name, info in infos.items()
-               if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo)}  # fmt: skip
-    try:
-        strategy = choose(
-            found,
-            space.dims,
-            accesses,
-            extents,
-            ordered=options.ordered,
-            buffered=any(access.mode == "buffer" for access in accesses),
-            prefer=_preferred(space, options),
-            inspect=options.inspect,
-            records=len(space),
-            width=options.width,
-        )
-    except PlanError as problem:
-        raise LoopError(function.file, loop.line, _with_sources(str(problem), function)) from None
+    if options.schedule is None:
+        strategy = _strategy(function, loop, space, infos, options, accesses, found)
+    else:
+        from .scheduled import strategy_of
+
+        strategy = strategy_of(function, loop, space, found, accesses)
     where = placements(strategy, accesses, space.dims)
     buffers = _buffers(accesses, infos)
     return Analysis(
@@ -113,6 +109,35 @@ def analyse(
         written=frozenset(access.array for access in accesses if access.writes)
         | {name for info in buffers for name in (info.target, *(() if info.plain else info.helpers))},
     )
+
+
+def _strategy(
+    function: tree.Function,
+    loop: tree.Loop,
+    space: Space,
+    infos: Mapping[str, Info],
+    options: Options,
+    accesses: tuple[Access, ...],
+    found: tuple[Vector, ...],
+) -> Strategy:
+    """The strategy of a loop without a schedule."""
+    extents = {name: Extent(name, info.shape, np.dtype(info.dtype).itemsize) for name, info in infos.items()
+               if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo)}  # fmt: skip
+    try:
+        return choose(
+            found,
+            space.dims,
+            accesses,
+            extents,
+            ordered=options.ordered,
+            buffered=any(access.mode == "buffer" for access in accesses),
+            prefer=_preferred(space, options),
+            inspect=options.inspect,
+            records=len(space),
+            width=options.width,
+        )
+    except PlanError as problem:
+        raise LoopError(function.file, loop.line, _with_sources(str(problem), function)) from None
 
 
 def _with_sources(problem: str, function: tree.Function) -> str:

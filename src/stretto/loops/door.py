@@ -35,11 +35,13 @@ from .memory import still
 from .names import is_function
 from .parse import parse
 from .refuse import placed, refuse
+from .scheduled import check
 from .userfunction import around, digest
 
 if TYPE_CHECKING:
     from stretto.runtime.kept import KeptCrew
     from stretto.runtime.runtimes import Runtime
+    from stretto.schedule.order import Ints
 
     from .loopplan import LoopPlan
     from .run import Prepared
@@ -66,12 +68,14 @@ class Loop:
             )
         if runtime is not None and not hasattr(runtime, "workers"):
             raise TypeError(f"runtime={runtime!r} is not a runtime; give st.Threads(n) or st.Serial()")
+        check(options)
         self.plain = fn
         self.options, self.runtime = options, runtime
         self._signature = inspect.signature(fn)
         self._kept: dict[Any, _Remembered] = {}
         self._calls: dict[str, Any] = {}  # the functions around it when it was parsed
         self.seconds = 0.0  # of the last call: the passes alone, without analysis and layout
+        self.rounds: list[Ints] = []  # of the last call, with a schedule: the iterations of each round, in order
         functools.update_wrapper(self, fn)
 
     @functools.cached_property
@@ -103,6 +107,7 @@ class Loop:
             raise problem.with_traceback(None) from None  # where in Stretto it was found is of no use to anybody
 
     def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        from .rounds import run_rounds
         from .run import run
 
         held = self._bind(args, kwargs, partial=False)
@@ -112,12 +117,17 @@ class Loop:
             for step in self.tree.steps:
                 if isinstance(step, source.Setup):
                     self._set_up(step, held, args, kwargs, known)
+                    continue
+                prepared = self._prepared(step, held, known, crew)
+                if self.options.schedule is None:
+                    self.seconds += run(prepared, held, known, crew)
                 else:
-                    self.seconds += run(self._prepared(step, held, known, crew), held, known, crew)
+                    self.seconds, self.rounds = run_rounds(prepared, held, known, crew)
 
     def plan(self, *args: Any, **kwargs: Any) -> LoopPlan:
         """What a call with these arguments would do. Numbers and accumulators may be left out."""
         from .loopplan import LoopPlan, Part
+        from .rounds import progress_of
 
         held = self._bind(args, kwargs, partial=True)
         known: dict[str, Any] = {}
@@ -128,18 +138,30 @@ class Loop:
                     if isinstance(step, source.Setup):
                         self._set_up(step, held, args, kwargs, known)
                     else:
-                        parts.append(Part(self._prepared(step, held, dict(known), crew), dict(known)))
+                        prepared = self._prepared(step, held, dict(known), crew)
+                        if self.options.schedule is not None and len(prepared.analysis.space):
+                            progress_of(prepared, held)  # what it is not content with, it says now
+                        parts.append(Part(prepared, dict(known)))
         except PlanError as problem:
             self._blame_stand_ins(problem, args, kwargs)
             raise problem.with_traceback(None) from None
         return LoopPlan(self, held, tuple(parts), self._runtime())
+
+    def recorded(self, *args: Any, **kwargs: Any) -> LoopPlan:
+        """The plan of the rounds that the last call of a scheduled loop made, with these arguments."""
+        from .roundvisits import recorded
+
+        return recorded(self.plan(*args, **kwargs), self.rounds)
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
         """The iteration space, every access, the dependence vectors, the strategy and why, in words."""
         return self.plan(*args, **kwargs).explain()
 
     def using(self, *, runtime: Runtime | None = None, **options: Any) -> Loop:
-        """The same loop with other options: runtime, ordered, inspect, cut, blocks, width, profile."""
+        """The same loop with other options: runtime, and those of `parallel`.
+
+        It remembers nothing of the loop it was made from: a schedule starts anew.
+        """
         return Loop(self.plain, replace(self.options, **_checked(options)), runtime or self.runtime)
 
     # ---
@@ -338,6 +360,8 @@ def parallel(fn: Callable[..., Any] | None = None, /, *, runtime: Runtime | None
     blocks  : how many blocks along each cut index
     width   : how many visits may run together; the answer depends on it, and not on the number of workers
     profile : "exact" (same bits everywhere) or "fast"
+    schedule: what chooses the iterations of a loop over one index, round by round, such as st.schedule.prioritised();
+              with seed, of its random numbers, and watch, the name of the state whose changes it learns from
     runtime : where to run; every core of this machine by default
     """
     if fn is None:

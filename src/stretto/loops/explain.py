@@ -41,6 +41,9 @@ _MEANING = {
     "buffered": "the records are cut as they come; a visit does not see what others of its wave write",
     "chain": "one visit after the other, in plan order: correct, and no faster than one worker",
     "inspected": "the data were looked at: iterations that meet nowhere run together",
+    "scheduled together": "the iterations of a round run at once; none needs another",
+    "scheduled buffered": "a round is cut into visits that run at once; none sees what others of its round write",
+    "scheduled in turn": "the iterations of a round run one after the other, the most urgent first, on one worker",
 }
 
 _STEPS = "one value of {0} after the other; blocks of {1} that belong to it run together"
@@ -60,6 +63,8 @@ def explain(plan: LoopPlan) -> str:
 
 def _facts(plan: LoopPlan, part: Part, made: Plan) -> Iterator[Fact]:
     yield from _strategy(part)
+    if part.prepared.analysis.options.schedule is not None:
+        yield from _schedule(plan, part)
     yield from words.promise(made)
     yield "space", space_text(part.prepared.analysis.space)
     yield from _accesses(part)
@@ -68,9 +73,10 @@ def _facts(plan: LoopPlan, part: Part, made: Plan) -> Iterator[Fact]:
     yield from _placements(plan, part)
     yield from _buffers(plan, part)
     yield from _arithmetic(part)
-    yield from _ahead(plan, part)
-    yield from _order(part, made)
-    yield from _moved(plan, part)
+    if part.prepared.analysis.options.schedule is None:
+        yield from _ahead(plan, part)
+        yield from _order(part, made)
+        yield from _moved(plan, part)
     yield "memory", words.memory(made.cost, "iterations")
     yield "runs on", words.place(made)
 
@@ -100,7 +106,7 @@ def _strategy(part: Part) -> Iterator[Fact]:
     names = cut_names(analysis)
     meaning = _MEANING[strategy.name] if strategy.tiled else _STEPS
     yield "strategy", f"{strategy.name}: {meaning.format(*names)}"
-    if strategy.waves and strategy.name != "buffered":
+    if strategy.waves and strategy.name not in ("buffered", "scheduled buffered"):
         yield "", "in waves, because some writes are buffered: a visit does not see what others of its wave write"
     yield "because", strategy.why
     if part.prepared.visits.found:
@@ -108,6 +114,25 @@ def _strategy(part: Part) -> Iterator[Fact]:
     if len(strategy.moved) > 1:
         costs = "; ".join(f"{count:,} as {label}" for label, count in strategy.moved)
         yield "", f"elements moved in an epoch, for {analysis.options.width} workers: {costs}"
+
+
+def _schedule(plan: LoopPlan, part: Part) -> Iterator[Fact]:
+    """What chooses the iterations, and what it is told."""
+    from .rounds import progress_of
+
+    analysis = part.prepared.analysis
+    options, size, index = analysis.options, len(analysis.space), analysis.space.dims[0].name
+    assert options.schedule is not None
+    if not size:
+        yield "schedule", "there is nothing to choose from"
+        return
+    progress = progress_of(part.prepared, plan.held)
+    most = int(max(iterations_in(part.prepared.visits)[wave].sum() for wave in part.prepared.visits.waves))
+    yield "schedule", f"{options.schedule.explain()}; seed {options.seed}"
+    yield "", f"a call makes rounds of up to {most:,} iterations until {size:,} are made"
+    yield "learns", f"from how far {progress.watch}[{index}] moves" if progress.watch else "nothing"
+    if progress.source and getattr(options.schedule, "conflicts", None):
+        yield "conflicts", f"between {progress.source}"
 
 
 def _rejected(part: Part) -> Iterator[Fact]:
@@ -226,7 +251,7 @@ def _buffers(plan: LoopPlan, part: Part) -> Iterator[Fact]:
         if isinstance(info, BufferInfo) and info.name in used:
             yield name, f"{info.name} stands before {info.target}: {_applied(plan, info)}"
             name = ""
-    if visits.waves:
+    if visits.waves and analysis.options.schedule is None:
         count, largest = len(visits.waves), max(len(wave) for wave in visits.waves)
         many = (
             f"{count:,} waves of up to {_many(largest, 'visit')}"

@@ -17,7 +17,7 @@ from stretto.state.buffer import Buffer
 from .bind import Held
 from .run import Prepared
 from .space import Space
-from .visits import iterations
+from .walk import iterations
 
 
 def in_order(prepared: Prepared, held: Held) -> Iterator[Any]:

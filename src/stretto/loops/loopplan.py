@@ -78,6 +78,7 @@ class LoopPlan:
 
         part = self.parts[loop]
         prepared = part.prepared
+        prepared.visits.check_known()
         return Prefetch(prepared.analysis, prepared.visits, self.held, part.known, arrays=arrays,
                         runtime=self.runtime, kept=prepared.ahead)  # fmt: skip
 
@@ -113,12 +114,13 @@ def plan_of(part: Part, held: Held, runtime: Runtime) -> Plan:
         ("cut", ", ".join(_cut_indices(part)) or "records"),
         ("waves", len(visits.waves)),
         ("source", hashlib.sha256(part.prepared.lowered.source.encode()).hexdigest()[:16]),
+        *(() if options.schedule is None else (("schedule", repr(options.schedule)), ("watch", options.watch))),
     )
     logical = Logical(
         f"loop/{analysis.function.name}:{analysis.loop.line}",
         parameters,
         _digest(part),
-        0,
+        options.seed,
         options.profile,
         options.width,
         visits.order,

@@ -10,6 +10,7 @@ How a visit walks through its iterations is its *form*:
     range       records in their own order:             for t in range(lo[g], hi[g])
     grid        nested ranges:                          for i in range(lo[g, 0], hi[g, 0]): for j in …
     skewed      a grid in transformed coordinates:      for y0 …: for y1 …: i = …; j = …, where they lie in the grid
+    picked      iterations listed by their numbers:     for q in range(ptr[g], ptr[g + 1]): t = picked[q]; i = …
 """
 
 from __future__ import annotations
@@ -141,6 +142,8 @@ def arguments_of(body: t.Body, form: Form, held: Buffers) -> list[tuple[str, str
     found: list[tuple[str, str]] = []
     if form.kind == "entries":
         found += [("ptr", ""), *((f"base{d}", "") for d in dims), *((f"index{d}", "") for d in dims)]
+    elif form.kind == "picked":
+        found += [("ptr", ""), ("picked", ""), ("box", "")]
     else:
         found += [("lo", ""), ("hi", "")]
         if form.kind == "skewed":
@@ -179,6 +182,12 @@ def iterate(sheet: Sheet, body: t.Body, form: Form) -> None:
         for d, (index, step) in enumerate(zip(indices, form.steps, strict=True)):
             sheet.write(f"for {index} in range(lo[g, {d}], hi[g, {d}], {step}):")
             sheet.depth += 1
+    elif form.kind == "picked":
+        sheet.write("start0, step0 = box[0, 0], box[0, 1]")
+        sheet.write("for q in range(ptr[g], ptr[g + 1]):")
+        sheet.depth += 1
+        sheet.write("t = vx.get(picked, q)")
+        sheet.write(f"{indices[0]} = start0 + step0 * t")
     else:
         _skewed(sheet, indices, form)
     if form.dense:

@@ -226,7 +226,7 @@ def random_arrays(analysis: Analysis, held: Held) -> frozenset[str]:
 def iterations_in(visits: Visits) -> Ints:
     """[V] room for the iterations of each visit; a skewed grid has fewer than that."""
     arrays = visits.arrays
-    if visits.form.kind == "entries":
+    if ("ptr", "") in arrays:
         return np.diff(arrays["ptr", ""]).astype(np.int64)
     steps = np.array(visits.form.steps or (1,), np.int64)
     span = np.maximum(0, -(-(arrays["hi", ""] - arrays["lo", ""]) // steps))

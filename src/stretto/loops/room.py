@@ -63,7 +63,10 @@ def capacity(analysis: Analysis, visits: Visits, name: str, info: BufferInfo) ->
         return size
     fixed, ragged = _writes(analysis.body.steps, name, analysis)
     arrays = visits.arrays
-    if visits.form.kind in ("entries", "range"):
+    if visits.form.kind == "picked":  # whichever iterations they will be: the longest
+        each_longest = sum(each * int(np.diff(arrays["ptr", field]).max(initial=0)) for field, each in ragged.items())
+        bound = (fixed + each_longest) * np.diff(arrays["ptr", ""])
+    elif visits.form.kind in ("entries", "range"):
         cut = visits.form.kind == "entries"
         lo, hi = (
             (arrays["ptr", ""][:-1], arrays["ptr", ""][1:]) if cut else (arrays["lo", ""][:, 0], arrays["hi", ""][:, 0])

@@ -45,6 +45,7 @@ class Prepared:
     idle: list[dict[str, Room]] = field(default_factory=list)  # memory of the buffers, of runs that have ended
     ahead: dict[Any, Any] = field(default_factory=dict)  # what `prefetch` has listed
     reach: tuple[Any, ...] = ()  # ranges of the data's integers, see `memory`
+    progress: dict[Any, Any] = field(default_factory=dict)  # how far schedules have got, see `rounds`
 
     @property
     def worker(self) -> Kernel:
@@ -95,11 +96,58 @@ def _compiled_function(function: Any) -> Any:
     return _FUNCTIONS[key]
 
 
-def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> float:
-    """One execution of the loop; the seconds its passes took."""
+@dataclass(frozen=True, eq=False)
+class Call:
+    """One execution under way: what compiled code is given, and what is put back when it is over.
+
+    again: it has run like this before, so that there is nothing to compile.
+    """
+
+    prepared: Prepared
+    held: Held
+    arrays: dict[str, NDArray[Any]]
+    borrowed: memory.Borrowed
+    partials: dict[str, NDArray[Any]]
+    rooms: dict[str, Room]
+    again: bool
+    fault: Ints
+    args: tuple[Any, ...]
+
+    def step(self, visits: Ints, order: Order, weight: Ints) -> Step:
+        """One pass over some of the visits."""
+        args = (self.fault, visits, *self.args)
+        return Step("visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)))
+
+    def check(self, failed: int | None) -> None:
+        """RunError where a visit has failed."""
+        if failed is not None:
+            memory.give_back(self.borrowed)
+            raise _out_of_range(self.prepared, self.fault)
+
+    def merge(self, slots: int, crew: Crew) -> float:
+        """Fold what the visits of a wave wrote to buffers into the arrays; the seconds it took."""
+        return _merge(self.prepared, self.rooms, self.arrays, slots, crew, again=self.again)
+
+    def fold(self) -> None:
+        """Fold the parts of the visits into the accumulators."""
+        for name, parts in self.partials.items():
+            self.held.accumulators[name].fold(parts)
+
+    def end(self) -> None:
+        """Give back what was borrowed; not after a failure, which leaves in the rooms what was never merged."""
+        memory.give_back(self.borrowed)
+        self.prepared.idle.append(self.rooms)
+
+
+def begin(
+    prepared: Prepared,
+    held: Held,
+    known: Mapping[str, Any],
+    own: Mapping[tuple[str, str], NDArray[Any]] | None = None,
+) -> Call:
+    """Everything that compiled code needs for one execution. own: arrays to take instead of those of the visits."""
     analysis, visits = prepared.analysis, prepared.visits
-    if not len(analysis.space):
-        return 0.0
+    laid = {**visits.arrays, **(own or {})}
     memory.check(analysis, held)
     arrays, borrowed = memory.contiguous(held.arrays, analysis.written)
     partials = {
@@ -111,8 +159,6 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
         rooms, again = prepared.idle.pop(), True
     except IndexError:  # the first run, or others are under way
         rooms, again = _rooms(prepared, held, arrays), False
-    fault = np.zeros(SLOTS, np.int64)
-    seconds = 0.0
 
     def value(what: str, name: str) -> Any:
         if what == "array":
@@ -126,22 +172,26 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
                 return room.arrays[what, name]
         if what == "source":
             return arrays[name].reshape(-1)
-        return visits.arrays[what, name]
+        return laid[what, name]
 
     args = tuple(value(what, name) for what, name in prepared.lowered.arguments)
+    return Call(prepared, held, arrays, borrowed, partials, rooms, again, np.zeros(SLOTS, np.int64), args)
+
+
+def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> float:
+    """One execution of the loop; the seconds its passes took."""
+    analysis, visits = prepared.analysis, prepared.visits
+    if not len(analysis.space):
+        return 0.0
+    call = begin(prepared, held, known)
+    seconds = 0.0
     for wave, order in prepared.passes:
-        step = Step("visit", prepared.worker, order, visits.weight[wave], (fault, wave, *args), np.zeros(len(wave)))
-        with _compiling(analysis):
-            done = crew.run(step, analysis.options.profile, again=again)
-        seconds += done.seconds
-        if done.failed is not None:
-            memory.give_back(borrowed)
-            raise _out_of_range(prepared, fault)
-        seconds += _merge(prepared, rooms, arrays, len(wave), crew, again=again)
-    for name, parts in partials.items():
-        held.accumulators[name].fold(parts)
-    memory.give_back(borrowed)
-    prepared.idle.append(rooms)  # only now: after a failure it holds what was never merged
+        with compiling(analysis):
+            done = crew.run(call.step(wave, order, visits.weight[wave]), analysis.options.profile, again=call.again)
+        call.check(done.failed)
+        seconds += done.seconds + call.merge(len(wave), crew)
+    call.fold()
+    call.end()
     return seconds
 
 
@@ -190,13 +240,13 @@ def _merge(
             )
             kernel = prepared.kernels[f"merge_{own(name)}worker"]
             step = Step("merge", kernel, order, weight, args, np.zeros(len(order)))
-        with _compiling(prepared.analysis):
+        with compiling(prepared.analysis):
             seconds += crew.run(step, prepared.analysis.options.profile, again=again).seconds
     return seconds
 
 
 @contextmanager
-def _compiling(analysis: Analysis) -> Iterator[None]:
+def compiling(analysis: Analysis) -> Iterator[None]:
     """What Numba cannot compile is a function of the user's, or the way it is used."""
     from numba.core.errors import NumbaError
 

@@ -9,7 +9,7 @@ Nothing here depends on the number of workers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,7 @@ class Visits:
     """V visits over a grid of blocks. waves: visits that run together in each wave, for loops that need them.
 
     relied, found: of an inspected loop, the values its visits were made from, and what was found, in words.
+    example: one round of a loop with a schedule, standing for those that will be chosen as it runs.
     """
 
     order: Order
@@ -52,14 +53,27 @@ class Visits:
     waves: tuple[Ints, ...] = ()
     relied: Relied = field(default_factory=Relied)
     found: str = ""
+    example: bool = False
 
     def __len__(self) -> int:
         return len(self.order)
+
+    def check_known(self) -> None:
+        """Refuse where the iterations are not known before the loop has run."""
+        if self.example:
+            raise PlanError(
+                "which iterations a schedule chooses shows as the loop runs; call it, and ask loop.recorded(...) for "
+                "the plan of what was done"
+            )
 
 
 def lay(analysis: Analysis, crew: Crew, held: Held | None = None, known: Mapping[str, Any] | None = None) -> Visits:
     """Cut the iterations of a loop as its strategy says. held, known: values, which only an inspected loop looks at."""
     space, strategy = analysis.space, analysis.strategy
+    if analysis.options.schedule is not None:
+        from .roundvisits import lay_round
+
+        return lay_round(analysis)
     if strategy.name == "inspected":
         from .inspector import lay_inspected
 
@@ -242,7 +256,7 @@ def _transformed(analysis: Analysis) -> Visits:
 # --- records --------------------------------------------------------------------------------------------------------
 
 
-def _columns(space: Space, which: NDArray[Any] | None) -> dict[tuple[str, str], NDArray[Any]]:
+def fields_of(space: Space, which: NDArray[Any] | None) -> dict[tuple[str, str], NDArray[Any]]:
     """The fields of the records, in the order of the visits."""
     return {
         ("field", name): np.ascontiguousarray(column.values if which is None else column.values[which])
@@ -278,7 +292,7 @@ def _ragged(analysis: Analysis) -> Visits:
     lo, hi = cut.bounds[:-1, None].copy(), cut.bounds[1:, None].copy()
     running = np.concatenate([[0], np.cumsum(work)])
     weight = running[cut.bounds[1:]] - running[cut.bounds[:-1]]
-    arrays = {("lo", ""): lo, ("hi", ""): hi, **_columns(space, None), **ragged_arrays(space)}
+    arrays = {("lo", ""): lo, ("hi", ""): hi, **fields_of(space, None), **ragged_arrays(space)}
     return Visits(order, weight, Form("range"), cut, even(1, 1), arrays)
 
 
@@ -290,7 +304,7 @@ def entries(
     for d, index in enumerate(indices):
         arrays[f"base{d}", ""] = np.zeros(len(weight), np.int64)
         arrays[f"index{d}", ""] = np.ascontiguousarray(index if which is None else index[which])
-    return {**arrays, **_columns(space, which), **ragged_arrays(space, which)}
+    return {**arrays, **fields_of(space, which), **ragged_arrays(space, which)}
 
 
 def _entries(space: Space, order: Order, weight: Ints, which: NDArray[Any] | None, rows: Cut, cols: Cut) -> Visits:
@@ -374,42 +388,3 @@ def _sparse_fast(space: Space, order: Order, rows: Cut, cols: Cut, dims: tuple[i
         ("field", space.fields[0][0]): blocks.r,
     }
     return Visits(order, blocks.weight, Form("entries"), rows, cols, arrays)
-
-
-# --- looking at the order -------------------------------------------------------------------------------------------
-
-
-def iterations(visits: Visits, space: Space, visit: int) -> Iterator[tuple[tuple[int, ...], int]]:
-    """(indices, place of the fields) of every iteration of a visit, in order."""
-    arrays, form = visits.arrays, visits.form
-    if form.kind == "entries":
-        lo, hi = arrays["ptr", ""][visit : visit + 2].tolist()
-        dims = range(len(space.dims))
-        for at in range(lo, hi):
-            yield tuple(int(arrays[f"base{d}", ""][visit]) + int(arrays[f"index{d}", ""][at]) for d in dims), at
-        return
-    lo_, hi_ = arrays["lo", ""][visit].tolist(), arrays["hi", ""][visit].tolist()
-    if form.kind == "range":
-        for at in range(lo_[0], hi_[0]):
-            yield (at,), at
-        return
-    if form.kind == "skewed":
-        yield from _skewed_points(visits, space, lo_, hi_)
-        return
-    ranges = [range(a, b, step) for a, b, step in zip(lo_, hi_, form.steps, strict=True)]
-    for point in np.ndindex(*(len(r) for r in ranges)):
-        index = tuple(r[k] for r, k in zip(ranges, point, strict=True))
-        yield index, _flat(space, index)
-
-
-def _flat(space: Space, index: tuple[int, ...]) -> int:
-    return int(np.ravel_multi_index(index, [dim.extent for dim in space.dims])) if space.kind == "dense" else 0
-
-
-def _skewed_points(visits: Visits, space: Space, lo: list[int], hi: list[int]) -> Iterator[tuple[tuple[int, ...], int]]:
-    for y0 in range(lo[0], hi[0]):
-        for y1 in range(lo[1], hi[1]):
-            k = [sum(f * y for f, y in zip(row, (y0, y1), strict=True)) for row in visits.form.inverse]
-            if all(0 <= a < dim.extent for a, dim in zip(k, space.dims, strict=True)):
-                index = tuple(dim.start + dim.step * a for a, dim in zip(k, space.dims, strict=True))
-                yield index, _flat(space, index)

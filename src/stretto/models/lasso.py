@@ -18,6 +18,7 @@ from sklearn.callback import with_callbacks
 from stretto.programs.working import Fit, Problem
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
+from stretto.schedule.working_sets import WorkingSets
 
 from . import checks
 from .linear_base import LinearModel
@@ -113,7 +114,7 @@ class ElasticNet(LeastSquares):
         tol: float = 1e-4,
         max_iter: int = 100,
         warm_start: bool = False,
-        schedule: Schedule | None = None,
+        schedule: Schedule | WorkingSets | None = None,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
         profile: str = "exact",
@@ -207,7 +208,7 @@ class Lasso(ElasticNet):
         tol: float = 1e-4,
         max_iter: int = 100,
         warm_start: bool = False,
-        schedule: Schedule | None = None,
+        schedule: Schedule | WorkingSets | None = None,
         n_jobs: int | None = None,
         runtime: Runtime | None = None,
         profile: str = "exact",

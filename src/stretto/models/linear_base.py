@@ -24,6 +24,7 @@ from stretto.observe.progress import duration
 from stretto.programs.working import Fit, Problem, WorkingSets
 from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
 from stretto.schedule.spec import Schedule
+from stretto.schedule.working_sets import WorkingSets as WorkingSetsSpec
 
 from . import checks
 from .linear_input import Given
@@ -47,7 +48,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     n_jobs: int | None
     runtime: Runtime | None
     verbose: int
-    schedule: Schedule | None = None
+    schedule: Schedule | WorkingSetsSpec | None = None
     warm_start: bool = False
 
     def _check_parameters(self) -> None:
@@ -56,7 +57,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         checks.number("max_iter", self.max_iter, least=1, whole=True)
         checks.flags(fit_intercept=self.fit_intercept, standardize=self.standardize, warm_start=self.warm_start)
         checks.choice("profile", self.profile, PROFILES)
-        if self.schedule is not None and not isinstance(self.schedule, Schedule):
+        if self.schedule is not None and not isinstance(self.schedule, Schedule | WorkingSetsSpec):
             raise PlanError(
                 f"schedule must be a spec of st.schedule, such as st.schedule.prioritised(), or None for working sets; "
                 f"got {self.schedule!r}"
@@ -117,7 +118,8 @@ class Sitting:
 
     def solver(self, problem: Problem) -> WorkingSets:
         """A solver for problems that differ in the penalty alone."""
-        return WorkingSets(problem, self.crew, profile=self.model.profile, seed=self.seed)
+        sets = self.model.schedule if isinstance(self.model.schedule, WorkingSetsSpec) else None
+        return WorkingSets(problem, self.crew, profile=self.model.profile, schedule=sets)
 
     def solve(
         self,
@@ -157,7 +159,7 @@ class Sitting:
 
         watch = look if watching else None
         works = self.solver(problem) if works is None else works
-        if model.schedule is None:
+        if model.schedule is None or isinstance(model.schedule, WorkingSetsSpec):
             fit = works.fit(l1, l2, gap=gap, max_rounds=model.max_iter, start=start, look=watch)
         else:
             from .linear_schedule import fit_by_schedule

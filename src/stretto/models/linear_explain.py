@@ -27,7 +27,7 @@ def explain_fit(
     design = given.design
     samples, features = design.shape
     with model._runtime().open() as crew:
-        largest = WorkingSets(problem, crew, profile=model.profile, seed=model._seed()).largest_l1()
+        largest = WorkingSets(problem, crew, profile=model.profile).largest_l1()
     inside = "z = Xw + b, b free" if problem.intercept else "z = Xw"
     facts = [
         ("problem", f"minimise {formula}, {inside}{', w ≥ 0' if problem.positive else ''}"),

@@ -35,10 +35,15 @@ _ENDINGS = {"done": "done", "early": "stopped early", "stopped": "stopped", "fai
 
 
 class Progress:
-    """A listener that shows a run. console: where to; standard error unless given, so that results can be piped."""
+    """A listener that shows a run. console: where to; standard error unless given, so that results can be piped.
 
-    def __init__(self, console: Console | None = None, *, verbose: int = 1, unit: str = "ratings") -> None:
-        self.verbose, self.unit = verbose, unit
+    step, unit: what an epoch and the items in it are called.
+    """
+
+    def __init__(
+        self, console: Console | None = None, *, verbose: int = 1, unit: str = "ratings", step: str = "epoch"
+    ) -> None:
+        self.verbose, self.unit, self.step = verbose, unit, step
         self._console = console
         self._bar: Bar | None = None
         self._task: TaskID | None = None
@@ -77,7 +82,7 @@ class Progress:
         self._last = event
         self._recent.append((event.seconds, event.items))
         if self.verbose >= 2:
-            self._say(f"epoch {event.epoch}/{event.epochs}  {self._numbers(event)}  {duration(event.seconds)}")
+            self._say(f"{self.step} {event.epoch}/{event.epochs}  {self._numbers(event)}  {duration(event.seconds)}")
         if not self._screen().is_terminal:
             return
         if self._bar is None:
@@ -95,7 +100,7 @@ class Progress:
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
         self._bar = Progress(
-            TextColumn("epoch"),
+            TextColumn(self.step),
             MofNCompleteColumn(),
             BarColumn(bar_width=24),
             TextColumn("{task.fields[numbers]}"),
@@ -112,7 +117,7 @@ class Progress:
         parts = [_ENDINGS[event.status]]
         if self._last is not None:
             parts += [
-                f"{self._last.epoch}/{self._last.epochs} epochs in {duration(event.time - self._started)}",
+                f"{self._last.epoch}/{self._last.epochs} {self.step}s in {duration(event.time - self._started)}",
                 self._numbers(self._last),
             ]
         self._say("  ".join(parts) + (f"  ({event.message})" if event.message else ""))

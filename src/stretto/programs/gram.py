@@ -6,6 +6,8 @@ penalty, so most of G is worked out once.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -16,6 +18,7 @@ from .columns import Columns
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_PANEL_BYTES = 1 << 30  # of packed columns that came sparse
 _STEP = 64  # slots are added in these numbers: whole panels, whole tiles
 
 
@@ -30,17 +33,25 @@ class Gram:
     """
 
     def __init__(self, columns: Columns, weight: Floats, mean: Floats, centred: bool, limit: int) -> None:
-        self.columns, self.weight, self.mean, self.limit = columns, weight, mean, limit
-        self._mass = float(weight.sum()) if centred else 0.0
-        self._root = np.sqrt(weight)
+        self.columns, self.centred, self.limit = columns, centred, limit
         self._slot = np.full(columns.p, -1, np.int64)
+        self._all_rows: tuple[Any, ...] | None = None
+        self._turned = 0  # entries put by rows so far
+        self._G = np.zeros((0, 0))
+        self._panels = np.zeros((0, columns.n, kernels.PANEL))
+        self.renew(weight, mean)
+
+    def renew(self, weight: Floats, mean: Floats) -> None:
+        """Forget all products, for other weights and the means [p] under them; the memory is used again."""
+        self.weight, self.mean = weight, mean
+        self._mass = float(np.sum(weight)) if self.centred else 0.0
+        self._root = np.sqrt(weight)
         self._clear()
 
     def _clear(self) -> None:
         self._slot[:] = -1
         self._column = np.empty(0, np.int64)  # [used] column of each slot
-        self._G = np.zeros((0, 0))
-        self._panels = np.zeros((0, self.columns.n, kernels.PANEL)) if not self.columns.design.sparse else None
+        self._packed = True  # whether every slot has its place in a panel
 
     def of(self, which: Ints) -> Floats:
         """[k, step] products of these k columns, rows padded with zeros to a multiple of sixteen."""
@@ -65,36 +76,62 @@ class Gram:
             wider = np.zeros((room, room))
             wider[:used, :used] = self._G[:used, :used]
             self._G = wider
-        if self._panels is None:
-            self._multiply_sparse(used, count)
-        else:
+        self._packed = self._packed and self._full_enough()
+        if self._packed:
             self._multiply_dense(used, count)
+        else:
+            self._multiply_sparse(used, count)
+
+    def _full_enough(self) -> bool:
+        """Whether the columns in slots are multiplied as dense ones: sixteen products at a time, zeros and all, beat one
+        at a time where a fifth of the numbers is not zero.
+        """
+        columns = self.columns
+        size = columns.n * len(self._column)
+        full = int(columns.entries[self._column].sum()) >= 0.2 * size
+        return not columns.design.sparse or (full and 8 * size <= _PANEL_BYTES)
+
+    def _by_rows(self) -> tuple[Any, ...]:
+        """The entries by rows: of the columns in slots or, once that was done for as many entries as there are, of all.
+
+        A single fit meets few columns a few times; a path meets a few new ones at every penalty.
+        """
+        columns = self.columns
+        if self._all_rows is not None:
+            return self._all_rows
+        which = self._column
+        self._turned += int(columns.entries[which].sum())
+        if whole := self._turned > columns.design.nnz:
+            which = np.arange(columns.p, dtype=np.int64)
+        entries = int(columns.entries[which].sum())
+        start = np.empty(columns.n + 1, np.int64)
+        whose, value = np.empty(entries, np.int32), np.empty(entries)
+        kernels.by_rows[columns.profile](*columns.parts, which, len(which), start, whose, value)
+        if whole:
+            self._all_rows = start, whose, value
+        return start, whose, value
 
     def _multiply_sparse(self, used: int, count: int) -> None:
         columns = self.columns
-        indptr, indices, values = columns.parts
-        entries = int(columns.entries[self._column].sum())
-        start = np.empty(columns.n + 1, np.int64)
-        slot, value = np.empty(entries, np.int32), np.empty(entries)
-        kernels.by_rows[columns.profile](indptr, indices, values, self._column, count, start, slot, value)
+        by_rows = self._by_rows()
         bounds = np.unique(np.linspace(used, count, min(64, count - used) + 1).astype(np.int64))
         columns.run(
-            "products", kernels.sparse_worker, bounds, indptr, indices, values, self._column, self.weight, self._mass,
-            self.mean, start, slot, value, self._G,
+            "products", kernels.sparse_worker, bounds, *columns.parts, self._column, self._slot,
+            self._all_rows is None, self.weight, self._mass, self.mean, *by_rows, self._G,
         )  # fmt: skip
 
     def _multiply_dense(self, used: int, count: int) -> None:
         columns = self.columns
-        assert self._panels is not None
-        panels = len(self._G) // kernels.PANEL
-        if len(self._panels) < panels:
-            wider = np.empty((panels, columns.n, kernels.PANEL))
-            wider[: len(self._panels)] = self._panels
-            self._panels = wider
         # From the pair of panels that holds the first new slot, so that tiles on the diagonal are made whole.
         first, last = used // (2 * kernels.PANEL) * 2, -(-count // (2 * kernels.PANEL)) * 2
+        if len(self._panels) < last:
+            wider = np.empty((max(last, min(2 * first, len(self._G) // kernels.PANEL)), columns.n, kernels.PANEL))
+            wider[:first] = self._panels[:first]
+            self._panels = wider
         column = np.full(last * kernels.PANEL, -1, np.int64)
         column[:count] = self._column
-        columns.run("pack", kernels.pack_worker, np.arange(first, last + 1), columns.parts[0], column, self.mean,
-                    self._root, self._panels)  # fmt: skip
+        pack = kernels.pack_sparse_worker if columns.design.sparse else kernels.pack_worker
+        columns.run(
+            "pack", pack, np.arange(first, last + 1), *columns.parts, column, self.mean, self._root, self._panels
+        )  # fmt: skip
         columns.run("products", kernels.dense_worker, np.arange(first, last + 1), self._panels, self._G)

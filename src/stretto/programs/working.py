@@ -90,7 +90,6 @@ class WorkingSets:
         crew: Crew,
         *,
         profile: str = "exact",
-        seed: int = 0,
         memory: int | None = None,
         schedule: Spec | None = None,
     ) -> None:
@@ -138,9 +137,17 @@ class WorkingSets:
         look(state) is told of every round: round, objective, gap, coef, intercept, how many columns are in the pool; it
         ends the fit by returning True. max_rounds=0 measures the start and changes nothing.
         """
-        point = self._begin(start)
+        point, known = self._begin(start)
         pool = self._usable.copy()
         best_dual, epochs, number = -np.inf, 0, 0
+        if not known:
+            # Along a path the last penalty's pulls say well enough where to begin; a look at all columns comes after.
+            if max_rounds > 0 and l1 > 0.0:
+                pull = point.pull - l2 * self.scale**2 * point.coef
+                size = l1 * float(np.sum(np.abs(self.scale * point.coef)))
+                tolerance = l1 * min(0.3, 0.3 * gap / max(size, gap, 1e-300))
+                epochs = self._solve(point, self._choose(pool, point, pull, l1), l1, l2, tolerance)
+            self.columns.price(np.flatnonzero(pool).astype(np.int64), point.at.v, point.pull)
         strict = 1.0
         while True:
             pull = point.pull - l2 * self.scale**2 * point.coef if l2 else point.pull
@@ -173,20 +180,20 @@ class WorkingSets:
         self._last = found, point
         return found
 
-    def _begin(self, start: Fit | None) -> _Point:
-        """A point to start from; what the last fit left behind need not be worked out again."""
+    def _begin(self, start: Fit | None) -> tuple[_Point, bool]:
+        """A point to start from, and whether its pulls are those of all columns: after a fit, those of columns that
+        were let go of are old.
+        """
         if start is None:
-            return _Point(self._zero.coef.copy(), self._zero.z.copy(), self._zero.at, self._zero.pull.copy())
+            return _Point(self._zero.coef.copy(), self._zero.z.copy(), self._zero.at, self._zero.pull.copy()), True
         if self._last is not None and self._last[0] is start:
             last = self._last[1]
-            point = _Point(last.coef.copy(), last.z.copy(), last.at, last.pull.copy())
-        else:
-            point = _Point(start.coef.copy(), np.zeros(self.columns.n), self._zero.at, np.zeros(self.columns.p))
-            point.coef[~self._usable] = 0.0
-            self._predict(point, start.intercept)
-        # Screened columns of the last fit have an old pull: all are looked at once.
+            return _Point(last.coef.copy(), last.z.copy(), last.at, last.pull.copy()), False
+        point = _Point(start.coef.copy(), np.zeros(self.columns.n), self._zero.at, np.zeros(self.columns.p))
+        point.coef[~self._usable] = 0.0
+        self._predict(point, start.intercept)
         self.columns.price(np.flatnonzero(self._usable).astype(np.int64), point.at.v, point.pull)
-        return point
+        return point, True
 
     def _predict(self, point: _Point, b: float) -> None:
         """z and the loss at the point's coefficients, worked out anew."""
@@ -232,7 +239,7 @@ class WorkingSets:
         norm = np.where(self._usable, self.norm, 1.0)
         distance = (l1 - self._urge(pull)) * self.scale / norm
         distance[~pool] = np.inf
-        return self.spec.choose(point.support, distance, sparse=self.problem.design.sparse)
+        return self.spec.choose(point.support, distance, self.columns.n, sparse=self.problem.design.sparse)
 
     def _tolerance(
         self, point: _Point, pull: Floats, pool: NDArray[np.bool_], chosen: Ints, l1: float, left: float, gap: float
@@ -251,7 +258,10 @@ class WorkingSets:
             return l1 * final
         urge[chosen] = 0.0
         closed = float(np.max(urge, initial=0.0)) <= l1  # what pulls too hard is all in the set
-        return l1 * max(final, (0.01 if closed else 0.3) * beyond)
+        # More columns than samples: a loose solution would leave many of them with a little each, and the next set
+        # would be larger still.
+        crowded = len(chosen) > self.columns.n
+        return l1 * max(final, (0.01 if closed else 0.05 if crowded else 0.3) * beyond)
 
     def _solve(self, point: _Point, chosen: Ints, l1: float, l2: float, tolerance: float) -> int:
         """Minimise over the chosen columns alone; sweeps and Newton steps made."""
@@ -315,8 +325,9 @@ class WorkingSets:
                 self.columns, chosen, point.at.v, d, mean[chosen], penalty, ridge, scale, self.problem.positive
             )
             return minimise_swept(model, b, tolerance)
-        gram = self._gram if self.loss.quadratic else Gram(self.columns, d, mean, self.problem.intercept, self._limit)
-        H = gram.of(chosen)
+        if not self.loss.quadratic:
+            self._gram.renew(d, mean)
+        H = self._gram.of(chosen)
         diagonal = np.arange(len(chosen))
         H[diagonal, diagonal] += ridge
         q = point.pull[chosen] - ridge * b + _times(H, b)

@@ -16,11 +16,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from stretto.observe.events import Bus, Listener, RunEnded, RunStarted, Status
 
-from .runtimes import Crew
 from .train import Outcome, Saving, Trainer
 
 
@@ -73,8 +72,14 @@ class Session:
         return outcome
 
 
+class Asked(Protocol):
+    """What can be asked to end as soon as it is safe: a crew, or rounds."""
+
+    def ask(self) -> None: ...
+
+
 @contextmanager
-def heeding_ctrl_c(crew: Crew) -> Iterator[None]:
+def heeding_ctrl_c(crew: Asked) -> Iterator[None]:
     """The first Ctrl-C asks the crew to stop where that is safe, a second one stops at once.
 
     Python delivers signals to the main thread only, and a handler somebody else has installed is left alone.

@@ -6,7 +6,7 @@ duality gap proves a coordinate zero at the optimum (a gap-safe sphere), it leav
 priorities, the other way to forget nothing, is not needed.
 
     spec = working_sets(first=200, growth=2.0)
-    chosen = spec.choose(support, distance)      # column numbers, the support among them
+    chosen = spec.choose(support, distance, samples)      # column numbers, the support among them
 """
 
 from __future__ import annotations
@@ -37,6 +37,12 @@ class WorkingSets:
         if not self.growth > 1.0:
             raise PlanError(f"growth must be more than 1, or no set would ever grow; got {self.growth}")
 
+    def explain(self) -> str:
+        """The spec in words."""
+        begin = "a set by the number of features" if self.first is None else f"{self.first:,} features"
+        screened = "what the gap proves zero leaves for good" if self.screen else "nothing is let go of"
+        return f"working sets: {begin} first, then {self.growth:g} times the support, nearest to entering; {screened}"
+
     def start_size(self, columns: int, sparse: bool) -> int:
         """Size of the first set. Inner products of k dense columns cost about as much as one look at all of them when k
         is √columns; a few times that is still cheap and saves looks. Sparse columns are quickly looked at.
@@ -45,11 +51,13 @@ class WorkingSets:
             return self.first
         return 100 if sparse else max(100, int(2.0 * np.sqrt(columns)))
 
-    def choose(self, support: Ints, distance: Floats, *, sparse: bool = False) -> Ints:
+    def choose(self, support: Ints, distance: Floats, samples: int, *, sparse: bool = False) -> Ints:
         """The columns to solve for next, in rising order. distance [p]: of each column to its constraint, negative
-        beyond it, +∞ for a column that is out of the pool; the support is always taken.
+        beyond it, +∞ for a column that is out of the pool; the support is always taken. A solution needs no more
+        columns than there are samples, so sets stop growing at twice that.
         """
-        size = max(self.start_size(len(distance), sparse), int(self.growth * len(support)))
+        grown = max(len(support), min(int(self.growth * len(support)), 2 * samples))
+        size = max(self.start_size(len(distance), sparse), grown)
         nearer = distance.copy()
         nearer[support] = -np.inf
         pool = int(np.count_nonzero(nearer < np.inf))
@@ -63,7 +71,7 @@ class WorkingSets:
         return np.sort(np.concatenate([sure, tied])).astype(np.int64)
 
     def safe(self, pull: Floats, norm: Floats, l1: Floats, radius: float) -> NDArray[np.bool_]:
-        """[p] which columns are proven zero; pull [p] is that of a feasible dual point, at most `radius` from the best."""
+        """[p] which columns are proven zero; pull [p]: of a feasible dual point, at most `radius` from the best."""
         return pull + norm * radius < l1
 
 

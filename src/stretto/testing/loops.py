@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from stretto.loops.bind import AccumulatorInfo, BufferInfo
 from stretto.loops.loopplan import LoopPlan, Part
 from stretto.loops.run import _compiled_function
-from stretto.loops.visits import iterations
+from stretto.loops.walk import iterations
 
 from .reference import Machine
 

@@ -1,0 +1,131 @@
+"""Who chooses the rounds: the program's own `schedule`, or a ready spec with its chooser.
+
+Round t is chosen from what was known after round t − s: the parameters, and the jobs of that round with how far each of
+them moved. Choices follow one another, so whoever makes them may remember things.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import PlanError, RunError
+from stretto.schedule.spec import Chooser, Floats, Ints, Schedule
+from stretto.schedule.waiting import Turns
+
+from .params import Params
+
+
+@dataclass(frozen=True, eq=False)
+class Last:
+    """The newest round that a schedule may know of. changes [n]: how far each job moved, None if nobody said."""
+
+    round: int
+    jobs: tuple[Any, ...]
+    changes: Floats | None
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """What `schedule` is given: where the run stood when the parameters were those that this round reads."""
+
+    round: int  # the round to choose, from 1
+    params: Params  # read-only, after round `round` − pipeline
+    data: Any
+    seed: int
+    memory: dict[str, Any]  # the schedule's own, kept between rounds
+    last: Last | None  # None in the first rounds, before anything is known
+
+    @cached_property
+    def random(self) -> np.random.Generator:
+        """Random numbers of this round, from the seed and the round alone."""
+        key = np.array([self.seed % 2**64, self.round], dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=key))
+
+
+class Source(Protocol):
+    """Chooses rounds."""
+
+    learns: bool  # whether it wants to know how far jobs moved
+
+    def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
+        """The jobs of a round, the most urgent first, and which wait for which; no jobs: the end."""
+        ...
+
+    def rows(self, jobs: Sequence[Any]) -> NDArray[Any] | None:
+        """Which rows of the first array the jobs stand for, where that can be told."""
+        ...
+
+
+class Method:
+    """A `schedule(state)` written by the user."""
+
+    learns = False
+
+    def __init__(self, program: str, schedule: Any) -> None:
+        self._program, self._schedule = program, schedule
+
+    def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
+        jobs = self._schedule(now)
+        if jobs is None:
+            return (), None
+        if isinstance(jobs, str | bytes | dict) or not isinstance(jobs, Iterable):
+            raise RunError(
+                f"{self._program}: schedule returned {short(jobs)} for round {now.round}; return a list of jobs, or "
+                "None when nothing is left to do"
+            )
+        return tuple(jobs.tolist() if isinstance(jobs, np.ndarray) else jobs), None
+
+    def rows(self, jobs: Sequence[Any]) -> None:
+        return None
+
+
+class Ready:
+    """A ready spec. size: how many jobs there are to choose from, those of the first array of `params`, or fewer."""
+
+    def __init__(self, spec: Schedule, size: int, seed: int, data: Any, *, by_row: bool) -> None:
+        self._spec, self._by_row = spec, by_row
+        self._chooser = spec.start(size, seed, data)
+        self.learns = type(self._chooser).learn is not Chooser.learn
+        self._numbers: dict[int, Ints] = {}
+
+    def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
+        if now.last is not None:
+            numbers = self._numbers.pop(now.last.round)
+            if self.learns:
+                assert now.last.changes is not None
+                self._chooser.learn(numbers, now.last.changes)
+        numbers = self._numbers[now.round] = self._chooser.choose()
+        return tuple(self._spec.named(numbers)), self._spec.waiting
+
+    def rows(self, jobs: Sequence[Any]) -> NDArray[Any] | None:
+        return np.array(jobs, dtype=np.int64) if self._by_row and self.learns else None
+
+
+def source_of(program: str, schedule: Any, size: int | None, first: NDArray[Any], seed: int, data: Any) -> Source:
+    """Who chooses. first: the first array of the parameters, whose rows are the jobs unless `size` says otherwise."""
+    if not isinstance(schedule, Schedule):
+        return Method(program, schedule)
+    if size is None and not first.ndim and schedule.waiting is None:
+        raise PlanError(f"{program}: the first array of params is a single number; say how many jobs there are: size=…")
+    rows = len(first) if first.ndim else 1
+    if size is not None and size < 1:
+        raise PlanError(f"{program}: size={size}: a schedule needs at least one job to choose from")
+    return Ready(schedule, rows if size is None else size, seed, data, by_row=size is None or size == rows)
+
+
+def moved(before: NDArray[Any], after: NDArray[Any]) -> Floats:
+    """[n] how far rows moved: the difference of numbers, the length of the difference of rows."""
+    step = np.asarray(after - before, dtype=np.float64)
+    return step if step.ndim == 1 else np.sqrt(np.square(step).reshape(len(step), -1).sum(axis=1))
+
+
+def short(value: Any, most: int = 80) -> str:
+    """The repr of a value, or as much of it as helps."""
+    text = repr(value)
+    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,0 +1,140 @@
+"""The parameters of a program: named arrays, several versions of them in a ring, and who may write to which.
+
+With s rounds in flight, round t reads version t − s while rounds before it are still being put together. A ring of s
+copies is enough: when round t is aggregated, all its jobs are done, and nobody reads version t − s any more; its place
+becomes version t, a copy of version t − 1 with the round's results. With s = 1 there is one version and no copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import DataError, PlanError
+from stretto.state.state import State
+
+Arrays = dict[str, NDArray[Any]]
+WRITING = -1  # the version of a place in the ring that is being written to
+
+
+class Params(Mapping[str, NDArray[Any]]):
+    """Named arrays, as `update` and `aggregate` see them. What may not be written to is read-only.
+
+    Putting a value under a name writes it into the array that is there, so that nobody is left with an old one.
+    """
+
+    __slots__ = ("_arrays", "_writable")
+
+    def __init__(self, arrays: Arrays, *, writable: bool) -> None:
+        self._writable = writable
+        self._arrays = arrays if writable else {name: _frozen(array) for name, array in arrays.items()}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        try:
+            return self._arrays[name]
+        except KeyError:
+            raise KeyError(f"no parameter {name!r}; there are {', '.join(self._arrays)}") from None
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        if not self._writable:
+            raise TypeError(f"params[{name!r}] is read-only here: return the result and let `aggregate` write it")
+        array = self[name]
+        if value is not array:  # `params[name] += x` has written it already
+            array[...] = value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{name}: {array.dtype}{list(array.shape)}" for name, array in self._arrays.items())
+        return f"<params {inside}>"
+
+
+class Versions:
+    """The last `depth` versions of some arrays. Version 0 is `arrays` itself, which the last one is put back into."""
+
+    def __init__(self, arrays: Arrays, depth: int) -> None:
+        self._own = arrays
+        ring = [arrays, *({name: np.empty_like(array) for name, array in arrays.items()} for _ in range(depth - 1))]
+        self._writable = [Params(one, writable=True) for one in ring]
+        self._frozen = [Params(one, writable=False) for one in ring]
+        self._stamp = [0, *[WRITING] * (depth - 1)]
+        self.newest = 0
+
+    def read(self, version: int) -> Params:
+        """A version, read-only."""
+        return self._frozen[version % len(self._frozen)]
+
+    def stamp(self, version: int) -> int:
+        """Which version is really where this one should be; WRITING while one is being made there."""
+        return self._stamp[version % len(self._stamp)]
+
+    def begin(self, version: int) -> Params:
+        """The next version, to be written to: what the newest holds."""
+        place, last = version % len(self._stamp), self.newest % len(self._stamp)
+        if place != last:
+            self._stamp[place] = WRITING
+            for name, array in self._writable[place].items():
+                np.copyto(array, self._writable[last][name])
+        return self._writable[place]
+
+    def end(self, version: int) -> None:
+        """The version is complete."""
+        self._stamp[version % len(self._stamp)] = self.newest = version
+
+    def put_back(self) -> None:
+        """The newest version goes into the arrays the program came with."""
+        if self.newest % len(self._stamp):
+            for name, array in self.read(self.newest).items():
+                np.copyto(self._own[name], array)
+
+    def nan(self, version: int) -> str | None:
+        """The name of an array with a NaN in it."""
+        return holds_nan(self._writable[version % len(self._stamp)])
+
+
+def holds_nan(arrays: Mapping[str, NDArray[Any]]) -> str | None:
+    """The name of the first array with a NaN in it. The smallest element of an array with a NaN is NaN."""
+    for name, array in arrays.items():
+        if array.dtype.kind in "fc" and array.size and np.isnan(array.min()):
+            return name
+    return None
+
+
+def arrays_of(program: str, params: Any) -> Arrays:
+    """The arrays of a program's `params`, checked."""
+    if not isinstance(params, Mapping) or not params:
+        raise PlanError(
+            f"{program}: params is a dict of the arrays that are learned, such as {{'beta': np.zeros(100)}}; "
+            f"got {type(params).__name__}"
+        )
+    arrays: Arrays = {}
+    for name, value in params.items():
+        array = value.array if isinstance(value, State) else value
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject:
+            raise PlanError(
+                f"{program}: params[{name!r}] is {_kind(value)}, not an array of numbers; what never changes belongs "
+                "in data, a number that does in an array of one element"
+            )
+        if not array.flags.writeable:
+            raise PlanError(f"{program}: params[{name!r}] is a read-only array; pass a copy of it")
+        arrays[str(name)] = array
+    if name := holds_nan(arrays):
+        raise DataError(f"{program}: params[{name!r}] holds NaN before the first round; give it numbers to start from")
+    return arrays
+
+
+def _kind(value: Any) -> str:
+    return "an array of objects" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

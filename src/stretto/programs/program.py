@@ -1,0 +1,148 @@
+"""`st.Program`: what to update together, how to update it, and how to put the results together.
+
+    class Halve(st.Program):
+        schedule = st.schedule.cyclic(width=8)              # which jobs next; or a method schedule(self, state)
+
+        def __init__(self, x):
+            self.params = {"x": x}
+
+        def update(self, job, data, params):                # one job; reads params, writes nothing
+            return job, params["x"][job] / 2
+
+        def aggregate(self, results, params):               # the results of a round, in the order of its jobs
+            for job, value in results:
+                params["x"][job] = value
+
+    result = st.run(Halve(np.ones(100)), rounds=50, pipeline=3)
+
+The three are apart so that each can be exchanged: another schedule never touches the update (SMPFRAME's scheduled model
+parallelism).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from stretto.errors import PlanError
+from stretto.schedule.spec import Schedule
+
+if TYPE_CHECKING:
+    from stretto.runtime.runtimes import Runtime
+
+    from .values import Options, Result
+
+_NEEDED = {
+    "schedule": "a ready schedule such as st.schedule.cyclic(), or a method schedule(self, state) -> jobs",
+    "update": "a method update(self, job, data, params) -> result",
+    "aggregate": "a method aggregate(self, results, params)",
+}
+_TAKES = {"schedule": ("state",), "update": ("job", "data", "params"), "aggregate": ("results", "params")}
+
+
+class Program:
+    """An iterative algorithm as three functions over named arrays. Subclass it, or call `st.program`.
+
+    params          dict of the arrays that are learned; they are written in place
+    data            whatever `update` reads and nobody writes
+    schedule        which jobs are updated together next: a ready spec, or schedule(state) -> a list of jobs (None: the
+                    end). `state` has round, params, data, random, memory and last
+    update          update(job, data, params) -> result, on any thread; params are read-only
+    aggregate       aggregate(results, params) puts results into params in place; it may return how far each job moved,
+                    which prioritised schedules learn from
+    objective       objective(data, params) -> float, optional
+    size            how many jobs a ready schedule chooses from; None: the rows of the first array of params
+    columns         what a ready schedule finds conflicts in, a matrix with a column for each job; None: data
+    """
+
+    data: Any = None
+    params: Any
+    schedule: Any
+    update: Any
+    aggregate: Any
+    objective: Any = None
+    size: int | None = None
+    columns: Any = None
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return type(self).__name__
+
+    def samples(self, jobs: Sequence[Any]) -> int:
+        """How many data samples these jobs look at, for `Look.samples`; 0: nobody counts."""
+        return 0
+
+    def launch(self, options: Options) -> Result:
+        """Run the program; `st.run` makes the options."""
+        from .engine import launch
+
+        return launch(self, options)
+
+    def explain(self, *, pipeline: int = 1, runtime: Runtime | None = None) -> str:
+        """How the program would run, and what is promised, in words."""
+        from .explain import explain
+
+        return explain(self, pipeline, runtime)
+
+
+class _Made(Program):
+    """A program from functions."""
+
+    def __init__(self, name: str, parts: Mapping[str, Any]) -> None:
+        self._name = name
+        for part, value in parts.items():
+            setattr(self, part, value)
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+
+def program(
+    *,
+    update: Callable[..., Any],
+    aggregate: Callable[..., Any],
+    schedule: Schedule | Callable[..., Any],
+    params: Mapping[str, Any],
+    data: Any = None,
+    objective: Callable[..., float] | None = None,
+    size: int | None = None,
+    columns: Any = None,
+    name: str | None = None,
+) -> Program:
+    """A program without a class: the parts of `st.Program` as arguments, functions without `self`."""
+    parts = {"update": update, "aggregate": aggregate, "schedule": schedule, "params": params, "data": data}
+    parts |= {"objective": objective, "size": size, "columns": columns}
+    return _Made(name or str(getattr(update, "__name__", "program")), parts)
+
+
+def check(program: Program) -> None:
+    """Refuse a program that lacks a part, or whose functions do not take what they will be given."""
+    for part, needed in _NEEDED.items():
+        found = getattr(program, part, None)
+        if found is None:
+            raise PlanError(f"{program.name} has no `{part}`; give it {needed}")
+        if part == "schedule" and isinstance(found, Schedule):
+            continue
+        if not callable(found):
+            raise PlanError(f"{program.name}: `{part}` is {found!r}, which cannot be called; give it {needed}")
+        _check_signature(program.name, part, found, _TAKES[part])
+    if not hasattr(program, "params"):
+        raise PlanError(f"{program.name} has no `params`; set self.params to a dict of the arrays that are learned")
+    if program.objective is not None:
+        _check_signature(program.name, "objective", program.objective, ("data", "params"))
+
+
+def _check_signature(name: str, part: str, function: Callable[..., Any], takes: tuple[str, ...]) -> None:
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some compiled functions do not tell
+        return
+    try:
+        signature.bind(*takes)
+    except TypeError as problem:
+        raise PlanError(
+            f"{name}: `{part}` takes {signature}, and will be given ({', '.join(takes)}): {problem}"
+        ) from None

@@ -1,0 +1,93 @@
+"""`st.run`: run a program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import index
+from typing import Any
+
+from stretto.errors import PlanError
+from stretto.runtime.runtimes import Runtime, Threads
+from stretto.schedule.spec import Schedule
+
+from .program import Program
+from .values import Look, Options, Result
+
+
+def run(
+    program: Program,
+    *,
+    rounds: int | None = None,
+    pipeline: int = 1,
+    seed: int = 0,
+    every: int = 1,
+    until: Callable[[Look], bool] | None = None,
+    seconds: float | None = None,
+    runtime: Runtime | None = None,
+    record: bool = False,
+    verbose: int = 0,
+) -> Result:
+    """Run a program until it has made `rounds` rounds, its schedule has nothing left, or somebody says so.
+
+    Parameters
+    ----------
+    rounds : at most so many; None for no limit
+    pipeline : rounds in flight: round t reads the parameters after round t − pipeline; 1 is no pipelining
+    seed : what random numbers of schedules are made from
+    every : rounds between two looks at the objective
+    until : called with each look; the run ends when it is true
+    seconds : the run ends after the first round that is over by then; looks are not counted
+    runtime : st.Threads(n), the default, or st.Serial(); never changes a number
+    record : keep the jobs of every round and what it read in `Result.record`
+    verbose : 0 quiet, 1 a progress bar, 2 every look
+
+    The arrays in `program.params` are where the run begins and where it leaves what it learned, so running a program
+    again goes on from there. Ctrl-C ends the run with what is there.
+    """
+    if not isinstance(program, Program):
+        raise PlanError(
+            f"st.run runs an st.Program, got {type(program).__name__}; "
+            + ("make one: run(" + program.__name__ + "(…))" if isinstance(program, type) else "see st.program")
+        )
+    options = Options(
+        rounds=None if rounds is None else _whole("rounds", rounds, 0),
+        pipeline=_whole("pipeline", pipeline, 1),
+        seed=index(seed),
+        every=_whole("every", every, 1),
+        until=until,
+        seconds=_positive(seconds),
+        runtime=_place(runtime),
+        record=record,
+        verbose=_whole("verbose", int(verbose), 0),
+    )
+    endless = rounds is None and until is None and seconds is None
+    if endless and isinstance(getattr(program, "schedule", None), Schedule):
+        raise PlanError(
+            f"{program.name}: nothing would end this run, since ready schedules go on for ever; pass rounds=, until= "
+            "or seconds="
+        )
+    return program.launch(options)
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        raise PlanError(f"run: {name}={value!r} is not a whole number") from None
+    if number < least:
+        raise PlanError(f"run: {name}={number} is less than {least}")
+    return number
+
+
+def _positive(seconds: float | None) -> float | None:
+    if seconds is not None and not seconds > 0:
+        raise PlanError(f"run: seconds={seconds!r} is not a positive time; leave it out for no limit")
+    return None if seconds is None else float(seconds)
+
+
+def _place(runtime: Runtime | None) -> Runtime:
+    if runtime is None:
+        return Threads()
+    if not hasattr(runtime, "workers"):
+        raise PlanError(f"run: runtime={runtime!r} is not a runtime; give st.Threads(n) or st.Serial()")
+    return runtime

@@ -1,0 +1,183 @@
+"""The chooser of every ready schedule: arrays, and compiled code that makes rounds from them.
+
+The compiled engine of coordinate descent takes `choice` and `table` and chooses by itself; everybody else calls
+`choose` and `learn`, which are the same code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import Diverged, PlanError
+
+from .columns import free_table
+from .spec import Chooser, Floats, Ints
+
+Priority = Callable[[Floats], Floats]  # how far each job moved [k] -> how urgent it is [k]
+Conflicts = Callable[[Ints, Any], Floats]  # candidates [L], data -> how far each two disturb each other [L, L]
+
+# What decides the rounds to come; the rest follows from the spec or is only used within a round.
+_SAVED = ("place", "order", "holder", "state", "fresh")
+
+
+def named(function: Callable[..., Any]) -> str:
+    """A function's name and a digest of what it does, for a repr that says when it has changed."""
+    code = getattr(function, "__code__", None)
+    text = repr(function) if code is None else f"{code.co_code!r}{code.co_consts!r}{code.co_names!r}"
+    name = getattr(function, "__qualname__", type(function).__name__)
+    if getattr(function, "__module__", "").startswith("stretto.schedule."):
+        return str(name)
+    return f"{name}#{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def check_width(width: int) -> None:
+    """Refuse a round without jobs."""
+    if width < 1:
+        raise PlanError(f"a round has at least one job, got width={width}")
+
+
+def new_choice(kind: int, size: int, seed: int, width: int, **settings: Any) -> Any:
+    """A `Choice` before its first round. settings: candidates, schedulers, floor, threshold, order, bounds."""
+    from stretto.kernels import choice
+    from stretto.kernels.choosing import shuffled
+
+    if size < 1:
+        raise PlanError("there is nothing to schedule: a program needs at least one parameter")
+    queues, most = settings.get("schedulers", 1), settings.get("candidates", 0)
+    prioritised, marked = kind == choice.PRIORITISED, kind == choice.DRAWN
+    own = -(-size // queues)
+    jobs = (queues, own if prioritised else 0)
+    room = (queues, max(width, most) if prioritised else 0)
+    plan = np.zeros(choice.PLAN, np.int64)
+    plan[:] = (kind, size, width, most, queues, seed)
+    leaves = 1 << max(0, own - 1).bit_length() if prioritised else 1
+    walk = np.zeros(jobs, np.int32)
+    for q in range(jobs[0] if prioritised else 0):
+        shuffled(walk[q, : len(range(q, size, queues))], seed, choice.KEY_WALK, q)
+    state = np.zeros((queues, own if prioritised or marked else 0, choice.STATES), np.int32)
+    state[:, :, choice.LEAF] = -1
+    place = np.zeros((queues, choice.PLACES), np.int64)
+    place[:, choice.ROOT] = leaves  # one leaf in use: it is its own root
+    return choice.Choice(
+        plan,
+        np.array([settings.get("floor", 0.0), settings.get("threshold", 1.0)]),
+        place,
+        np.ascontiguousarray(settings.get("order", np.zeros(size if kind == choice.SHUFFLED else 0)), np.int64),
+        np.ascontiguousarray(settings.get("bounds", np.zeros(1)), np.int64),
+        np.zeros((queues, 2 * leaves)),
+        np.zeros((queues, leaves), np.int32),
+        state,
+        walk,
+        walk.copy(),
+        np.zeros(room, np.int64),
+        np.zeros(room),
+        np.zeros(room, np.uint8),
+        np.zeros(room, np.int64),
+    )
+
+
+class Compiled(Chooser):
+    """A chooser whose rounds are made by compiled code, and that does not look at what becomes of them."""
+
+    def __init__(self, choice: Any, table: Any = None) -> None:
+        self.choice = choice
+        self.table = free_table() if table is None else table
+        most = len(choice.bounds) - 1 if len(choice.bounds) > 1 else int(choice.plan[2])
+        self._room = np.empty(most, np.int64)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether compiled code can make rounds without asking Python."""
+        return True
+
+    @property
+    def width(self) -> int:
+        """The most jobs of a round."""
+        return len(self._room)
+
+    @property
+    def turn(self) -> int:
+        """Which scheduler chooses next."""
+        from stretto.kernels.choice import MADE
+
+        return int(self.choice.place[:, MADE].sum()) % len(self.choice.place)
+
+    def choose(self) -> Ints:
+        from stretto.kernels.choosing import choose_round
+
+        count = choose_round(self.choice, self.table, self.turn, self._room)
+        return self._room[:count].copy()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        saved = {name: getattr(self.choice, name).copy() for name in _SAVED}
+        saved["priority"] = self.choice.tree[:, self.choice.tree.shape[1] // 2 :].copy()
+        return saved
+
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        from stretto.kernels.sumtree import add_up
+
+        for name in _SAVED:
+            held = getattr(self.choice, name)
+            if name not in arrays or arrays[name].shape != held.shape:
+                raise PlanError(f"this is the state of another schedule: its {name!r} does not fit")
+            held[...] = arrays[name]
+        self.choice.tree[:, self.choice.tree.shape[1] // 2 :] = arrays["priority"]
+        add_up(self.choice.tree)
+
+
+class Learning(Compiled):
+    """A chooser that goes by how far jobs moved.
+
+    by, conflicts: functions of the user's, called from Python with `data`; None where compiled code does it.
+    """
+
+    def __init__(
+        self, choice: Any, table: Any = None, *, by: Priority | None = None, conflicts: Conflicts | None = None,
+        data: Any = None,
+    ) -> None:  # fmt: skip
+        super().__init__(choice, table)
+        self._by, self._conflicts, self._data = by, conflicts, data
+
+    @property
+    def compiled(self) -> bool:
+        return self._by is None and self._conflicts is None
+
+    def choose(self) -> Ints:
+        from stretto.kernels.choice import COUNT
+        from stretto.kernels.choosing import find_round, keep_round, settle_round
+
+        if self._conflicts is None:
+            return super().choose()
+        choice, q = self.choice, self.turn
+        find_round(choice, q)
+        queues, count = len(choice.place), int(choice.place[q, COUNT])
+        matrix = np.asarray(self._conflicts(choice.candidates[q, :count] * queues + q, self._data), np.float64)
+        if matrix.shape != (count, count):
+            raise PlanError(
+                f"conflicts(candidates, data) was given {count} candidates and must return an array of shape "
+                f"({count}, {count}), got {matrix.shape}"
+            )
+        keep_round(choice, q, np.ascontiguousarray(matrix), choice.taken[q])
+        return self._room[: settle_round(choice, q, self._room)].copy()
+
+    def learn(self, jobs: Ints, change: Floats) -> None:
+        from stretto.kernels.choosing import learn_round
+
+        change = np.ascontiguousarray(change, np.float64)
+        priority = change * change if self._by is None else np.asarray(self._by(change), np.float64)
+        if priority.shape != np.shape(jobs):
+            raise PlanError(
+                f"by(change) must return one priority for each of {len(jobs)} jobs, got shape {priority.shape}"
+            )
+        if not np.isfinite(priority).all():
+            raise Diverged(
+                f"the change of job {int(jobs[~np.isfinite(priority)][0])} gives a priority that is no finite number"
+            )
+        if len(priority) and priority.min() < 0:
+            raise PlanError(f"by(change) must return priorities of 0 or more, got {priority.min()}")
+        learn_round(self.choice, np.ascontiguousarray(jobs, np.int64), np.ascontiguousarray(priority))

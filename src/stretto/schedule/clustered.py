@@ -1,0 +1,126 @@
+"""Clustered rounds: parameters that depend on each other are put in one part, and a round takes one of each part.
+
+The dependency graph has an edge between two parameters that disturb each other, as heavy as they do. Cut into parts of
+about the same size so that the edges between parts weigh as little as possible (METIS), it gives a schedule that is
+fixed before the first round: the parts go on at the same time, and inside a part one parameter is updated after the
+other, as a worker does with its share in §2.2 of Kim et al. (SMPFRAME); Scherrer et al., Feature clustering for
+accelerating parallel coordinate descent, NIPS 2012. What is violated is the weight between parts, `cut`.
+
+    parts  {0, 1, 2}  {3, 4}          rounds  [0 3] [1 4] [2 3] [0 4] …
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from stretto.errors import PlanError
+
+from .chooser import Compiled, new_choice
+from .columns import columns_of, correlation
+from .spec import Ints, Schedule
+
+_WHOLE = 1000  # METIS takes whole numbers: the heaviest edge counts as so many
+_BLOCK = 256  # columns whose correlations with all others are looked at together
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Clustered(Schedule):
+    """One job of each part in every round. part [size]: the number of each job's part."""
+
+    part: Ints
+    parts: int
+    cut: float  # the weight of the edges between parts, and of all edges
+    weight: float
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(self.part.tobytes()).hexdigest()[:12]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Clustered) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def start(self, size: int, seed: int, data: Any = None) -> Compiled:
+        from stretto.kernels.choice import PARTS
+
+        if size != len(self.part):
+            raise PlanError(f"the graph has {len(self.part)} nodes and the program {size} parameters")
+        order = np.argsort(self.part, kind="stable")
+        bounds = np.concatenate([[0], np.cumsum(np.bincount(self.part, minlength=self.parts))])
+        return Compiled(new_choice(PARTS, size, seed, self.parts, order=order, bounds=bounds))
+
+    def explain(self) -> str:
+        share = self.cut / self.weight if self.weight else 0.0
+        return f"clustered: one of each of {self.parts} parts; {share:.1%} of the dependency lies between parts"
+
+    def __repr__(self) -> str:
+        return f"Clustered(parts={self.parts}, size={len(self.part)}, digest={self.digest})"
+
+
+def clustered(graph: Any, parts: int) -> Clustered:
+    """Cut a dependency graph into parts; a round takes one parameter of each.
+
+    graph: a symmetric SciPy sparse matrix [size, size] of weights above 0 (its diagonal does not count), such as
+    `correlation_graph(X)`, or a function that returns one.
+    """
+    import scipy.sparse
+
+    try:
+        import pymetis
+    except ImportError as error:
+        raise PlanError(
+            "clustered schedules are cut by METIS; install it with: pip install 'stretto[graph]'"
+        ) from error
+    graph = graph() if callable(graph) else graph
+    if not scipy.sparse.issparse(graph) or graph.shape[0] != graph.shape[1]:
+        raise PlanError("clustered(graph, parts) takes a square SciPy sparse matrix: one row and column a parameter")
+    if not 1 <= parts <= graph.shape[0]:
+        raise PlanError(f"{graph.shape[0]} parameters can be cut into 1 to {graph.shape[0]} parts, got {parts}")
+    edges = scipy.sparse.csr_array(graph, dtype=np.float64)
+    edges.setdiag(0.0)
+    edges.eliminate_zeros()
+    edges.sort_indices()
+    if len(edges.data) and (not np.isfinite(edges.data).all() or edges.data.min() < 0):
+        raise PlanError("the weights of a dependency graph are finite and above 0; take their size, np.abs")
+    if abs(edges - edges.T).max() > 1e-9 * max(1.0, edges.max()):
+        raise PlanError("a dependency graph is symmetric; pass (graph + graph.T) / 2")
+    whole = np.maximum(1, np.round(edges.data * (_WHOLE / max(edges.data.max(initial=0.0), 1e-300)))).astype(np.int64)
+    near = pymetis.CSRAdjacency(edges.indptr.tolist(), edges.indices.tolist())
+    _, found = pymetis.part_graph(parts, near, eweights=whole.tolist())
+    part = np.asarray(found, np.int64)
+    rows = np.repeat(np.arange(graph.shape[0]), np.diff(edges.indptr))
+    between = part[rows] != part[edges.indices]
+    return Clustered(part, parts, float(edges.data[between].sum()) / 2, float(edges.data.sum()) / 2)
+
+
+def correlation_graph(X: Any, threshold: float = 0.1, *, centred: bool = False) -> Any:
+    """The sparse matrix [p, p] of |correlations| of X's columns that reach the threshold, without its diagonal.
+
+    All pairs are looked at: for some thousands of columns, not for a million.
+    """
+    import scipy.sparse
+
+    columns = columns_of(X, centred=centred)
+    every = np.arange(columns.size)
+    rows, cols, weights = [], [], []
+    for first in range(0, columns.size, _BLOCK):
+        for second in range(first, columns.size, _BLOCK):
+            jobs = np.concatenate([every[first : first + _BLOCK], every[second : second + _BLOCK]])
+            size = len(every[first : first + _BLOCK])
+            found = np.abs(correlation(jobs, columns)[:size, size:])
+            i, k = np.nonzero(found >= threshold)
+            keep = first + i < second + k
+            rows.append(first + i[keep])
+            cols.append(second + k[keep])
+            weights.append(found[i[keep], k[keep]])
+    upper = scipy.sparse.coo_array(
+        (np.concatenate(weights), (np.concatenate(rows), np.concatenate(cols))), shape=(columns.size, columns.size)
+    )
+    return (upper + upper.T).tocsr()

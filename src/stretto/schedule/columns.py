@@ -1,0 +1,198 @@
+"""The columns that jobs stand for, and what is measured of them: where conflicts between jobs come from.
+
+Two coordinates of a regression disturb each other as far as their columns point the same way: the change of one shifts
+the best value of the other by their correlation. `columns_of` takes a matrix in any form that has columns; `table`
+turns it into the arrays that compiled code works correlations out from (see `kernels/correlation`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import PlanError
+
+from .spec import Floats, Ints
+
+Array = NDArray[Any]
+SHORT = 512  # entries: columns up to this long are compared exactly
+SPARSE_SAMPLE, DENSE_SAMPLE = SHORT, 256  # rows that others are compared on, unless told otherwise
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """A matrix of `rows` × `size` by columns. Dense: `values` holds one column after another, the other two are empty.
+
+    centred: correlations are those of the columns minus their means, as it should be where a free intercept takes up
+    any common shift; otherwise they are cosines.
+    """
+
+    rows: int
+    size: int
+    values: Array
+    indices: NDArray[np.int32]
+    indptr: Ints
+    centred: bool = False
+
+    @property
+    def dense(self) -> bool:
+        return len(self.indptr) == 0
+
+    @cached_property
+    def measured(self) -> dict[str, Floats]:
+        """[p] each: total, square (Σx²), norm (centred where asked, 0 where nothing varies), peak (max|x|)."""
+        from stretto.kernels.measured import measure_worker
+
+        found = {name: np.zeros(self.size) for name in ("total", "square", "norm", "peak")}
+        measure_worker(np.zeros(1, np.int64), self.values, self.indptr, self.rows, self.centred, *found.values())
+        return found
+
+    @cached_property
+    def length(self) -> Ints:
+        """[p] numbers stored of each column."""
+        return np.full(self.size, self.rows, np.int64) if self.dense else np.diff(self.indptr)
+
+
+def columns_of(data: Any, *, centred: bool = False) -> Columns:
+    """Columns from an array [rows, jobs], a SciPy sparse matrix, a design, (indptr, indices, values, rows), or Columns.
+
+    >>> columns_of(np.eye(3)).size
+    3
+    """
+    if isinstance(data, Columns):
+        return data
+    if isinstance(data, tuple) and len(data) == 4:
+        indptr, indices, values, rows = data
+        return _sparse(int(rows), indptr, indices, values, centred)
+    if hasattr(data, "tocsc"):
+        matrix = data.tocsc()
+        if not matrix.has_canonical_format:
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        return _sparse(matrix.shape[0], matrix.indptr, matrix.indices, matrix.data, centred)
+    if getattr(data, "indptr", None) is not None:
+        return _sparse(data.shape[0], data.indptr, data.indices, data.values, centred)
+    matrix = np.asarray(data if getattr(data, "dense", None) is None else data.dense)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
+        raise PlanError(
+            f"conflicts by correlation need one column of numbers for each job; got {type(data).__name__}. "
+            "Pass a matrix of samples × jobs, or conflicts=None to go by priority alone"
+        )
+    values = np.asarray(matrix, dtype=_kind(matrix), order="F").ravel(order="K")
+    rows, size = matrix.shape
+    return Columns(rows, size, values, np.empty(0, np.int32), np.empty(0, np.int64), centred)
+
+
+def _sparse(rows: int, indptr: Array, indices: Array, values: Array, centred: bool) -> Columns:
+    if rows > np.iinfo(np.int32).max:
+        raise PlanError(f"schedules work with up to 2³¹ − 1 rows, got {rows:,}")
+    return Columns(
+        rows,
+        len(indptr) - 1,
+        np.ascontiguousarray(values, dtype=_kind(values)),
+        np.ascontiguousarray(indices, dtype=np.int32),
+        np.ascontiguousarray(indptr, dtype=np.int64),
+        centred,
+    )
+
+
+def _kind(values: Array) -> type[np.floating[Any]]:
+    return np.float32 if values.dtype == np.float32 else np.float64
+
+
+def free_table(dtype: Any = np.float64) -> Any:
+    """The table for schedules that do not look at conflicts."""
+    from stretto.kernels.correlation import FACTS, FACTS_OF, Table
+
+    whole, marks, grid = np.empty(0, np.int64), np.empty((1, 0), np.int32), np.empty((1, 0))
+    values = np.empty(0, dtype)
+    return Table(
+        np.zeros(FACTS, np.int64), values, np.empty(0, np.int32), whole, np.empty((0, FACTS_OF)), values,
+        np.empty((1, 0), np.uint64), marks, marks, marks, grid, grid, marks, np.empty((1, 1, 2)),
+    )  # fmt: skip
+
+
+def table(columns: Columns, seed: int, *, sample: int | None, schedulers: int, width: int, slots: int) -> Any:
+    """The arrays that correlations are worked out from. slots: pairs remembered, a power of two."""
+    from stretto.kernels.correlation import CHECKED, FACTS, FACTS_OF, Table
+
+    found, rows = columns.measured, columns.rows
+    inverse, shift = _scaled(columns)
+    short = np.zeros(columns.size, bool) if columns.dense else columns.length <= SHORT
+    sampled, starts = _sampled(columns, short, seed, sample)
+    exact = sampled is columns
+    facts = np.zeros(FACTS, np.int64)
+    facts[:] = (CHECKED, rows, sampled.rows)
+    s_inverse, s_shift = inverse, shift
+    if not exact:
+        s_inverse, s_shift = np.zeros_like(inverse), np.zeros_like(shift)
+        s_inverse[~short], s_shift[~short] = _scaled(sampled)
+    size = found["peak"] if exact or columns.dense else np.sqrt(found["square"] / np.maximum(1, columns.length))
+    known = (
+        inverse, shift, np.sqrt(columns.length * found["square"]) * inverse, size * inverse, s_inverse, s_shift, starts,
+        short,
+    )  # fmt: skip
+    room = np.empty((columns.size + 1) * FACTS_OF)
+    skip = (-room.ctypes.data // room.itemsize) % FACTS_OF  # a column's facts begin at a cache line
+    facts_of = room[skip : skip + columns.size * FACTS_OF].reshape(columns.size, FACTS_OF)
+    for k, column in enumerate(known):
+        facts_of[:, k] = column
+    nodes = (width + 1) * int(columns.length.max(initial=0, where=short))  # one more may be looked at than taken
+    marks, lists = (schedulers, nodes), 0 if columns.dense else rows
+    return Table(
+        facts, columns.values, columns.indices, columns.indptr, facts_of, sampled.values,
+        np.zeros((schedulers, lists // 64 + 1), np.uint64), np.zeros((schedulers, lists), np.int32),
+        np.zeros(marks, np.int32), np.zeros(marks, np.int32), np.zeros(marks), np.zeros((schedulers, width)),
+        np.zeros(marks, np.int32),
+        np.full((schedulers, slots, 2), -1.0),
+    )  # fmt: skip
+
+
+def _scaled(columns: Columns) -> tuple[Floats, Floats]:
+    """1 / norm (0 of 0), and √rows · mean / norm (0 where columns are not centred)."""
+    norm, total = columns.measured["norm"], columns.measured["total"]
+    inverse = np.divide(1.0, norm, out=np.zeros_like(norm), where=norm > 0)
+    return inverse, total / np.sqrt(columns.rows) * inverse if columns.centred else np.zeros_like(norm)
+
+
+def _sampled(columns: Columns, short: NDArray[np.bool], seed: int, sample: int | None) -> tuple[Columns, Ints]:
+    """The long columns on a sample of the rows, and where each begins there (−1: it is short).
+
+    Where there are no more rows than that, or no long columns, the columns themselves.
+    """
+    from stretto.kernels.measured import hash_rows, sample_columns
+
+    size = min(sample or (DENSE_SAMPLE if columns.dense else SPARSE_SAMPLE), columns.rows)
+    if short.all() or (columns.dense and columns.rows == size):
+        return columns, np.arange(columns.size) * columns.rows if columns.dense else np.full(columns.size, -1)
+    hashes = np.empty(columns.rows, np.uint64)
+    hash_rows(seed, hashes)
+    place = np.full(columns.rows, -1, np.int32)
+    place[np.sort(np.argsort(hashes, kind="stable")[:size])] = np.arange(size, dtype=np.int32)
+    long = ~short
+    starts = np.where(long, (np.cumsum(long) - 1) * size, -1)
+    values = np.zeros(int(long.sum()) * size, columns.values.dtype)
+    sample_columns(columns.values, columns.indices, columns.indptr, columns.rows, place, starts, size, values)
+    none = np.empty(0, np.int64)
+    return Columns(size, int(long.sum()), values, np.empty(0, np.int32), none, columns.centred), starts
+
+
+def correlation(candidates: Ints, data: Any) -> Floats:
+    """[L, L] correlations of the columns of `data` that L jobs stand for: what `prioritised` looks at by default.
+
+    A function of your own with the same arguments may take its place. Exact, whatever the number of rows.
+
+    >>> correlation(np.array([0, 1]), np.array([[1.0, 1.0], [0.0, 1.0]])).round(3).tolist()
+    [[1.0, 0.707], [0.707, 1.0]]
+    """
+    from stretto.kernels.correlation import correlations
+
+    columns = columns_of(data)
+    tools = table(columns, 0, sample=columns.rows, schedulers=1, width=1, slots=1)
+    out = np.empty((len(candidates), len(candidates)))
+    correlations(tools, np.ascontiguousarray(candidates, np.int64), 1.0, out)
+    return out

@@ -1,0 +1,45 @@
+"""All jobs in turn: the schedule of ordinary coordinate descent, `width` at a time.
+
+    chooser = cyclic(width=2).start(size=5, seed=0)
+    [0 1] [2 3] [4] [0 1] …
+
+A round ends where the sweep ends, so that no job is twice in it. With `shuffle` every sweep has an order of its own,
+which belongs to (seed, sweep).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .chooser import Compiled, check_width, new_choice
+from .spec import Schedule
+
+
+@dataclass(frozen=True)
+class Cyclic(Schedule):
+    """All jobs in turn, `width` together."""
+
+    width: int = 1
+    shuffle: bool = False
+
+    def __post_init__(self) -> None:
+        check_width(self.width)
+
+    def start(self, size: int, seed: int, data: Any = None) -> Compiled:
+        from stretto.kernels.choice import IN_TURN, SHUFFLED
+
+        return Compiled(new_choice(SHUFFLED if self.shuffle else IN_TURN, size, seed, min(self.width, size)))
+
+    def explain(self) -> str:
+        order = "in a new order every sweep" if self.shuffle else "in turn"
+        return f"cyclic: all {order}, {self.width} together"
+
+
+def cyclic(width: int = 1, shuffle: bool = False) -> Cyclic:
+    """All jobs in turn, `width` at a time; shuffle: in a new random order every sweep.
+
+    >>> cyclic(4)
+    Cyclic(width=4, shuffle=False)
+    """
+    return Cyclic(width, shuffle)

@@ -1,0 +1,203 @@
+"""Rounds in flight: what may be chosen, updated and aggregated now.
+
+With depth s, round t is chosen from, and its jobs read, exactly the parameters after round t − s; for t ≤ s that is the
+start. So up to s rounds are in flight, and when a job runs changes no number:
+
+    choose(t)       after choose(t − 1) and aggregate(t − s)
+    update(t, k)    after choose(t)
+    aggregate(t)    after every update(t, k) and aggregate(t − 1)
+
+    depth 1     choose 1, update 1, aggregate 1, choose 2, update 2, …
+    depth 2     choose 1, choose 2, update 1, aggregate 1, choose 3, update 2, aggregate 2, …
+
+Tasks are taken by whoever is free: an aggregation first, because others wait for it, then a choice, so that the
+schedule runs ahead of the workers, then the most urgent job of the oldest round. Where the jobs of a round wait for
+each other (`waiting.Turns`), each is aggregated by itself as soon as it is updated; that needs depth 1.
+
+A run ends at the same place however it was timed: a task that fails, or a round that is the last, stops only what comes
+later in the serial order choose 1, update 1, aggregate 1, choose 2, …; everything before it is still made. This is the
+pipelining of SMPFRAME's dynamic engine (Equation 3), with its staleness made exact.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from stretto.errors import PlanError, RunError
+
+from .waiting import Queue, Turns
+
+CHOOSE, UPDATE, AGGREGATE = range(3)
+STAGES = ("choose", "update", "aggregate")
+WHOLE = -1  # the job of a task that concerns all jobs of its round
+
+
+class Task(NamedTuple):
+    """One thing to do. job: its number in the round, or WHOLE."""
+
+    stage: int
+    round: int
+    job: int = WHOLE
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Where the task stands in the serial order; what it waits for has a smaller key."""
+        if self.job == WHOLE:
+            return self.round, self.stage
+        return self.round, UPDATE, self.job, self.stage
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A round between its choice and its end."""
+
+    left: int  # jobs that are not aggregated, or where all are aggregated together, not updated
+    queue: Queue | None = None
+    updated: list[int] = field(default_factory=list)  # jobs that wait to be aggregated one by one, a heap
+    begun: bool = False  # some of its jobs are in the parameters
+
+
+class Pipeline:
+    """The state of a run; `rounds` is the last round, None for no limit."""
+
+    def __init__(self, depth: int, rounds: int | None = None) -> None:
+        if depth < 1:
+            raise PlanError(f"pipeline={depth}: at least one round is in flight; pass 1 for no pipelining")
+        self.depth = depth
+        self.done = 0  # rounds that are aggregated
+        self.running: set[Task] = set()
+        self._chosen = 0
+        self._flights: dict[int, _Flight] = {}
+        self._updates: list[tuple[int, int, int]] = []  # (round, place, job), a heap
+        self._choosing = self._aggregating = False
+        self._limit: tuple[float, ...] = (math.inf,) if rounds is None else (rounds + 1,)
+
+    def reads(self, number: int) -> int:
+        """The round after which the parameters are current that round `number` reads; 0 is the start."""
+        return max(0, number - self.depth)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to take."""
+        return bool(self._aggregate() or self._choose() or self._update())
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is under way and nothing will be."""
+        return not self.running and not self.ready
+
+    def take(self) -> Task | None:
+        """The most urgent task that may begin now; None: there is none until another has ended."""
+        task = self._aggregate() or self._choose() or self._update()
+        if task is None:
+            return None
+        if task.stage == CHOOSE:
+            self._choosing = True
+        elif task.stage == UPDATE:
+            heapq.heappop(self._updates)
+        else:
+            self._aggregating = True
+            if task.job != WHOLE:
+                heapq.heappop(self._flights[task.round].updated)
+        self.running.add(task)
+        return task
+
+    def chosen(self, task: Task, jobs: int, turns: Turns | None = None) -> None:
+        """A round was chosen: so many jobs, the most urgent first; 0: the schedule has nothing left."""
+        self._end(task)
+        self._choosing = False
+        if not jobs:
+            self.stop(after=task.round - 1)
+            return
+        if turns is not None and self.depth > 1:
+            raise PlanError("jobs that wait for each other read what was just written: use pipeline=1")
+        self._chosen = task.round
+        flight = self._flights[task.round] = _Flight(jobs, None if turns is None else Queue(turns))
+        if flight.queue is None:
+            for job in range(jobs):
+                heapq.heappush(self._updates, (task.round, job, job))
+        else:
+            self._release(task.round, flight.queue)
+
+    def updated(self, task: Task) -> None:
+        """A job was updated."""
+        self._end(task)
+        flight = self._flights[task.round]
+        if flight.queue is None:
+            flight.left -= 1
+        else:
+            heapq.heappush(flight.updated, task.job)
+
+    def aggregated(self, task: Task) -> None:
+        """A round, or a job that is aggregated by itself, is in the parameters."""
+        self._end(task)
+        self._aggregating = False
+        flight = self._flights[task.round]
+        flight.begun = True
+        if flight.queue is not None:
+            flight.left -= 1
+            flight.queue.finish(task.job)
+            self._release(task.round, flight.queue)
+        if not flight.left:
+            del self._flights[task.round]
+            self.done = task.round
+
+    def failed(self, task: Task) -> None:
+        """A task went wrong: nothing after it in the serial order is begun any more."""
+        self._end(task)
+        self._choosing &= task.stage != CHOOSE
+        self._aggregating &= task.stage != AGGREGATE
+        self._limit = min(self._limit, task.key)
+
+    def stop(self, after: int) -> None:
+        """No round after this one is wanted; what was done for later ones is left unused."""
+        self._limit = min(self._limit, (after + 1,))
+
+    def halt(self) -> None:
+        """End as soon as the parameters are whole: now, or when the round is over that is partly in them."""
+        flight = self._flights.get(self.done + 1)
+        self.stop(after=self.done + (flight is not None and (flight.begun or self._aggregating)))
+
+    def reached(self, task: Task) -> bool:
+        """Whether the serial run would have come as far as this task: then its failure counts."""
+        return task.key <= self._limit
+
+    def last_job(self, task: Task) -> bool:
+        """Whether a running aggregation is all that its round still needs."""
+        return task.job == WHOLE or self._flights[task.round].left == 1
+
+    def _release(self, number: int, queue: Queue) -> None:
+        while queue.ready:
+            place, job = heapq.heappop(queue.ready)
+            heapq.heappush(self._updates, (number, place, job))
+
+    def _aggregate(self) -> Task | None:
+        flight = self._flights.get(self.done + 1)
+        if flight is None or self._aggregating:
+            return None
+        if flight.queue is None:
+            return None if flight.left else self._wanted(Task(AGGREGATE, self.done + 1))
+        return self._wanted(Task(AGGREGATE, self.done + 1, flight.updated[0])) if flight.updated else None
+
+    def _choose(self) -> Task | None:
+        number = self._chosen + 1
+        return None if self._choosing or self.done < number - self.depth else self._wanted(Task(CHOOSE, number))
+
+    def _update(self) -> Task | None:
+        while self._updates:
+            number, _, job = self._updates[0]
+            if task := self._wanted(Task(UPDATE, number, job)):
+                return task
+            heapq.heappop(self._updates)  # the limit only ever falls
+        return None
+
+    def _wanted(self, task: Task) -> Task | None:
+        return task if task.key < self._limit else None
+
+    def _end(self, task: Task) -> None:
+        if task not in self.running:
+            raise RunError(f"{STAGES[task.stage]} of round {task.round}, job {task.job} was not under way")
+        self.running.remove(task)

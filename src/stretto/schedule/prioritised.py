@@ -1,0 +1,154 @@
+"""Prioritised rounds: what still moves goes first, and what would disturb each other does not go together.
+
+A round of `width` jobs is made in three steps (Algorithm 2 of Kim et al., SMPFRAME, CMU-PDL-15-103):
+
+1. Candidates, more than fit in: drawn without replacement with probability in proportion to priority, which is `by` of
+   the job's last change, (Δβ)² by default. Jobs never tried come first of all, so that the first sweep reaches
+   everyone. Jobs under way in another round are left alone.
+2. An independent set: candidates are gone through by priority, and one is taken if its correlation with all taken
+   before is below the threshold.
+3. The floor: what stood still may have to move again. After the first sweep a share of the rounds, the floor, goes on
+   with a walk over all jobs in a fixed random order, and so does every round where nothing moves. The walk passes over
+   jobs under way and over no others, and its next job, first in the round, is always taken. So every job has its turn
+   within `bound(size)` rounds, whatever happens.
+
+With several schedulers job j belongs to number j mod Q, and they choose in turn, each from its own jobs, so that they
+can choose at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from stretto.errors import PlanError
+
+from .chooser import Conflicts, Learning, Priority, check_width, named, new_choice
+from .columns import columns_of, correlation, table
+from .spec import Floats, Schedule
+
+
+def delta_squared(change: Floats) -> Floats:
+    """The square of the last change: what moved far is far from done.
+
+    >>> import numpy as np
+    >>> delta_squared(np.array([-2.0, 0.5])).tolist()
+    [4.0, 0.25]
+    """
+    return change * change
+
+
+@dataclass(frozen=True, repr=False)
+class Prioritised(Schedule):
+    """The jobs that move most, if they do not disturb each other; see `prioritised` for the fields."""
+
+    width: int = 64
+    by: Priority = delta_squared
+    candidates: int | None = None
+    conflicts: Conflicts | None = correlation
+    threshold: float = 0.1
+    sample: int | None = None
+    floor: float = 0.1
+    schedulers: int = 1
+    cache: int = 1 << 17
+
+    def __post_init__(self) -> None:
+        check_width(self.width)
+        if self.candidates is not None and self.candidates < self.width:
+            raise PlanError(
+                f"a round of {self.width} needs at least as many candidates, got candidates={self.candidates}"
+            )
+        if not 0 < self.floor < 1:
+            raise PlanError(f"floor is a share of the rounds, between 0 and 1, got {self.floor}")
+        if not self.threshold > 0:
+            raise PlanError(f"threshold must be above 0, or nothing could go together, got {self.threshold}")
+        if self.schedulers < 1:
+            raise PlanError(f"at least one scheduler has to choose, got schedulers={self.schedulers}")
+        if self.sample is not None and self.sample < 1:
+            raise PlanError(f"correlations need at least one row to be sampled, got sample={self.sample}")
+        if self.cache < 1:
+            raise PlanError(f"cache holds at least one pair, got {self.cache}")
+
+    @property
+    def drawn(self) -> int:
+        """Candidates of a round."""
+        return 2 * self.width if self.candidates is None else self.candidates
+
+    def bound(self, size: int, pipeline: int = 1) -> int:
+        """Every job of `size` is in one of any so many rounds in a row, from the first on.
+
+        >>> prioritised(width=64, floor=0.25).bound(8000)
+        40001
+        """
+        queues = self.schedulers
+        own = -(-size // queues)
+        return queues * (own + math.ceil(own / self.floor) + -(-pipeline // queues))
+
+    def start(self, size: int, seed: int, data: Any = None) -> Learning:
+        from stretto.kernels.choice import PRIORITISED
+
+        if self.schedulers > max(1, size):
+            raise PlanError(f"{self.schedulers} schedulers cannot share out {size} jobs; take at most as many")
+        choice = new_choice(
+            PRIORITISED, size, seed, min(self.width, size),
+            candidates=min(self.drawn, size), schedulers=self.schedulers,
+            floor=self.floor, threshold=self.threshold,
+        )  # fmt: skip
+        by = None if self.by is delta_squared else self.by
+        if self.conflicts is not correlation:
+            return Learning(choice, by=by, conflicts=self.conflicts, data=data)
+        if data is None:
+            raise PlanError(
+                "conflicts by correlation need the data: one column for each job. Pass them, a function "
+                "conflicts(candidates, data) of your own, or conflicts=None to go by priority alone"
+            )
+        columns = columns_of(data)
+        if columns.size != size:
+            raise PlanError(f"there are {size} jobs and {columns.size} columns of data; each job needs its own column")
+        tools = table(
+            columns, seed, sample=self.sample, schedulers=self.schedulers, width=min(self.width, size),
+            slots=1 << (self.cache - 1).bit_length(),
+        )  # fmt: skip
+        return Learning(choice, tools, by=by)
+
+    def explain(self) -> str:
+        rule = "whatever they disturb"
+        if self.conflicts is not None:
+            rule = f"those with a {named(self.conflicts)} below {self.threshold:g} together"
+        chosen = f"prioritised by {named(self.by)}: up to {self.width} of {self.drawn} candidates, {rule}"
+        several = f"; {self.schedulers} schedulers in turn" if self.schedulers > 1 else ""
+        return f"{chosen}; {self.floor:.0%} of the rounds for a walk over all{several}"
+
+    def __repr__(self) -> str:
+        conflicts = None if self.conflicts is None else named(self.conflicts)
+        return (
+            f"Prioritised(width={self.width}, by={named(self.by)}, candidates={self.drawn}, conflicts={conflicts}, "
+            f"threshold={self.threshold}, sample={self.sample}, floor={self.floor}, schedulers={self.schedulers})"
+        )
+
+
+def prioritised(
+    width: int = 64,
+    *,
+    by: Priority = delta_squared,
+    candidates: int | None = None,
+    conflicts: Conflicts | None = correlation,
+    threshold: float = 0.1,
+    sample: int | None = None,
+    floor: float = 0.1,
+    schedulers: int = 1,
+    cache: int = 1 << 17,
+) -> Prioritised:
+    """What moves most goes first, and what would disturb each other does not go together.
+
+    width: jobs of a round at most. by(change [k]) -> priority [k], at least 0. candidates: how many are looked at for a
+    round, 2·width unless told. conflicts(candidates [L], data) -> [L, L], compared with `threshold`; `correlation` is
+    compiled in, None goes by priority alone. sample: rows that long columns are compared on (512 for sparse data and
+    256 for dense data if there are more). floor: the share of rounds for a walk over all jobs. schedulers: choosers
+    that share the jobs. cache: pairs whose correlation is remembered, which changes no answer.
+
+    >>> prioritised(width=32, threshold=0.2).drawn
+    64
+    """
+    return Prioritised(width, by, candidates, conflicts, threshold, sample, floor, schedulers, cache)

@@ -1,0 +1,63 @@
+"""How many coordinates may be updated at once when nobody looks which: the spectral radius, and the width it allows.
+
+For columns of norm 1, let ρ be the largest eigenvalue of XᵀX: 1 when all are orthogonal, their number when all are
+equal. P coordinates drawn at random converge if (P − 1)(ρ − 1)/M < 1, M coordinates in all (Theorem 1 of Kim et al.,
+SMPFRAME; Bradley et al., Shotgun). So M/(ρ − 1) more than one may go together.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .columns import columns_of
+
+ITERATIONS, TOLERANCE = 100, 1e-3
+
+
+def spectral_radius(
+    X: Any, *, centred: bool = False, tolerance: float = TOLERANCE, iterations: int = ITERATIONS
+) -> float:
+    """The largest eigenvalue of XᵀX with columns of norm 1, by power iteration from a fixed start.
+
+    X: samples × features, as `columns_of` takes it. centred: of the columns minus their means. It ends when two
+    estimates differ by less than `tolerance` times their size; an estimate is never above the true value.
+
+    >>> round(spectral_radius(np.array([[1.0, 1.0], [0.0, 0.0]])), 3)
+    2.0
+    """
+    from stretto.kernels.measured import times, times_transposed_worker
+
+    columns = columns_of(X, centred=centred)
+    found = columns.measured
+    scale = np.divide(1.0, found["norm"], out=np.zeros(columns.size), where=found["norm"] > 0)
+    mean = found["total"] / columns.rows if columns.centred else np.zeros(columns.size)
+    matrix = (columns.values, columns.indices, columns.indptr, columns.rows)
+    # Positive, as the leading direction of correlated features often is, and not the same for all of them.
+    x = (1.0 + (np.arange(columns.size) * 0.6180339887498949) % 1.0) * (scale > 0)
+    z, rho = np.empty(columns.rows), 0.0
+    for _ in range(iterations):
+        size = math.sqrt(math.fsum(x * x))
+        if size == 0.0:
+            return 0.0
+        x /= size
+        times(*matrix, scale, x, z)
+        z -= math.fsum(mean * scale * x)
+        before, rho = rho, math.fsum(z * z)
+        if abs(rho - before) <= tolerance * rho:
+            break
+        times_transposed_worker(np.zeros(1, np.int64), *matrix, scale, mean * math.fsum(z), z, x)
+    return rho
+
+
+def safe_width(rho: float, size: int) -> int:
+    """The largest whole P below 1 + size/(ρ − 1), at least 1 and at most `size`.
+
+    >>> safe_width(11.0, 1000), safe_width(1.0, 1000)
+    (100, 1000)
+    """
+    if rho <= 1.0:
+        return size
+    return max(1, min(size, math.ceil(1.0 + size / (rho - 1.0)) - 1))
