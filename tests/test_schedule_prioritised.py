@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from stretto import schedule
 from stretto.errors import Diverged, PlanError
+from stretto.kernels.choice import MOVING, SORT
 from stretto.kernels.sumtree import add_up, try_tree
 from stretto.schedule.columns import columns_of
 from stretto.schedule.prioritised import Prioritised, prioritised
@@ -154,16 +155,51 @@ def test_the_most_urgent_come_first() -> None:
     assert chooser.choose().tolist() == [5, 4, 3, 2, 1]  # nothing is known of job 0 but that it stood still
 
 
-def test_draws_are_in_proportion_to_priority() -> None:
-    """One candidate of three, weights 1, 4 and 9."""
-    counts = np.zeros(3)
-    for seed in range(3000):
-        chooser = prioritised(1, candidates=1, conflicts=None, floor=0.01).start(3, seed)
-        for _ in range(3):
+@pytest.mark.parametrize("size", [3, 20], ids=["by steps", "from the tree"])
+def test_draws_are_in_proportion_to_priority(size: int) -> None:
+    """One candidate of all, whose weights are 1, 4, 9, …"""
+    counts, spec = np.zeros(size), prioritised(1, candidates=1, conflicts=None, floor=0.01)
+    for seed in range(1500):
+        chooser = spec.start(size, seed)
+        for _ in range(size):
             jobs = chooser.choose()
             chooser.learn(jobs, jobs.astype(np.float64) + 1.0)
         counts[chooser.choose()] += 1
-    np.testing.assert_allclose(counts / 3000, np.array([1, 4, 9]) / 14, atol=0.03)
+    weights = np.arange(1.0, size + 1) ** 2
+    np.testing.assert_allclose(counts / 1500, weights / weights.sum(), atol=0.04)
+
+
+@given(weights=st.lists(st.floats(0.01, 1e6), min_size=9, max_size=64), seed=st.integers(0, 1000))
+def test_candidates_are_as_many_as_asked_for_and_the_heaviest_are_among_them(weights: list[float], seed: int) -> None:
+    chooser = prioritised(8, candidates=8, conflicts=None, floor=0.01).start(len(weights), seed)
+    for _ in range(-(-len(weights) // 8)):
+        jobs = chooser.choose()
+        chooser.learn(jobs, np.sqrt(np.array(weights))[jobs])
+    jobs = chooser.choose()
+    assert len(jobs) == 8
+    assert (np.diff(np.array(weights)[jobs]) <= 0).all()
+    # Steps are an eighth of the weight at first: what weighs more is taken for sure.
+    assert set(np.flatnonzero(np.array(weights) > 1.0001 * sum(weights) / 8)) <= set(jobs.tolist())
+
+
+def test_jobs_that_move_keep_away_from_those_under_way() -> None:
+    X = correlated(80, 60)
+    exact = cosines(X, centred=False)
+    chooser = prioritised(8, threshold=0.25, floor=0.05).start(60, 0, X)
+    play(chooser, 12, quiet=0.0)  # from now on everyone moves
+    under_way: list[Ints] = []
+    moving = 0
+    for _ in range(80):
+        jobs = chooser.choose()
+        if chooser.choice.place[0, SORT] == MOVING:  # and no round of the walk
+            others = np.concatenate([*under_way, jobs])
+            assert (exact[np.ix_(jobs, others)] >= 0.25 + 1e-6).sum() == len(jobs)
+            moving += 1
+        under_way.append(jobs)
+        if len(under_way) == 3:
+            done = under_way.pop(0)
+            chooser.learn(done, np.ones(len(done)))
+    assert moving > 20
 
 
 @pytest.mark.parametrize("queues", [1, 3])

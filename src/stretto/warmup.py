@@ -71,6 +71,8 @@ def tasks(*, fast: bool = False) -> list[Task]:
     found += [Task("als, conjugate gradients", partial(_fit, small, solver="als", linear_solver="cg"))]
     found += [Task("als, implicit", partial(_fit, small, solver="als", implicit=True))]
     found += [Task("ccd", partial(_fit, small, solver="ccd"))]
+    found += [Task(f"regression, {kind}", partial(_regress, kind)) for kind in ("dense", "sparse")]
+    found += [Task("rounds of a schedule", _rounds)]
     if fast:
         solvers: list[dict[str, Any]] = [{}, {"optimizer": "adagrad"}, {"solver": "als"}, {"solver": "ccd"}]
         found += [
@@ -91,6 +93,34 @@ def _fit(data: Any, **parameters: Any) -> Any:
     train, test = data.split(0.1, seed=0)
     given = {"rank": 16, "epochs": 2, "random_state": 0} | parameters
     return MatrixFactorization(**given).fit(train, validation=None if given.get("implicit") else test)
+
+
+def _regress(kind: str) -> None:
+    """Lasso and logistic regression, small sets through the table and large ones over the data."""
+    import numpy as np
+    import scipy.sparse
+
+    from stretto.models.lasso import Lasso
+    from stretto.models.logistic import LogisticRegression
+
+    rng = np.random.default_rng(0)
+    X: Any = rng.normal(size=(60, 40)) * (rng.random((60, 40)) < 0.5)
+    y = X[:, 0] - X[:, 1] + rng.normal(size=60)
+    # A few entries among many columns, too: those are multiplied by rows instead of in panels.
+    thin = scipy.sparse.random(200, 150, density=0.02, format="csc", random_state=0)
+    for matrix, target in [(X, y)] if kind == "dense" else [(scipy.sparse.csc_array(X), y), (thin, np.arange(200.0))]:
+        Lasso(0.01).fit(matrix, target)
+        LogisticRegression().fit(matrix, target > np.median(target))
+
+
+def _rounds() -> None:
+    import numpy as np
+
+    from stretto.programs.coordinates import SparseRegression
+    from stretto.programs.run import run
+
+    rng = np.random.default_rng(0)
+    run(SparseRegression(rng.normal(size=(40, 60)), rng.normal(size=40), alpha=0.1), rounds=20, every=20)
 
 
 def _serve(data: Any) -> None:

@@ -14,16 +14,19 @@ from .choice import (
     BUSY,
     COUNT,
     DRAWN,
+    FIRST,
     KEY_ROUND,
     KEY_SHUFFLE,
     KIND,
     MADE,
+    MOVING,
     PARTS,
     PRIORITISED,
     QUEUES,
     SEED,
     SHUFFLED,
     SIZE,
+    SORT,
     WALK,
     WIDTH,
     own_jobs,
@@ -32,6 +35,7 @@ from .choice import (
 from .compile import kernel
 from .correlation import independent, independent_by
 from .random import uniform
+from .verdicts import find_under_way, independent_moving
 
 
 @merged
@@ -96,10 +100,13 @@ def choose(choice, table, q, out):
     kind = choice.plan[KIND]
     if kind == PRIORITISED:
         priority.find_candidates(choice, q)
-        independent(
-            table, q, choice.plan[QUEUES], choice.share[1], min(choice.plan[WIDTH], own_jobs(choice, q)),
-            choice.place[q, COUNT], choice.candidates, choice.chosen, choice.taken,
-        )  # fmt: skip
+        if choice.place[q, SORT] == MOVING and independent_moving(choice, table, q) == 0:
+            priority.go_on_with_walk(choice, q)
+        if choice.place[q, SORT] == FIRST:
+            independent(
+                table, q, choice.plan[QUEUES], choice.share[1], min(choice.plan[WIDTH], own_jobs(choice, q)),
+                choice.place[q, COUNT], choice.candidates, choice.chosen, choice.taken,
+            )  # fmt: skip
         return priority.settle(choice, q, out)
     if kind == DRAWN:
         count = _choose_drawn(choice, out)
@@ -142,10 +149,25 @@ def find_round(choice, q):
 
 
 @kernel
-def keep_round(choice, q, conflicts, taken):
-    """Keep an independent set of the candidates by a matrix of conflicts [count, count]; taken [≥ count]."""
+def under_way(choice, q, out):
+    """Jobs under way that candidates must be independent of, if they move. out [≥ m]; how many."""
+    if choice.place[q, SORT] != MOVING:
+        return 0
+    count = find_under_way(choice, q)
+    for k in range(count):
+        out[k] = choice.chosen[q, k]
+    return count
+
+
+@kernel
+def keep_round(choice, q, conflicts, before):
+    """Keep an independent set of the candidates by a matrix of conflicts [before + count, before + count].
+
+    The first `before` are under way. Where nobody fits the walk goes on instead.
+    """
     width = min(choice.plan[WIDTH], own_jobs(choice, q))
-    independent_by(conflicts, choice.share[1], width, choice.place[q, COUNT], taken)
+    if independent_by(conflicts, choice.share[1], width, before, choice.place[q, COUNT], choice.taken, q) == 0:
+        priority.go_on_with_walk(choice, q)
 
 
 @kernel

@@ -1,19 +1,23 @@
 """Which of some columns may be updated together: those whose correlations are all below a threshold.
 
-A column is *short* (few entries, sparse matrices only) or *long*. Two short ones are compared exactly, through the rows
-they share: the entries of the columns already taken hang in a list at their row, so that a candidate meets only what it
-shares with them. Long ones are held densely on a fixed sample of the rows, no more numbers than they have entries; two
-of them are compared there, and the result is kept in a bounded table by pair; what is kept changes no answer. Of a
-short and a long one, entries of the short one are looked up in the long one: as many as it takes for an error well
-below the threshold. Before any work a bound is tried,
+Two sparse columns of up to `SHORT` entries are compared exactly. Longer ones are held densely on a fixed sample of the
+rows, no more numbers than they have entries, and compared there; dense columns likewise. Of a short and a long one,
+entries of the short one are looked up in the long one: as many as it takes for an error well below the threshold. Where
+no column is longer than SHORT, and for dense columns with no more rows than the sample, everything is exact. A column
+without variation has norm 0 and disturbs nobody.
+
+There are two ways through the candidates. Columns that move come again and again: what was found of two of them is kept
+as a bit by pair (`verdicts`), and a candidate is compared with all taken at once, 64 to a word; what is kept changes no
+answer. Columns that come by once in a while have nothing kept. Short ones are compared through the rows they share: the
+entries of the columns already taken hang in a list at their row, so that a candidate meets only what it shares with
+them. Before a long one is looked at a bound is tried,
 
     |a·b| ≤ min(√entries(a) · ‖a‖ · size(b), √entries(b) · ‖b‖ · size(a))
 
 which settles most pairs of a rare and a frequent feature. size is the largest entry; where columns are sampled anyway
-it is the size of a typical one. A column without variation has norm 0 and disturbs nobody. Where there are no more rows
-than the sample would have, everything is exact.
+it is the size of a typical one.
 
-p columns, n rows, S sampled rows, Q schedulers (each has its own lists and table).
+p columns, n rows, S sampled rows, Q schedulers (each has its own lists and bits).
 """
 
 from __future__ import annotations
@@ -29,17 +33,17 @@ from .compile import inner, kernel
 # Slots of `Table.facts`.
 MODE, ROWS, SAMPLED = range(3)
 FACTS = 3
+SHORT = 512  # entries of a short column at most
 FREE, CHECKED = 0, 1  # modes: nothing disturbs anything; correlations are looked at
 # Entries of a short column looked up in a long one: enough that the standard error is half the threshold at most.
 _LEAST_LOOKS, _LOOKS = 4, 1.0
 _AHEAD = 6  # memory is asked for when it is needed so many candidates later
-_HASH = np.uint64(0x9E3779B97F4A7C15)
 
 
 # Columns of `Table.facts_of`: 1 / norm, of the centred column if the program has an intercept (0 for a column without
 # any); √n · mean / norm, 0 where columns are not centred; √entries · (uncentred norm) / norm; size of an entry / norm;
-# the first two on the sample; where a long column begins in it; 1 for a short column.
-INVERSE, SHIFT, SPREAD, PEAK, S_INVERSE, S_SHIFT, S_PLACE, SHORT = range(8)
+# the first two on the sample; where a long column begins in it, or −1; entries.
+INVERSE, SHIFT, SPREAD, PEAK, S_INVERSE, S_SHIFT, S_PLACE, LENGTH = range(8)
 FACTS_OF = 8
 
 
@@ -59,7 +63,6 @@ class Table(NamedTuple):
     entry: Any  # [Q, nodes] its value there
     dots: Any  # [Q, width] zero between two candidates
     met: Any  # [Q, nodes] int32: taken columns that a candidate shares rows with
-    known: Any  # [Q, slots, 2] float64: a pair, or −1, and its correlation
 
 
 @inner
@@ -120,10 +123,10 @@ def _between_dense(values, rows, left, right):
 def correlation_of(table, a, b, threshold):
     """The correlation of columns a and b as float32, from a sample where one is long; see above."""
     indptr, of = table.indptr, table.facts_of
-    if of[a, SHORT] + of[b, SHORT] > 0.0:
+    if min(of[a, S_PLACE], of[b, S_PLACE]) < 0.0:
         few, many = (a, b) if indptr[a + 1] - indptr[a] <= indptr[b + 1] - indptr[b] else (b, a)
         looks = size = indptr[few + 1] - indptr[few]
-        if of[many, SHORT] == 0.0:
+        if of[many, S_PLACE] >= 0.0:
             wanted = _LOOKS / (threshold * threshold) * size / (indptr[many + 1] - indptr[many])
             looks = min(size, max(_LEAST_LOOKS, np.int64(wanted)))
         dot = _between_short_and_long(table.values, table.indices, indptr, table.facts[ROWS], few, many, max(1, looks))
@@ -134,28 +137,37 @@ def correlation_of(table, a, b, threshold):
 
 
 @merged
-def _slot(key, slots):
-    return np.int64((np.uint64(key) * _HASH) >> np.uint64(32)) & slots
+def _near(of, a, b):
+    """A bound of the correlation of two columns."""
+    most = min(of[a, SPREAD] * of[b, PEAK], of[b, SPREAD] * of[a, PEAK])
+    return most + abs(of[a, SHIFT] * of[b, SHIFT])
+
+
+@merged
+def too_close(table, a, b, threshold):
+    """Whether two columns may not be updated together."""
+    if table.facts[MODE] != CHECKED or _near(table.facts_of, a, b) < threshold:
+        return False
+    return abs(correlation_of(table, min(a, b), max(a, b), threshold)) >= np.float32(threshold)
 
 
 @merged
 def independent(table, q, queues, threshold, width, count, candidates, chosen, taken):
     """Take the candidates [count] in order, each if it is independent of all taken before; at most `width`.
 
-    Candidates are numbers within scheduler q: column number · queues + q. taken [Q, ≥ count]: 1 where taken; chosen [Q,
-    ≥ width]: the columns.
+    Candidates are numbers within scheduler q: column number · queues + q. taken [Q, ≥ count]: 1 where taken; chosen
+    [Q, ≥ width]: the columns.
     """
     checked = table.facts[MODE] == CHECKED
     values, indices, indptr, of = table.values, table.indices, table.indptr, table.facts_of
-    head, link, owner, entry, dots = table.head, table.link, table.owner, table.entry, table.dots
-    known, met, filled = table.known, table.met, table.filled
-    columns, slots = np.int64(of.shape[0]), np.int64(known.shape[1] - 1)
+    filled, head, link, owner, entry = table.filled, table.head, table.link, table.owner, table.entry
+    dots, met = table.dots, table.met
     limit = np.float32(threshold)
     kept, nodes = 0, 0
-    for word in range(filled.shape[1]):
-        filled[q, word] = 0
     # The largest of each among the taken, and the largest shift of a short one.
     most_spread, most_peak, most_shift, most_short = 0.0, 0.0, 0.0, 0.0
+    for word in range(filled.shape[1]):
+        filled[q, word] = 0
     for i in range(count):
         taken[q, i] = 0
         if checked:
@@ -167,19 +179,14 @@ def independent(table, q, queues, threshold, width, count, candidates, chosen, t
             break
         if checked and i + _AHEAD < count:  # nearly all of the time would go into waiting for memory
             j = candidates[q, i + _AHEAD] * queues + q
-            if of[j, SHORT] != 0.0:
+            if of[j, LENGTH] <= SHORT:
                 vector.ahead(indices, indptr[j])
                 vector.ahead(values, indptr[j])
-            else:
-                for k in range(min(kept, _AHEAD)):
-                    other = chosen[q, k]
-                    key = min(j, other) * columns + max(j, other)
-                    vector.ahead(known, 2 * (q * known.shape[1] + _slot(key, slots)))
         j = candidates[q, i] * queues + q
         fits, first = True, nodes
         if checked and of[j, INVERSE] > 0.0:
             slope = abs(of[j, SHIFT])
-            if of[j, SHORT] != 0.0:
+            if of[j, LENGTH] <= SHORT:
                 n_met = 0
                 for e in range(indptr[j], indptr[j + 1]):  # most are taken: hang its entries in the lists at once
                     row, x = np.int64(vector.get(indices, e)), np.float64(vector.get(values, e))
@@ -201,7 +208,7 @@ def independent(table, q, queues, threshold, width, count, candidates, chosen, t
                 if slope * most_short >= threshold:
                     n_met = 0  # columns that share no row may be too close as well: look at all
                     for k in range(kept):
-                        if of[chosen[q, k], SHORT] != 0.0:
+                        if of[chosen[q, k], LENGTH] <= SHORT:
                             met[q, n_met] = k
                             n_met += 1
                 for m in range(n_met):
@@ -215,22 +222,7 @@ def independent(table, q, queues, threshold, width, count, candidates, chosen, t
             if fits and near >= threshold:
                 for k in range(kept):
                     other = chosen[q, k]
-                    if of[j, SHORT] + of[other, SHORT] == 2.0:
-                        continue
-                    near = min(of[j, SPREAD] * of[other, PEAK], of[other, SPREAD] * of[j, PEAK])
-                    if near + slope * abs(of[other, SHIFT]) < threshold:
-                        continue
-                    if of[j, SHORT] + of[other, SHORT] > 0.0:
-                        value = correlation_of(table, min(j, other), max(j, other), threshold)
-                    else:
-                        key = min(j, other) * columns + max(j, other)
-                        slot = _slot(key, slots)
-                        if known[q, slot, 0] == key:
-                            value = np.float32(known[q, slot, 1])
-                        else:
-                            value = correlation_of(table, min(j, other), max(j, other), threshold)
-                            known[q, slot, 0], known[q, slot, 1] = key, value
-                    if abs(value) >= limit:
+                    if max(of[j, LENGTH], of[other, LENGTH]) > SHORT and too_close(table, j, other, threshold):
                         fits = False
                         break
         if not fits:
@@ -249,7 +241,7 @@ def independent(table, q, queues, threshold, width, count, candidates, chosen, t
             most_shift = max(most_shift, abs(of[j, SHIFT]))
             most_peak = max(most_peak, of[j, PEAK])
             most_spread = max(most_spread, of[j, SPREAD])
-            if of[j, SHORT] != 0.0:
+            if of[j, LENGTH] <= SHORT:
                 most_short = max(most_short, abs(of[j, SHIFT]))
 
 
@@ -264,13 +256,14 @@ def correlations(table, columns, threshold, out):
 
 
 @merged
-def independent_by(conflicts, threshold, width, count, taken):
-    """`independent` from a matrix of conflicts [count, count] instead: taken [≥ count]."""
+def independent_by(conflicts, threshold, width, before, count, taken, q):
+    """`independent` from a matrix of conflicts instead, whose first `before` rows are jobs under way; how many."""
     kept = 0
     for i in range(count):
         fits = kept < width
-        for k in range(i):
-            if fits and taken[k] != 0 and abs(conflicts[i, k]) >= threshold:
+        for k in range(before + i):
+            if fits and (k < before or taken[q, k - before] != 0) and abs(conflicts[before + i, k]) >= threshold:
                 fits = False
-        taken[i] = 1 if fits else 0
-        kept += taken[i]
+        taken[q, i] = 1 if fits else 0
+        kept += taken[q, i]
+    return kept

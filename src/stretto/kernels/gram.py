@@ -2,10 +2,10 @@
 
 Columns stand in *slots*; G [slots, slots] is kept, and what is new is worked out against everything that is there.
 
-Dense columns, and sparse ones that are not very sparse, are packed, sixteen to a panel, P [panels, n, 16] with √d_i (x − m) in it, and multiplied tile by tile: a
-visit makes sixteen rows of G. Sparse columns use what they have in common and nothing else: with the
-entries of the slots also by rows, a column's entries each add their row to one row of G. The means are taken off at the
-end: Σ d x_a x_b − D·m_a m_b, D = Σ d.
+Dense columns, and sparse ones that are not very sparse, are packed, sixteen to a panel, P [panels, n, 16] with
+√d_i (x − m) in it, and multiplied tile by tile: a visit makes sixteen rows of G. Other sparse columns use what they
+have in common and nothing else: with the entries also by rows, a column's entries each add their row to one row of G.
+The means are taken off at the end: Σ d x_a x_b − D·m_a m_b, D = Σ d.
 """
 
 from __future__ import annotations
@@ -104,9 +104,9 @@ def dense_worker(pass_, worker, out, bounds, P, G):
 
 
 @kernel
-def by_rows(indptr, indices, values, column, count, start, whose, value):
-    """The entries of column[0] … column[count − 1] by rows, in each row in that order: start [n + 1], whose (which
-    column) and value [entries].
+def by_rows(indptr, indices, values, column, count, name, start, whose, value):
+    """The entries of column[0] … column[count − 1] by rows, in each row in that order: start [n + 1], whose and value
+    [entries]; an entry of column[s] is called name[s].
     """
     n = start.shape[0] - 1
     start[:] = 0
@@ -120,7 +120,7 @@ def by_rows(indptr, indices, values, column, count, start, whose, value):
         j = column[s]
         for t in range(indptr[j], indptr[j + 1]):
             at = start[indices[t]]
-            whose[at] = j
+            whose[at] = name[s]
             value[at] = values[t]
             start[indices[t]] = at + 1
     for i in range(n, 0, -1):
@@ -135,8 +135,8 @@ def sparse_worker(
 ):  # fmt: skip
     """Visit v: rows bounds[v] … bounds[v + 1] of G against all slots up to their own, and the mirror image.
 
-    weight [n] = d; total = D, or 0 where nothing is to be taken off; mean [p]. place [p]: slot of each column, −1 for
-    none; sorted_: within a row of `whose` slots rise.
+    weight [n] = d; total = D, or 0 where nothing is to be taken off; mean [p]. sorted_: `whose` are slots, and rise
+    within a row; else they are columns, and place [p] says which slot a column has, −1 for none.
     """
     n, slots = weight.shape[0], G.shape[1]
     v = next_visit(pass_, worker)
@@ -156,12 +156,17 @@ def sparse_worker(
                     if i >= edge:
                         break
                     x = weight[i] * np.float64(values[t])
-                    for u in range(start[i], start[i + 1]):
-                        b = get(place, np.int64(get(whose, u)))
-                        if b > a and sorted_:
-                            break
-                        if 0 <= b <= a:
+                    if sorted_:
+                        for u in range(start[i], start[i + 1]):
+                            b = np.int64(get(whose, u))
+                            if b > a:
+                                break
                             put(G, base + b, get(G, base + b) + x * get(value, u))
+                    else:
+                        for u in range(start[i], start[i + 1]):
+                            b = get(place, np.int64(get(whose, u)))
+                            if 0 <= b <= a:
+                                put(G, base + b, get(G, base + b) + x * get(value, u))
                     t += 1
                 reached[a - first] = t
         for a in range(first, last):

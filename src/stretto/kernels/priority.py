@@ -15,27 +15,34 @@ from .choice import (
     BUSY,
     CANDIDATES,
     COUNT,
+    FIRST,
+    FLYING,
     FRESH,
+    GROUPS,
     KEY_DRAW,
     LEAF,
     LEAVES,
     MADE,
+    MOVING,
     NEW,
     QUEUES,
+    ROOM,
     ROOT,
     SEED,
-    SPAN,
+    SORT,
     STATES,
     WALK,
+    WALKED,
+    WALKING,
     WIDTH,
     own_jobs,
     round_of,
 )
 from .random import uniform
 from .sumtree import draw, leaf_weight, put_leaf
+from .verdicts import forget_leaf, move_leaf
 
-_AHEAD = 8  # jobs of the walk whose state is asked for before it is needed
-_NEVER = np.inf  # the urgency of what was never tried
+_TIMES = 16  # with up to so many times more leaves than are wanted, a pass over them is quicker than drawing
 
 
 @merged
@@ -49,6 +56,7 @@ def _put_priority(choice, q, job, priority):
             place[q, LEAVES] += 1
             state[q, job, LEAF] = leaf
             holder[q, leaf] = job
+            forget_leaf(choice, q, leaf)
             while leaf * root >= leaves:  # one more level
                 root //= 2
                 tree[q, root] = tree[q, 2 * root] + tree[q, 2 * root + 1]
@@ -62,6 +70,7 @@ def _put_priority(choice, q, job, priority):
             put_leaf(tree, q, root, leaf, leaf_weight(tree, q, last))
             holder[q, leaf] = mover
             state[q, mover, LEAF] = leaf
+            move_leaf(choice, q, last, leaf)
         put_leaf(tree, q, root, last, 0.0)
         if root < leaves and 4 * last * root < leaves:  # few are left: a level less
             root *= 2
@@ -69,118 +78,175 @@ def _put_priority(choice, q, job, priority):
 
 
 @merged
-def _insert(candidates, urgency, q, first, n, job, weight):
-    """Put a job among candidates first … n − 1, which are in order: by weight, then by number."""
-    at = n
-    while at > first and (
-        urgency[q, at - 1] < weight or (urgency[q, at - 1] == weight and candidates[q, at - 1] > job)
-    ):
-        urgency[q, at] = urgency[q, at - 1]
-        candidates[q, at] = candidates[q, at - 1]
-        at -= 1
-    urgency[q, at] = weight
-    candidates[q, at] = job
+def _sort(leaves, urgency, q, count):
+    """Leaves 0 … count − 1 by urgency, the highest first, then by number (Shell's sort: they are few)."""
+    for gap in (57, 23, 10, 4, 1):
+        for i in range(gap, count):
+            leaf, weight, at = leaves[q, i], urgency[q, i], i
+            while at >= gap and (
+                urgency[q, at - gap] < weight or (urgency[q, at - gap] == weight and leaves[q, at - gap] > leaf)
+            ):
+                leaves[q, at], urgency[q, at] = leaves[q, at - gap], urgency[q, at - gap]
+                at -= gap
+            leaves[q, at], urgency[q, at] = leaf, weight
 
 
 @merged
-def _find_moving(choice, q, t, n, wanted):
-    """Add `wanted` jobs to n candidates, drawn without replacement by priority, highest first; how many there are."""
-    tree, holder, place, state = choice.tree, choice.holder, choice.place, choice.state
-    candidates, urgency = choice.candidates, choice.urgency
-    first, root = n, place[q, ROOT]
-    if place[q, LEAVES] <= wanted:  # all would be drawn in the end
-        for leaf in range(place[q, LEAVES]):
-            weight = leaf_weight(tree, q, leaf)
-            if weight > 0.0:
-                _insert(candidates, urgency, q, first, n, np.int64(holder[q, leaf]), weight)
-                n += 1
-        return n
-    for k in range(wanted):
-        if tree[q, root] <= 0.0:
-            break
-        leaf = draw(tree, q, root, uniform(choice.plan[SEED], KEY_DRAW, t, k))
-        weight = leaf_weight(tree, q, leaf)
-        put_leaf(tree, q, root, leaf, 0.0)
-        _insert(candidates, urgency, q, first, n, np.int64(holder[q, leaf]), weight)
-        n += 1
-    for k in range(first, n):
-        put_leaf(tree, q, root, np.int64(state[q, candidates[q, k], LEAF]), urgency[q, k])
-    return n
+def _sample(tree, q, size, wanted, u, leaves, urgency):
+    """`wanted` of `size` leaves, each with a probability in proportion to its weight, by steps of equal weight.
 
-
-@merged
-def _find_next(choice, q, wanted):
-    """The next jobs of the walk that are not under way, as candidates; how many there are."""
-    candidates, urgency, walk, state = choice.candidates, choice.urgency, choice.walk, choice.state
-    own, at, n = own_jobs(choice, q), choice.place[q, WALK], 0
-    for _ in range(own):
-        if n >= wanted:
+    Leaves that weigh more than a step are taken for sure, and the steps become shorter. One pass over the weights costs
+    less than drawing, as long as there are not many times more of them than are wanted.
+    """
+    base, total = tree.shape[1] // 2, 0.0
+    for leaf in range(size):
+        total += tree[q, base + leaf]
+    step, sure = total / wanted, -1
+    while True:
+        heavy, count = 0.0, 0
+        for leaf in range(size):
+            if tree[q, base + leaf] >= step:
+                heavy += tree[q, base + leaf]
+                count += 1
+        if count == sure or count >= wanted:
             break
-        if at + _AHEAD < own:
-            vector.ahead(state, (q * state.shape[1] + walk[q, at + _AHEAD]) * STATES)
-        if state[q, walk[q, at], BUSY] == 0:
-            candidates[q, n], urgency[q, n] = walk[q, at], 0.0
+        sure = count
+        step = (total - heavy) / (wanted - count)
+    n, at, mark = 0, 0.0, u * step
+    for leaf in range(size):
+        weight = tree[q, base + leaf]
+        take = weight >= step
+        if not take:
+            at += weight
+            take = at > mark
+            mark += step if take else 0.0
+        if take and weight > 0.0 and n < wanted:
+            leaves[q, n], urgency[q, n] = leaf, weight
             n += 1
-        at = at + 1 if at + 1 < own else 0
-    if n == 0:  # all are under way: one is chosen once more, since a round is never empty
-        candidates[q, 0], urgency[q, 0] = walk[q, at], 0.0
-        n = 1
     return n
+
+
+@merged
+def _draw(choice, q, t, wanted):
+    """`wanted` leaves drawn one after the other, without replacement."""
+    tree, leaves, urgency, drawn, root = choice.tree, choice.leaves, choice.urgency, choice.drawn, choice.place[q, ROOT]
+    n, draws = 0, 0
+    while n < wanted and tree[q, root] > 0.0:
+        leaf = draw(tree, q, root, uniform(choice.plan[SEED], KEY_DRAW, t, draws))
+        draws += 1
+        if drawn[q, leaf] != 0:  # a second time: out of the tree, or it would come again and again
+            put_leaf(tree, q, root, leaf, 0.0)
+            continue
+        drawn[q, leaf] = 1
+        leaves[q, n], urgency[q, n] = leaf, leaf_weight(tree, q, leaf)
+        n += 1
+    for k in range(n):
+        drawn[q, leaves[q, k]] = 0
+        put_leaf(tree, q, root, np.int64(leaves[q, k]), urgency[q, k])
+    return n
+
+
+@merged
+def _find_moving(choice, q, t, before):
+    """Candidates without replacement by priority, the highest first, after those there are; how many in all."""
+    tree, leaves, urgency, size = choice.tree, choice.leaves, choice.urgency, choice.place[q, LEAVES]
+    wanted, n = choice.plan[CANDIDATES], 0
+    if size <= wanted:
+        for leaf in range(size):
+            if leaf_weight(tree, q, leaf) > 0.0:
+                leaves[q, n], urgency[q, n] = leaf, leaf_weight(tree, q, leaf)
+                n += 1
+    elif size <= _TIMES * wanted:
+        n = _sample(tree, q, size, wanted, uniform(choice.plan[SEED], KEY_DRAW, t, 0), leaves, urgency)
+    else:
+        n = _draw(choice, q, t, wanted)
+    _sort(leaves, urgency, q, n)
+    for k in range(n):
+        choice.candidates[q, before + k] = choice.holder[q, leaves[q, k]]
+    return before + n
+
+
+@merged
+def go_on_with_walk(choice, q):
+    """The next group of the walk, but for jobs under way: it was an independent set, and so is any part of it."""
+    place, candidates, taken, walk, state = choice.place, choice.candidates, choice.taken, choice.walk, choice.state
+    n = 0
+    for _ in range(place[q, GROUPS]):
+        group = place[q, WALK]
+        place[q, WALK] = group + 1 if group + 1 < place[q, GROUPS] else 0
+        first = choice.ends[q, group - 1] if group > 0 else 0
+        for at in range(first, choice.ends[q, group]):
+            vector.ahead(state, (q * state.shape[1] + walk[q, at]) * STATES)
+        for at in range(first, choice.ends[q, group]):
+            if state[q, walk[q, at], BUSY] == 0:
+                candidates[q, n], taken[q, n] = walk[q, at], 1
+                n += 1
+        if n > 0:
+            break
+    if n == 0:  # all are under way: one is chosen once more, since a round is never empty
+        candidates[q, 0], taken[q, 0] = walk[q, choice.ends[q, place[q, WALK]] - 1], 1
+        place[q, WALK] = (place[q, WALK] + 1) % place[q, GROUPS]
+        n = 1
+    place[q, COUNT], place[q, NEW], place[q, SORT] = n, 0, WALKING
 
 
 @merged
 def find_candidates(choice, q):
-    """Who might be in the next round of scheduler q, the most urgent first: the first is in it for sure.
+    """Who might be in the next round of scheduler q, the most urgent first.
 
-    Urgent are jobs never tried, then those drawn by priority. A share of the rounds after the first sweep, and all
-    where nothing is urgent, go on with the walk over all jobs instead.
+    Jobs never tried come first, then those drawn by priority. A share of the rounds after the first sweep, and all
+    where nothing moves, go on with the walk over all jobs instead; it goes through the rounds of the first sweep again.
     """
-    plan, place = choice.plan, choice.place
-    candidates, urgency, fresh = choice.candidates, choice.urgency, choice.fresh
-    own, made, span, n = own_jobs(choice, q), place[q, MADE], place[q, FRESH], 0
-    most, width, share = plan[CANDIDATES], min(plan[WIDTH], own), choice.share[0]
-    ample = min(most, width + width // 4)  # of jobs that are all the same to us: few of them disturb each other
-    while n < ample and span < own:
-        job = np.int64(fresh[q, span])
-        candidates[q, n], urgency[q, n] = job, _NEVER
-        n += 1
-        span += 1
-    new = n
-    if new > 0 or np.floor((made + 1) * share) == np.floor(made * share):
-        n = _find_moving(choice, q, round_of(choice, q), n, most - new)
+    place, candidates, fresh = choice.place, choice.candidates, choice.fresh
+    own, made, share = own_jobs(choice, q), place[q, MADE], choice.share[0]
+    at, new = place[q, FRESH], min(choice.plan[CANDIDATES], own - place[q, WALKED])
+    for k in range(new):
+        candidates[q, k] = fresh[q, at]
+        at = at + 1 if at + 1 < own else 0
+    n = new
+    # In the first sweep they join in where the last round was not full, unless they could disturb a round under way.
+    if (
+        (place[q, ROOM] and place[q, FLYING] == 0)
+        if new > 0
+        else np.floor((made + 1) * share) == np.floor(made * share)
+    ):
+        n = _find_moving(choice, q, round_of(choice, q), new)
+        n = min(n, new + choice.plan[WIDTH]) if new > 0 else n
+    place[q, NEW], place[q, COUNT], place[q, SORT] = new, n, FIRST if new > 0 else MOVING
     if n == 0:
-        n = _find_next(choice, q, ample)
-    place[q, SPAN], place[q, NEW], place[q, COUNT] = span, new, n
+        go_on_with_walk(choice, q)
 
 
 @merged
 def settle(choice, q, out):
     """Make those taken the round, the most urgent first; how many there are."""
     place, candidates, taken, state = choice.place, choice.candidates, choice.taken, choice.state
-    tree, fresh, walk = choice.tree, choice.fresh, choice.walk
-    queues, own, n = choice.plan[QUEUES], own_jobs(choice, q), 0
+    queues, new, walked, n = choice.plan[QUEUES], place[q, NEW], place[q, WALKED], 0
     for k in range(place[q, COUNT]):
         if taken[q, k] != 0:
             job = candidates[q, k]
             out[n] = job * queues + q
             n += 1
+            place[q, FLYING] += 1 - state[q, job, BUSY]
             state[q, job, BUSY] = 1
             if state[q, job, LEAF] >= 0:
-                put_leaf(tree, q, place[q, ROOT], np.int64(state[q, job, LEAF]), 0.0)
-    span = place[q, SPAN]
-    for k in range(place[q, NEW] - 1, -1, -1):
-        if taken[q, k] == 0:  # it goes back to the head of those never tried
-            span -= 1
-            fresh[q, span] = candidates[q, k]
-    place[q, FRESH] = span
-    # The walk goes past jobs under way and no others, which is what bounds the time until a job's turn comes.
-    at, passed = place[q, WALK], 0
-    while passed < own and state[q, walk[q, at], BUSY] != 0:
-        at = at + 1 if at + 1 < own else 0
-        passed += 1
-    if passed == own:  # all are under way, and the walk goes on all the same
-        at = at + 1 if at + 1 < own else 0
-    place[q, WALK] = at
+                put_leaf(choice.tree, q, place[q, ROOT], np.int64(state[q, job, LEAF]), 0.0)
+            if k < new:
+                choice.walk[q, place[q, WALKED]] = job
+                place[q, WALKED] += 1
+    if new > 0:
+        choice.ends[q, place[q, GROUPS]] = place[q, WALKED]
+        place[q, GROUPS] += 1
+        place[q, ROOM] = n < choice.plan[WIDTH]
+        # A ring: those who did not fit go to its end, where they may meet others.
+        own = own_jobs(choice, q)
+        head = (place[q, FRESH] + new) % own
+        at = (head + own - walked - new) % own
+        for k in range(new):
+            if taken[q, k] == 0:
+                choice.fresh[q, at] = candidates[q, k]
+                at = at + 1 if at + 1 < own else 0
+        place[q, FRESH] = head
     place[q, MADE] += 1
     return n
 
@@ -190,4 +256,5 @@ def learn(choice, job, priority):
     """A job of an earlier round is done, and has this priority from now on."""
     queues = choice.plan[QUEUES]
     _put_priority(choice, job % queues, job // queues, priority)
+    choice.place[job % queues, FLYING] -= choice.state[job % queues, job // queues, BUSY]
     choice.state[job % queues, job // queues, BUSY] = 0

@@ -18,6 +18,7 @@ from .columns import Columns
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_TURNS = 4  # times the data may be put by rows in part before all of it is
 _PANEL_BYTES = 1 << 30  # of packed columns that came sparse
 _STEP = 64  # slots are added in these numbers: whole panels, whole tiles
 
@@ -83,8 +84,8 @@ class Gram:
             self._multiply_sparse(used, count)
 
     def _full_enough(self) -> bool:
-        """Whether the columns in slots are multiplied as dense ones: sixteen products at a time, zeros and all, beat one
-        at a time where a fifth of the numbers is not zero.
+        """Whether the columns in slots are multiplied as dense ones: sixteen products at a time, zeros and all, beat
+        single ones where a fifth of the numbers is not zero.
         """
         columns = self.columns
         size = columns.n * len(self._column)
@@ -92,7 +93,7 @@ class Gram:
         return not columns.design.sparse or (full and 8 * size <= _PANEL_BYTES)
 
     def _by_rows(self) -> tuple[Any, ...]:
-        """The entries by rows: of the columns in slots or, once that was done for as many entries as there are, of all.
+        """The entries by rows: of the columns in slots or, once that was done for many times the entries, of all.
 
         A single fit meets few columns a few times; a path meets a few new ones at every penalty.
         """
@@ -101,12 +102,12 @@ class Gram:
             return self._all_rows
         which = self._column
         self._turned += int(columns.entries[which].sum())
-        if whole := self._turned > columns.design.nnz:
+        if whole := self._turned > _TURNS * columns.design.nnz:
             which = np.arange(columns.p, dtype=np.int64)
         entries = int(columns.entries[which].sum())
         start = np.empty(columns.n + 1, np.int64)
         whose, value = np.empty(entries, np.int32), np.empty(entries)
-        kernels.by_rows[columns.profile](*columns.parts, which, len(which), start, whose, value)
+        kernels.by_rows[columns.profile](*columns.parts, which, len(which), np.arange(len(which)), start, whose, value)
         if whole:
             self._all_rows = start, whose, value
         return start, whose, value

@@ -75,11 +75,11 @@ class Logistic:
         self.y, self.weight, self.intercept, self.profile = y, weight, intercept, profile
 
     def look(self, z: Floats, b: float, *, settle: bool = True) -> At:
-        v, d = np.empty_like(z), np.empty_like(z)
+        v, d, cost = np.empty_like(z), np.empty_like(z), np.empty_like(z)
         if self.intercept and settle:
-            b, value, _ = samples.settle_logistic[self.profile](self.y, z, self.weight, b, v, d)
+            b, value, _ = samples.settle_logistic[self.profile](self.y, z, self.weight, b, v, d, cost)
         else:
-            value, _, _ = samples.look_logistic[self.profile](self.y, z, self.weight, b, v, d)
+            value, _, _ = samples.look_logistic[self.profile](self.y, z, self.weight, b, v, d, cost)
         return At(value, b, v, d)
 
     def dual(self, at: At, scale: float) -> float:

@@ -22,7 +22,7 @@ Priority = Callable[[Floats], Floats]  # how far each job moved [k] -> how urgen
 Conflicts = Callable[[Ints, Any], Floats]  # candidates [L], data -> how far each two disturb each other [L, L]
 
 # What decides the rounds to come; the rest follows from the spec or is only used within a round.
-_SAVED = ("place", "order", "holder", "state", "fresh")
+_SAVED = ("place", "order", "holder", "state", "walk", "ends", "fresh")
 
 
 def named(function: Callable[..., Any]) -> str:
@@ -42,7 +42,8 @@ def check_width(width: int) -> None:
 
 
 def new_choice(kind: int, size: int, seed: int, width: int, **settings: Any) -> Any:
-    """A `Choice` before its first round. settings: candidates, schedulers, floor, threshold, order, bounds."""
+    """A `Choice` before its first round. settings: candidates, schedulers, floor, threshold,
+    moving (jobs that move whose pairs are remembered), order, bounds."""
     from stretto.kernels import choice
     from stretto.kernels.choosing import shuffled
 
@@ -52,15 +53,16 @@ def new_choice(kind: int, size: int, seed: int, width: int, **settings: Any) -> 
     prioritised, marked = kind == choice.PRIORITISED, kind == choice.DRAWN
     own = -(-size // queues)
     jobs = (queues, own if prioritised else 0)
-    room = (queues, max(width, most) if prioritised else 0)
+    room = (queues, 2 * max(width, most) if prioritised else 0)
     plan = np.zeros(choice.PLAN, np.int64)
     plan[:] = (kind, size, width, most, queues, seed)
     leaves = 1 << max(0, own - 1).bit_length() if prioritised else 1
-    walk = np.zeros(jobs, np.int32)
-    for q in range(jobs[0] if prioritised else 0):
-        shuffled(walk[q, : len(range(q, size, queues))], seed, choice.KEY_WALK, q)
+    fresh = np.zeros(jobs, np.int32)
+    for q in range(queues if prioritised else 0):
+        shuffled(fresh[q, : len(range(q, size, queues))], seed, choice.KEY_WALK, q)
     state = np.zeros((queues, own if prioritised or marked else 0, choice.STATES), np.int32)
     state[:, :, choice.LEAF] = -1
+    pairs = -(-min(own, settings.get("moving", 0)) // 64) * 64
     place = np.zeros((queues, choice.PLACES), np.int64)
     place[:, choice.ROOT] = leaves  # one leaf in use: it is its own root
     return choice.Choice(
@@ -72,12 +74,18 @@ def new_choice(kind: int, size: int, seed: int, width: int, **settings: Any) -> 
         np.zeros((queues, 2 * leaves)),
         np.zeros((queues, leaves), np.int32),
         state,
-        walk,
-        walk.copy(),
+        np.zeros(jobs, np.int32),
+        np.zeros(jobs, np.int32),
+        fresh,
+        np.zeros((queues, leaves), np.uint8),
         np.zeros(room, np.int64),
+        np.zeros(room, np.int32),
         np.zeros(room),
         np.zeros(room, np.uint8),
-        np.zeros(room, np.int64),
+        np.zeros((queues, room[1] + jobs[1]), np.int64),
+        np.zeros((queues, pairs, pairs // 64), np.uint64),
+        np.zeros((queues, pairs, pairs // 64), np.uint64),
+        np.zeros((queues, pairs // 64), np.uint64),
     )
 
 
@@ -128,6 +136,7 @@ class Compiled(Chooser):
             held[...] = arrays[name]
         self.choice.tree[:, self.choice.tree.shape[1] // 2 :] = arrays["priority"]
         add_up(self.choice.tree)
+        self.choice.sure[...] = 0
 
 
 class Learning(Compiled):
@@ -148,21 +157,24 @@ class Learning(Compiled):
         return self._by is None and self._conflicts is None
 
     def choose(self) -> Ints:
-        from stretto.kernels.choice import COUNT
-        from stretto.kernels.choosing import find_round, keep_round, settle_round
+        from stretto.kernels.choice import COUNT, SORT, WALKING
+        from stretto.kernels.choosing import find_round, keep_round, settle_round, under_way
 
         if self._conflicts is None:
             return super().choose()
-        choice, q = self.choice, self.turn
+        choice, q, queues = self.choice, self.turn, len(self.choice.place)
+        busy = np.empty(choice.state.shape[1], np.int64)
         find_round(choice, q)
-        queues, count = len(choice.place), int(choice.place[q, COUNT])
-        matrix = np.asarray(self._conflicts(choice.candidates[q, :count] * queues + q, self._data), np.float64)
-        if matrix.shape != (count, count):
-            raise PlanError(
-                f"conflicts(candidates, data) was given {count} candidates and must return an array of shape "
-                f"({count}, {count}), got {matrix.shape}"
-            )
-        keep_round(choice, q, np.ascontiguousarray(matrix), choice.taken[q])
+        if choice.place[q, SORT] != WALKING:
+            before, count = under_way(choice, q, busy), int(choice.place[q, COUNT])
+            jobs = np.concatenate([busy[:before], choice.candidates[q, :count]]) * queues + q
+            matrix = np.ascontiguousarray(self._conflicts(jobs, self._data), np.float64)
+            if matrix.shape != (len(jobs), len(jobs)):
+                raise PlanError(
+                    f"conflicts(candidates, data) was given {len(jobs)} candidates and must return an array of shape "
+                    f"({len(jobs)}, {len(jobs)}), got {matrix.shape}"
+                )
+            keep_round(choice, q, matrix, before)
         return self._room[: settle_round(choice, q, self._room)].copy()
 
     def learn(self, jobs: Ints, change: Floats) -> None:

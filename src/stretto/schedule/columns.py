@@ -19,8 +19,7 @@ from stretto.errors import PlanError
 from .spec import Floats, Ints
 
 Array = NDArray[Any]
-SHORT = 512  # entries: columns up to this long are compared exactly
-SPARSE_SAMPLE, DENSE_SAMPLE = SHORT, 256  # rows that others are compared on, unless told otherwise
+SPARSE_SAMPLE, DENSE_SAMPLE = 512, 256  # rows that long columns are compared on, unless told otherwise
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,13 +111,13 @@ def free_table(dtype: Any = np.float64) -> Any:
     values = np.empty(0, dtype)
     return Table(
         np.zeros(FACTS, np.int64), values, np.empty(0, np.int32), whole, np.empty((0, FACTS_OF)), values,
-        np.empty((1, 0), np.uint64), marks, marks, marks, grid, grid, marks, np.empty((1, 1, 2)),
+        np.empty((1, 0), np.uint64), marks, marks, marks, grid, grid, marks,
     )  # fmt: skip
 
 
-def table(columns: Columns, seed: int, *, sample: int | None, schedulers: int, width: int, slots: int) -> Any:
-    """The arrays that correlations are worked out from. slots: pairs remembered, a power of two."""
-    from stretto.kernels.correlation import CHECKED, FACTS, FACTS_OF, Table
+def table(columns: Columns, seed: int, *, sample: int | None, schedulers: int, width: int) -> Any:
+    """The arrays that correlations are worked out from."""
+    from stretto.kernels.correlation import CHECKED, FACTS, FACTS_OF, SHORT, Table
 
     found, rows = columns.measured, columns.rows
     inverse, shift = _scaled(columns)
@@ -134,7 +133,7 @@ def table(columns: Columns, seed: int, *, sample: int | None, schedulers: int, w
     size = found["peak"] if exact or columns.dense else np.sqrt(found["square"] / np.maximum(1, columns.length))
     known = (
         inverse, shift, np.sqrt(columns.length * found["square"]) * inverse, size * inverse, s_inverse, s_shift, starts,
-        short,
+        np.inf if columns.dense else columns.length,
     )  # fmt: skip
     room = np.empty((columns.size + 1) * FACTS_OF)
     skip = (-room.ctypes.data // room.itemsize) % FACTS_OF  # a column's facts begin at a cache line
@@ -148,7 +147,6 @@ def table(columns: Columns, seed: int, *, sample: int | None, schedulers: int, w
         np.zeros((schedulers, lists // 64 + 1), np.uint64), np.zeros((schedulers, lists), np.int32),
         np.zeros(marks, np.int32), np.zeros(marks, np.int32), np.zeros(marks), np.zeros((schedulers, width)),
         np.zeros(marks, np.int32),
-        np.full((schedulers, slots, 2), -1.0),
     )  # fmt: skip
 
 
@@ -192,7 +190,7 @@ def correlation(candidates: Ints, data: Any) -> Floats:
     from stretto.kernels.correlation import correlations
 
     columns = columns_of(data)
-    tools = table(columns, 0, sample=columns.rows, schedulers=1, width=1, slots=1)
+    tools = table(columns, 0, sample=columns.rows, schedulers=1, width=1)
     out = np.empty((len(candidates), len(candidates)))
     correlations(tools, np.ascontiguousarray(candidates, np.int64), 1.0, out)
     return out

@@ -6,11 +6,12 @@ A round of `width` jobs is made in three steps (Algorithm 2 of Kim et al., SMPFR
    the job's last change, (Δβ)² by default. Jobs never tried come first of all, so that the first sweep reaches
    everyone. Jobs under way in another round are left alone.
 2. An independent set: candidates are gone through by priority, and one is taken if its correlation with all taken
-   before is below the threshold.
-3. The floor: what stood still may have to move again. After the first sweep a share of the rounds, the floor, goes on
-   with a walk over all jobs in a fixed random order, and so does every round where nothing moves. The walk passes over
-   jobs under way and over no others, and its next job, first in the round, is always taken. So every job has its turn
-   within `bound(size)` rounds, whatever happens.
+   before is below the threshold, and so is that with every job that moves and is under way in a round before, of which
+   it would not see the change.
+3. The floor: what stood still may have to move again. A share of the rounds after the first sweep, the floor, walks
+   through the rounds of the first sweep again, and so does every round where nothing moves or nothing fits. They were
+   independent sets, so this costs next to nothing. The walk leaves out jobs under way and no others, so every job has
+   its turn within `bound(size)` rounds, whatever happens.
 
 With several schedulers job j belongs to number j mod Q, and they choose in turn, each from its own jobs, so that they
 can choose at the same time.
@@ -49,9 +50,9 @@ class Prioritised(Schedule):
     conflicts: Conflicts | None = correlation
     threshold: float = 0.1
     sample: int | None = None
-    floor: float = 0.1
+    floor: float = 0.3
     schedulers: int = 1
-    cache: int = 1 << 17
+    cache: int = 1 << 22
 
     def __post_init__(self) -> None:
         check_width(self.width)
@@ -93,7 +94,7 @@ class Prioritised(Schedule):
         choice = new_choice(
             PRIORITISED, size, seed, min(self.width, size),
             candidates=min(self.drawn, size), schedulers=self.schedulers,
-            floor=self.floor, threshold=self.threshold,
+            floor=self.floor, threshold=self.threshold, moving=math.isqrt(self.cache),
         )  # fmt: skip
         by = None if self.by is delta_squared else self.by
         if self.conflicts is not correlation:
@@ -108,7 +109,6 @@ class Prioritised(Schedule):
             raise PlanError(f"there are {size} jobs and {columns.size} columns of data; each job needs its own column")
         tools = table(
             columns, seed, sample=self.sample, schedulers=self.schedulers, width=min(self.width, size),
-            slots=1 << (self.cache - 1).bit_length(),
         )  # fmt: skip
         return Learning(choice, tools, by=by)
 
@@ -136,9 +136,9 @@ def prioritised(
     conflicts: Conflicts | None = correlation,
     threshold: float = 0.1,
     sample: int | None = None,
-    floor: float = 0.1,
+    floor: float = 0.3,
     schedulers: int = 1,
-    cache: int = 1 << 17,
+    cache: int = 1 << 22,
 ) -> Prioritised:
     """What moves most goes first, and what would disturb each other does not go together.
 
@@ -146,7 +146,7 @@ def prioritised(
     round, 2·width unless told. conflicts(candidates [L], data) -> [L, L], compared with `threshold`; `correlation` is
     compiled in, None goes by priority alone. sample: rows that long columns are compared on (512 for sparse data and
     256 for dense data if there are more). floor: the share of rounds for a walk over all jobs. schedulers: choosers
-    that share the jobs. cache: pairs whose correlation is remembered, which changes no answer.
+    that share the jobs. cache: pairs that are remembered, which changes no answer.
 
     >>> prioritised(width=32, threshold=0.2).drawn
     64
