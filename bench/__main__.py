@@ -21,6 +21,8 @@ NAMES = {
     "orders": "ordered, unordered and buffered loops: time and convergence",
     "compile": "compile time of every example, warm and cold",
     "prefetch": "sparse logistic regression with its weights in another process",
+    "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",
+    "overhead": "what choosing costs: schedules beside the updates they choose",
     "smpframe": "the claims of scheduled model parallelism, figure by figure",
     "lasso": "the Lasso to a duality gap, beside celer, skglm and scikit-learn",
     "lasso_path": "paths of 100 penalties, beside the same",

@@ -10,8 +10,10 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from stretto import schedule as schedules
-from stretto.errors import PlanError
+from stretto.errors import Diverged, PlanError
 from stretto.models.lasso import ElasticNet, Lasso
+from stretto.models.lasso_cv import LassoCV
+from stretto.models.linear_path import lasso_path
 from stretto.models.logistic import LogisticRegression
 from stretto.runtime.runtimes import Serial
 
@@ -72,6 +74,38 @@ def test_a_warm_start_goes_on_and_sweeps_are_counted() -> None:
 def test_what_the_round_engine_does_not_know_is_refused(options: dict[str, Any], weight: Any, words: str) -> None:
     with pytest.raises(PlanError, match=f"the plain problem, without {words}"):
         Lasso(0.05, schedule=SPECS["cyclic"], **options).fit(X, Y, weight)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"schedule": schedules.rotation(4)}, "blocks that wait for each other"),
+        ({"schedule": schedules.cyclic}, r"write schedule=st.schedule.cyclic\(…\)"),
+        ({"n_jobs": "2"}, "n_jobs='2' is not a whole number"),
+        ({"runtime": 3}, r"runtime must be st.Threads\(n\), st.Serial\(\) or None; got 3"),
+        ({"runtime": Serial}, "runtime must be"),
+    ],
+    ids=["rotation", "no parentheses", "n_jobs", "runtime", "class"],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(PlanError, match=words):
+        Lasso(0.05, **options).fit(X, Y)
+
+
+def test_a_grid_goes_down() -> None:
+    for eps in (1.0, 2.0):
+        with pytest.raises(PlanError, match="eps must be a number more than 0 and less than 1"):
+            lasso_path(X, Y, eps=eps)
+        with pytest.raises(PlanError, match="eps must be a number more than 0 and less than 1"):
+            LassoCV(eps=eps).fit(X, Y)
+
+
+def test_a_schedule_that_diverges_says_what_to_do() -> None:
+    same = np.repeat(X[:, 3:4], 6, axis=1)
+    with pytest.raises(Diverged, match=r"take a smaller width or st.schedule.prioritised\(\)"):
+        Lasso(1e-3, schedule=schedules.cyclic(width=6)).fit(same, Y)
+    good = Lasso(1e-3, max_iter=1000, schedule=schedules.prioritised(width=6)).fit(same, Y)
+    assert good.predict(same) == pytest.approx(Lasso(1e-3).fit(same, Y).predict(same), abs=0.1)
 
 
 def test_explain_names_the_schedule() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import ElasticNet, LogisticRegression
 
 from stretto import schedule
-from stretto.errors import DataError, Diverged, PlanError
+from stretto.errors import DataError, Diverged, PlanError, RunError
 from stretto.programs.coordinates import SparseRegression
 from stretto.programs.run import run
 from stretto.programs.values import Look, Result
@@ -229,6 +229,15 @@ def test_where_one_looks_changes_nothing_and_until_ends_it() -> None:
     assert 0 < other.schedule_seconds <= other.busy_seconds
 
 
+def test_an_until_that_fails_says_in_which_round() -> None:
+    def fail(look: Look) -> bool:
+        raise KeyError(f"at {look.round}")
+
+    with pytest.raises(RunError, match="SparseRegression: `until` failed in round 8: KeyError: 'at 8'") as caught:
+        run(make(spec=SPECS["prioritised"]), every=8, until=fail)
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
 def test_seconds_and_ctrl_c_end_a_run_with_what_is_there() -> None:
     result = run(make(spec=schedule.cyclic(1)), seconds=0.05, every=10**9)
     assert result.stopped == "seconds"
@@ -277,8 +286,15 @@ def test_explain_says_what_runs_and_why() -> None:
         ({"y": np.full(ROWS, np.nan)}, DataError, "NaN or infinity at row 0"),
         ({"y": np.arange(ROWS) / 1.0, "loss": "logistic"}, DataError, "−1 and 1"),
         ({"schedule": "random"}, PlanError, "no schedule"),
+        ({"schedule": schedule.random}, PlanError, r"write schedule=st.schedule.random\(…\)"),
+        ({"schedule": schedule.rotation(4)}, PlanError, "blocks that wait for each other"),
+        ({"alpha": "strong"}, PlanError, "alpha is 0 or more .* got alpha='strong'"),
+        ({"X": np.zeros((0, 3)), "y": np.zeros(0)}, DataError, "at least one sample"),
     ],
-    ids=["loss", "by", "alpha", "short y", "nan", "classes", "schedule"],
+    ids=[
+        *("loss", "by", "alpha", "short y", "nan", "classes", "schedule"),
+        *("no parentheses", "rotation", "alpha in words", "no rows"),
+    ],
 )
 def test_input_that_cannot_be_used_is_refused(settings: dict[str, Any], error: type[Exception], says: str) -> None:
     X, y = data()

@@ -14,6 +14,7 @@ import pytest
 import stretto as st
 from programs_made import RUNTIMES, Greedy, Lasso, regression
 from stretto.errors import DataError, Diverged, PlanError, RunError
+from stretto.programs.choosing import moved
 from stretto.programs.program import Program, program
 from stretto.programs.run import run
 from stretto.runtime.rounds import Rounds
@@ -210,6 +211,30 @@ def test_a_missing_part_is_named() -> None:
         run(made, rounds=1)
 
 
+SHARED = st.zeros(6)
+
+
+class Unspeakable:
+    def __repr__(self) -> str:
+        raise Odd("no words")
+
+
+def test_a_job_without_a_repr_does_not_hide_the_error() -> None:
+    made = lasso(schedule=lambda self, state: [Unspeakable()], update=lambda self, *args: helper(1))
+    with pytest.raises(RunError, match="round 1, job 1 of 1: <Unspeakable without a repr>: Odd: cannot do 1"):
+        run(made, rounds=3)
+
+
+@pytest.mark.parametrize("dtype", ["?", "u1", "i4", "f4", "c16"])
+def test_any_kind_of_number_tells_how_far_it_moved(dtype: str) -> None:
+    before = np.array([[1, 1], [1, 0]], dtype=dtype)
+    after = np.array([[0, 1], [1, 0]], dtype=dtype)
+    assert np.abs(moved(before[:, 0], after[:, 0])).tolist() == [1.0, 0.0]
+    assert moved(before, after).tolist() == [1.0, 0.0]
+    made = refused(params={"x": np.zeros(4, dtype)}, aggregate=lambda results, params: params["x"].fill(1))
+    assert run(made, rounds=3, pipeline=2).rounds == 3
+
+
 def refused(**parts: Any) -> Program:
     given: dict[str, Any] = {
         "update": lambda job, data, params: 0.0,
@@ -230,7 +255,18 @@ def refused(**parts: Any) -> Program:
         ({"params": {"x": np.array([None])}}, PlanError, "an array of objects, not an array of numbers"),
         ({"params": {"x": np.broadcast_to(0.0, 4)}}, PlanError, "read-only array; pass a copy"),
         ({"params": {"x": np.array([np.nan])}}, DataError, r"params\['x'\] holds NaN before the first round"),
+        ({"params": {"x": SHARED.array[:4], "y": np.ones(2), "z": SHARED}}, PlanError,
+         r"P: params\['x'\] and params\['z'\] share memory; .* pass a copy"),
         ({"params": {"x": np.array(1.0)}}, PlanError, "the first array of params is a single number"),
+        ({"size": 2.5}, PlanError, "P: size must be a whole number, got 2.5"),
+        ({"schedule": st.schedule.cyclic}, PlanError,
+         r"P: `schedule` is a function .* write schedule=st.schedule.cyclic\(…\)"),
+        ({"schedule": lambda state: np.array(3)}, RunError,
+         r"P: schedule returned array\(3\) for round 1; return a list"),
+        ({"objective": lambda data, params: "low"}, RunError,
+         "P: `objective` failed in round 0: TypeError: it returned 'low'; return one number"),
+        ({"params": {"x": np.zeros(4, dtype=[("a", "f8")])}}, RunError,
+         "P: `aggregate` failed in round 1: TypeError: how far .* moved cannot be told"),
         ({"size": 0}, PlanError, "size=0: a schedule needs at least one job"),
         ({"update": lambda job, params: 0}, PlanError, r"`update` takes \(job, params\), and will be given \(job, d"),
         ({"aggregate": lambda: 0}, PlanError, r"`aggregate` takes \(\), and will be given \(results, params\)"),
@@ -255,6 +291,13 @@ def test_programs_that_are_refused(parts: dict[str, Any], error: type[Exception]
         ({"rounds": -1}, "rounds=-1 is less than 0"),
         ({"every": 0.5}, "every=0.5 is not a whole number"),
         ({"seconds": 0}, "seconds=0 is not a positive time"),
+        ({"seconds": "5"}, "seconds='5' is not a positive time; leave it out"),
+        ({"seed": "a"}, "seed='a' is not a whole number; give one"),
+        ({"seed": 2**64}, "does not fit in 64 bits; give one from"),
+        ({"verbose": "loud"}, "verbose='loud' is not a whole number; give one of at least 0"),
+        ({"until": 3}, r"until=3 cannot be called; give a function until\(look\)"),
+        ({"runtime": Threads}, r"is not a runtime; give st.Threads\(n\)"),
+        ({"runtime": Threads("2")}, "n_jobs='2' is not a whole number"),  # type: ignore[arg-type]
         ({"runtime": 4}, r"runtime=4 is not a runtime; give st.Threads\(n\) or st.Serial\(\)"),
         ({}, "P: nothing would end this run, since ready schedules go on for ever; pass rounds=, until= or seconds="),
     ],

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import isa_linear
 import isa_loops
 import isa_sgd
 
@@ -49,3 +50,20 @@ def test_the_instruction_set_does_not_matter(cpu: str, runs: list[str], tmp_path
 def test_loops_give_the_same_bits_on_every_instruction_set(cpu: str, width: int, tmp_path: Path) -> None:
     settings = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "STRETTO_CACHE": str(tmp_path)}
     assert printed("isa_loops.py", [str(width)], settings) == isa_loops.digest([width])
+
+
+@pytest.mark.parametrize(
+    ("cpu", "fits"),
+    [
+        pytest.param("generic", ["sparse lasso"], id="generic, sparse"),
+        pytest.param("generic", ["dense lasso", "swept"], id="generic, dense", marks=pytest.mark.slow),
+        pytest.param("generic", ["logistic", "dense logistic"], id="generic, logistic", marks=pytest.mark.slow),
+        pytest.param("haswell", ["sparse lasso", "logistic"], id="haswell, sparse", marks=pytest.mark.slow),
+        pytest.param(
+            "haswell", ["dense lasso", "swept", "dense logistic"], id="haswell, dense", marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_regressions_give_the_same_bits_on_every_instruction_set(cpu: str, fits: list[str], tmp_path: Path) -> None:
+    settings = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "STRETTO_CACHE": str(tmp_path)}
+    assert printed("isa_linear.py", fits, settings) == isa_linear.hashes(fits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -67,6 +68,22 @@ def test_a_round_without_jobs_is_refused(make: object) -> None:
     assert callable(make)
     with pytest.raises(PlanError, match="at least one job"):
         make(0)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: schedule.cyclic("4"), "width must be a whole number, got '4'"),  # type: ignore[arg-type]
+        (lambda: schedule.random(2.0), "width must be a whole number, got 2.0"),  # type: ignore[arg-type]
+        (lambda: schedule.clustered(blocks_graph(2, 3), 2.5), "parts must be a whole number"),  # type: ignore[arg-type]
+        (lambda: schedule.rotation(1.5), "blocks must be a whole number"),  # type: ignore[arg-type]
+        (lambda: schedule.rotation(0), "at least one block, got blocks=0"),
+    ],
+    ids=["cyclic", "random", "clustered", "rotation", "no blocks"],
+)
+def test_settings_are_whole_numbers(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(PlanError, match=says):
+        make()
 
 
 def blocks_graph(blocks: int, each: int) -> scipy.sparse.csr_array:

@@ -275,6 +275,11 @@ def test_a_sum_tree_draws_as_a_search_does(weights: list[float], shares: list[fl
         ({"schedulers": 0}, "at least one scheduler"),
         ({"sample": 0}, "at least one row"),
         ({"cache": 0}, "at least one pair"),
+        ({"candidates": 16.5}, "candidates must be a whole number, got 16.5"),
+        ({"schedulers": "2"}, "schedulers must be a whole number, got '2'"),
+        ({"threshold": "low"}, "threshold must be a number, got 'low'"),
+        ({"by": "delta"}, r"by must be a function by\(change\), got 'delta'"),
+        ({"conflicts": 0.1}, r"conflicts must be a function conflicts\(candidates, data\), got 0.1"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else None,
 )

@@ -141,7 +141,10 @@ class Design:
             there = stored @ weight
             away *= away
             stored.data = away
-            square[:] = stored @ weight + mean * mean * np.maximum(total - there, 0.0)
+            # What is not stored weighs what the others leave; a difference that is only rounding is nothing.
+            absent = total - there
+            absent[(np.diff(indptr) == n) | (absent <= n * np.finfo(np.float64).eps * total)] = 0.0
+            square[:] = stored @ weight + mean * mean * absent
         variance = square / total
         # What rounding leaves of the variance of a constant column.
         constant = variance <= (n * np.finfo(np.float64).eps * mean) ** 2 + n * np.finfo(np.float64).eps * variance

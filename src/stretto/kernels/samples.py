@@ -96,12 +96,12 @@ def settle_logistic(y, z, weight, b, v, d, cost):
     """The intercept at which Σ v = 0, from b on, (loss, Σ d) there; v and d are filled. Newton, kept in brackets."""
     low, high = -np.inf, np.inf
     value, pull, bend = _look(y, z, weight, b, v, d, cost)
-    size = 0.0
-    for i in range(y.shape[0]):
-        size += weight[i]
     # Where all samples are far out the slope says nothing of the distance: twice as far every time.
     reach = 8.0
     for _ in range(120):
+        size = 0.0
+        for i in range(y.shape[0]):
+            size += abs(v[i])
         if abs(pull) <= 1e-15 * size:
             break
         if pull > 0.0:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stretto.errors import PlanError
+from stretto.runtime.runtimes import Runtime, Serial, Threads
 
 
 def number(
@@ -18,6 +19,7 @@ def number(
     least: float | None = None,
     above: float | None = None,
     most: float | None = None,
+    below: float | None = None,
     whole: bool = False,
     why: str = "",
 ) -> None:
@@ -31,14 +33,26 @@ def number(
     fits = isinstance(value, kind) and not isinstance(value, bool | np.bool_) and bool(np.isfinite(float(value)))
     if fits:
         fits = (
-            (least is None or value >= least) and (above is None or value > above) and (most is None or value <= most)
+            (least is None or value >= least)
+            and (above is None or value > above)
+            and (most is None or value <= most)
+            and (below is None or value < below)
         )
     if fits:
         return
-    bounds = [("at least", least), ("more than", above), ("at most", most)]
+    bounds = [("at least", least), ("more than", above), ("at most", most), ("less than", below)]
     asked = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
     text = f"{name} must be a {'whole ' if whole else ''}number {asked}".rstrip()
     raise PlanError(f"{text}; got {value!r}" + (f"; {why}" if why else ""))
+
+
+def place(runtime: Any, n_jobs: Any) -> Runtime:
+    """Where to run: the runtime given, or so many threads."""
+    if runtime is not None and not isinstance(runtime, Serial | Threads):
+        raise PlanError(f"runtime must be st.Threads(n), st.Serial() or None; got {runtime!r}")
+    found = Threads(n_jobs) if runtime is None else runtime
+    _ = found.workers  # refuses what is no number of threads
+    return found
 
 
 def flags(**values: Any) -> None:

@@ -91,7 +91,7 @@ class LassoCV(LeastSquares):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        checks.number("eps", self.eps, above=0)
+        checks.number("eps", self.eps, above=0, below=1)
         checks.number("n_alphas", self.n_alphas, least=1, whole=True)
 
     @with_callbacks  # type: ignore[untyped-decorator]

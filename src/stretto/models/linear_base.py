@@ -22,7 +22,8 @@ from stretto.errors import PlanError
 from stretto.kernels.compile import PROFILES
 from stretto.observe.progress import duration
 from stretto.programs.working import Fit, Problem, WorkingSets
-from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
+from stretto.runtime.runtimes import Crew, Runtime, Serial
+from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets as WorkingSetsSpec
 
@@ -57,6 +58,9 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         checks.number("max_iter", self.max_iter, least=1, whole=True)
         checks.flags(fit_intercept=self.fit_intercept, standardize=self.standardize, warm_start=self.warm_start)
         checks.choice("profile", self.profile, PROFILES)
+        checks.place(self.runtime, self.n_jobs)
+        if instead := uncalled(self.schedule):
+            raise PlanError(f"schedule is a function that makes one; write schedule={instead}")
         if self.schedule is not None and not isinstance(self.schedule, Schedule | WorkingSetsSpec):
             raise PlanError(
                 f"schedule must be a spec of st.schedule, such as st.schedule.prioritised(), or None for working sets; "
@@ -64,7 +68,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             )
 
     def _runtime(self) -> Runtime:
-        return self.runtime if self.runtime is not None else Threads(self.n_jobs)
+        return checks.place(self.runtime, self.n_jobs)
 
     def _seed(self) -> int:
         # Working sets draw nothing, so two fits agree unless the caller asks otherwise.

@@ -56,8 +56,10 @@ def squared(
 def squared_gap(problem: Problem, tol: float) -> float:
     """tol times the weighted square sum of y, around its mean where there is an intercept: scikit-learn's meaning."""
     y, weight = problem.y, problem.weight
-    mean = (weight * y).sum() / weight.sum() if problem.intercept else 0.0
-    return max(tol * float((weight * (y - mean) ** 2).sum()), _ROUNDING * float((weight * y * y).sum()))
+    mean = float((weight * y).sum() / weight.sum()) if problem.intercept else 0.0
+    square, size = float((weight * (y - mean) ** 2).sum()), float((weight * np.abs(y - mean)).sum())
+    # y − ȳ itself is only as good as the digits of ȳ allow.
+    return max(tol * square, _ROUNDING * square + 4.0 * np.finfo(np.float64).eps * abs(mean) * size)
 
 
 def logistic(design: Design, signs: Floats, weight: Floats, *, intercept: bool, scale: Floats | None) -> Problem:

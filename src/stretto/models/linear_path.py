@@ -22,7 +22,7 @@ from stretto.data.design import Design
 from stretto.errors import PlanError
 from stretto.kernels.compile import PROFILES
 from stretto.programs.working import Fit, WorkingSets
-from stretto.runtime.runtimes import Runtime, Threads
+from stretto.runtime.runtimes import Runtime
 
 from . import checks
 from .linear_base import say
@@ -90,7 +90,7 @@ def lasso_path(
     weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     design = Design.of(X)
     problem = squared(design, y, weight, intercept=fit_intercept, positive=positive, standardize=standardize)
-    with (runtime if runtime is not None else Threads(n_jobs)).open() as crew:
+    with checks.place(runtime, n_jobs).open() as crew:
         works = WorkingSets(problem, crew, profile=profile)
         grid = alphas_for(works, design.shape[0], alphas, n_alphas, eps=eps, l1_ratio=l1_ratio)
         gap = squared_gap(problem, tol)
@@ -108,7 +108,7 @@ def alphas_for(works: WorkingSets, samples: int, alphas: Any, count: int, *, eps
             raise PlanError(f"alphas must be numbers more than 0, one at least; got {alphas!r}")
         return np.ascontiguousarray(given)
     checks.number("n_alphas", count, least=1, whole=True)
-    checks.number("eps", eps, above=0)
+    checks.number("eps", eps, above=0, below=1)
     if l1_ratio == 0:
         raise PlanError("with l1_ratio=0 no penalty gives all zeros, so that there is no grid; give alphas=[...]")
     largest = works.largest_l1()

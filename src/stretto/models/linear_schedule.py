@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from stretto.errors import PlanError
+from stretto.errors import Diverged, PlanError
 from stretto.programs.coordinates import SparseRegression
 from stretto.programs.run import run
 from stretto.programs.values import Look
@@ -55,10 +55,13 @@ def fit_by_schedule(
         intercept=problem.intercept,
         schedule=schedule,
     )
+    # Where nothing is learned, or where it begins: no schedule that works ends a leg above both.
+    worst = program.objective(None, program.params)
     if start is not None:
         program.params["coef"][:] = start.coef
         program.params["fitted"][:] = problem.design.matrix @ start.coef
         program.params["intercept"][:] = start.intercept
+        worst = max(worst, program.objective(None, program.params))
     sweep = math.ceil(features / max(1, getattr(schedule, "width", 1)))
     calm, sweeps, updates, leg = gap / each, 0, 0, 0
     while True:
@@ -66,6 +69,12 @@ def fit_by_schedule(
         result = run(program, every=sweep, until=quiet, runtime=runtime, seed=seed + leg)
         if result.stopped == "interrupted":
             raise KeyboardInterrupt
+        if not result.objective <= worst + gap / each:  # NaN is no more than anything
+            raise Diverged(
+                f"the objective went up to {result.objective:.3g} from at most {worst:.3g}: schedule="
+                f"{schedule!r} updates features together that disturb each other; take a smaller width or "
+                "st.schedule.prioritised()"
+            )
         sweeps, updates, leg = sweeps + quiet.looks, updates + result.updates, leg + 1
         found = beginning(result.params["coef"], float(result.params["intercept"][0]), problem)
         fit = works.fit(l1, l2, gap=gap, max_rounds=0, start=found)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import PlanError, RunError
+from stretto.schedule.checks import whole
 from stretto.schedule.spec import Chooser, Floats, Ints, Schedule
 from stretto.schedule.waiting import Turns
 
@@ -74,7 +75,8 @@ class Method:
         jobs = self._schedule(now)
         if jobs is None:
             return (), None
-        if isinstance(jobs, str | bytes | dict) or not isinstance(jobs, Iterable):
+        scalar = isinstance(jobs, np.ndarray) and not jobs.ndim
+        if scalar or isinstance(jobs, str | bytes | dict) or not isinstance(jobs, Iterable):
             raise RunError(
                 f"{self._program}: schedule returned {short(jobs)} for round {now.round}; return a list of jobs, or "
                 "None when nothing is left to do"
@@ -114,18 +116,29 @@ def source_of(program: str, schedule: Any, size: int | None, first: NDArray[Any]
     if size is None and not first.ndim and schedule.waiting is None:
         raise PlanError(f"{program}: the first array of params is a single number; say how many jobs there are: size=…")
     rows = len(first) if first.ndim else 1
-    if size is not None and size < 1:
-        raise PlanError(f"{program}: size={size}: a schedule needs at least one job to choose from")
+    if size is not None:
+        whole(f"{program}: size", size)
+        if size < 1:
+            raise PlanError(f"{program}: size={size}: a schedule needs at least one job to choose from")
     return Ready(schedule, rows if size is None else size, seed, data, by_row=size is None or size == rows)
 
 
 def moved(before: NDArray[Any], after: NDArray[Any]) -> Floats:
     """[n] how far rows moved: the difference of numbers, the length of the difference of rows."""
-    step = np.asarray(after - before, dtype=np.float64)
-    return step if step.ndim == 1 else np.sqrt(np.square(step).reshape(len(step), -1).sum(axis=1))
+    kind = before.dtype.kind
+    if kind not in "biufc":
+        raise TypeError(f"how far {before.dtype} moved cannot be told; return that from `aggregate`, a number each")
+    # Whole numbers without a sign would wrap around, and truth values have no difference.
+    wide = np.complex128 if kind == "c" else np.float64
+    change = after.astype(wide) - before.astype(wide)
+    step = np.asarray(np.abs(change) if kind == "c" else change, dtype=np.float64)
+    return step if step.ndim == 1 else np.asarray(np.sqrt(np.square(step).reshape(len(step), -1).sum(axis=1)))
 
 
 def short(value: Any, most: int = 80) -> str:
     """The repr of a value, or as much of it as helps."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # what is being told matters more
+        text = f"<{type(value).__name__} without a repr>"
     return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from stretto.data.design import Design
 from stretto.errors import DataError, PlanError
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.team import Team
+from stretto.schedule.checks import uncalled
 from stretto.schedule.chooser import Compiled
 from stretto.schedule.columns import Columns, columns_of
 from stretto.schedule.prioritised import prioritised
@@ -68,14 +70,18 @@ class SparseRegression(Program):
             raise PlanError(f"SparseRegression: no loss {loss!r}; there are {', '.join(LOSSES)}")
         if by not in WAYS:
             raise PlanError(f"SparseRegression: by={by!r} is not one of {', '.join(WAYS)}")
-        if not (np.isfinite(alpha) and alpha >= 0) or not 0 <= l1_ratio <= 1:
+        numbers = all(isinstance(value, Real) for value in (alpha, l1_ratio))
+        if not numbers or not (np.isfinite(alpha) and alpha >= 0) or not 0 <= l1_ratio <= 1:
             raise PlanError(
-                f"SparseRegression: alpha is 0 or more and l1_ratio from 0 to 1, got alpha={alpha}, l1_ratio={l1_ratio}"
+                f"SparseRegression: alpha is 0 or more and l1_ratio from 0 to 1, got alpha={alpha!r}, "
+                f"l1_ratio={l1_ratio!r}"
             )
+        self.schedule = prioritised() if schedule is None else _chosen(schedule)
         self.design = Design.of(X)
+        if not self.design.shape[0]:
+            raise DataError("SparseRegression: X has no rows; give it at least one sample")
         self.y = _target(y, self.design.shape[0], loss)
         self.alpha, self.l1_ratio, self.loss, self.intercept = float(alpha), float(l1_ratio), loss, intercept
-        self.schedule = prioritised() if schedule is None else schedule
         self.by = by
         self.columns: Columns = columns_of(self.design, centred=intercept)
         self.size = self.design.shape[1]
@@ -84,10 +90,6 @@ class SparseRegression(Program):
             "intercept": np.full(1, self.y.mean() if intercept and loss == "squared" else 0.0),
             "fitted": np.zeros(self.design.shape[0]),
         }
-        if not isinstance(self.schedule, Schedule):
-            raise PlanError(
-                f"SparseRegression: schedule={schedule!r} is no schedule; give one such as st.schedule.prioritised()"
-            )
 
     @property
     def penalty(self) -> tuple[float, float]:
@@ -188,6 +190,22 @@ class SparseRegression(Program):
             return slice(None), columns.values[job * columns.rows : (job + 1) * columns.rows]
         where = slice(columns.indptr[job], columns.indptr[job + 1])
         return columns.indices[where], columns.values[where]
+
+
+def _chosen(schedule: Any) -> Schedule:
+    """A schedule that coordinates can go by."""
+    if instead := uncalled(schedule):
+        raise PlanError(f"SparseRegression: schedule is a function that makes one; write schedule={instead}")
+    if not isinstance(schedule, Schedule):
+        raise PlanError(
+            f"SparseRegression: schedule={schedule!r} is no schedule; give one such as st.schedule.prioritised()"
+        )
+    if schedule.waiting is not None:
+        raise PlanError(
+            f"SparseRegression: jobs of {schedule!r} are blocks that wait for each other, and those of a regression "
+            "are single coordinates; take another schedule, such as st.schedule.prioritised()"
+        )
+    return schedule
 
 
 def _target(y: Any, rows: int, loss: str) -> Floats:

@@ -12,6 +12,7 @@ from stretto.errors import Diverged
 from stretto.observe.events import Bus, EpochDone, RunEnded, RunStarted, Status
 from stretto.runtime.session import heeding_ctrl_c
 
+from .blame import blame
 from .machine import Machine
 from .values import Look, Options, Result
 
@@ -79,12 +80,19 @@ class _Driver:
                 )
             if self.done == goal:
                 look = self._look()
-                if options.until is not None and options.until(look):
+                if self._enough(look):
                     return "until"
             if options.seconds is not None and self.seconds >= options.seconds:
                 return self._end("seconds")
             if self._asked:
                 return self._end("interrupted")
+
+    def _enough(self, look: Look) -> bool:
+        until = self._options.until
+        try:
+            return until is not None and bool(until(look))
+        except Exception as error:
+            blame(self._name, "until", f"round {look.round}", error)
 
     def _end(self, why: str) -> str:
         if self.history[-1].round != self.done:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from stretto.schedule.pipeline import WHOLE, Pipeline
 from stretto.schedule.spec import Floats
 from stretto.schedule.waiting import Turns
 
+from .blame import blame
 from .choosing import Last, Situation, moved, short, source_of
 from .explain import check_pipeline, explain
 from .params import Versions, arrays_of
@@ -97,16 +97,13 @@ class Run:
         params, jobs = self.versions.begin(number), flight.jobs[which]
         rows = self.source.rows(jobs)
         before = None if rows is None else params[self._first][rows]
-        told = self._call(
-            "aggregate",
-            number,
-            None if job == WHOLE else job,
-            lambda: self.program.aggregate(flight.results[which], params),
-        )
+        one = None if job == WHOLE else job
+        told = self._call("aggregate", number, one, lambda: self.program.aggregate(flight.results[which], params))
         if told is not None:
             flight.changes[which] = self._changes(told, len(jobs), number)
         elif rows is not None and before is not None:
-            flight.changes[which] = list(moved(before, params[self._first][rows]))
+            after = params[self._first][rows]
+            flight.changes[which] = self._call("aggregate", number, one, lambda: list(moved(before, after)))
         if job != WHOLE:
             flight.results[job] = None
         if last:
@@ -121,7 +118,7 @@ class Run:
         if self.due(number):
             look = self.look(number)
             until = self.options.until
-            if until is not None and self._call("until", number, None, lambda: until(look)):
+            if until is not None and self._call("until", number, None, lambda: bool(until(look))):
                 self.stopped = "until"
                 return True
         if self.options.seconds is not None and self.seconds >= self.options.seconds:
@@ -135,7 +132,7 @@ class Run:
         value, objective = float("nan"), self.program.objective
         if objective is not None:
             params = self.versions.read(number)
-            value = float(self._call("objective", number, None, lambda: objective(self.program.data, params)))
+            value = self._call("objective", number, None, lambda: _number(objective(self.program.data, params)))
         look = Look(number, seconds, self.samples, value, self.updates)
         if self.history and (self.options.rounds is not None or self.options.verbose > 1):
             self.show(look, self.history[-1])
@@ -160,7 +157,7 @@ class Run:
             )
         self.versions.end(number)
         self.updates += len(flight.jobs)
-        self.samples += int(self._call("samples", number, None, lambda: self.program.samples(flight.jobs)))
+        self.samples += self._call("samples", number, None, lambda: int(self.program.samples(flight.jobs)))
         changes = None
         if all(change is not None for change in flight.changes):
             changes = np.array(flight.changes, dtype=np.float64)
@@ -189,25 +186,18 @@ class Run:
         try:
             return function()
         except Exception as error:
-            if isinstance(error, RunError) and _theirs(error.__traceback__) is None:
-                raise  # our own words already
             where = f"round {number}"
             if job is not None:
                 jobs = self._flights[number].jobs
                 where += f", job {job + 1} of {len(jobs)}: {short(jobs[job])}"
-            hint = ""
-            if part != "aggregate" and isinstance(error, ValueError | TypeError) and "read-only" in str(error):
-                hint = f"; `{part}` may not write params: return the result and let `aggregate` write it"
-            message = f"{self.program.name}: `{part}` failed in {where}: {type(error).__name__}: {error}{hint}"
-            theirs = _theirs(error.__traceback__)
-            raise RunError(message) from (error if theirs is None else error.with_traceback(theirs))
+            blame(self.program.name, part, where, error)
 
 
-def _theirs(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback from where it leaves Stretto."""
-    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("stretto."):
-        trace = trace.tb_next
-    return trace
+def _number(value: Any) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"it returned {short(value)}; return one number") from None
 
 
 def launch(program: Program, options: Options) -> Result:

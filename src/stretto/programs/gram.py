@@ -61,7 +61,11 @@ class Gram:
             if len(self._column) + len(fresh) > self.limit:
                 self._clear()
                 fresh = which
-            self._enter(fresh)
+            try:
+                self._enter(fresh)
+            except BaseException:
+                self._clear()  # slots without products would be taken for good ones
+                raise
         slots = self._slot[which]
         k = len(which)
         made = np.zeros((k, -(-k // 16) * 16))

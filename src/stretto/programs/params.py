@@ -124,6 +124,12 @@ def arrays_of(program: str, params: Any) -> Arrays:
             )
         if not array.flags.writeable:
             raise PlanError(f"{program}: params[{name!r}] is a read-only array; pass a copy of it")
+        for other, held in arrays.items():
+            if np.shares_memory(held, array):  # each would be copied from version to version by itself
+                raise PlanError(
+                    f"{program}: params[{other!r}] and params[{name!r}] share memory; pass one of them alone and take "
+                    "the other from it in `update` and `aggregate`, or pass a copy"
+                )
         arrays[str(name)] = array
     if name := holds_nan(arrays):
         raise DataError(f"{program}: params[{name!r}] holds NaN before the first round; give it numbers to start from")

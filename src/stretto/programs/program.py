@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stretto.errors import PlanError
+from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 
 if TYPE_CHECKING:
@@ -126,6 +127,8 @@ def check(program: Program) -> None:
             raise PlanError(f"{program.name} has no `{part}`; give it {needed}")
         if part == "schedule" and isinstance(found, Schedule):
             continue
+        if part == "schedule" and (instead := uncalled(found)):
+            raise PlanError(f"{program.name}: `schedule` is a function that makes one; write schedule={instead}")
         if not callable(found):
             raise PlanError(f"{program.name}: `{part}` is {found!r}, which cannot be called; give it {needed}")
         _check_signature(program.name, part, found, _TAKES[part])

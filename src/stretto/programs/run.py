@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Real
 from operator import index
 from typing import Any
 
@@ -52,13 +53,13 @@ def run(
     options = Options(
         rounds=None if rounds is None else _whole("rounds", rounds, 0),
         pipeline=_whole("pipeline", pipeline, 1),
-        seed=index(seed),
+        seed=_seed(seed),
         every=_whole("every", every, 1),
-        until=until,
+        until=_until(until),
         seconds=_positive(seconds),
         runtime=_place(runtime),
         record=record,
-        verbose=_whole("verbose", int(verbose), 0),
+        verbose=_whole("verbose", verbose, 0),
     )
     endless = rounds is None and until is None and seconds is None
     if endless and isinstance(getattr(program, "schedule", None), Schedule):
@@ -69,18 +70,32 @@ def run(
     return program.launch(options)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
+def _whole(name: str, value: Any, least: int | None) -> int:
     try:
         number = index(value)
     except TypeError:
-        raise PlanError(f"run: {name}={value!r} is not a whole number") from None
-    if number < least:
+        least_words = "" if least is None else f" of at least {least}"
+        raise PlanError(f"run: {name}={value!r} is not a whole number; give one{least_words}") from None
+    if least is not None and number < least:
         raise PlanError(f"run: {name}={number} is less than {least}")
     return number
 
 
-def _positive(seconds: float | None) -> float | None:
-    if seconds is not None and not seconds > 0:
+def _seed(seed: Any) -> int:
+    number = _whole("seed", seed, None)
+    if not -(2**63) <= number < 2**63:  # compiled schedules keep it in 64 bits
+        raise PlanError(f"run: seed={number} does not fit in 64 bits; give one from −2⁶³ to 2⁶³ − 1")
+    return number
+
+
+def _until(until: Any) -> Callable[[Look], bool] | None:
+    if until is not None and not callable(until):
+        raise PlanError(f"run: until={until!r} cannot be called; give a function until(look) -> bool")
+    return until  # type: ignore[no-any-return]
+
+
+def _positive(seconds: Any) -> float | None:
+    if seconds is not None and not (isinstance(seconds, Real) and float(seconds) > 0):
         raise PlanError(f"run: seconds={seconds!r} is not a positive time; leave it out for no limit")
     return None if seconds is None else float(seconds)
 
@@ -88,6 +103,6 @@ def _positive(seconds: float | None) -> float | None:
 def _place(runtime: Runtime | None) -> Runtime:
     if runtime is None:
         return Threads()
-    if not hasattr(runtime, "workers"):
+    if isinstance(runtime, type) or not hasattr(runtime, "workers"):
         raise PlanError(f"run: runtime={runtime!r} is not a runtime; give st.Threads(n) or st.Serial()")
     return runtime

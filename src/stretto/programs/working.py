@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from stretto.data.design import Design
 from stretto.errors import PlanError, RunError
-from stretto.runtime.cpus import available_memory
 from stretto.runtime.runtimes import Crew
 from stretto.schedule.working_sets import WorkingSets as Spec
 
@@ -36,7 +35,10 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _LOSSES: dict[str, type[Squared] | type[Logistic]] = {"squared": Squared, "logistic": Logistic}
+# Columns whose products are kept: half a gigabyte. A constant, since what is kept can change the last bit.
+_SLOTS = 8192
 _NEWTONS = 20  # quadratic models made of one working set
+_NEAR = 0.8  # of the pull at which a column moves: those that are pulled less are left out of a model
 # What is left of a column after its mean is taken off, relative to what it was, when it is constant but for rounding.
 _CONSTANT = 1e-11
 
@@ -90,8 +92,8 @@ class WorkingSets:
         crew: Crew,
         *,
         profile: str = "exact",
-        memory: int | None = None,
         schedule: Spec | None = None,
+        slots: int = _SLOTS,
     ) -> None:
         if problem.loss not in _LOSSES:
             raise PlanError(f"no loss {problem.loss!r}; there are {', '.join(_LOSSES)}")
@@ -104,15 +106,15 @@ class WorkingSets:
         z = np.zeros(n)
         at = self.loss.look(z, 0.0)
         mean, norm, pull = self.columns.survey(problem.weight, problem.intercept, at.v)
+        self.mean = mean
+        self._centre(pull, slice(None), at)
         mass = float(np.sum(problem.weight))
         norm[norm <= _CONSTANT * np.abs(mean) * np.sqrt(mass)] = 0.0
-        self.mean, self.norm = mean, norm
+        self.norm = norm
         self._usable = norm > 0.0
         self._zero = _Point(np.zeros(p), z, at, pull)
         self._last: tuple[Fit, _Point] | None = None
-        budget = memory if memory is not None else (available_memory() or 1 << 32) // 4
-        self._limit = max(256, int(np.sqrt(budget / 16)))  # slots: G and the matrix of one set, in float64
-        self._gram = Gram(self.columns, problem.weight, mean, problem.intercept, self._limit)
+        self._gram = Gram(self.columns, problem.weight, mean, problem.intercept, slots)
 
     def largest_l1(self) -> float:
         """The smallest l1 at which β = 0."""
@@ -147,7 +149,7 @@ class WorkingSets:
                 size = l1 * float(np.sum(np.abs(self.scale * point.coef)))
                 tolerance = l1 * min(0.3, 0.3 * gap / max(size, gap, 1e-300))
                 epochs = self._solve(point, self._choose(pool, point, pull, l1), l1, l2, tolerance)
-            self.columns.price(np.flatnonzero(pool).astype(np.int64), point.at.v, point.pull)
+            self._look(point, np.flatnonzero(pool).astype(np.int64))
         strict = 1.0
         while True:
             pull = point.pull - l2 * self.scale**2 * point.coef if l2 else point.pull
@@ -156,7 +158,10 @@ class WorkingSets:
                 raise RunError("the objective is not finite; standardize=True may help, or look for huge values in X")
             dual, c = self._dual(point, pool, l1, l2)
             best_dual = max(best_dual, dual)
-            left = max(0.0, objective - best_dual)
+            left = objective - best_dual
+            if left < 0.0:
+                # Below zero by more than rounding the two contradict each other, and the gap is no better than that.
+                left = 0.0 if -left <= 1e-10 * abs(objective) else -left
             number += 1
             found = Fit(point.coef, point.at.b, left, objective, min(number, max_rounds), epochs, left <= gap)
             if max_rounds == 0:
@@ -176,7 +181,7 @@ class WorkingSets:
             epochs += made
             # A set that was found good enough as it was must be solved more closely, whatever the estimate says.
             strict = strict if made > 1 else 0.2 * strict
-            self.columns.price(np.flatnonzero(pool).astype(np.int64), point.at.v, point.pull)
+            self._look(point, np.flatnonzero(pool).astype(np.int64))
         self._last = found, point
         return found
 
@@ -192,7 +197,7 @@ class WorkingSets:
         point = _Point(start.coef.copy(), np.zeros(self.columns.n), self._zero.at, np.zeros(self.columns.p))
         point.coef[~self._usable] = 0.0
         self._predict(point, start.intercept)
-        self.columns.price(np.flatnonzero(self._usable).astype(np.int64), point.at.v, point.pull)
+        self._look(point, np.flatnonzero(self._usable).astype(np.int64))
         return point, True
 
     def _predict(self, point: _Point, b: float) -> None:
@@ -202,6 +207,17 @@ class WorkingSets:
         if len(support):
             self.columns.add(support, point.coef[support], point.z)
         point.at = self.loss.look(point.z, b)
+
+    def _look(self, point: _Point, which: Ints) -> None:
+        """The pulls of these columns at the point."""
+        self.columns.price(which, point.at.v, point.pull)
+        self._centre(point.pull, which, point.at)
+
+    def _centre(self, pull: Floats, which: Ints | slice, at: At) -> None:
+        """Take off what rounding left in Σ v: zero with an intercept, but columns far from zero would magnify it."""
+        if self.problem.intercept:
+            with np.errstate(over="ignore", invalid="ignore"):  # said when the objective is looked at
+                pull[which] -= self.mean[which] * float(np.sum(at.v))
 
     def _penalty(self, coef: Floats, l1: float, l2: float) -> float:
         scaled = self.scale * coef
@@ -267,34 +283,43 @@ class WorkingSets:
         """Minimise over the chosen columns alone; sweeps and Newton steps made."""
         if self.loss.quadratic:
             done = self._model(point, chosen, l1, l2, self.problem.weight, tolerance)
+            before, kept = point.at.value + self._penalty(point.coef, l1, l2), point.coef[chosen]
             point.coef[chosen] = done.b
             self._predict(point, point.at.b)
+            if not point.at.value + self._penalty(point.coef, l1, l2) <= before + 1e-9 * abs(before):
+                point.coef[chosen] = kept  # products too ill-conditioned to be of use
+                self._predict(point, point.at.b)
+                return 0
             return done.sweeps + done.newtons
         return self._newton(point, chosen, l1, l2, tolerance)
 
     def _newton(self, point: _Point, chosen: Ints, l1: float, l2: float, tolerance: float) -> int:
         """One quadratic model of the loss after another, each minimised and walked towards as far as the loss falls."""
-        scale, epochs = self.scale[chosen], 0
-        penalty, ridge = l1 * scale, l2 * scale * scale
+        epochs = 0
         for turn in range(_NEWTONS):
             if turn:
-                self.columns.price(chosen, point.at.v, point.pull)
+                self._look(point, chosen)
+            scale = self.scale[chosen]
+            penalty, ridge = l1 * scale, l2 * scale * scale
             b = point.coef[chosen]
             slack = point.pull[chosen] - ridge * b
             worst = float(np.max(violations(b, slack, penalty, self.problem.positive) / scale, initial=0.0))
             if worst <= tolerance or self.crew.asked:
                 break
-            done = self._model(point, chosen, l1, l2, point.at.d, max(0.3 * tolerance, 0.1 * worst))
+            # What is zero and far from moving is left out of this model: products are made anew for each.
+            near = np.flatnonzero((b != 0.0) | ((slack if self.problem.positive else np.abs(slack)) >= _NEAR * penalty))
+            few, b = chosen[near], b[near]
+            done = self._model(point, few, l1, l2, point.at.d, max(0.3 * tolerance, 0.1 * worst))
             epochs += done.sweeps + done.newtons
             change = done.b - b
-            way = np.zeros(self.columns.n)
             moved = np.flatnonzero(change)
             if not len(moved):
                 break
-            self.columns.add(chosen[moved], change[moved], way)
+            way = np.zeros(self.columns.n)
+            self.columns.add(few[moved], change[moved], way)
             before = point.at.value + self._penalty(point.coef, l1, l2)
-            fall = float(np.sum(penalty * (np.abs(done.b) - np.abs(b))) - np.sum(slack * change))
-            if not self._walk(point, chosen, b, change, way, before, fall, l1, l2):
+            fall = float(np.sum(penalty[near] * (np.abs(done.b) - np.abs(b))) - np.sum(slack[near] * change))
+            if not self._walk(point, few, b, change, way, before, fall, l1, l2):
                 break
         return epochs
 
@@ -348,7 +373,9 @@ class WorkingSets:
         """
         k = len(chosen)
         entries = int(self.columns.entries[chosen].sum())
-        return k <= self._limit and k * k <= max(512 * 512, 8 * entries if self.columns.design.sparse else 4 * entries)
+        return k <= self._gram.limit and k * k <= max(
+            512 * 512, 8 * entries if self.columns.design.sparse else 4 * entries
+        )
 
 
 def violations(b: Floats, slack: Floats, l1: Floats, positive: bool) -> Floats:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+from operator import index
 from pathlib import Path
 
 from stretto.errors import PlanError
@@ -27,6 +28,10 @@ def workers_from(n_jobs: int | None) -> int:
     """The number of threads that `n_jobs` means: None is every core, −1 too, −2 all but one, and so on."""
     if n_jobs is None:
         return available_cpus()
+    try:
+        n_jobs = index(n_jobs)
+    except TypeError:
+        raise PlanError(f"n_jobs={n_jobs!r} is not a whole number; use one, or None for every core") from None
     if n_jobs == 0:
         raise PlanError("n_jobs=0 has no meaning; use a positive number, or None for every core")
     return n_jobs if n_jobs > 0 else max(1, available_cpus() + 1 + n_jobs)

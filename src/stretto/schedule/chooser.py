@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import Diverged, PlanError
 
+from .checks import whole
 from .columns import free_table
 from .spec import Chooser, Floats, Ints
 
@@ -37,6 +38,7 @@ def named(function: Callable[..., Any]) -> str:
 
 def check_width(width: int) -> None:
     """Refuse a round without jobs."""
+    whole("width", width)
     if width < 1:
         raise PlanError(f"a round has at least one job, got width={width}")
 

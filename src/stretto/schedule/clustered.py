@@ -20,6 +20,7 @@ import numpy as np
 
 from stretto.errors import PlanError
 
+from .checks import whole
 from .chooser import Compiled, new_choice
 from .columns import columns_of, correlation
 from .spec import Ints, Schedule
@@ -72,6 +73,7 @@ def clustered(graph: Any, parts: int) -> Clustered:
     """
     import scipy.sparse
 
+    whole("parts", parts)
     try:
         import pymetis
     except ImportError as error:
@@ -91,9 +93,9 @@ def clustered(graph: Any, parts: int) -> Clustered:
         raise PlanError("the weights of a dependency graph are finite and above 0; take their size, np.abs")
     if abs(edges - edges.T).max() > 1e-9 * max(1.0, edges.max()):
         raise PlanError("a dependency graph is symmetric; pass (graph + graph.T) / 2")
-    whole = np.maximum(1, np.round(edges.data * (_WHOLE / max(edges.data.max(initial=0.0), 1e-300)))).astype(np.int64)
+    rounded = np.maximum(1, np.round(edges.data * (_WHOLE / max(edges.data.max(initial=0.0), 1e-300)))).astype(np.int64)
     near = pymetis.CSRAdjacency(edges.indptr.tolist(), edges.indices.tolist())
-    _, found = pymetis.part_graph(parts, near, eweights=whole.tolist())
+    _, found = pymetis.part_graph(parts, near, eweights=rounded.tolist())
     part = np.asarray(found, np.int64)
     rows = np.repeat(np.arange(graph.shape[0]), np.diff(edges.indptr))
     between = part[rows] != part[edges.indices]

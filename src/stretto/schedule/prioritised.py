@@ -25,6 +25,7 @@ from typing import Any
 
 from stretto.errors import PlanError
 
+from .checks import function, number, whole
 from .chooser import Conflicts, Learning, Priority, check_width, named, new_choice
 from .columns import columns_of, correlation, table
 from .spec import Floats, Schedule
@@ -56,6 +57,14 @@ class Prioritised(Schedule):
 
     def __post_init__(self) -> None:
         check_width(self.width)
+        for name in ("candidates", "sample", "schedulers", "cache"):
+            if (value := getattr(self, name)) is not None:
+                whole(name, value)
+        for name in ("floor", "threshold"):
+            number(name, getattr(self, name))
+        function("by", self.by, "change")
+        if self.conflicts is not None:
+            function("conflicts", self.conflicts, "candidates, data")
         if self.candidates is not None and self.candidates < self.width:
             raise PlanError(
                 f"a round of {self.width} needs at least as many candidates, got candidates={self.candidates}"

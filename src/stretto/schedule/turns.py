@@ -29,6 +29,7 @@ from numpy.typing import ArrayLike, NDArray
 from stretto.errors import PlanError
 
 from . import rotation as orders
+from .checks import whole
 from .order import Ints, Order, part_of
 from .pipeline import CHOOSE, UPDATE, Pipeline
 from .spec import Chooser, Schedule
@@ -76,6 +77,11 @@ class Rotation(Schedule):
     sync: str = field(default="macro", repr=False)
     first: str = field(default="heaviest", repr=False)
     weight: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        whole("blocks", self.blocks)
+        if self.blocks < 1:
+            raise PlanError(f"rotation needs at least one block, got blocks={self.blocks}")
 
     @cached_property
     def order(self) -> Order:

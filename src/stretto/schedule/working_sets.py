@@ -53,10 +53,12 @@ class WorkingSets:
 
     def choose(self, support: Ints, distance: Floats, samples: int, *, sparse: bool = False) -> Ints:
         """The columns to solve for next, in rising order. distance [p]: of each column to its constraint, negative
-        beyond it, +∞ for a column that is out of the pool; the support is always taken. A solution needs no more
-        columns than there are samples, so sets stop growing at twice that.
+        beyond it, +∞ for a column that is out of the pool; the support is always taken. A solution rarely needs more
+        columns than there are samples, so from twice that on sets grow slowly; with l2, or where columns are the same,
+        it may, so they never stop.
         """
-        grown = max(len(support), min(int(self.growth * len(support)), 2 * samples))
+        held = len(support)
+        grown = max(held + 1 + held // 4, min(int(self.growth * held), 2 * samples))
         size = max(self.start_size(len(distance), sparse), grown)
         nearer = distance.copy()
         nearer[support] = -np.inf

@@ -1,0 +1,27 @@
+"""What a user's code raises becomes a RunError that says in which part and round, and keeps its own traceback."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import NoReturn
+
+from stretto.errors import RunError
+
+
+def blame(program: str, part: str, where: str, error: Exception) -> NoReturn:
+    """Raise the RunError of an error in a part of a program. where: its round, and its job where it has one."""
+    own = theirs(error.__traceback__)
+    if isinstance(error, RunError) and own is None:
+        raise error  # our own words already
+    hint = ""
+    if part != "aggregate" and isinstance(error, ValueError | TypeError) and "read-only" in str(error):
+        hint = f"; `{part}` may not write params: return the result and let `aggregate` write it"
+    message = f"{program}: `{part}` failed in {where}: {type(error).__name__}: {error}{hint}"
+    raise RunError(message) from (error if own is None else error.with_traceback(own))
+
+
+def theirs(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback from where it leaves Stretto."""
+    while trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("stretto."):
+        trace = trace.tb_next
+    return trace

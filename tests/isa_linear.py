@@ -1,0 +1,48 @@
+"""Prints a hash of whole paths of sparse regressions; run it under several processor settings and compare.
+
+NUMBA_CPU_NAME=haswell NUMBA_CPU_FEATURES= python tests/isa_linear.py
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import numpy as np
+
+from jobs import digest
+from stretto.programs.working import Fit
+from stretto.runtime.runtimes import Threads
+from stretto.schedule.working_sets import working_sets
+from working_made import numbers, solving
+
+FITS: dict[str, dict[str, Any]] = {
+    "dense lasso": {},
+    "sparse lasso": {"storage": "sparse", "density": 0.08},
+    "swept": {"slots": 256, "schedule": working_sets(280)},
+    "logistic": {"loss": "logistic", "storage": "sparse", "density": 0.3},
+    "dense logistic": {"loss": "logistic"},
+}
+
+
+def learned(density: float = 1.0, loss: str = "squared", **settings: Any) -> str:
+    """The hash of every fit along a short path, on two threads, with supports large enough for shared factors."""
+    X = numbers(240, 420, density)
+    score = X[:, :30] @ np.random.default_rng(1).normal(size=30)
+    y = score if loss == "squared" else np.where(score > np.median(score), 1.0, -1.0)
+    fits: list[Fit] = []
+    with solving(X, y, loss=loss, runtime=Threads(2), **settings) as works:
+        for share in (0.3, 0.03):
+            start = fits[-1] if fits else None
+            fits.append(works.fit(share * works.largest_l1(), 0.01, gap=1e-4, start=start))
+    facts = [(fit.intercept, fit.gap, fit.objective, fit.rounds, fit.epochs) for fit in fits]
+    return digest([fit.coef for fit in fits], np.array(facts))
+
+
+def hashes(names: list[str]) -> str:
+    """A line for each: its name and the hash of what it learned."""
+    return "\n".join(f"{name}: {learned(**FITS[name])}" for name in names)
+
+
+if __name__ == "__main__":
+    print(hashes(sys.argv[1:] or list(FITS)))

@@ -1,0 +1,82 @@
+"""What the tests of the working-set solver share: numbers, designs of every storage, a solver on a crew of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from stretto.data.design import Design
+from stretto.programs.columns import Columns
+from stretto.programs.working import Problem, WorkingSets
+from stretto.runtime.runtimes import Runtime, Serial
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LOSSES = ("squared", "logistic")
+STORAGES = ("dense", "dense float32", "sparse", "sparse float32")
+
+
+def numbers(n: int, p: int, density: float = 1.0, seed: int = 0) -> Floats:
+    """[n, p] numbers that float32 holds exactly, about `density` of them not zero, away from a mean of zero."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, p)) + 0.5
+    return np.where(rng.random((n, p)) < density, X, 0.0).astype(np.float32).astype(np.float64)
+
+
+def stored(X: Floats, storage: str) -> Design:
+    """The matrix in one of `STORAGES`."""
+    values = X.astype(np.float32) if storage.endswith("float32") else X
+    return Design.of(sp.csc_array(values) if storage.startswith("sparse") else np.asfortranarray(values))
+
+
+@contextmanager
+def columns_of(X: Floats, storage: str, runtime: Runtime | None = None) -> Iterator[Columns]:
+    """The passes over a matrix."""
+    with (runtime or Serial()).open() as crew:
+        yield Columns(stored(X, storage), crew, "exact")
+
+
+@contextmanager
+def solving(
+    X: Floats,
+    y: Floats,
+    weight: Floats | None = None,
+    *,
+    loss: str = "squared",
+    storage: str = "dense",
+    intercept: bool = True,
+    positive: bool = False,
+    scale: Floats | None = None,
+    runtime: Runtime | None = None,
+    **settings: Any,
+) -> Iterator[WorkingSets]:
+    """A solver; settings go to `WorkingSets`."""
+    weight = np.ones(len(y)) if weight is None else weight
+    problem = Problem(stored(X, storage), y, weight, loss, intercept, positive, scale)
+    with (runtime or Serial()).open() as crew:
+        yield WorkingSets(problem, crew, **settings)
+
+
+def target(X: Floats, loss: str, seed: int = 0) -> Floats:
+    """Numbers or classes that some of the columns explain."""
+    rng = np.random.default_rng(seed)
+    n, p = X.shape
+    score = X[:, : min(12, p)] @ rng.normal(size=min(12, p)) + rng.normal(size=n)
+    return score + 2.0 if loss == "squared" else np.where(score > np.median(score), 1.0, -1.0)
+
+
+def weights(n: int) -> Floats:
+    """A fifth of the samples do not count."""
+    rng = np.random.default_rng(n)
+    return np.where(rng.random(n) < 0.2, 0.0, rng.uniform(0.2, 2.0, n))
+
+
+def whole(works: WorkingSets) -> float:
+    """The objective at zero: what gaps are measured by."""
+    return works.fit(1.0, gap=0.0, max_rounds=0).objective
