@@ -1,9 +1,10 @@
 """What choosing costs: the share of a run that is spent on the schedule, at 2 threads, on the sparse sets.
 
-*Rounds*: `st.SparseRegression` with `st.schedule.prioritised(width=64)`: thread time in choosing (priorities, candidates,
-conflicts) over thread time in choosing, updating and aggregating, for the first 20 000 rounds. *Working sets*: `st.Lasso`
-to a duality gap of 1e-6·‖y − ȳ‖²: time in screening and choosing sets over the time of the fit; a look at all columns,
-which gives the gap that ends the fit and the distances the choice is made by, is a column of its own.
+*Rounds*: `st.SparseRegression` with `st.schedule.prioritised(width=64)`: thread time in choosing (priorities,
+candidates, conflicts) over thread time in choosing, updating and aggregating, for the first 20 000 rounds. *Working
+sets*: `st.Lasso` to a duality gap of 1e-6·‖y − ȳ‖²: time in screening and choosing sets over the time of the fit; a
+look at all columns, which gives the gap that ends the fit and the distances the choice is made by, is a column of its
+own.
 """
 
 from __future__ import annotations

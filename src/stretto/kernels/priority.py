@@ -108,7 +108,8 @@ def _sample(tree, q, size, wanted, u, leaves, urgency):
             if tree[q, base + leaf] >= step:
                 heavy += tree[q, base + leaf]
                 count += 1
-        if count == sure or count >= wanted:
+        # Fewer than before is rounding: what is left of the total is no longer known.
+        if count <= sure or count >= wanted:
             break
         sure = count
         step = (total - heavy) / (wanted - count)
