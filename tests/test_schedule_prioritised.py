@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from stretto import schedule
 from stretto.errors import Diverged, PlanError
+from stretto.kernels import priority
 from stretto.kernels.choice import MOVING, SORT
 from stretto.kernels.sumtree import add_up, try_tree
 from stretto.schedule.columns import columns_of
@@ -310,3 +311,16 @@ def test_data_and_answers_that_do_not_fit_are_refused() -> None:
     own = prioritised(4, conflicts=None, by=lambda change: change).start(10, 0)
     with pytest.raises(PlanError, match="0 or more"):
         own.learn(own.choose(), np.full(4, -1.0))
+
+
+def test_a_draw_ends_where_weights_span_many_decades() -> None:
+    """What is left of the total is rounding alone here, and the number of leaves taken for sure went up and down."""
+    weights = 10.0 ** -np.random.default_rng(762).uniform(0, 34, 60)
+    tree = np.zeros((1, 128))
+    tree[0, 64 : 64 + 60] = weights
+    leaves, urgency = np.zeros((1, 64), np.int64), np.zeros((1, 64))
+    count = priority._sample.py_func(tree, 0, 60, 40, 0.5, leaves, urgency)
+    taken = leaves[0, :count]
+    assert 0 < count <= 40
+    assert len(set(taken.tolist())) == count
+    assert set(np.argsort(weights)[-5:].tolist()) <= set(taken.tolist())
