@@ -19,7 +19,7 @@ import numpy as np
 
 import stretto as st
 from stretto.programs.columns import Columns
-from stretto.programs.working import WorkingSets
+from stretto.programs.working import Solver
 
 from . import report, sparse_sets
 
@@ -55,7 +55,7 @@ def timed(owner: type, *names: str) -> Iterator[Counter[str]]:
 def by_sets(X: Any, y: Any, alpha: float) -> list[str]:
     """Share of choosing and of looking in a fit by working sets."""
     model = st.Lasso(alpha, tol=1e-6, n_jobs=2).fit(X, y)
-    with timed(WorkingSets, "_screen", "_choose", "_tolerance") as chosen, timed(Columns, "price", "survey") as looked:
+    with timed(Solver, "_screen", "_choose", "_tolerance") as chosen, timed(Columns, "price", "survey") as looked:
         began = time.perf_counter()
         model.fit(X, y)
         whole = time.perf_counter() - began

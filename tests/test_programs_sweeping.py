@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 from linear_problems import Made, assert_optimal, objective
 from stretto.programs import sweeping, working
 from stretto.programs.sweeping import best_along
-from stretto.programs.working import WorkingSets
+from stretto.programs.working import Solver
 from stretto.schedule.working_sets import working_sets
 from working_made import LOSSES, numbers, solving, target, weights, whole
 
@@ -31,7 +31,7 @@ def test_sweeps_over_the_data_agree_with_the_table(
     made = Made(X, y, weight, storage == "sparse")
     fits = []
     for tabled in (True, False):
-        monkeypatch.setattr(WorkingSets, "_tabled", lambda self, chosen, tabled=tabled: tabled)
+        monkeypatch.setattr(Solver, "_tabled", lambda self, chosen, tabled=tabled: tabled)
         with solving(
             X, y, weight, loss=loss, storage=storage, intercept=intercept, positive=positive, scale=np.ones(60)
         ) as works:

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 from linear_problems import Made, objective, problems
 from stretto.errors import PlanError, RunError
-from stretto.programs.working import Fit, WorkingSets
+from stretto.programs.working import Fit, Solver
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.team import Call
 from stretto.schedule.working_sets import working_sets
@@ -24,7 +24,7 @@ def of(made: Made, loss: str) -> dict[str, Any]:
     return {"X": made.X, "y": y, "weight": made.weight, "loss": loss, "storage": "sparse" if made.sparse else "dense"}
 
 
-def rounding(works: WorkingSets) -> float:
+def rounding(works: Solver) -> float:
     """What an objective may be wrong by."""
     return 1e-12 * max(whole(works), 1e-300)
 
@@ -226,7 +226,7 @@ def test_a_path_has_the_same_bits_on_every_runtime(
     loss: str, storage: str, swept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if swept:
-        monkeypatch.setattr(WorkingSets, "_tabled", lambda self, chosen: False)
+        monkeypatch.setattr(Solver, "_tabled", lambda self, chosen: False)
     X = numbers(260, 700, 1.0 if storage == "dense" else 0.6)  # several visits to a pass
     y, weight = target(X, loss), weights(260)
 
@@ -252,7 +252,7 @@ def test_a_path_has_the_same_bits_on_every_runtime(
 @pytest.mark.parametrize("swept", [False, True], ids=["table", "swept"])
 def test_a_fit_ends_when_it_is_asked_to(loss: str, swept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if swept:
-        monkeypatch.setattr(WorkingSets, "_tabled", lambda self, chosen: False)
+        monkeypatch.setattr(Solver, "_tabled", lambda self, chosen: False)
     X = numbers(60, 300)
     with solving(X, target(X, loss), loss=loss, schedule=working_sets(5)) as works:
         l1, gap, rounds = 0.01 * works.largest_l1(), 1e-12 * whole(works), 0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stretto.data.design import Design
 from stretto.programs.columns import Columns
-from stretto.programs.working import Problem, WorkingSets
+from stretto.programs.working import Problem, Solver
 from stretto.runtime.runtimes import Runtime, Serial
 
 Floats = NDArray[np.float64]
@@ -55,12 +55,12 @@ def solving(
     scale: Floats | None = None,
     runtime: Runtime | None = None,
     **settings: Any,
-) -> Iterator[WorkingSets]:
-    """A solver; settings go to `WorkingSets`."""
+) -> Iterator[Solver]:
+    """A solver; settings go to `Solver`."""
     weight = np.ones(len(y)) if weight is None else weight
     problem = Problem(stored(X, storage), y, weight, loss, intercept, positive, scale)
     with (runtime or Serial()).open() as crew:
-        yield WorkingSets(problem, crew, **settings)
+        yield Solver(problem, crew, **settings)
 
 
 def target(X: Floats, loss: str, seed: int = 0) -> Floats:
@@ -77,6 +77,6 @@ def weights(n: int) -> Floats:
     return np.where(rng.random(n) < 0.2, 0.0, rng.uniform(0.2, 2.0, n))
 
 
-def whole(works: WorkingSets) -> float:
+def whole(works: Solver) -> float:
     """The objective at zero: what gaps are measured by."""
     return works.fit(1.0, gap=0.0, max_rounds=0).objective

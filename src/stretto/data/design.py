@@ -229,6 +229,6 @@ def _refuse_unbounded(values: Array, place: Any) -> None:
         row, column = place(int(bad[0]))
         more = f" ({len(bad):,} such values)" if len(bad) > 1 else ""
         raise DataError(
-            f"X holds NaN or infinity (inf): {values[bad[0]]} at row {row}, column {column}{more}; "
+            f"X holds NaN or inf: {values[bad[0]]} at row {row}, column {column}{more}; "
             "drop those samples or fill the gaps first"
         )

@@ -29,9 +29,16 @@ def _visit(pull, b, l1, ridge, curve, unit, positive, said):
     return new
 
 
+@inner
+def _steady(said, steady):
+    """A sweep is over: how many in a row nothing entered or left in."""
+    said[SWEPT] += 1.0
+    return steady + 1 if said[MOVED] == 0.0 else 0
+
+
 @kernel
 def sweep_sparse(
-    control, which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, sweeps,
+    which, indptr, indices, values, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, sweeps,
     positive, said,
 ):  # fmt: skip
     """Sweep until the largest violation met is at most the tolerance, nothing enters or leaves three times in a row, or
@@ -39,8 +46,6 @@ def sweep_sparse(
     """
     steady = 0
     for _ in range(sweeps):
-        if control[0] != 0:
-            return
         said[WORST] = said[MOVED] = 0.0
         for at in range(which.shape[0]):
             if curve[at] <= 0.0:
@@ -57,22 +62,19 @@ def sweep_sparse(
                 for t in range(first, last):
                     u[indices[t]] -= d[indices[t]] * np.float64(values[t]) * change
                 lag[0] += mean[at] * change
-        said[SWEPT] += 1.0
-        steady = steady + 1 if said[MOVED] == 0.0 else 0
+        steady = _steady(said, steady)
         if said[WORST] <= tolerance or steady == 3:
             return
 
 
 @kernel
 def sweep_dense(
-    control, which, XT, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, sweeps, positive, said
+    which, XT, b, l1, ridge, unit, mean, curve, u, d, mass, lag, tolerance, sweeps, positive, said
 ):  # fmt: skip
     """`sweep_sparse` for dense columns, XT [p, n]."""
     n = u.shape[0]
     steady = 0
     for _ in range(sweeps):
-        if control[0] != 0:
-            return
         said[WORST] = said[MOVED] = 0.0
         for at in range(which.shape[0]):
             if curve[at] <= 0.0:
@@ -86,7 +88,6 @@ def sweep_dense(
                 for i in range(n):
                     u[i] -= d[i] * np.float64(row[i]) * change
                 lag[0] += mean[at] * change
-        said[SWEPT] += 1.0
-        steady = steady + 1 if said[MOVED] == 0.0 else 0
+        steady = _steady(said, steady)
         if said[WORST] <= tolerance or steady == 3:
             return

@@ -21,11 +21,11 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from stretto.errors import PlanError
 from stretto.kernels.compile import PROFILES
 from stretto.observe.progress import duration
-from stretto.programs.working import Fit, Problem, WorkingSets
+from stretto.programs.working import Fit, Problem, Solver
 from stretto.runtime.runtimes import Crew, Runtime, Serial
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
-from stretto.schedule.working_sets import WorkingSets as WorkingSetsSpec
+from stretto.schedule.working_sets import WorkingSets
 
 from . import checks
 from .linear_input import Given
@@ -49,7 +49,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     n_jobs: int | None
     runtime: Runtime | None
     verbose: int
-    schedule: Schedule | WorkingSetsSpec | None = None
+    schedule: Schedule | WorkingSets | None = None
     warm_start: bool = False
 
     def _check_parameters(self) -> None:
@@ -61,7 +61,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         checks.place(self.runtime, self.n_jobs)
         if instead := uncalled(self.schedule):
             raise PlanError(f"schedule is a function that makes one; write schedule={instead}")
-        if self.schedule is not None and not isinstance(self.schedule, Schedule | WorkingSetsSpec):
+        if self.schedule is not None and not isinstance(self.schedule, Schedule | WorkingSets):
             raise PlanError(
                 f"schedule must be a spec of st.schedule, such as st.schedule.prioritised(), or None for working sets; "
                 f"got {self.schedule!r}"
@@ -120,10 +120,10 @@ class Sitting:
     seed: int
     stopped: bool = False  # a callback asked for an end
 
-    def solver(self, problem: Problem) -> WorkingSets:
+    def solver(self, problem: Problem) -> Solver:
         """A solver for problems that differ in the penalty alone."""
-        sets = self.model.schedule if isinstance(self.model.schedule, WorkingSetsSpec) else None
-        return WorkingSets(problem, self.crew, profile=self.model.profile, schedule=sets)
+        sets = self.model.schedule if isinstance(self.model.schedule, WorkingSets) else None
+        return Solver(problem, self.crew, profile=self.model.profile, schedule=sets)
 
     def solve(
         self,
@@ -134,7 +134,7 @@ class Sitting:
         gap: float,
         units: float,
         start: Fit | None = None,
-        works: WorkingSets | None = None,
+        works: Solver | None = None,
         label: str = "",
         attributes: Callable[[Floats, float], dict[str, Any]],
     ) -> Fit:
@@ -163,7 +163,7 @@ class Sitting:
 
         watch = look if watching else None
         works = self.solver(problem) if works is None else works
-        if model.schedule is None or isinstance(model.schedule, WorkingSetsSpec):
+        if model.schedule is None or isinstance(model.schedule, WorkingSets):
             fit = works.fit(l1, l2, gap=gap, max_rounds=model.max_iter, start=start, look=watch)
         else:
             from .linear_schedule import fit_by_schedule

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
-from stretto.programs.working import Problem, WorkingSets
+from stretto.programs.working import Problem, Solver
 
 if TYPE_CHECKING:
     from .linear_base import LinearModel
@@ -27,7 +27,7 @@ def explain_fit(
     design = given.design
     samples, features = design.shape
     with model._runtime().open() as crew:
-        largest = WorkingSets(problem, crew, profile=model.profile).largest_l1()
+        largest = Solver(problem, crew, profile=model.profile).largest_l1()
     inside = "z = Xw + b, b free" if problem.intercept else "z = Xw"
     facts = [
         ("problem", f"minimise {formula}, {inside}{', w ≥ 0' if problem.positive else ''}"),

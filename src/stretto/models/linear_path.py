@@ -21,7 +21,7 @@ from sklearn.utils.validation import _check_sample_weight, check_X_y
 from stretto.data.design import Design
 from stretto.errors import PlanError
 from stretto.kernels.compile import PROFILES
-from stretto.programs.working import Fit, WorkingSets
+from stretto.programs.working import Fit, Solver
 from stretto.runtime.runtimes import Runtime
 
 from . import checks
@@ -91,14 +91,14 @@ def lasso_path(
     design = Design.of(X)
     problem = squared(design, y, weight, intercept=fit_intercept, positive=positive, standardize=standardize)
     with checks.place(runtime, n_jobs).open() as crew:
-        works = WorkingSets(problem, crew, profile=profile)
+        works = Solver(problem, crew, profile=profile)
         grid = alphas_for(works, design.shape[0], alphas, n_alphas, eps=eps, l1_ratio=l1_ratio)
         gap = squared_gap(problem, tol)
         path = follow(works, design.shape, grid, l1_ratio=l1_ratio, gap=gap, max_rounds=max_iter, verbose=verbose > 0)
     return path if sparse else LinearPath(path.alphas, path.coefs.toarray(), path.gaps, path.intercepts, path.rounds)
 
 
-def alphas_for(works: WorkingSets, samples: int, alphas: Any, count: int, *, eps: float, l1_ratio: float) -> Floats:
+def alphas_for(works: Solver, samples: int, alphas: Any, count: int, *, eps: float, l1_ratio: float) -> Floats:
     """The penalties of a path in falling order: those given, or a grid from the smallest that gives all zeros."""
     if alphas is not None and np.ndim(alphas) == 0:
         count, alphas = alphas, None
@@ -120,7 +120,7 @@ def alphas_for(works: WorkingSets, samples: int, alphas: Any, count: int, *, eps
 
 
 def follow(
-    works: WorkingSets,
+    works: Solver,
     shape: tuple[int, int],
     alphas: Floats,
     *,

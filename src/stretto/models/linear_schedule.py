@@ -18,7 +18,7 @@ from stretto.errors import Diverged, PlanError
 from stretto.programs.coordinates import SparseRegression
 from stretto.programs.run import run
 from stretto.programs.values import Look
-from stretto.programs.working import Fit, Problem, WorkingSets
+from stretto.programs.working import Fit, Problem, Solver
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
 
@@ -27,7 +27,7 @@ from .linear_input import beginning
 
 def fit_by_schedule(
     problem: Problem,
-    works: WorkingSets,
+    works: Solver,
     l1: float,
     l2: float,
     *,

@@ -123,7 +123,9 @@ class SparseRegression(Program):
                 self.columns, self.y, chooser, cut, self.params, loss=self.loss, penalty=self.penalty,
                 depth=options.pipeline, last=options.rounds, team=team, workers=workers, record=options.record,
             )  # fmt: skip
-            result = drive(self.name, machine, options)
+            result = drive(
+                self.name, machine, options, lambda: self.explain(pipeline=options.pipeline, runtime=options.runtime)
+            )
         for name, array in self.params.items():
             array[...] = result.params[name]
         return result
@@ -198,7 +200,8 @@ def _chosen(schedule: Any) -> Schedule:
         raise PlanError(f"SparseRegression: schedule is a function that makes one; write schedule={instead}")
     if not isinstance(schedule, Schedule):
         raise PlanError(
-            f"SparseRegression: schedule={schedule!r} is no schedule; give one such as st.schedule.prioritised()"
+            f"SparseRegression: schedule={schedule!r} does not choose rounds; give one that does, such as "
+            "st.schedule.prioritised(); working sets are what st.Lasso goes by"
         )
     if schedule.waiting is not None:
         raise PlanError(

@@ -6,37 +6,26 @@ be heeded soon; it changes no number.
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 
 from stretto.errors import Diverged
-from stretto.observe.events import Bus, EpochDone, RunEnded, RunStarted, Status
 from stretto.runtime.session import heeding_ctrl_c
 
 from .blame import blame
 from .machine import Machine
+from .telling import Told, telling
 from .values import Look, Options, Result
 
 _CALL = 0.05  # seconds
-_STATUS: dict[str, Status] = {"rounds": "done", "interrupted": "stopped"}
 
 
-def drive(name: str, machine: Machine, options: Options) -> Result:
-    """Run a machine to its end. name: what messages call the program."""
-    listeners = []
-    if options.verbose:
-        from stretto.observe.progress import Progress
-
-        listeners.append(Progress(verbose=options.verbose, unit="jobs", step="round"))
-    with Bus(*listeners) as tell:
-        tell(RunStarted(time.time(), {"program": name, "seed": options.seed}))
-        status: Status = "failed"
-        try:
-            driver = _Driver(name, machine, options, tell)
-            with heeding_ctrl_c(driver):
-                stopped = driver.run()
-            status = _STATUS.get(stopped, "early")
-        finally:
-            tell(RunEnded(time.time(), status, ""))
+def drive(name: str, machine: Machine, options: Options, plan: Callable[[], str]) -> Result:
+    """Run a machine to its end. name: what messages call the program; plan: its plan in words."""
+    with telling(name, options, plan) as told:
+        driver = _Driver(name, machine, options, told)
+        with heeding_ctrl_c(driver):
+            stopped = driver.run()
+        told.ended(stopped)
     return Result(
         params=machine.params(driver.done),
         rounds=driver.done,
@@ -51,8 +40,8 @@ def drive(name: str, machine: Machine, options: Options) -> Result:
 
 
 class _Driver:
-    def __init__(self, name: str, machine: Machine, options: Options, tell: Bus) -> None:
-        self._name, self._machine, self._options, self._tell = name, machine, options, tell
+    def __init__(self, name: str, machine: Machine, options: Options, told: Told) -> None:
+        self._name, self._machine, self._options, self._told = name, machine, options, told
         self.done, self.seconds = 0, 0.0
         self.history: list[Look] = []
         self._asked = False
@@ -103,10 +92,6 @@ class _Driver:
         samples, updates, _ = self._machine.counts
         look = Look(self.done, self.seconds, samples, self._machine.objective(self.done), updates)
         if self.history:
-            last = self.history[-1]
-            rounds = max(1, look.round - last.round)
-            each, items = (look.seconds - last.seconds) / rounds, (look.updates - last.updates) // rounds
-            goal = self._options.rounds or look.round
-            self._tell(EpochDone(time.time(), look.round, goal, each, items, look.objective))
+            self._told.look(look, self.history[-1])
         self.history.append(look)
         return look

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from stretto.errors import Diverged, RunError
-from stretto.observe.events import Bus, EpochDone, PlanMade, RunEnded, RunStarted, Status
 from stretto.runtime.rounds import Rounds
 from stretto.runtime.session import heeding_ctrl_c
 from stretto.schedule.pipeline import WHOLE, Pipeline
@@ -26,9 +25,8 @@ from .choosing import Last, Situation, moved, short, source_of
 from .explain import check_pipeline, explain
 from .params import Versions, arrays_of
 from .program import Program, check
+from .telling import Told, telling
 from .values import Look, Options, Result, Round
-
-_NAME_OF_ENDING: dict[str, Status] = {"rounds": "done", "schedule": "done", "interrupted": "stopped"}
 
 
 @dataclass(slots=True, eq=False)
@@ -44,8 +42,8 @@ class _Flight:
 class Run:
     """One run of a program: the `Work` of a `Rounds`."""
 
-    def __init__(self, program: Program, options: Options, tell: Bus) -> None:
-        self.program, self.options, self.tell = program, options, tell
+    def __init__(self, program: Program, options: Options, told: Told) -> None:
+        self.program, self.options, self.told = program, options, told
         self.arrays = arrays_of(program.name, program.params)
         self.versions = Versions(self.arrays, options.pipeline)
         first = next(iter(self.arrays.values()))
@@ -135,17 +133,10 @@ class Run:
             value = self._call("objective", number, None, lambda: _number(objective(self.program.data, params)))
         look = Look(number, seconds, self.samples, value, self.updates)
         if self.history and (self.options.rounds is not None or self.options.verbose > 1):
-            self.show(look, self.history[-1])
+            self.told.look(look, self.history[-1])
         self.history.append(look)
         self._looked += time.perf_counter() - began
         return look
-
-    def show(self, look: Look, last: Look) -> None:
-        """Tell those who watch, in numbers for each round since another look."""
-        rounds = max(1, look.round - last.round)
-        seconds, items = (look.seconds - last.seconds) / rounds, (look.updates - last.updates) // rounds
-        goal = self.options.rounds or look.round
-        self.tell(EpochDone(time.time(), look.round, goal, seconds, items, look.objective))
 
     def _close(self, number: int) -> None:
         """A round is in the parameters."""
@@ -204,30 +195,14 @@ def launch(program: Program, options: Options) -> Result:
     """Run a user's program."""
     check(program)
     check_pipeline(program, options.pipeline)
-    listeners = []
-    if options.verbose:
-        from stretto.observe.progress import Progress
-
-        listeners.append(Progress(verbose=options.verbose, unit="jobs", step="round"))
-    with Bus(*listeners) as tell:
-        tell(RunStarted(time.time(), {"program": program.name, "seed": options.seed}))
-        if options.verbose > 1:
-            tell(PlanMade("", explain(program, options.pipeline, options.runtime)))
-        status: Status = "failed"
-        message = ""
-        try:
-            result = _launch(program, options, tell)
-            status = _NAME_OF_ENDING.get(result.stopped, "early")
-        except BaseException as error:
-            message = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            tell(RunEnded(time.time(), status, message))
+    with telling(program.name, options, lambda: explain(program, options.pipeline, options.runtime)) as told:
+        result = _launch(program, options, told)
+        told.ended(result.stopped)
     return result
 
 
-def _launch(program: Program, options: Options, tell: Bus) -> Result:
-    run = Run(program, options, tell)
+def _launch(program: Program, options: Options, told: Told) -> Result:
+    run = Run(program, options, told)
     run.look(0)
     rounds = Rounds(Pipeline(options.pipeline, options.rounds), run)
     try:
@@ -241,7 +216,7 @@ def _launch(program: Program, options: Options, tell: Bus) -> Result:
     if (
         options.rounds is None and options.verbose == 1 and done
     ):  # without a goal there is no bar; the last line says how far it got
-        run.show(run.history[-1], run.history[0])
+        told.look(run.history[-1], run.history[0])
     stopped = run.stopped or ("rounds" if done == options.rounds else "interrupted")
     if run.stopped is None and run.ended == done + 1:
         stopped = "schedule"

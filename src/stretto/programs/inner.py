@@ -18,8 +18,8 @@ from stretto.schedule.rotation import independent
 Floats = NDArray[np.float64]
 
 _SWEEPS, _NEWTONS = 20, 60
-# The proximal term starts at a thousandth of a typical curvature and falls tenfold: text needs three or four Newton
-# steps, genotypes some thirty (bench/results/lasso.md).
+# The proximal term starts at a thousandth of a typical curvature and falls tenfold; others were within a quarter of it
+# (docs/decisions/2026-11-15-newton-on-working-sets.md).
 _SIGMA, _GROWTH = 1000.0, 10.0
 
 

@@ -64,12 +64,11 @@ def minimise_swept(model: Model, b: Floats, tolerance: float) -> Minimum:
     u = model.v.copy()
     curve, mass = model.curvature(), float(np.sum(model.d))
     said, lag = np.zeros(3), np.zeros(1)
-    control = np.zeros(1, np.int64)
     sweep = (descent.sweep_sparse if model.columns.design.sparse else descent.sweep_dense)[model.columns.profile]
     newtons = 0
     for _ in range(_TURNS):
         sweep(
-            control, model.which, *model.columns.parts, b, model.l1, model.ridge, model.unit, model.mean, curve, u,
+            model.which, *model.columns.parts, b, model.l1, model.ridge, model.unit, model.mean, curve, u,
             model.d, mass, lag, 0.3 * tolerance, _SWEEPS, model.positive, said,
         )  # fmt: skip
         u += model.d * lag[0]

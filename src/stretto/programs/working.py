@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from stretto.data.design import Design
 from stretto.errors import PlanError, RunError
 from stretto.runtime.runtimes import Crew
-from stretto.schedule.working_sets import WorkingSets as Spec
+from stretto.schedule.working_sets import WorkingSets
 
 from .columns import Columns
 from .gram import Gram
@@ -83,7 +83,7 @@ class _Point:
         return np.flatnonzero(self.coef).astype(np.int64)
 
 
-class WorkingSets:
+class Solver:
     """A solver for one problem at any number of penalties; keep it along a path, it remembers inner products."""
 
     def __init__(
@@ -92,13 +92,13 @@ class WorkingSets:
         crew: Crew,
         *,
         profile: str = "exact",
-        schedule: Spec | None = None,
+        schedule: WorkingSets | None = None,
         slots: int = _SLOTS,
     ) -> None:
         if problem.loss not in _LOSSES:
             raise PlanError(f"no loss {problem.loss!r}; there are {', '.join(_LOSSES)}")
         self.problem, self.crew, self.profile = problem, crew, profile
-        self.spec = schedule if schedule is not None else Spec()
+        self.spec = schedule if schedule is not None else WorkingSets()
         self.columns = Columns(problem.design, crew, profile)
         self.loss: Loss = _LOSSES[problem.loss](problem.y, problem.weight, problem.intercept, profile)
         n, p = problem.design.shape
