@@ -301,3 +301,15 @@ def test_input_that_cannot_be_used_is_refused(settings: dict[str, Any], error: t
     given = {"X": X, "y": y, "alpha": 0.1, **settings}
     with pytest.raises(error, match=says):
         SparseRegression(given.pop("X"), given.pop("y"), given.pop("alpha"), **given)
+
+
+def test_a_run_is_told_with_its_plan_and_its_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    """verbose=2 shows the plan first; a run that fails says why, as the other engine's does."""
+    X = np.repeat(np.random.default_rng(0).normal(size=(30, 1)), 20, axis=1)
+    program = SparseRegression(X, X[:, 0], alpha=1e-6, schedule=schedule.cyclic(width=20))
+    with pytest.raises(Diverged):
+        run(program, rounds=3000, verbose=2)
+    said = capsys.readouterr().err
+    assert "safe width" in said
+    assert "failed" in said
+    assert "Diverged" in said

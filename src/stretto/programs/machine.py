@@ -129,12 +129,15 @@ class Machine:
         out = np.empty((self._cut.blocks, 2))
         support = np.flatnonzero(problem.beta)
         coordinate.losses(problem, support, np.empty(rows), self._level(done), out)
-        loss = math.fsum(out[:, 0])
+        loss = _sum(out[:, 0])
         if self._columns.centred and not self._logistic:  # with the best intercept, which `level` is but for rounding
-            loss -= math.fsum(out[:, 1]) ** 2 / (2 * rows)
+            pull = _sum(out[:, 1])
+            loss -= pull * pull / (2 * rows)
         l1, l2 = problem.penalty
         beta = problem.beta[support]
-        return float((loss + l1 * math.fsum(np.abs(beta)) + 0.5 * l2 * math.fsum(beta * beta)) / rows)
+        with np.errstate(over="ignore"):  # rounds that disturb each other; `Diverged` says so when they are over
+            squares = _sum(beta * beta) if l2 else 0.0
+            return float((loss + l1 * _sum(np.abs(beta)) + 0.5 * l2 * squares) / rows)
 
     def params(self, done: int) -> dict[str, NDArray[Any]]:
         """What is learned after round `done`."""
@@ -152,6 +155,14 @@ class Machine:
                 read = max(seen[k].ravel().tolist(), key=lambda version: abs(version - rule))
                 found.append(Round(number, tuple(jobs[k, : count[k]].tolist()), read))
         return tuple(found[:done])
+
+
+def _sum(values: Floats) -> float:
+    """The exact sum; infinity where it is too large for a number."""
+    try:
+        return math.fsum(values)
+    except (OverflowError, ValueError):
+        return math.inf
 
 
 def _room(count: int, cut: Cut, width: int) -> tuple[Ints, Ints, Ints]:
