@@ -285,7 +285,7 @@ def test_explain_says_what_runs_and_why() -> None:
         ({"y": np.zeros(3)}, DataError, "one number for each row"),
         ({"y": np.full(ROWS, np.nan)}, DataError, "NaN or infinity at row 0"),
         ({"y": np.arange(ROWS) / 1.0, "loss": "logistic"}, DataError, "−1 and 1"),
-        ({"schedule": "random"}, PlanError, "no schedule"),
+        ({"schedule": "random"}, PlanError, "does not choose rounds"),
         ({"schedule": schedule.random}, PlanError, r"write schedule=st.schedule.random\(…\)"),
         ({"schedule": schedule.rotation(4)}, PlanError, "blocks that wait for each other"),
         ({"alpha": "strong"}, PlanError, "alpha is 0 or more .* got alpha='strong'"),
