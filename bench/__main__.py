@@ -26,6 +26,11 @@ NAMES = {
     "smpframe": "the claims of scheduled model parallelism, figure by figure",
     "lasso": "the Lasso to a duality gap, beside celer, skglm and scikit-learn",
     "lasso_path": "paths of 100 penalties, beside the same",
+    "lda": "topic models to the same log-likelihood, beside tomotopy, scikit-learn and gensim",
+    "lda_parallel": "topic models: serial, data-parallel, managed and rotation, by epoch and by bytes",
+    "lda_scale": "topic models at 1 to 16 threads, and for 100 to 10,000 topics",
+    "lda_inference": "topic shares of unseen documents, beside tomotopy",
+    "lda_memory": "a corpus larger than memory: speed and peak memory",
     "sparse_logistic": "L1 logistic regression, beside liblinear, skglm, celer and scikit-learn",
 }
 

@@ -12,6 +12,7 @@ import pytest
 import isa_linear
 import isa_loops
 import isa_sgd
+import isa_topics
 
 
 def printed(script: str, arguments: list[str], settings: dict[str, str]) -> str:
@@ -67,3 +68,16 @@ def test_loops_give_the_same_bits_on_every_instruction_set(cpu: str, width: int,
 def test_regressions_give_the_same_bits_on_every_instruction_set(cpu: str, fits: list[str], tmp_path: Path) -> None:
     settings = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "STRETTO_CACHE": str(tmp_path)}
     assert printed("isa_linear.py", fits, settings) == isa_linear.hashes(fits)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "runs"),
+    [
+        pytest.param("generic", ["packed"], id="generic, packed"),
+        pytest.param("generic", ["plain", "proposals"], id="generic, the others", marks=pytest.mark.slow),
+        pytest.param("haswell", ["plain", "packed", "proposals"], id="haswell", marks=pytest.mark.slow),
+    ],
+)
+def test_topic_models_give_the_same_bits_on_every_instruction_set(cpu: str, runs: list[str], tmp_path: Path) -> None:
+    settings = {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": "", "STRETTO_CACHE": str(tmp_path)}
+    assert printed("isa_topics.py", runs, settings) == isa_topics.hashes(runs)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stretto.models.factorization import MatrixFactorization
     from stretto.models.lasso import ElasticNet, Lasso
     from stretto.models.lasso_cv import LassoCV
+    from stretto.models.lda import LatentDirichletAllocation
     from stretto.models.linear_path import lasso_path
     from stretto.models.logistic import LogisticRegression
     from stretto.plan.plan import Plan
@@ -46,6 +47,7 @@ _SHELF = {
     "IdMap": "stretto.data.ids:IdMap",
     "Lasso": "stretto.models.lasso:Lasso",
     "LassoCV": "stretto.models.lasso_cv:LassoCV",
+    "LatentDirichletAllocation": "stretto.models.lda:LatentDirichletAllocation",
     "LogisticRegression": "stretto.models.logistic:LogisticRegression",
     "MatrixFactorization": "stretto.models.factorization:MatrixFactorization",
     "Plan": "stretto.plan.plan:Plan",
@@ -85,6 +87,7 @@ __all__ = [
     "IdMap",
     "Lasso",
     "LassoCV",
+    "LatentDirichletAllocation",
     "LogisticRegression",
     "MatrixFactorization",
     "Plan",

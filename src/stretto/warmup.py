@@ -1,8 +1,8 @@
 """Filling the kernel cache: tiny jobs, run through the front doors, so that what they compile is what users run.
 
 Numba compiles a kernel for the types it is called with. What varies between users: blocks whose local indices take two
-bytes or four, biases, the loss, and the file format. Each task below meets some of these; a task whose kernels are
-cached takes milliseconds.
+bytes or four, biases, the loss, how many topics there are, and the file format. Each task below meets some of these; a
+task whose kernels are cached takes milliseconds.
 """
 
 from __future__ import annotations
@@ -57,6 +57,16 @@ def mark_warm(*, fast: bool = False) -> None:
         _mark(fast).touch()
 
 
+# Plain counts for a few topics, packed rows for many, proposals; blocks of more documents than two bytes can number.
+_TOPIC_MODELS: dict[str, dict[str, Any]] = {
+    "few": {"n_components": 8},
+    "many": {"n_components": 300},
+    "proposals": {"n_components": 8, "sampler": "mh"},
+    "few, large blocks": {"n_components": 8, "documents": 140_000, "width": 1},
+    "many, large blocks": {"n_components": 300, "documents": 140_000, "width": 1},
+}
+
+
 def tasks(*, fast: bool = False) -> list[Task]:
     """Everything worth compiling ahead, the most wanted first. fast: the profile `fast` too."""
     small, wide = _ratings(300, 200), _ratings(70_000, 66_000)
@@ -73,10 +83,16 @@ def tasks(*, fast: bool = False) -> list[Task]:
     found += [Task("ccd", partial(_fit, small, solver="ccd"))]
     found += [Task(f"regression, {kind}", partial(_regress, kind)) for kind in ("dense", "sparse")]
     found += [Task("rounds of a schedule", _rounds)]
+    found += [Task(f"topics, {name}", partial(_topics, **given)) for name, given in _TOPIC_MODELS.items()]
+    found += [Task("topics, streamed", _stream_topics)]
     if fast:
         solvers: list[dict[str, Any]] = [{}, {"optimizer": "adagrad"}, {"solver": "als"}, {"solver": "ccd"}]
         found += [
             Task(", ".join(["fast", *map(str, s.values())]), partial(_fit, small, profile="fast", **s)) for s in solvers
+        ]
+        found += [
+            Task(f"fast, topics, {name}", partial(_topics, profile="fast", **given))
+            for name, given in _TOPIC_MODELS.items()
         ]
     return found
 
@@ -111,6 +127,41 @@ def _regress(kind: str) -> None:
     for matrix, target in [(X, y)] if kind == "dense" else [(scipy.sparse.csc_array(X), y), (thin, np.arange(200.0))]:
         Lasso(0.01).fit(matrix, target)
         LogisticRegression().fit(matrix, target > np.median(target))
+
+
+def _corpus() -> Any:
+    from stretto.data.generate_corpus import corpus
+
+    return corpus(200, 100, 4, 12, seed=0).data
+
+
+def _topics(documents: int = 200, **parameters: Any) -> None:
+    """A topic model from its first epoch to its browser: sampling, priors, likelihood, inference, coherence."""
+    from dataclasses import replace
+
+    from stretto.models.lda import LatentDirichletAllocation
+    from stretto.models.lda_browse import browse
+    from stretto.models.lda_input import as_corpus
+
+    data = _corpus()
+    given = {"epochs": 3, "burn_in": 0, "optimize_every": 1, "average_every": 2, "random_state": 0} | parameters
+    model = LatentDirichletAllocation(**given)
+    if documents > data.shape[0]:  # the others are empty
+        model.fit(replace(data, rows=data.rows * (documents // data.shape[0]), shape=(documents, data.shape[1])))
+        return
+    model.fit(data, validation=0.1)
+    browse(model, as_corpus(data, seed=0))
+    model.perplexity(data)
+
+
+def _stream_topics() -> None:
+    from stretto.data.write import write
+    from stretto.models.lda import LatentDirichletAllocation
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "corpus.mtx"
+        write(_corpus(), path, "mm")
+        LatentDirichletAllocation(8, epochs=2, memory="64MB", random_state=0).fit(str(path))
 
 
 def _rounds() -> None:

@@ -1,4 +1,4 @@
-"""The command line: `stretto train`, `recommend`, `resume`, `info`, `generate`, `explain`, `warmup`.
+"""The command line: `stretto train`, `recommend`, `topics`, `infer`, `resume`, `info`, `generate`, `explain`, `warmup`.
 
 One module for each errand. Importing this costs typer and nothing else; a command imports what it needs when it runs,
 so that `stretto --help` answers at once.
@@ -12,7 +12,7 @@ import typer
 
 import stretto
 
-from . import explain, files, recommend, resume, train, warm
+from . import explain, files, infer, recommend, resume, topics, train, warm
 from .friendly import Friendly, debugging
 
 app = typer.Typer(
@@ -20,7 +20,8 @@ app = typer.Typer(
     cls=Friendly,
     help="Train iterative-convergent models fast, with the same answer at any number of threads.",
     epilog="From a file to recommendations:\n\nstretto train mf ratings.dat --out runs/first\n\n"
-    "stretto recommend runs/first --some 3",
+    "stretto recommend runs/first --some 3\n\nFrom documents to topics:\n\n"
+    "stretto train lda docword.txt.gz --topics 100 --out runs/topics\n\nstretto topics runs/topics",
     no_args_is_help=True,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -28,6 +29,8 @@ app = typer.Typer(
 )
 app.add_typer(train.app, name="train")
 app.command("recommend", epilog=recommend.EXAMPLES)(recommend.recommend)
+app.command("topics", epilog=topics.EXAMPLES)(topics.topics)
+app.command("infer", epilog=infer.EXAMPLES)(infer.infer)
 app.command("resume", epilog=resume.EXAMPLES)(resume.resume)
 app.command("info", epilog=files.INFO_EXAMPLES)(files.info)
 app.command("generate", epilog=files.GENERATE_EXAMPLES)(files.generate)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,20 +17,34 @@ from .show import say
 if TYPE_CHECKING:
     from stretto.plan.plan import Plan
 
-    from .recipe import Recipe
+    from .recipe_lda import LdaRecipe
+    from .recipe_mf import MfRecipe
 
 EXAMPLES = (
     "Examples:\n\nstretto explain ratings.dat --rank 64 --workers 16\n\nstretto explain ratings.dat --draw plan.svg\n\n"
+    "stretto explain docword.txt.gz --model lda --topics 1000 --workers 16\n\n"
     "stretto explain train.py:epoch --arg ratings=data:6040x3706:1000000 --arg W=f4:6040x64 --arg H=f4:3706x64\n\n"
     "stretto explain train.py:epoch --run --draw plan.svg"
 )
-_LOOP = "A loop in a script"
+_LOOP, _TOPICS = "A loop in a script", "A topic model"
+
+
+class Model(StrEnum):
+    mf = "mf"
+    lda = "lda"
 
 
 def explain(
     file: Annotated[
-        str, typer.Argument(help="A ratings file, or script.py:function for a decorated loop.", metavar="FILE")
+        str,
+        typer.Argument(
+            help="A file of ratings or documents, or script.py:function for a decorated loop.", metavar="FILE"
+        ),
     ],
+    model: Annotated[
+        Model | None,
+        typer.Option("--model", help="What would be trained.", show_default="mf, with --topics lda"),
+    ] = None,
     rank: o.RankOption = 32,
     reg: o.RegOption = 0.05,
     solver: o.SolverOption = o.Solver.sgd,
@@ -41,6 +56,12 @@ def explain(
     duplicates: o.DuplicatesOption = o.Duplicates.error,
     on_error: o.OnErrorOption = o.OnError.stop,
     test: o.TestOption = None,
+    topics: Annotated[
+        int | None,
+        typer.Option("--topics", help="How many to find.", rich_help_panel=_TOPICS, min=1, show_default="100"),
+    ] = None,
+    sampler: Annotated[o.Sampler, typer.Option("--sampler", rich_help_panel=_TOPICS)] = o.Sampler.auto,
+    optimize_every: Annotated[int, typer.Option("--optimize-every", rich_help_panel=_TOPICS, min=0)] = 0,
     workers: o.WorkersOption = None,
     draw: Annotated[Path | None, typer.Option("--draw", help="Draw the plan to this .svg or .png file.")] = None,
     arg: Annotated[
@@ -61,7 +82,9 @@ def explain(
         bool, typer.Option("--ordered", rich_help_panel=_LOOP, help="Keep the order of the loop.")
     ] = False,
 ) -> None:
-    """Print the plan of `train mf` with these options: grid, order, best possible efficiency, memory, what is promised.
+    """Print the plan of `train mf`, or `train lda`, with these options.
+
+    It tells the grid, the order, the best possible efficiency, the memory, and what is promised.
 
     A training with the same fingerprint ends with the same bits.
 
@@ -75,12 +98,19 @@ def explain(
     if target is not None:
         say(_explained_loop(target, arg or [], run=run, ordered=ordered, workers=workers, draw=draw))
         return
-    from .recipe import Recipe
+    common = {"random_state": seed, "width": width, "profile": profile.value}
+    if model == Model.lda or (model is None and topics is not None):
+        from .recipe_lda import LdaRecipe
 
-    parameters = {"rank": rank, "reg": reg, "solver": solver.value, "epochs": epochs}
-    parameters |= {"random_state": seed, "width": width, "profile": profile.value}
-    read = {"format": format.value, "duplicates": duplicates.value, "on_error": on_error.value}
-    plan = plan_of(Recipe(file, read, 0.1 if test is None else test, parameters), workers)
+        chosen = {"n_components": topics or 100, "sampler": sampler.value, "optimize_every": optimize_every}
+        plan = lda_plan(LdaRecipe(file=file, test=test or 0.0, parameters=chosen | common), workers)
+    else:
+        from .recipe_mf import MfRecipe
+
+        parameters = {"rank": rank, "reg": reg, "solver": solver.value, "epochs": epochs} | common
+        read = {"format": format.value, "duplicates": duplicates.value, "on_error": on_error.value}
+        share = 0.1 if test is None else test
+        plan = mf_plan(MfRecipe(file=file, read=read, test=share, parameters=parameters), workers)
     say(plan.explain())
     if draw is not None:
         plan.draw(str(draw))
@@ -113,7 +143,7 @@ def _explained_loop(
     return told
 
 
-def plan_of(recipe: Recipe, workers: int | None) -> Plan:
+def mf_plan(recipe: MfRecipe, workers: int | None) -> Plan:
     """The plan a training would run; the ratings are laid out for it, nothing is learned."""
     from stretto.models.mf_build import build
     from stretto.models.mf_feed import feed_from
@@ -122,7 +152,7 @@ def plan_of(recipe: Recipe, workers: int | None) -> Plan:
 
     model, runtime = recipe.model(workers), Threads(workers)
     feed = feed_from(
-        recipe.ratings(),
+        recipe.data(),
         validation=recipe.test or None,
         duplicates="keep",
         seed=model._seed(),
@@ -138,5 +168,37 @@ def plan_of(recipe: Recipe, workers: int | None) -> Plan:
             profile=model.profile,
             width=model.width,
             physical=Physical("threads", runtime.workers),
+        )
+    return job.plan
+
+
+def lda_plan(recipe: LdaRecipe, workers: int | None) -> Plan:
+    """The plan a training of a topic model would run; the tokens are laid out for it, nothing is learned."""
+    from stretto.models.lda_base import settled
+    from stretto.models.lda_input import split_documents
+    from stretto.models.lda_job import build_lda
+    from stretto.models.lda_layout import take_census
+    from stretto.plan.plan import Physical
+    from stretto.runtime.runtimes import Threads
+    from stretto.runtime.source import InMemory
+
+    model, runtime, corpus = recipe.model(workers), Threads(workers), recipe.data()
+    assert not isinstance(corpus, str)  # nothing is streamed
+    seed = model._seed()
+    if recipe.test:
+        corpus, _ = split_documents(corpus, recipe.test, seed)
+    source = InMemory(corpus.data)
+    with runtime.open() as crew:
+        census = take_census(source, crew)
+        problem = model._settings(seed, model.epochs, None).problem
+        job = build_lda(
+            settled(problem, census),
+            source,
+            crew,
+            seed=seed,
+            profile=model.profile,
+            width=model.width,
+            physical=Physical("threads", runtime.workers),
+            census=census,
         )
     return job.plan

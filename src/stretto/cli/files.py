@@ -1,4 +1,4 @@
-"""`stretto info FILE` and `stretto generate FILE`: looking at ratings, and making some."""
+"""`stretto info FILE` and `stretto generate FILE`: looking at ratings and documents, and making some."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ from .show import say
 INFO_EXAMPLES = "Examples:\n\nstretto info ratings.dat\n\nstretto info log.tsv.gz --format triples"
 GENERATE_EXAMPLES = (
     "Examples:\n\nstretto generate ratings.dat --ratings 1000000 --rows 6000 --cols 4000\n\n"
-    "stretto generate big.npz --ratings 10000000 --rows 100000 --cols 50000 --max-share 0.015"
+    "stretto generate big.npz --ratings 10000000 --rows 100000 --cols 50000 --max-share 0.015\n\n"
+    "stretto generate docword.txt.gz --documents 100000 --words 20000 --topics 100 --length 100"
 )
 _PACKED = {".gz", ".xz", ".bz2"}
+_CORPUS = "A corpus of documents"
 
 
 def info(
@@ -55,8 +57,29 @@ def generate(
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Same seed, same file.", min=0)] = 0,
+    documents: Annotated[
+        int | None,
+        typer.Option(
+            "--documents",
+            help="Make a corpus of so many documents instead (UCI docword; packed with .gz).",
+            rich_help_panel=_CORPUS,
+            min=1,
+            show_default="ratings",
+        ),
+    ] = None,
+    words: Annotated[int, typer.Option("--words", help="Of the vocabulary.", rich_help_panel=_CORPUS, min=1)] = 5_000,
+    topics: Annotated[int, typer.Option("--topics", help="Behind the documents.", rich_help_panel=_CORPUS, min=1)] = 20,
+    length: Annotated[
+        float, typer.Option("--length", help="Tokens of a document, on average.", rich_help_panel=_CORPUS, min=1.0)
+    ] = 100.0,
 ) -> None:
-    """Make a ratings file with a known truth: few users and items have most of the ratings, as in life."""
+    """Make a file with a known truth: ratings, or with --documents a corpus drawn from topics.
+
+    Few users, items and words have most of the ratings and tokens, as in life.
+    """
+    if documents is not None:
+        _generate_corpus(file, documents, words, topics, length, seed)
+        return
     from stretto.data.generate import ratings as make
     from stretto.data.write import write
 
@@ -69,4 +92,18 @@ def generate(
     say(
         f"{file}: {ratings:,} ratings by {rows:,} users of {cols:,} items, {size:.1f} MiB; "
         f"the best possible RMSE is about {noise:g}, and a little more for rounding to half stars"
+    )
+
+
+def _generate_corpus(file: Path, documents: int, words: int, topics: int, length: float, seed: int) -> None:
+    from stretto.data.generate_corpus import write_corpus
+
+    if file.suffix in _PACKED - {".gz"} or file.suffix in {".npz", ".mtx", ".svm", ".parquet"}:
+        raise DataError(f"{file}: a corpus is written as text in UCI's docword format; use a name in .txt or .txt.gz")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    entries, tokens = write_corpus(file, documents, words, topics, length, seed=seed)
+    size = file.stat().st_size / 2**20
+    say(
+        f"{file}: {documents:,} documents of {words:,} words from {topics:,} topics, {tokens:,} tokens in {entries:,} "
+        f"entries, {size:.1f} MiB"
     )

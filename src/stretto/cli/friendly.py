@@ -75,5 +75,8 @@ class Friendly(TyperGroup):
             elif isinstance(error, OSError):
                 complain(_os_error(error))
             else:
-                complain("not enough memory; use fewer ratings, a smaller --rank, or a machine with more")
+                complain(
+                    "not enough memory; stream the file with --memory, use less data or a smaller model (--rank, "
+                    "--topics), or a machine with more"
+                )
             raise typer.Exit(FAILED) from None

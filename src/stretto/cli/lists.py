@@ -22,16 +22,12 @@ _BATCH = 8192  # users asked for at a time when all are written to a file
 
 
 def load(run: Path) -> MatrixFactorization:
-    """The model of a run folder, or of a file."""
+    """The factors of a run folder, or of a file."""
     from stretto.models.factorization import MatrixFactorization
 
-    from .runs import MODEL
+    from .runs import model_file
 
-    if run.is_dir():
-        if not (run / MODEL).is_file():
-            raise DataError(f"{run} holds no {MODEL}: the run did not end; finish it with: stretto resume {run}")
-        run = run / MODEL
-    return MatrixFactorization.load(run)
+    return MatrixFactorization.load(model_file(run))
 
 
 def chosen(model: MatrixFactorization, users: list[str], some: int, everyone: bool) -> NDArray[np.int32]:

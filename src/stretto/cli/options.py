@@ -30,6 +30,12 @@ class Schedule(StrEnum):
     constant = "constant"
 
 
+class Sampler(StrEnum):
+    auto = "auto"
+    sparse = "sparse"
+    mh = "mh"
+
+
 class Profile(StrEnum):
     exact = "exact"
     fast = "fast"
@@ -72,6 +78,14 @@ Ratings = Annotated[
     str, typer.Argument(help="A ratings file, packed (gzip, xz, bzip2) or not, or an fsspec URL.", metavar="FILE")
 ]
 
+Documents = Annotated[
+    str,
+    typer.Argument(
+        help="A file of counts: UCI docword, lda-c, svmlight, triples, MatrixMarket, npz; packed or not.",
+        metavar="FILE",
+    ),
+]
+
 RankOption = Annotated[int, _option("--rank", "-k", help="Numbers kept for each user and item.", panel=_MODEL, min=1)]
 LossOption = Annotated[Loss, _option("--loss", help="als and ccd solve 'squared'.", panel=_MODEL)]
 RegOption = Annotated[
@@ -85,6 +99,66 @@ ImplicitOption = Annotated[
 ]
 AlphaOption = Annotated[
     float, _option("--alpha", help="With --implicit: confidence is 1 + alpha·value.", panel=_MODEL, min=0.0)
+]
+
+TopicsOption = Annotated[int, _option("--topics", "-k", help="How many to find.", panel=_MODEL, min=1)]
+TopicAlphaOption = Annotated[
+    float | None,
+    _option("--alpha", help="Prior of a topic in a document.", panel=_MODEL, show_default="5 / topics"),
+]
+BetaOption = Annotated[
+    float | None, _option("--beta", help="Prior of a word in a topic.", panel=_MODEL, show_default="0.01")
+]
+OptimizeOption = Annotated[
+    int,
+    _option("--optimize-every", help="Learn the priors too, every so many epochs; 0 leaves them.", panel=_MODEL, min=0),
+]
+BurnInOption = Annotated[
+    int, _option("--burn-in", help="Epochs before priors are learned and states averaged.", panel=_MODEL, min=0)
+]
+AverageOption = Annotated[
+    int,
+    _option(
+        "--average-every", help="Average the counts of every so many epochs; 0 keeps the last.", panel=_MODEL, min=0
+    ),
+]
+SamplerOption = Annotated[
+    Sampler,
+    _option(
+        "--sampler",
+        help="Exact draws, or proposals whose cost does not grow with a document's topics.",
+        panel=_SOLVER,
+    ),
+]
+StepsOption = Annotated[
+    int, _option("--mh-steps", help="Pairs of proposals for each token, with --sampler mh.", panel=_SOLVER, min=1)
+]
+PassesOption = Annotated[int, _option("--epochs", "-e", help="Passes over the tokens.", panel=_SOLVER, min=1)]
+EvaluateOption = Annotated[
+    int, _option("--evaluate-every", help="Epochs between two looks at the likelihood.", panel=_SOLVER, min=0)
+]
+VocabularyOption = Annotated[
+    str | None,
+    _option(
+        "--vocab",
+        help="The words, one a line, in the order of the columns; 'none' to use no file.",
+        panel=_DATA,
+        show_default="vocab.NAME.txt, vocab.txt or NAME.vocab beside the file",
+    ),
+]
+HeldOption = Annotated[
+    float | None,
+    _option(
+        "--test",
+        help="Share of the documents held out to measure on; not with --memory.",
+        panel=_DATA,
+        min=0.0,
+        max=0.99,
+        show_default="0, with --early-stopping 0.05",
+    ),
+]
+StrictOption = Annotated[
+    bool, _option("--strict", help="Refuse counts that are no whole numbers instead of rounding them.", panel=_DATA)
 ]
 
 SolverOption = Annotated[
@@ -151,7 +225,7 @@ MemoryOption = Annotated[
 OutOption = Annotated[
     str | None,
     _option(
-        "--out", "-o", help="Folder of the run record, not there yet.", panel=_RUN, show_default="runs/mf-1, mf-2, …"
+        "--out", "-o", help="Folder of the run record, not there yet.", panel=_RUN, show_default="runs/MODEL-1, -2, …"
     ),
 ]
 EveryOption = Annotated[
@@ -166,5 +240,15 @@ EveryOption = Annotated[
 EarlyOption = Annotated[
     bool, _option("--early-stopping", help="Stop when the held-out error has not fallen for 3 epochs.", panel=_RUN)
 ]
+EarlyTopicsOption = Annotated[
+    bool,
+    _option(
+        "--early-stopping",
+        "--early-stop",
+        help="Stop when the held-out perplexity has not fallen for 5 epochs.",
+        panel=_RUN,
+    ),
+]
+AllTopicsOption = Annotated[bool, _option("--all", help="Print every topic, not only the 20 largest.", panel=_RUN)]
 QuietOption = Annotated[bool, _option("--quiet", "-q", help="Say nothing but errors.", panel=_RUN)]
 VerboseOption = Annotated[bool, _option("--verbose", "-v", help="Print the plan too.", panel=_RUN)]

@@ -1,26 +1,28 @@
 """A recipe: what a run was asked to do, complete enough to do it again.
 
-It is kept in the run record, where `resume` finds it.
+It is kept in the run record, where `resume` finds it. What every model needs is here; what one model does with its
+file, and what it leaves behind, is in its own module: `recipe_mf`, `recipe_lda`.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stretto.errors import DataError, RunError
 
 if TYPE_CHECKING:
-    from stretto.data.data import Data
-    from stretto.models.factorization import MatrixFactorization
+    from stretto.runtime.session import Session
     from stretto.runtime.train import Saving
 
-_KEY = "recipe"
-_DEFAULT_READ = {"format": "auto", "duplicates": "error", "on_error": "raise"}
+_KEY, _MODEL = "recipe", "model"
+_KINDS = {"mf": "recipe_mf:MfRecipe", "lda": "recipe_lda:LdaRecipe"}
 _EVERY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*")
 _EPOCHS = ("", "epoch", "epochs")
 _SECONDS = {
@@ -30,20 +32,44 @@ _SECONDS = {
 }
 
 
-@dataclass(frozen=True)
-class Recipe:
+@dataclass(frozen=True, kw_only=True)
+class Recipe(ABC):
     """What to train, on what.
 
-    file: where the ratings are. read: options of `stretto.read`. test: share held out. parameters: of the estimator.
-    memory: budget within which a file is streamed from disk instead of being read.
+    file: where the data are. test: share held out. parameters: of the estimator. memory: budget within which a file is
+    streamed from disk instead of being read.
     """
 
+    kind: ClassVar[str]  # as in `stretto train KIND`
+    unit: ClassVar[str]  # what an epoch passes over
     file: str
-    read: Mapping[str, str]
     test: float
     parameters: Mapping[str, Any]
     checkpoint_every: str | None = None
     memory: str | None = None
+
+    @abstractmethod
+    def data(self) -> Any:
+        """What the estimator is fitted to, read; or, to be streamed, the file's name."""
+
+    @abstractmethod
+    def size(self, data: Any) -> str:
+        """How much it is, in words."""
+
+    @abstractmethod
+    def model(self, workers: int | None) -> Any:
+        """A fresh estimator."""
+
+    @abstractmethod
+    def use(self, run: str) -> str:
+        """The command that shows what the model in the folder `run` is good for."""
+
+    def fit(self, model: Any, data: Any, session: Session) -> None:
+        model.fit(data, validation=self.test or None, session=session)
+
+    def finish(self, model: Any, data: Any, folder: Path, *, quiet: bool) -> list[str]:
+        """Leave in the folder, and show, what there is beside model and record; what was left, in words."""
+        return []
 
     @property
     def epochs(self) -> int:
@@ -52,30 +78,7 @@ class Recipe:
     @property
     def epochs_are_planned(self) -> bool:
         """Whether the number of epochs decides the steps, so that a longer run is another run from its beginning."""
-        return bool(self.parameters["solver"] == "sgd" and self.parameters["schedule"] == "linear")
-
-    def ratings(self) -> Data | str:
-        """The ratings, read; or, to be streamed, the file's name."""
-        if self.memory is None:
-            from stretto.data.read import read
-
-            return read(self.file, **self.read)  # type: ignore[arg-type]
-        from stretto.plan.cost import parse_bytes
-
-        parse_bytes(self.memory)  # a wrong budget is told before any work
-        if dict(self.read) != _DEFAULT_READ:
-            raise DataError(
-                "--memory streams the file as it is; --format, --duplicates and --on-error need it in memory: "
-                "leave them out, or leave --memory out"
-            )
-        return self.file
-
-    def model(self, workers: int | None) -> MatrixFactorization:
-        """A fresh estimator. A policy for duplicates was applied in reading; here they are only checked for."""
-        from stretto.models.factorization import MatrixFactorization
-
-        duplicates = "keep" if self.read["duplicates"] == "keep" else "error"
-        return MatrixFactorization(**self.parameters, duplicates=duplicates, n_jobs=workers, memory=self.memory)
+        return False
 
     def saving(self, run: Path) -> Saving:
         """When checkpoints are saved, under the run's folder."""
@@ -86,18 +89,21 @@ class Recipe:
 
     def config(self) -> dict[str, Any]:
         """What the run record keeps."""
-        return {_KEY: {**asdict(self), "file": outright(self.file)}}
+        return {_KEY: {_MODEL: self.kind, **asdict(self), "file": outright(self.file)}}
 
-    @classmethod
-    def of(cls, config: Mapping[str, Any], run: Path) -> Recipe:
+    @staticmethod
+    def of(config: Mapping[str, Any], run: Path) -> Recipe:
         """The recipe in a run's configuration."""
         try:
-            return cls(**config[_KEY])
+            told = dict(config[_KEY])
+            module, name = _KINDS[told.pop(_MODEL, "mf")].split(":")
+            found: Recipe = getattr(importlib.import_module(f".{module}", __package__), name)(**told)
         except (KeyError, TypeError) as error:
             raise RunError(
                 f"{run} was not made by `stretto train`, or by another version of it: its run.json holds no recipe; "
                 "go on with the program that made it"
             ) from error
+        return found
 
 
 def outright(file: str) -> str:

@@ -31,7 +31,7 @@ def resume(
     ] = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", help="Where the ratings are now, if they moved.", show_default="where they were"),
+        typer.Option("--file", help="Where the data are now, if they moved.", show_default="where they were"),
     ] = None,
     workers: WorkersOption = None,
     memory: MemoryOption = None,
@@ -58,7 +58,7 @@ def resume(
     if complete and (reached >= wanted or (view.status == "early" and epochs is None)):
         ended = "stopped early, as asked" if view.status == "early" else "done"
         where = shlex.quote(str(run))
-        say(f"{run} is complete: {reached} epochs, {ended}; use it: stretto recommend {where} --some 3")
+        say(f"{run} is complete: {reached} epochs, {ended}; use it: {recipe.use(where)}")
         return
     if wanted != recipe.epochs and recipe.epochs_are_planned:
         raise RunError(

@@ -11,11 +11,11 @@ import shlex
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import typer
 
-from stretto.errors import CheckpointError, RunError, StrettoError
+from stretto.errors import CheckpointError, DataError, RunError, StrettoError
 from stretto.observe.events import Listener
 from stretto.warmup import kernels_cached
 
@@ -23,10 +23,6 @@ from .friendly import STOPPED
 from .recipe import Recipe
 from .show import complain, on_terminal, say
 from .watch import Lines, Watch, summary
-
-if TYPE_CHECKING:
-    from stretto.data.data import Data
-    from stretto.models.factorization import MatrixFactorization
 
 MODEL = "model.safetensors"
 
@@ -61,10 +57,10 @@ def run(
 
     began = time.perf_counter()
     saving = recipe.saving(folder)  # a wrong interval is told before a long read
-    ratings = recipe.ratings()
+    data = recipe.data()
     bars = on_terminal()
     if verbose:
-        say(f"{recipe.file}: {_size(ratings)}" + (f", {recipe.test:.0%} held out" if recipe.test else ""))
+        say(f"{recipe.file}: {recipe.size(data)}" + (f", {recipe.test:.0%} held out" if recipe.test else ""))
         if not kernels_cached():
             say("compiling for the first time, which takes a while; `stretto warmup` does it ahead")
     model = recipe.model(workers)
@@ -73,7 +69,7 @@ def run(
     if anew:
         listeners.append(RunRecord(folder, exist_ok=True))
     if verbose and not bars:
-        listeners.append(Lines(verbose))
+        listeners.append(Lines(verbose, recipe.unit))
     session = Session(
         record=None if anew else folder,
         saving=saving,
@@ -81,9 +77,10 @@ def run(
         verbose=verbose if bars else 0,
         listeners=listeners,
         config=recipe.config(),
+        unit=recipe.unit,
     )
     try:
-        model.fit(ratings, validation=recipe.test or None, session=session)
+        recipe.fit(model, data, session)
     except (KeyboardInterrupt, StrettoError) as error:
         if not watch.started and not (resume or anew):
             shutil.rmtree(folder, ignore_errors=True)  # a new folder in which nothing ran: the name stays free
@@ -93,29 +90,33 @@ def run(
         if isinstance(error, CheckpointError) and resume:
             raise RunError(
                 f"{recipe.file} is not what {folder} was trained on: its plan differs, so no checkpoint fits. "
-                f"Bring the ratings back as they were (--file names another place), or train anew in another folder"
+                f"Bring the data back as they were (--file names another place), or train anew in another folder"
             ) from error
         raise
     keep(model, folder)
+    left = recipe.finish(model, data, folder, quiet=not verbose)
     if verbose:
-        say(summary(model, watch.last, time.perf_counter() - began))
-        say(_next_steps(folder, recipe))
+        say(summary(model, watch.last, time.perf_counter() - began, recipe.unit))
+        say(_next_steps(folder, recipe, left))
 
 
-def _size(ratings: Data | str) -> str:
-    if isinstance(ratings, str):
-        return "streamed from disk"
-    return f"{ratings.shape[0]:,} × {ratings.shape[1]:,}, {len(ratings):,} ratings"
+def model_file(run: Path) -> Path:
+    """The model of a run folder; or the file itself, if it is one."""
+    if not run.is_dir():
+        return run
+    if not (run / MODEL).is_file():
+        raise DataError(f"{run} holds no {MODEL}: the run did not end; finish it with: stretto resume {run}")
+    return run / MODEL
 
 
-def keep(model: MatrixFactorization, folder: Path) -> None:
+def keep(model: Any, folder: Path) -> None:
     """Write the model and the plan's picture."""
     model.save(folder / MODEL)
     for suffix in ("svg", "png"):
         model.plan_.draw(str(folder / f"plan.{suffix}"))
 
 
-def _stopped(model: MatrixFactorization, folder: Path, watch: Watch) -> None:
+def _stopped(model: Any, folder: Path, watch: Watch) -> None:
     """The last words of an interrupted run. What was learned so far is kept as a model, if it was handed out."""
     where = shlex.quote(str(folder))
     if not watch.started:
@@ -130,11 +131,12 @@ def _stopped(model: MatrixFactorization, folder: Path, watch: Watch) -> None:
     typer.echo(f"go on with: stretto resume {where}", err=True)
 
 
-def _next_steps(folder: Path, recipe: Recipe) -> str:
+def _next_steps(folder: Path, recipe: Recipe, left: list[str]) -> str:
     where = shlex.quote(str(folder))
+    files = ", ".join([*left, "run.json", "convergence.png", "plan.svg", "trace.json for ui.perfetto.dev"])
     lines = [
-        f"run record  {folder}  (run.json, convergence.png, plan.svg, trace.json for ui.perfetto.dev)",
-        f"next        stretto recommend {where} --some 3",
+        f"run record  {folder}  ({files})",
+        f"next        {recipe.use(where)}",
     ]
     if not recipe.epochs_are_planned:
         lines.append(f"            stretto resume {where} --epochs {2 * recipe.epochs}   (train longer)")

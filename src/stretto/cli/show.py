@@ -30,22 +30,29 @@ def complain(message: str) -> None:
     typer.echo(message, err=True)
 
 
+_NAMES = {"moved": "tokens moved", "log_likelihood": "log-likelihood", "held_perplexity": "held-out perplexity"}
+
+
 def metric_name(key: str) -> str:
     """
-    >>> metric_name("test_rmse"), metric_name("train_loss")
-    ('test RMSE', 'train loss')
+    >>> metric_name("test_rmse"), metric_name("train_loss"), metric_name("log_likelihood")
+    ('test RMSE', 'train loss', 'log-likelihood')
     """
+    if key in _NAMES:
+        return _NAMES[key]
     part, _, name = key.partition("_")
     return f"{part} {name.upper() if name in {'rmse', 'mae'} else name}"
 
 
-def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()) -> None:
-    """Print a table; columns named in `numbers` are set to the right."""
+def table(
+    title: str | None, heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Sequence[str] = ()
+) -> None:
+    """Print a table, under its title if it has one; columns named in `numbers` are set to the right."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(title=Text(title), title_justify="left", title_style="bold")
+    grid = Table(title=None if title is None else Text(title), title_justify="left", title_style="bold")
     for head in heads:
         grid.add_column(head, justify="right" if head in numbers else "left", overflow="fold")
     for row in rows:

@@ -8,10 +8,15 @@ from . import options as o
 
 app = typer.Typer(help="Train a model on a file and leave a run record.", no_args_is_help=True, rich_markup_mode="rich")
 
-EXAMPLES = (
+MF_EXAMPLES = (
     "Examples:\n\nstretto train mf ratings.dat --rank 64 --epochs 20 --workers 2 --out runs/first\n\n"
     "stretto train mf plays.csv --solver als --implicit\n\n"
     "stretto train mf ratings.csv.gz --on-error skip --duplicates last"
+)
+LDA_EXAMPLES = (
+    "Examples:\n\nstretto train lda docword.txt.gz --topics 100 --out runs/topics\n\n"
+    "stretto train lda docword.news.txt --topics 1000 --optimize-every 10 --workers 2 --memory 2GiB\n\n"
+    "stretto train lda docword.news.txt --topics 50 --epochs 500 --early-stopping --test 0.1"
 )
 
 
@@ -20,7 +25,7 @@ def _models() -> None:
     """Train a model on a file and leave a run record."""
 
 
-@app.command("mf", epilog=EXAMPLES)
+@app.command("mf", epilog=MF_EXAMPLES)
 def mf(
     file: o.Ratings,
     rank: o.RankOption = 32,
@@ -54,10 +59,10 @@ def mf(
     Prints the error on the ratings and on a held-out part, and leaves a folder with the model, checkpoints, plots and a
     record of the run. Ctrl-C saves it; [bold]stretto resume[/bold] goes on and ends with the same bits.
     """
-    from .recipe import Recipe
+    from .recipe_mf import MfRecipe
     from .runs import new_folder, run
 
-    recipe = Recipe(
+    recipe = MfRecipe(
         file=file,
         read={"format": format.value, "duplicates": duplicates.value, "on_error": on_error.value},
         test=(0.0 if implicit else 0.1) if test is None else test,
@@ -82,3 +87,68 @@ def mf(
         memory=memory,
     )
     run(recipe, new_folder(out, "mf"), workers=workers, verbose=0 if quiet else 1 + verbose)
+
+
+@app.command("lda", epilog=LDA_EXAMPLES)
+def lda(
+    file: o.Documents,
+    topics: o.TopicsOption = 100,
+    alpha: o.TopicAlphaOption = None,
+    beta: o.BetaOption = None,
+    optimize_every: o.OptimizeOption = 0,
+    burn_in: o.BurnInOption = 20,
+    average_every: o.AverageOption = 0,
+    sampler: o.SamplerOption = o.Sampler.auto,
+    mh_steps: o.StepsOption = 2,
+    epochs: o.PassesOption = 100,
+    evaluate_every: o.EvaluateOption = 5,
+    seed: o.SeedOption = 0,
+    width: o.WidthOption = 16,
+    profile: o.ProfileOption = o.Profile.exact,
+    vocab: o.VocabularyOption = None,
+    test: o.HeldOption = None,
+    strict: o.StrictOption = False,
+    workers: o.WorkersOption = None,
+    memory: o.MemoryOption = None,
+    out: o.OutOption = None,
+    checkpoint_every: o.EveryOption = None,
+    early_stopping: o.EarlyTopicsOption = False,
+    everything: o.AllTopicsOption = False,
+    quiet: o.QuietOption = False,
+    verbose: o.VerboseOption = False,
+) -> None:
+    """Find the topics of a collection of documents: latent Dirichlet allocation from a file of word counts.
+
+    Prints the topics, and leaves a folder with the model, topics.html to look through, checkpoints, plots and a
+    record of the run. Ctrl-C saves it; [bold]stretto resume[/bold] goes on and ends with the same bits.
+    """
+    from .recipe_lda import LdaRecipe, held_share
+    from .runs import new_folder, run
+    from .vocabulary import vocabulary_of
+
+    recipe = LdaRecipe(
+        file=file,
+        vocabulary=vocabulary_of(file, vocab, quiet=quiet),
+        test=held_share(test, early_stopping, memory),
+        parameters={
+            "n_components": topics,
+            "sampler": sampler.value,
+            "doc_topic_prior": alpha,
+            "topic_word_prior": beta,
+            "epochs": epochs,
+            "optimize_every": optimize_every,
+            "burn_in": burn_in,
+            "average_every": average_every,
+            "mh_steps": mh_steps,
+            "evaluate_every": evaluate_every,
+            "strict": strict,
+            "random_state": seed,
+            "width": width,
+            "profile": profile.value,
+            "early_stopping": early_stopping,
+        },
+        checkpoint_every=checkpoint_every,
+        memory=memory,
+        show_all=everything,
+    )
+    run(recipe, new_folder(out, "lda"), workers=workers, verbose=0 if quiet else 1 + verbose)

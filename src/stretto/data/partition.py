@@ -9,6 +9,7 @@ the seed and the number of blocks; never on threads, cache or memory.
 
 from __future__ import annotations
 
+import heapq
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,6 +76,47 @@ def cut(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) -> Cut:
     return Cut(place, bounds)
 
 
+def cut_evenly(counts: NDArray[np.int64], blocks: int, *, seed: int, axis: int) -> Cut:
+    """Cut an axis with a few very heavy rows: those go first, each to the block that has least so far.
+
+    A row that holds a hundredth of all entries would tear any cut of neighbours apart. The heaviest rows (those above
+    a sixteenth of a block) are dealt out one by one, heaviest first; the others fill the blocks up, in an order drawn
+    from the seed. No block holds two heavy rows that could have been apart.
+
+    >>> cut_evenly(np.array([8, 8, 1, 1, 1, 1]), 2, seed=0, axis=1).sizes.tolist()
+    [3, 3]
+    """
+    if blocks < 1:
+        raise PlanError(f"an axis is cut into at least one block, got {blocks}")
+    n = len(counts)
+    if blocks == 1:
+        return cut(counts, 1, seed=seed, axis=axis)
+    drawn = np.argsort(hashed(seed, axis, n), kind="stable")
+    whole = int(counts.sum())
+    heavy = counts[drawn] * (16 * blocks) > whole
+    block = np.zeros(n, np.int64)
+    loads = [(0, b) for b in range(blocks)]
+    first = drawn[heavy]
+    for row in first[np.argsort(-counts[first], kind="stable")].tolist():
+        load, b = heapq.heappop(loads)
+        block[row] = b
+        heapq.heappush(loads, (load + int(counts[row]), b))
+    held = np.zeros(blocks, np.int64)
+    for load, b in loads:
+        held[b] = load
+    # The light rows fill what each block has left of an equal share, one block after the other.
+    light = drawn[~heavy]
+    left = np.maximum(whole / blocks - held, 0.0)
+    goal = np.cumsum(left) * (counts[light].sum() / max(left.sum(), 1e-300))
+    running = np.cumsum(counts[light]) - counts[light] / 2
+    block[light] = np.minimum(np.searchsorted(goal, running), blocks - 1)
+    order = drawn[np.argsort(block[drawn], kind="stable")]
+    place = np.empty(n, dtype=np.int32)
+    place[order] = np.arange(n, dtype=np.int32)
+    bounds = np.concatenate([[0], np.cumsum(np.bincount(block, minlength=blocks))]).astype(np.int64)
+    return Cut(place, bounds)
+
+
 def straight(counts: NDArray[np.int64], blocks: int) -> Cut:
     """Cut an axis without permuting it: for passes whose rows do not wait for each other."""
     running = np.concatenate([[0], np.cumsum(counts)])
@@ -83,13 +125,15 @@ def straight(counts: NDArray[np.int64], blocks: int) -> Cut:
     return Cut(np.arange(len(counts), dtype=np.int32), bounds)
 
 
-def choose_blocks(entries: int, shape: tuple[int, int], width: int) -> int:
+def choose_blocks(entries: int, shape: tuple[int, int], width: int, fewest: int = FEWEST_PER_VISIT) -> int:
     """Blocks along each axis: 2·width, as a power of two, fewer when there is little data.
+
+    fewest: entries of an average visit below which beginning it costs too much.
 
     >>> choose_blocks(1_000_000, (6040, 3449), 16), choose_blocks(500, (20, 20), 16)
     (32, 1)
     """
     if width < 1:
         raise PlanError(f"width must be at least 1, got {width}")
-    cap = min(2 * width, max(1, min(shape)), max(1, int((entries / FEWEST_PER_VISIT) ** 0.5)))
+    cap = min(2 * width, max(1, min(shape)), max(1, int((entries / fewest) ** 0.5)))
     return 1 << (cap.bit_length() - 1)

@@ -106,10 +106,12 @@ def _usable(folder: Path) -> bool:
     return os.access(folder, os.W_OK)
 
 
-def _compile(fn: Callable[..., Any], *, fast: bool = False, inline: bool = False) -> Any:
+def _compile(fn: Callable[..., Any], *, fast: bool = False, inline: bool = False, lean: bool = False) -> Any:
     # Fast may reorder and contract, but NaN and infinity stay visible: a failed visit must be noticed.
     flags = {"nsz", "arcp", "contract", "afn", "reassoc"}
     options = {"nogil": True, "fastmath": flags if fast else False, "error_model": "numpy", "boundscheck": False}
+    if lean:
+        options |= {"_nrt": False, "forceinline": inline}
     dispatcher = numba.njit(**options)(fn)
     if not inline and _usable(cache_folder()):
         dispatcher._cache = (_FastCache if fast else _Cache)(fn)
@@ -119,17 +121,17 @@ def _compile(fn: Callable[..., Any], *, fast: bool = False, inline: bool = False
 class Kernel:
     """A compiled entry point in both profiles; `kernel.exact(...)`, `kernel.fast(...)`, or `kernel[profile](...)`."""
 
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        self.py = fn
+    def __init__(self, fn: Callable[..., Any], *, lean: bool = False) -> None:
+        self.py, self.lean = fn, lean
         functools.update_wrapper(self, fn)
 
     @functools.cached_property
     def exact(self) -> Callable[..., Any]:
-        return _compile(self.py)  # type: ignore[no-any-return]
+        return _compile(self.py, lean=self.lean)  # type: ignore[no-any-return]
 
     @functools.cached_property
     def fast(self) -> Callable[..., Any]:
-        return _compile(self.py, fast=True)  # type: ignore[no-any-return]
+        return _compile(self.py, fast=True, lean=self.lean)  # type: ignore[no-any-return]
 
     def __getitem__(self, profile: str) -> Callable[..., Any]:
         if profile not in PROFILES:
@@ -158,3 +160,16 @@ def kernel(fn: Callable[..., Any]) -> Kernel:
 def inner(fn: Callable[..., Any]) -> Any:
     """Mark a helper that only kernels call; it is compiled into them."""
     return _compile(fn, inline=True)
+
+
+def lean_kernel(fn: Callable[..., Any]) -> Kernel:
+    """Mark an entry point that allocates nothing and hands arrays around in tuples: no references are counted.
+
+    Counting costs an atomic operation whenever a tuple's array is given a name, here several for each token.
+    """
+    return Kernel(fn, lean=True)
+
+
+def lean_inner(fn: Callable[..., Any]) -> Any:
+    """Mark a helper of lean kernels; it becomes part of its caller whatever its size."""
+    return _compile(fn, inline=True, lean=True)

@@ -26,8 +26,6 @@ def plain(parameters: dict[str, Any]) -> dict[str, Any]:
 
 def save(model: Any, path: str | Path) -> None:
     """Write the model; the file appears whole or not at all."""
-    from safetensors.numpy import save_file
-
     arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in _ARRAYS}
     seen: Seen = model.seen()
     arrays |= {"seen/indptr": seen.indptr, "seen/indices": seen.indices}
@@ -38,11 +36,18 @@ def save(model: Any, path: str | Path) -> None:
     parameters = model.get_params(deep=False)
     parameters["runtime"] = None
     about = {"parameters": plain(parameters), "fitted": {name: getattr(model, name) for name in _PLAIN}}
+    write_model(path, arrays, {"format": _FORMAT, "model": json.dumps(about)})
+
+
+def write_model(path: str | Path, arrays: dict[str, Any], notes: dict[str, str]) -> None:
+    """Write arrays and notes to one file, which appears whole or not at all."""
+    from safetensors.numpy import save_file
+
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.{os.getpid()}")
     try:
-        save_file(arrays, str(part), metadata={"format": _FORMAT, "model": json.dumps(about)})
+        save_file(arrays, str(part), metadata=notes)
         mask = os.umask(0)
         os.umask(mask)
         part.chmod(0o666 & ~mask)  # the writer makes it private; a model is read by others as any file is
@@ -51,19 +56,25 @@ def save(model: Any, path: str | Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def load(kind: Any, path: str | Path) -> Any:
-    """A model of class `kind` from a file written by `save`."""
+def read_model(path: str | Path, trainer: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """(arrays, notes) of a file written by `write_model`; trainer: the command that makes one."""
     from safetensors import SafetensorError, safe_open
 
     source = Path(path)
     if not source.is_file():
-        raise DataError(f"{source}: no such model file; train one with fit and save, or `stretto train mf`")
+        raise DataError(f"{source}: no such model file; train one with fit and save, or {trainer}")
     try:
         with safe_open(str(source), framework="numpy") as file:
-            notes = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return arrays, file.metadata() or {}
     except SafetensorError as error:
         raise DataError(f"{source}: not a model file, or damaged ({error}); train and save it again") from error
+
+
+def load(kind: Any, path: str | Path) -> Any:
+    """A model of class `kind` from a file written by `save`."""
+    source = Path(path)
+    arrays, notes = read_model(source, "`stretto train mf`")
     if notes.get("format") != _FORMAT:
         raise DataError(f"{source}: not a matrix factorisation saved by Stretto (format {notes.get('format')!r})")
     about = json.loads(notes["model"])

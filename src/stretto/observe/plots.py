@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _ORDER = ("epoch", "seconds", "items")  # columns that are measured along, not plotted
+_ERRORS = {"RMSE": "_rmse", "mean absolute error": "_mae", "log loss": "_logloss"}
 _COLOURS = ("#1f5fa8", "#d1602a", "#2f8f5b", "#7d4fa3", "#8a6d1d", "#5c5c5c")
 
 
@@ -20,32 +21,40 @@ def convergence(table: Mapping[str, ArrayLike], path: Path, title: str = "") -> 
     """Draw objective and metrics against epochs (left) and seconds (right) into `path` (its ending chooses the format).
 
     table: columns of equal length, `epoch`, `seconds`, `objective` and any metrics, as `EpochTable.columns()` gives
-    them. The objective takes the upper row; metrics, which share a scale when they are errors, the lower one.
+    them. Errors share a row and a scale; every other metric has a row of its own. An objective that is minus a
+    log-likelihood among the metrics is left out.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     columns = {name: np.asarray(values, dtype=np.float64) for name, values in table.items()}
-    metrics = [name for name in columns if name not in _ORDER and name != "objective"]
-    rows = 2 if metrics else 1
+    shown: dict[str, list[str]] = {} if "log_likelihood" in columns else {"objective": ["objective"]}
+    for name in columns:
+        if name not in _ORDER and name != "objective":
+            shown.setdefault(_kind(name), []).append(name)
+    rows = len(shown)
     figure = Figure(figsize=(10, 1 + 3.2 * rows), dpi=120)
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, 2, sharex="col", sharey="row", squeeze=False)
-    figure.subplots_adjust(left=0.09, right=0.98, bottom=0.18 / rows, top=0.92, wspace=0.04, hspace=0.06)
+    figure.subplots_adjust(left=0.09, right=0.98, bottom=0.18 / rows, top=1 - 0.16 / rows, wspace=0.04, hspace=0.06)
     for column, (along, label) in enumerate((("epoch", "epochs"), ("seconds", "seconds in epochs"))):
-        _lines(axes[0][column], columns[along], {"objective": columns["objective"]}, log=True)
-        if metrics:
-            _lines(axes[1][column], columns[along], {name: columns[name] for name in metrics})
+        for row, (kind, names) in enumerate(shown.items()):
+            _lines(axes[row][column], columns[along], {n: columns[n] for n in names}, log=kind == "objective")
         axes[-1][column].set_xlabel(label)
         if along == "epoch":
             axes[-1][column].xaxis.get_major_locator().set_params(integer=True)
-    axes[0][0].set_ylabel("objective")
-    if metrics:
-        axes[1][0].set_ylabel("RMSE" if all("rmse" in name for name in metrics) else "metrics")
-        axes[1][1].legend(loc="upper right", frameon=False)
+    for row, (kind, names) in enumerate(shown.items()):
+        axes[row][0].set_ylabel(kind)
+        if kind in _ERRORS or len(names) > 1:
+            axes[row][1].legend(loc="upper right", frameon=False)
     if title:
         figure.suptitle(title)
     figure.savefig(path, format=path.suffix.lstrip(".") or "png")
+
+
+def _kind(name: str) -> str:
+    """What a row is called: errors by their kind, other metrics by their name."""
+    return next((kind for kind, ending in _ERRORS.items() if name.endswith(ending)), name.replace("_", " "))
 
 
 def _lines(axes: Axes, along: NDArray[np.float64], columns: Mapping[str, NDArray[Any]], log: bool = False) -> None:

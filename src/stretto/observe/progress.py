@@ -9,6 +9,7 @@ competes with the workers.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import deque
 from typing import TYPE_CHECKING
@@ -123,7 +124,9 @@ class Progress:
         self._say("  ".join(parts) + (f"  ({event.message})" if event.message else ""))
 
     def _numbers(self, event: EpochDone) -> str:
-        parts = [f"objective {event.objective:.6g}"]
+        # Minus a log-likelihood that is there as well says nothing new.
+        known = "log_likelihood" in event.metrics or event.objective == math.inf
+        parts = [] if known else [f"objective {event.objective:.6g}"]
         parts += [f"{name.replace('_', ' ')} {value:.4f}" for name, value in event.metrics.items()]
         seconds, items = sum(s for s, _ in self._recent), sum(n for _, n in self._recent)
         if seconds > 0:

@@ -116,7 +116,7 @@ def place(plan: Plan) -> str:
     where = f"{physical.runtime}, {_workers(physical.workers)}"
     if physical.tile is None or physical.memory is None:
         return where
-    share = (physical.tile / plan.order.rows) ** 2
+    share = physical.tile**2 / (plan.order.rows * plan.order.cols)
     tile = f"{physical.tile} × {physical.tile} blocks ({share:.1%} of the grid) at a time"
     return f"{where}, streamed from disk within {show_bytes(physical.memory)}: {tile}"
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import math
+import mmap
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
@@ -43,6 +44,7 @@ _DTYPES = {code: np.dtype(name).newbyteorder("<") for name, code in _CODES.items
 _BY_DTYPE = {dtype: code for code, dtype in _DTYPES.items()}
 _RAW_KINDS = "SUMm"  # bytes, text, datetime, timedelta: fixed width, no pointers inside
 _CHUNK = 8 << 20
+_LARGE = 64 << 20  # arrays from so many bytes on are mapped when they are read
 _NOTES = "__metadata__"  # the one key safetensors reserves; text to text
 
 
@@ -81,13 +83,40 @@ def write(sink: Callable[[memoryview], object], arrays: Mapping[str, NDArray[Any
         raw = _bytes(np.ascontiguousarray(little))
         for start in range(0, len(raw), _CHUNK):
             sink(raw[start : start + _CHUNK])
+            let_go(arrays[name], start, start + _CHUNK)
 
 
-def read(file: BinaryIO, size: int, seen: Callable[[memoryview], object]) -> Arrays:
+def copy_in(array: NDArray[Any], values: NDArray[Any]) -> None:
+    """array[...] = values, piece by piece, so that two mapped files are never both in memory."""
+    if array.shape != values.shape or not (array.flags.c_contiguous and values.flags.c_contiguous):
+        array[...] = values
+        return
+    into, out_of = array.reshape(-1), values.reshape(-1)
+    for start in range(0, into.size, _CHUNK // 8):
+        stop = start + _CHUNK // 8
+        into[start:stop] = out_of[start:stop]
+        let_go(array, start * array.itemsize, stop * array.itemsize)
+        let_go(values, start * values.itemsize, stop * values.itemsize)
+
+
+def let_go(array: NDArray[Any], first: int, last: int) -> None:
+    """Bytes first to last of an array that is mapped from a file need not stay in memory: the file has them."""
+    mapped: Any = array
+    while isinstance(mapped, np.ndarray) and not isinstance(mapped.base, mmap.mmap):
+        mapped = mapped.base
+    if not isinstance(mapped, np.memmap) or mapped.mode == "c" or not array.flags.c_contiguous:
+        return
+    whole: Any = mapped.base
+    begin = array.ctypes.data - np.frombuffer(whole, np.uint8).ctypes.data
+    start = (begin + first) // mmap.PAGESIZE * mmap.PAGESIZE
+    whole.madvise(mmap.MADV_DONTNEED, start, min(begin + last, len(whole)) - start)
+
+
+def read(file: BinaryIO, size: int, seen: Callable[[memoryview], object], *, mapped: bool = False) -> Arrays:
     """The arrays of an open file of `size` bytes; every byte read is also shown to `seen`.
 
     Nothing is believed before it is checked against `size`, so a damaged header cannot make us allocate more than the
-    file holds.
+    file holds. mapped: large arrays are read-only and stay in the file, which must not change while they are used.
     """
     prefix = _take(file, 8, seen)
     length = int.from_bytes(prefix, "little")
@@ -96,12 +125,21 @@ def read(file: BinaryIO, size: int, seen: Callable[[memoryview], object]) -> Arr
     places, notes = _header(bytes(_take(file, length, seen)), size - 8 - length)
     arrays: Arrays = {}
     for name, (dtype, shape) in places.items():
+        true, place = notes.get(name), file.tell()
+        length = math.prod(shape) * dtype.itemsize
+        if mapped and length >= _LARGE and true is None:
+            # Every byte is seen; the array itself comes from the file, a page at a time, when somebody looks at it.
+            passing = memoryview(bytearray(_CHUNK))
+            for start in range(0, length, _CHUNK):
+                _fill(file, passing[: min(_CHUNK, length - start)], seen)
+            arrays[name] = np.memmap(file, dtype, "r", place, shape)
+            file.seek(place + length)
+            continue
         array = np.empty(shape, dtype)
         raw = _bytes(array)
         for start in range(0, len(raw), _CHUNK):
             piece = raw[start : start + _CHUNK]
             _fill(file, piece, seen)
-        true = notes.get(name)
         arrays[name] = array if true is None else _retype(array, true)
     return arrays
 

@@ -2,12 +2,14 @@
 
 `BlockFiles` holds the entries grouped by visit, as three flat files; a piece is read or written by its place. `RowFile`
 holds the rows of a state in the plan's order; the rows of neighbouring blocks are one piece. Both read into buffers the
-caller owns.
+caller owns. `Window` shows two groups of a flat file at a time, in rooms of its own: one is worked on while the other
+goes back to disk and the next one comes.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,13 @@ from numpy.typing import NDArray
 from stretto.schedule.order import Ints
 
 Buffers = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+Pieces = list[tuple[int, int]]
+
+_LINE = 64  # bytes of a cache line
 
 
-class _Flat:
-    """One flat file of numbers, read and written by position."""
+class FlatFile:
+    """One flat file of numbers, read and written by position; writing behind its end makes it longer."""
 
     def __init__(self, path: Path, dtype: Any, length: int) -> None:
         self.path, self.dtype, self.length = path, np.dtype(dtype), length
@@ -28,6 +33,7 @@ class _Flat:
         os.ftruncate(self._file, length * self.dtype.itemsize)
 
     def read(self, first: int, into: NDArray[Any]) -> None:
+        """Numbers first, first + 1, … into a C-contiguous buffer."""
         piece = memoryview(into.data).cast("B")
         at = first * self.dtype.itemsize
         while len(piece):
@@ -42,9 +48,105 @@ class _Flat:
         while len(piece):
             put = os.pwrite(self._file, piece, at)
             piece, at = piece[put:], at + put
+        self.length = max(self.length, first + len(values))
+
+    def mapped(self) -> NDArray[Any]:
+        """The whole file as an array; pages come from disk as they are touched."""
+        return np.memmap(self.path, self.dtype, "r+", shape=(self.length,)) if self.length else np.zeros(0, self.dtype)
 
     def close(self) -> None:
         os.close(self._file)
+
+    def remove(self) -> None:
+        """Close the file and take it away; what was mapped stays readable."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
+
+class Window:
+    """Two groups of a flat file at most, in memory; each in a room that stays where it is.
+
+    pieces(group): where the group lies in the file, [(first, last + 1), …]; in its room they lie one after the other.
+    rooms: 1 where there is one group, else 2. widest: numbers of the largest group. spare: zeros behind a group.
+    Who uses a window brings groups one at a time, and not into a room that is in use.
+    """
+
+    def __init__(
+        self, file: FlatFile, pieces: Callable[[int], Pieces], *, rooms: int, widest: int, spare: int = 0
+    ) -> None:
+        self.file, self._pieces, self._spare = file, pieces, spare
+        self.rooms = [aligned(widest + spare, file.dtype) for _ in range(rooms)]
+        self._held: list[int | None] = [None] * rooms
+        self._changed = [False] * rooms
+
+    def bring(self, group: int, room: int) -> None:
+        """Have a group in a room: what was there goes back to the file if it was changed."""
+        if self._held[room] == group:
+            return
+        if group in self._held:
+            self._let_go(self._held.index(group))
+        self._let_go(room)
+        array, at = self.rooms[room], 0
+        for first, last in self._pieces(group):
+            self.file.read(first, array[at : at + last - first])
+            at += last - first
+        array[at : at + self._spare] = 0
+        self._held[room] = group
+
+    def change(self, room: int) -> None:
+        """Say that what is in a room is being changed."""
+        self._changed[room] = True
+
+    def settle(self) -> None:
+        """Write back what was changed and hold nothing: the file has it all, and may be changed by others."""
+        for room in range(len(self.rooms)):
+            self._let_go(room)
+
+    def _let_go(self, room: int) -> None:
+        group = self._held[room]
+        if group is not None and self._changed[room]:
+            at = 0
+            for first, last in self._pieces(group):
+                self.file.write(first, self.rooms[room][at : at + last - first])
+                at += last - first
+        self._held[room], self._changed[room] = None, False
+
+    def live(self) -> NDArray[Any]:
+        """Everything, mapped from disk; true once the window has settled."""
+        return self.file.mapped()
+
+    def remove(self) -> None:
+        self.file.remove()
+
+
+class Resident:
+    """A window on numbers that never leave memory: one group, no file."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self.rooms = [array]
+
+    def bring(self, group: int, room: int) -> None:
+        """It is there."""
+
+    def change(self, room: int) -> None:
+        """It may."""
+
+    def settle(self) -> None:
+        """There is no file that could differ."""
+
+    def live(self) -> NDArray[Any]:
+        return self.rooms[0]
+
+    def remove(self) -> None:
+        """Nothing is on disk."""
+
+
+def aligned(length: int, dtype: Any) -> NDArray[Any]:
+    """[length] zeros that begin at a cache line."""
+    size = np.dtype(dtype).itemsize
+    room = np.zeros(length + _LINE // size, dtype)
+    skip = (-room.ctypes.data // size) % (_LINE // size)
+    return room[skip : skip + length]
 
 
 class BlockFiles:
@@ -54,7 +156,9 @@ class BlockFiles:
         self.ptr = ptr
         self.dtypes = (np.dtype(u), np.dtype(i), np.dtype(np.float32))
         names = ("u", "i", "r")
-        self._files = [_Flat(folder / f"{n}.blocks", d, int(ptr[-1])) for n, d in zip(names, self.dtypes, strict=True)]
+        self._files = [
+            FlatFile(folder / f"{n}.blocks", d, int(ptr[-1])) for n, d in zip(names, self.dtypes, strict=True)
+        ]
         self._filled = ptr[:-1].copy()
 
     def append(self, ptr: Ints, arrays: Buffers) -> None:
@@ -88,13 +192,18 @@ class BlockFiles:
         for file in self._files:
             file.close()
 
+    def remove(self) -> None:
+        """Close the files and take them away."""
+        for file in self._files:
+            file.remove()
+
 
 class RowFile:
     """[n, width] rows of a state on disk, in the plan's order; width 1 is a flat [n]."""
 
     def __init__(self, path: Path, rows: int, width: int) -> None:
         self.rows, self.width = rows, width
-        self._flat = _Flat(path, np.float32, rows * width)
+        self._flat = FlatFile(path, np.float32, rows * width)
 
     def read(self, first: int, into: NDArray[np.float32]) -> None:
         """Rows first, first + 1, … into a C-contiguous buffer."""
@@ -105,8 +214,8 @@ class RowFile:
 
     def mapped(self) -> NDArray[np.float32]:
         """The whole file as an array; pages come from disk as they are touched."""
-        shape = (self.rows, self.width) if self.width > 1 else (self.rows,)
-        return np.memmap(self._flat.path, np.float32, "r+", shape=shape) if self.rows else np.zeros(shape, np.float32)
+        flat = self._flat.mapped()
+        return flat.reshape(self.rows, self.width) if self.width > 1 else flat
 
     def close(self) -> None:
         self._flat.close()

@@ -197,7 +197,7 @@ def load(path: str | os.PathLike[str]) -> Checkpoint:
                 raise CheckpointError(
                     f"{path} is damaged: {_ARRAYS} has {size} bytes, {expected['bytes']} were written"
                 )
-            arrays = arrayfile.read(file, size, digest.update)
+            arrays = arrayfile.read(file, size, digest.update, mapped=True)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error} ({error.filename})") from error
     except arrayfile.DamagedFile as error:

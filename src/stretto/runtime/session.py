@@ -28,6 +28,7 @@ class Session:
     """record: folder of the run record. saving: when to save checkpoints. resume: go on from the newest checkpoint.
 
     verbose: 0 quiet, 1 a progress bar, 2 the plan too. listeners: called with every event. config: noted in the record.
+    unit: what is counted per second.
     """
 
     record: str | Path | None = None
@@ -36,6 +37,7 @@ class Session:
     verbose: int = 0
     listeners: Sequence[Listener] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
+    unit: str = "ratings"
 
     def listen(self) -> Bus:
         """Everyone who is told, as one listener."""
@@ -47,7 +49,7 @@ class Session:
         if self.verbose:
             from stretto.observe.progress import Progress
 
-            listeners.append(Progress(verbose=self.verbose))
+            listeners.append(Progress(verbose=self.verbose, unit=self.unit))
         return Bus(*listeners)
 
     def drive(self, trainer: Trainer, epochs: int, settings: Mapping[str, Any]) -> Outcome:

@@ -6,6 +6,7 @@ checkpoint holds the arrays and the position, so a run resumes in the middle of 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from stretto.observe.events import CheckpointSaved, EpochDone, Listener, PassDon
 from stretto.schedule.order import Ints
 
 from . import checkpoint
+from .arrayfile import copy_in
 from .job import Job, Report
 from .runtimes import Crew
 
@@ -55,11 +57,15 @@ class Saving:
 
 @dataclass(frozen=True)
 class Patience:
-    """Stop when `metric` has not improved by `tolerance` for `epochs` epochs. None as metric watches the objective."""
+    """Stop when `metric` has not improved by `tolerance`, and by `share` of itself, for `epochs` epochs, the first
+    `least` not counted. None as metric watches the objective.
+    """
 
     epochs: int
     tolerance: float = 0.0
     metric: str | None = None
+    share: float = 0.0
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -117,7 +123,7 @@ class Trainer:
             )
         live = self.job.arrays()
         for name, array in live.items():
-            array[...] = found.arrays[f"state/{name}"]
+            copy_in(array, found.arrays[f"state/{name}"])
         outs = {int(n.split("/")[1]): a for n, a in found.arrays.items() if n.startswith("out/")}
         self.position = Position(
             epoch=int(meta["epoch"]),
@@ -194,9 +200,12 @@ class Trainer:
         if self.patience is None:
             return stop
         value = report.objective if self.patience.metric is None else report.metrics[self.patience.metric]
-        if value < at.best - self.patience.tolerance:
+        margin = self.patience.tolerance
+        if self.patience.share and math.isfinite(at.best):
+            margin += self.patience.share * abs(at.best)
+        if value < at.best - margin:
             at.best, at.waited = value, 0
-        else:
+        elif at.epoch > self.patience.least:
             at.waited += 1
         return stop or at.waited >= self.patience.epochs
 

@@ -48,6 +48,25 @@ def rotation(blocks: int, pattern: str = "exchange") -> Order:
     return Order(f"rotation/{pattern}", blocks, blocks, row, col)
 
 
+def panels(blocks: int, count: int) -> Order:
+    """`count` rotations one after the other, each over row blocks of its own and the same column blocks.
+
+    A panel is a long run of rows: all its visits come before those of the next panel as far as they share a column
+    block, so a panel's rows are read once an epoch however little of the data fits in memory.
+
+    >>> order = panels(2, 3)
+    >>> order.rows, order.cols, order.row_block.tolist()
+    (6, 2, [0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5])
+    """
+    if count < 1:
+        raise PlanError(f"an order needs at least one panel, got {count}")
+    one = rotation(blocks)
+    panel = np.repeat(np.arange(count, dtype=np.int64), len(one))
+    name = one.name if count == 1 else f"{one.name}, {count} panels"
+    rows = np.tile(one.row_block, count) + panel * blocks
+    return Order(name, blocks * count, blocks, rows, np.tile(one.col_block, count))
+
+
 def independent(blocks: int) -> Order:
     """An order in which no visit waits for another: visit b touches row block b alone (and column block b of a dummy
     axis).

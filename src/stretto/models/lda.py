@@ -1,0 +1,425 @@
+"""`LatentDirichletAllocation`: topics of documents, by Gibbs sampling on a rotating schedule.
+
+    model = st.LatentDirichletAllocation(100, random_state=0).fit(X)     # X: documents × words, sparse counts
+    model.top_words(vocabulary, 10)
+    shares = model.transform(X_new)
+
+Same seed, same bits, whatever `n_jobs` is.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.callback import CallbackSupportMixin, with_callbacks
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from stretto.errors import DataError, PlanError
+from stretto.kernels.compile import PROFILES
+from stretto.plan.cost import parse_bytes
+from stretto.plan.plan import Plan
+from stretto.runtime.job import Report
+from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session, scratch_folder
+
+from . import checks, lda_store
+from .coherence import coherence as topic_coherence
+from .lda_base import FIRST_TOPICS, SAMPLERS, Problem
+from .lda_fit import Learned, Settings, learn
+from .lda_infer import Inferrer
+from .lda_input import Corpus, as_corpus, split_tokens
+from .lda_topics import Topics
+from .topic_facts import similar_topics, top_words
+
+Array = NDArray[Any]
+_BATCH_EPOCHS = 20
+# Topics prepared for inference, as long as their model lives.
+_prepared: WeakKeyDictionary[Topics, Inferrer] = WeakKeyDictionary()
+
+
+class LatentDirichletAllocation(
+    CallbackSupportMixin,  # type: ignore[misc]
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Learn the topics of a collection of documents.
+
+    Parameters
+    ----------
+    n_components : topics.
+    sampler : "sparse" draws every topic from its exact conditional distribution; "mh" takes Metropolis-Hastings steps
+        from alias tables, whose cost does not grow with the topics of a document; "auto" chooses.
+    doc_topic_prior : prior of a topic in a document: a number for all, or one for each. None: 5 / n_components.
+    topic_word_prior : prior of a word in a topic. None: 0.01.
+    epochs : passes over the tokens.
+    first_topics : "progressive" draws the first topics from what has been counted so far, "random" does what it says;
+        "auto" is progressive from a million tokens on, where it saves many passes.
+    optimize_every : learn the priors too, every so many epochs after burn_in (each topic its own, one for all words);
+        0 leaves them as they are.
+    burn_in : epochs before priors are learned, states are averaged and early stopping begins to count.
+    average_every : after burn_in, average the word counts of every so many epochs; 0 keeps the last state alone.
+    mh_steps : pairs of proposals for each token (sampler "mh").
+    evaluate_every : compute the log-likelihood every so many epochs, the first and the last included; 0 never.
+    early_stopping, validation_fraction, n_iter_no_change, tol : hold out documents (or give fit a validation set) and
+        stop when the perplexity of half their tokens, given the other half, has not fallen by the share tol for
+        n_iter_no_change epochs after burn_in.
+    strict : refuse counts that are no whole numbers; otherwise they are rounded by a draw, with a warning.
+    width : how many workers the plan is cut for; it changes the answer, n_jobs does not.
+    profile : "exact" (same bits on every x86-64 processor) or "fast".
+    random_state : seed of the plan and of every draw.
+    n_jobs : threads; None uses every core this process may use. Never changes the answer.
+    runtime : `st.Serial()` or `st.Threads(n)`; overrides n_jobs.
+    memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed. Never changes the answer.
+    verbose : 0 quiet, 1 a progress bar, 2 the plan too.
+
+    Attributes
+    ----------
+    components_ : [topics, words] float32, how often each word has each topic, the prior added.
+    doc_topic_prior_, topic_word_prior_ : the priors, as learned.      topic_tokens_ : [topics] tokens of each topic.
+    n_iter_ : epochs done.      history_ : one dict for each epoch.      plan_ : the plan.      fingerprint_ : its hash.
+    vocabulary_ : the words, when the data named them.
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> X = np.array([[3, 2, 0, 0], [2, 4, 0, 0], [0, 0, 3, 2], [0, 0, 2, 5]])
+    >>> model = st.LatentDirichletAllocation(2, epochs=20, random_state=0).fit(X)
+    >>> model.transform(X).shape
+    (4, 2)
+    """
+
+    topics_: Topics
+    n_iter_: int
+    n_features_in_: int
+    history_: list[dict[str, float]]
+    plan_: Plan
+    fingerprint_: str
+    vocabulary_: list[str] | None
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        sampler: str = "auto",
+        doc_topic_prior: Any = None,
+        topic_word_prior: float | None = None,
+        epochs: int = 100,
+        first_topics: str = "auto",
+        optimize_every: int = 0,
+        burn_in: int = 20,
+        average_every: int = 0,
+        mh_steps: int = 2,
+        evaluate_every: int = 5,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.05,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-3,
+        strict: bool = False,
+        width: int = 16,
+        profile: str = "exact",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        memory: int | str | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.sampler = sampler
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.epochs = epochs
+        self.first_topics = first_topics
+        self.optimize_every = optimize_every
+        self.burn_in = burn_in
+        self.average_every = average_every
+        self.mh_steps = mh_steps
+        self.evaluate_every = evaluate_every
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.strict = strict
+        self.width = width
+        self.profile = profile
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+        self.memory = memory
+        self.verbose = verbose
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(
+        self, X: Any, y: Any = None, *, validation: Any = None, vocabulary: Any = None, session: Session | None = None
+    ) -> Self:
+        """Learn from X: documents × words as a sparse or dense matrix of counts, a DataFrame, `stretto.Data` or a path.
+
+        validation: documents to measure on after each epoch, or the share of X to hold out for it. vocabulary: the
+        words, or a file with one a line. session: where to record the run, when to save checkpoints, whether to go on
+        from one. y is ignored.
+        """
+        self._check()
+        seed = self._seed()
+        if validation is None and self.early_stopping:
+            validation = float(self.validation_fraction)
+        session = session or Session(verbose=self.verbose, unit="tokens")
+        scratch = scratch_folder(session) if self.memory is not None else None
+        settings = self._settings(seed, self.epochs, validation)
+        learned = learn(self, X, settings, session, vocabulary=vocabulary, scratch=scratch, stop=self._callbacks)
+        self._keep(learned, [], 0)
+        return self
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from more documents: what was learned stays as counts, and the documents of X are added to it.
+
+        Their tokens are passed over twenty times (or `epochs` times, if that is fewer).
+        """
+        self._check()
+        going_on = self._is_fitted()
+        before, done = (self.history_, self.n_iter_) if going_on else ([], 0)
+        settings = self._settings(self._seed(), min(self.epochs, _BATCH_EPOCHS), None, before=done)
+        start = self.topics_ if going_on else None
+        session = Session(verbose=self.verbose, unit="tokens")
+        learned = learn(self, X, settings, session, start=start, stop=self._callbacks)
+        self._keep(learned, before, done)
+        return self
+
+    def _check(self) -> None:
+        """Refuse wrong parameters before anything is read."""
+        number = checks.number
+        number("n_components", self.n_components, least=1, most=1 << 20, whole=True)
+        number("epochs", self.epochs, least=1, whole=True)
+        number("width", self.width, least=1, whole=True)
+        number("mh_steps", self.mh_steps, least=1, whole=True)
+        number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)
+        for name in ("optimize_every", "burn_in", "average_every", "evaluate_every"):
+            number(name, getattr(self, name), least=0, whole=True)
+        number("tol", self.tol, least=0)
+        number("validation_fraction", self.validation_fraction, above=0, below=1)
+        if self.topic_word_prior is not None:
+            number("topic_word_prior", self.topic_word_prior, above=0)
+        checks.choice("sampler", self.sampler, ("auto", *SAMPLERS))
+        checks.choice("first_topics", self.first_topics, ("auto", *FIRST_TOPICS))
+        checks.choice("profile", self.profile, PROFILES)
+        checks.flags(early_stopping=self.early_stopping, strict=self.strict)
+        self._alpha()
+        checks.place(self.runtime, self.n_jobs)
+
+    def _alpha(self) -> tuple[float, ...]:
+        K, given = int(self.n_components), self.doc_topic_prior
+        if given is None:
+            return (5.0 / K,) * K
+        if np.ndim(given) == 0:
+            checks.number("doc_topic_prior", given, above=0)
+            return (float(given),) * K
+        alpha = np.asarray(given, np.float64)
+        if alpha.shape != (K,) or not np.all(np.isfinite(alpha)) or not np.all(alpha > 0):
+            raise PlanError(
+                f"doc_topic_prior must be a number more than 0, or {K} of them, one for each topic; got {given!r}"
+            )
+        return tuple(alpha.tolist())
+
+    def _seed(self) -> int:
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _settings(self, seed: int, epochs: int, validation: Any, before: int = 0) -> Settings:
+        beta = 0.01 if self.topic_word_prior is None else float(self.topic_word_prior)
+        alpha = self._alpha()
+        problem = Problem(
+            topics=int(self.n_components),
+            alpha=alpha,
+            beta=beta,
+            sampler=self.sampler,
+            steps=int(self.mh_steps),
+            optimise_every=int(self.optimize_every),
+            burn_in=int(self.burn_in),
+            average_every=int(self.average_every),
+            first_topics=self.first_topics,
+        )
+        return Settings(
+            problem,
+            seed=seed,
+            epochs=int(epochs),
+            profile=self.profile,
+            width=int(self.width),
+            runtime=checks.place(self.runtime, self.n_jobs),
+            memory=None if self.memory is None else parse_bytes(self.memory),
+            strict=bool(self.strict),
+            evaluate_every=int(self.evaluate_every),
+            validation=validation,
+            patience=(int(self.n_iter_no_change), float(self.tol)) if self.early_stopping else None,
+            parameters=lda_store.plain(self.get_params(deep=False)),
+            before=before,
+        )
+
+    def _callbacks(self, root: Any, corpus: Corpus | None, epoch: int, report: Report, topics: Any) -> bool:
+        """Tell scikit-learn's callbacks of an epoch; whether one of them asks to stop."""
+        task = root.subcontext(task_name=f"epoch {epoch}")
+        X = None if corpus is None else corpus.data
+        task.call_on_fit_task_begin(estimator=self, X=X, y=None)
+        stop = task.call_on_fit_task_end(
+            estimator=self,
+            X=X,
+            y=None,
+            metadata={"epoch": epoch, "objective": report.objective, **report.metrics},
+            reconstruction_attributes=lambda: {"topics_": topics()},
+        )
+        return bool(stop)
+
+    def _keep(self, learned: Learned, before: list[dict[str, float]], done: int) -> None:
+        self.topics_ = learned.topics
+        self.plan_, self.fingerprint_ = learned.plan, learned.plan.fingerprint
+        self.n_features_in_ = learned.topics.n_words
+        self.vocabulary_ = learned.vocabulary
+        self.n_iter_ = done + learned.epochs
+        self.history_ = before + learned.history
+        if learned.stopped:
+            # What was learned is kept, and the caller hears of the interruption as from any Python code.
+            raise KeyboardInterrupt
+
+    # --- using it ---------------------------------------------------------------------------------------------------
+
+    @property
+    def components_(self) -> NDArray[np.float32]:
+        """[topics, words] how often each word has each topic, the prior added; rows in proportion to the topics'
+        distributions over words.
+        """
+        check_is_fitted(self)
+        return cast("NDArray[np.float32]", self.topics_.counts() + np.float32(self.topics_.beta))
+
+    @property
+    def topic_tokens_(self) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        return self.topics_.totals.copy()
+
+    @property
+    def doc_topic_prior_(self) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        return self.topics_.alpha.copy()
+
+    @property
+    def topic_word_prior_(self) -> float:
+        check_is_fitted(self)
+        return self.topics_.beta
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.topics_.n_topics
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """[documents, topics] the share of each topic in each document; rows add up to 1."""
+        corpus = self._corpus(X)
+        with self._place().open() as crew:
+            return self._prepared(crew).shares(_csr(corpus), crew=crew)
+
+    def perplexity(self, X: Any, held: Any = None) -> float:
+        """exp of minus the mean log-likelihood of a token the model has not seen; lower is better.
+
+        A document's shares are taken from X and measured on `held`, a matrix of other tokens of the same documents;
+        without it, the tokens of X are dealt to two halves, one to learn the shares from and one to measure on.
+        """
+        return float(np.exp(-self._completion(X, held)))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log-likelihood of a token of X, given the other half of its document; higher is better."""
+        return self._completion(X, None)
+
+    def _completion(self, X: Any, held: Any) -> float:
+        corpus = self._corpus(X)
+        seen, rest = split_tokens(corpus, 0.5, 0) if held is None else (corpus, self._corpus(held))
+        if seen.n_documents != rest.n_documents:
+            raise DataError(
+                f"X has {seen.n_documents} documents and held {rest.n_documents}; give tokens of the same documents"
+            )
+        with self._place().open() as crew:
+            likelihood, tokens = self._prepared(crew).completion(_csr(seen), _csr(rest), crew=crew)
+        if not tokens:
+            raise DataError("there are no tokens to measure on; give documents of at least two tokens")
+        return likelihood / tokens
+
+    def top_words(self, vocabulary: Any = None, n: int = 10) -> list[list[str]]:
+        """The n most frequent words of each topic, best first; vocabulary: the words (None: those of the data, or
+        their numbers).
+        """
+        check_is_fitted(self)
+        checks.number("n", n, least=1, whole=True)
+        names = self._names(vocabulary)
+        found, _ = top_words(self.topics_.by_topic(), n)
+        return [[names[w] if names is not None else str(w) for w in row] for row in found.tolist()]
+
+    def coherence(self, X: Any, n: int = 10, measure: str = "npmi") -> NDArray[np.float64]:
+        """[topics] how well the n first words of each topic go together in the documents X: "npmi" (-1 to 1) or
+        "umass".
+        """
+        check_is_fitted(self)
+        found, _ = top_words(self.topics_.by_topic(), n)
+        with self._place().open() as crew:
+            return topic_coherence(found, _csr(self._corpus(X)), measure=measure, crew=crew)
+
+    def similar_topics(self, n: int = 5) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The n topics most like each: (numbers [topics, n], likeness in 0..1)."""
+        check_is_fitted(self)
+        with self._place().open() as crew:
+            return similar_topics(self.topics_.by_topic(), n, crew)
+
+    def _names(self, vocabulary: Any) -> list[str] | None:
+        given = self.vocabulary_ if vocabulary is None else vocabulary
+        if given is None:
+            return None
+        names = [str(word) for word in given]
+        if len(names) != self.n_features_in_:
+            raise DataError(f"the vocabulary has {len(names)} words, the model was trained on {self.n_features_in_}")
+        return names
+
+    def _corpus(self, X: Any) -> Corpus:
+        check_is_fitted(self)
+        return as_corpus(X, strict=self.strict, seed=0, estimator=self, reset=False, keyed_by="content")
+
+    def _place(self) -> Runtime:
+        return checks.place(self.runtime, self.n_jobs)
+
+    def _prepared(self, crew: Any) -> Inferrer:
+        if self.topics_ not in _prepared:
+            _prepared[self.topics_] = Inferrer.of(self.topics_, crew)
+        return _prepared[self.topics_]
+
+    # --- keeping it -------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file (safetensors, no pickle)."""
+        check_is_fitted(self)
+        lda_store.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """A model written by `save`."""
+        return cast("Self", lda_store.load(cls, path))
+
+    def _is_fitted(self) -> bool:
+        return hasattr(self, "topics_")
+
+    __sklearn_is_fitted__ = _is_fitted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        tags.target_tags.required = False
+        return tags
+
+
+def _csr(corpus: Corpus) -> Any:
+    from scipy.sparse import csr_array
+
+    data = corpus.data
+    return csr_array((data.values, (data.rows, data.cols)), shape=data.shape)

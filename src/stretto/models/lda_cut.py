@@ -1,0 +1,198 @@
+"""A corpus larger than memory, cut: from a file to entries, from entries to blocks, from blocks to tokens on disk.
+
+    source, names = on_disk("docword.txt.gz", memory, folder, None)       # the file, parsed once, in flat files
+    entries, tokens = weigh(source, rows, cols, order)                    # what each visit will hold: decides the plan
+    laid = cut_tokens(source, logical, shape, entries, folder, crew, memory)
+
+Nothing here holds more than a piece of the corpus, and the tokens are those that are laid out in memory, in that order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretto.data.parsing import Options, Parsing
+from stretto.data.partition import Cut
+from stretto.data.report import Report
+from stretto.errors import DataError, PlanError
+from stretto.plan.cost import show_bytes
+from stretto.plan.plan import Logical
+from stretto.runtime.blockfile import BlockFiles, FlatFile
+from stretto.runtime.layout import index_type, scatter, tally, visit_table
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.source import Chunk, Source, Spool
+from stretto.schedule.order import Ints, Order
+
+from .lda_base import Shape, token_bytes
+from .lda_input import LARGEST, OPEN_ENDED, UnknownWordsWarning, Words, read_vocabulary
+from .lda_layout import Grouped, pointers
+from .lda_tiles import most_runs, run_bytes
+from .mf_feed import at_once
+
+AHEAD = 64  # the samplers ask for documents a few tokens ahead, beyond the last one too
+# Of a memory budget, the share that tokens may take while they are made; each costs its entry, its document and a run.
+_SHARE, _PER_TOKEN = 4, 28
+
+
+def on_disk(
+    path: Any, memory: int, folder: Path, vocabulary: Words | None, at_least: int = 0
+) -> tuple[Source, list[str] | None]:
+    """(entries, words): a file of counts parsed piece by piece into flat files of the folder, and its words' names.
+
+    vocabulary: the words in column order, or a file with one word a line. A file that names its words itself is put
+    into that order; words that are not in it are left out, with a warning. at_least: words of a file that does not say
+    how many there are.
+    """
+    from stretto.data.scan import scan
+
+    found = scan(path)
+    names = None if vocabulary is None else read_vocabulary(vocabulary)
+    width = found.shape[1]
+    if width < max(at_least, len(names or ())) and _is_open_ended(path):
+        width = max(at_least, len(names or ()))
+    to: Any = None
+    if found.col_ids is not None:
+        called = [str(name) for name in found.col_ids.ids.tolist()]
+        if names is not None and (found.col_ids.is_text or all(name.isdecimal() for name in names)):
+            place = {name: k for k, name in enumerate(names)}
+            to, width = np.array([place.get(name, -1) for name in called], np.int32), len(names)
+        names = called if names is None else names
+    if names is not None and len(names) != width:
+        raise DataError(f"the vocabulary has {len(names)} words, {path} has {width}; give one name a column, in order")
+    left_out = 0.0
+
+    def counts() -> Iterator[Chunk]:
+        nonlocal left_out
+        for rows, cols, values in found.chunks():
+            _refuse_unless_counts(rows, cols, values, str(path))
+            some = values > 0
+            if to is not None:
+                cols = to[cols]
+                left_out += float(values[cols < 0].sum(dtype=np.float64))
+                some &= cols >= 0
+            yield (rows, cols, values) if some.all() else (rows[some], cols[some], values[some])
+
+    source = Spool(folder, (found.shape[0], width), at_once(memory)).write(counts())
+    if left_out:
+        said = f"words not in the vocabulary were left out: {np.count_nonzero(to < 0):,}, with {left_out:,.0f} tokens"
+        warnings.warn(f"{path}: {said}; add them to the vocabulary to keep them", UnknownWordsWarning, stacklevel=2)
+    return source, names
+
+
+def _is_open_ended(path: Any) -> bool:
+    """Whether a file is of a format that does not say how many words there are."""
+    with Parsing(os.fspath(path), Options(), Report(os.fspath(path))) as parsing:
+        return parsing.guess.format in OPEN_ENDED
+
+
+def _refuse_unless_counts(rows: Any, cols: Any, values: Any, where: str) -> None:
+    bad = ~((values >= 0) & (values <= LARGEST) & (values == np.floor(values)))  # NaN is bad too
+    if bad.any():
+        k = int(bad.argmax())
+        raise DataError(
+            f"{where}: {values[k]} at row {rows[k]}, column {cols[k]} is no count; a corpus that is streamed must have "
+            "whole numbers from 0 to 2^24 − 1: round them in the file, or fit without memory="
+        )
+
+
+def weigh(source: Source, rows: Cut, cols: Cut, order: Order) -> tuple[Ints, Ints]:
+    """([V], [V]): entries and tokens of each visit."""
+    row_block, col_block, table = rows.block_of(), cols.block_of(), visit_table(order)
+    entries, tokens = np.zeros(len(order), np.int64), np.zeros(len(order))
+    for r, c, values in source.chunks():
+        _refuse_unless_counts(r, c, values, "the corpus")
+        if len(values) and values.min() < 1:
+            raise DataError("the corpus has stored zeros; leave them out of the entries")
+        visit = table[row_block[r], col_block[c]]
+        entries += np.bincount(visit, minlength=len(order))
+        tokens += np.bincount(visit, weights=values, minlength=len(order))
+    return entries, tokens.astype(np.int64)
+
+
+def refuse_if_disk_full(logical: Logical, shape: Shape, entries: Ints, tokens: Ints, side: int, folder: Path) -> None:
+    """Refuse before any work when the files would not fit."""
+    wanted = int(entries.sum()) * 8 + int(tokens.sum()) * token_bytes(logical, shape) + shape.doc_bytes
+    wanted += int(most_runs(entries, tokens, logical).sum()) * run_bytes(logical)
+    wanted += 0 if side == logical.order.cols else shape.word_bytes
+    free = shutil.disk_usage(folder).free
+    if wanted > free:
+        raise PlanError(
+            f"streaming this corpus takes {show_bytes(wanted)} of disk in {folder}, and {show_bytes(free)} are free; "
+            "free some room, set TMPDIR to a folder on a larger disk, or raise memory= to hold it in memory"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class CutTokens:
+    """Tokens on disk, by visit: visit v has tokens ptr[v] to ptr[v + 1] and runs run_ptr[v] to run_ptr[v + 1].
+
+    files: "doc", "topic", "run_word" and "run_length", as in `kernels.topic_rows.Tokens`. most: of the longest run.
+    """
+
+    ptr: Ints
+    run_ptr: Ints
+    most: int
+    files: dict[str, FlatFile]
+
+    def remove(self) -> None:
+        for file in self.files.values():
+            file.remove()
+
+
+def cut_tokens(
+    source: Source, logical: Logical, shape: Shape, entries: Ints, tokens: Ints, folder: Path, crew: Crew, memory: int
+) -> CutTokens:
+    """Every token of the corpus, by visit, in files of the folder; entries, tokens [V]: what `weigh` found."""
+    rows, cols, order = logical.rows, logical.cols, logical.order
+    blocks = BlockFiles(folder, pointers(entries), index_type(rows), index_type(cols))
+    for chunk in source.chunks():
+        tallied = tally(chunk, rows, cols, order, crew)
+        grouped_ptr, u, i, r = scatter(chunk, rows, cols, order, tallied, crew, 0.0, 1.0)
+        blocks.append(grouped_ptr, (u, i, r))
+    types = {"doc": index_type(rows), "run_word": index_type(cols), "run_length": np.int32}
+    files = {name: FlatFile(folder / f"{name}.tokens", dtype, 0) for name, dtype in types.items()}
+    files["topic"] = FlatFile(folder / "topic.tokens", shape.topic_dtype, int(tokens.sum()))
+    docs_in, words_in = rows.sizes[order.row_block], cols.sizes[order.col_block]
+    ptr, runs, most = pointers(tokens), np.zeros(len(order), np.int64), 0
+    run = 0
+    for first, last in pieces(tokens, max(1, memory // (_SHARE * _PER_TOKEN))):
+        here = pointers(entries[first:last])
+        into: Any = tuple(np.empty(int(here[-1]), dtype) for dtype in blocks.dtypes)
+        blocks.read([(first, last)], into)
+        grouped = Grouped(here, *into)
+        found, runs[first:last], longest = grouped.measure(words_in[first:last], crew)
+        token_ptr, run_ptr = pointers(found), pointers(runs[first:last])
+        made = (
+            np.zeros(int(token_ptr[-1]), types["doc"]),
+            np.zeros(int(run_ptr[-1]), types["run_word"]),
+            np.zeros(int(run_ptr[-1]), np.int32),
+        )
+        grouped.spread(docs_in[first:last], words_in[first:last], token_ptr, run_ptr, made, crew)
+        files["doc"].write(int(ptr[first]), made[0])
+        files["run_word"].write(run, made[1])
+        files["run_length"].write(run, made[2])
+        run, most = run + int(run_ptr[-1]), max(most, longest)
+    blocks.remove()
+    return CutTokens(ptr, pointers(runs), most, files)
+
+
+def pieces(weight: Ints, at_most: int) -> Iterator[tuple[int, int]]:
+    """Neighbours (first, last + 1) of no more than at_most together, or one alone where it weighs more.
+
+    >>> list(pieces(np.array([3, 3, 9, 1]), 6))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    ends, first = np.cumsum(weight), 0
+    while first < len(weight):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + at_most, side="right")))
+        yield first, last
+        first = last

@@ -1,0 +1,215 @@
+"""From documents and settings to learned topics: the corpus, the job in memory or on disk, the run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from stretto.errors import DataError, PlanError
+from stretto.plan.plan import Physical, Plan
+from stretto.runtime.job import Report
+from stretto.runtime.runtimes import Crew, Runtime, Serial
+from stretto.runtime.session import Session
+from stretto.runtime.source import InMemory, Source
+from stretto.runtime.train import Patience, Trainer
+
+from .lda_base import Problem, settled
+from .lda_input import Corpus, as_corpus, split_documents, split_tokens
+from .lda_job import LdaJob, build_lda
+from .lda_layout import take_census
+from .lda_stream import StreamedLdaJob, build_streamed, on_disk
+from .lda_topics import Topics
+from .lda_watch import Watch
+from .mf_feed import at_once, is_path
+
+_HELD = 0.5  # of a validation document's tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """What a fit is asked to do. before: epochs of earlier fits it goes on from."""
+
+    problem: Problem
+    seed: int
+    epochs: int
+    profile: str
+    width: int
+    runtime: Runtime
+    memory: int | None
+    strict: bool
+    evaluate_every: int
+    validation: Any
+    patience: tuple[int, float] | None
+    parameters: Mapping[str, Any]
+    before: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What came of it."""
+
+    topics: Topics
+    plan: Plan
+    epochs: int
+    history: list[dict[str, float]]
+    vocabulary: list[str] | None
+    stopped: bool  # by the user, before its end
+
+
+@dataclass(frozen=True, eq=False)
+class Feed:
+    """Documents to learn from and to measure on. corpus is None when they are on disk."""
+
+    source: Source
+    corpus: Corpus | None
+    held: tuple[Any, Any] | None
+    vocabulary: list[str] | None
+
+
+Stop = Callable[[Any, "Corpus | None", int, Report, Callable[[], Topics]], bool]
+
+
+def learn(
+    estimator: Any,
+    X: Any,
+    settings: Settings,
+    session: Session,
+    *,
+    stop: Stop,
+    vocabulary: Any = None,
+    start: Topics | None = None,
+    scratch: Any = None,
+) -> Learned:
+    """Learn topics from X; start: topics to go on from."""
+    folder = None if scratch is None else Path(scratch.name)
+    feed = _feed(estimator, X, settings, vocabulary, reset=start is None, folder=folder)
+    problem = settings.problem
+    if start is not None:
+        problem = _going_on(problem, start)
+    runtime = settings.runtime
+    physical = Physical("serial" if isinstance(runtime, Serial) else "threads", runtime.workers, settings.memory)
+    watch = Watch(settings.evaluate_every, settings.epochs, feed.held)
+    root = estimator._init_callback_context(max_subtasks=None)
+    root.call_on_fit_task_begin(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
+    with runtime.open() as crew, session.listen() as tell:
+        job = _job(problem, feed, crew, settings, physical, watch, start, folder)
+        try:
+            patience = None
+            if settings.patience is not None:
+                patience = Patience(
+                    settings.patience[0], metric="held_perplexity", share=settings.patience[1], least=problem.burn_in
+                )
+            trainer = Trainer(
+                job,
+                crew,
+                tell=tell,
+                saving=session.saving,
+                patience=patience,
+                stop_after=lambda epoch, report: stop(root, feed.corpus, epoch, report, job.topics),
+            )
+            about = {
+                "estimator": type(estimator).__name__,
+                "parameters": dict(settings.parameters),
+                "seed": settings.seed,
+                "data": _described(feed),
+                "workers": physical.workers,
+            }
+            outcome = session.drive(trainer, settings.epochs, about)
+            history = [{"objective": r.objective} | r.metrics for r in outcome.reports]
+            learned = Learned(
+                job.topics(), job.plan, outcome.epochs, history, feed.vocabulary, outcome.status == "stopped"
+            )
+        finally:
+            job.close()
+    root.call_on_fit_task_end(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
+    return learned
+
+
+def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset: bool, folder: Path | None) -> Feed:
+    if is_path(X) and settings.memory is not None and folder is not None:
+        if isinstance(settings.validation, float):
+            raise PlanError(
+                "documents cannot be held out of a file that is streamed: give validation= documents of their own, "
+                "or fit without memory="
+            )
+        source, names = on_disk(X, settings.memory, folder, vocabulary)
+        held = None if settings.validation is None else _halves(_other(settings, source.shape[1]), settings.seed)
+        return Feed(source, None, held, names)
+    corpus = as_corpus(
+        X, strict=settings.strict, seed=settings.seed, vocabulary=vocabulary, estimator=estimator, reset=reset
+    )
+    held = None
+    if isinstance(settings.validation, float):
+        corpus, aside = split_documents(corpus, settings.validation, settings.seed)
+        held = _halves(aside, settings.seed)
+    elif settings.validation is not None:
+        held = _halves(_other(settings, corpus.n_words), settings.seed)
+    source = InMemory(corpus.data, None if settings.memory is None else at_once(settings.memory))
+    names = corpus.vocabulary if corpus.vocabulary is not None else getattr(estimator, "vocabulary_", None)
+    if not reset and names is not None and len(names) != corpus.n_words:
+        names = None
+    return Feed(source, corpus, held, names)
+
+
+def _other(settings: Settings, words: int) -> Corpus:
+    return as_corpus(settings.validation, words=words, strict=settings.strict, seed=settings.seed)
+
+
+def _halves(corpus: Corpus, seed: int) -> Any:
+    """(observed, rest) of every document, as matrices."""
+    observed, rest = (part.data for part in split_tokens(corpus, _HELD, seed))
+    return tuple(csr_array((part.values, (part.rows, part.cols)), shape=part.shape) for part in (observed, rest))
+
+
+def _described(feed: Feed) -> str:
+    D, V = feed.source.shape
+    where = "on disk" if feed.corpus is None else f"{feed.corpus.n_tokens:,} tokens"
+    return f"{D:,} documents × {V:,} words, {where}"
+
+
+def _going_on(problem: Problem, start: Topics) -> Problem:
+    """The problem of a fit that begins with earlier counts: another start is another plan."""
+    if start.n_topics != problem.topics:
+        raise DataError(
+            f"n_components is {problem.topics} now and was {start.n_topics} when partial_fit was first called; "
+            "keep it, or fit anew"
+        )
+    digest = hashlib.blake2b(digest_size=8)
+    for array in (start.indptr, start.topic, start.count):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return replace(problem, start=digest.hexdigest())
+
+
+def _job(
+    problem: Problem,
+    feed: Feed,
+    crew: Crew,
+    settings: Settings,
+    physical: Physical,
+    watch: Watch,
+    start: Topics | None,
+    folder: Path | None,
+) -> LdaJob | StreamedLdaJob:
+    """The job in memory; on disk when the budget asks for it."""
+    census = take_census(feed.source, crew)
+    problem = settled(problem, census)
+    common: dict[str, Any] = {
+        "seed": settings.seed,
+        "profile": settings.profile,
+        "width": settings.width,
+        "physical": physical,
+    }
+    if settings.memory is not None and folder is not None:
+        job = build_streamed(
+            problem, feed.source, crew, folder=folder, watch=watch, census=census, always=feed.corpus is None, **common
+        )
+        if job is not None:
+            return job
+    source = feed.source if feed.corpus is None else InMemory(feed.corpus.data)
+    return build_lda(problem, source, crew, watch=watch, earlier=start, census=census, **common)

@@ -1,0 +1,241 @@
+"""Training a topic model in memory: one pass over the grid for each epoch.
+
+The first epoch gives every token its first topic, drawn from what has been counted so far, which is worth many passes
+on a large corpus, or at random. The totals of the topics are merged when an epoch ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.kernels.topic_dense import gibbs_dense_worker
+from stretto.kernels.topic_mh import make_tables, mh_worker, prior_table
+from stretto.kernels.topic_packed import gibbs_packed_worker
+from stretto.kernels.topic_rows import Counts, Model, Tokens, make_rooms
+from stretto.plan.cost import refuse_if_over
+from stretto.plan.plan import Physical, Plan
+from stretto.runtime.cpus import available_memory
+from stretto.runtime.job import Report
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.source import Source
+from stretto.runtime.step import Step, make_step
+from stretto.schedule.order import Order
+
+from .lda_base import Census, Problem, Shape, logical_lda, plan_lda
+from .lda_layout import Laid, lay_out_tokens, new_counts, put_earlier, take_census, topics_of, word_entries
+from .lda_priors import CountRows, Histogram, count_documents, count_words
+from .lda_topics import Topics
+from .lda_watch import Watch
+
+_FLAT = 1e6  # priors so large that no count shows: every topic is as likely as any other
+
+
+def epoch_seed(seed: int, epoch: int) -> np.uint64:
+    """64 random bits for an epoch; with a visit and a place in it they give a token its random numbers."""
+    digest = hashlib.blake2b(f"lda:{seed}:{epoch}".encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
+
+
+class Priors:
+    """alpha [K] and beta, in one array [K + 1] that is saved and restored in place."""
+
+    def __init__(self, alpha: Sequence[float], beta: float) -> None:
+        self.array = np.array([*alpha, beta], np.float64)
+
+    @property
+    def alpha(self) -> NDArray[np.float64]:
+        return self.array[:-1]
+
+    @property
+    def beta(self) -> float:
+        return float(self.array[-1])
+
+    def put(self, alpha: NDArray[np.float64], beta: float) -> None:
+        self.array[:-1] = alpha
+        self.array[-1] = beta
+
+
+def sampling_step(
+    problem: Problem,
+    shape: Shape,
+    order: Order,
+    tokens: Tokens,
+    counts: Counts,
+    priors: Priors,
+    doc_tokens: NDArray[np.int32],
+    most: int,
+    *,
+    workers: int,
+    seed: np.uint64,
+    first: bool,
+    **around: Any,
+) -> Step:
+    """One pass of the problem's sampler over the visits of `order`."""
+    if first and problem.first_topics == "random":
+        priors = Priors([_FLAT] * shape.topics, _FLAT)
+    beta = np.float32(priors.beta)
+    smooth = np.float32(priors.beta * len(shape.word_tokens))
+    model = Model(shape.padded_alpha(priors.alpha), beta, smooth, shape.shift, shape.topics, seed, first)
+    weight = np.diff(tokens.ptr)
+    args = (tokens, counts, model, make_rooms(workers, shape.topics, shape.longest, most))
+    if problem.sampler == "mh":
+        tables = make_tables(workers, shape.topics, shape.longest)
+        rest = (tables, problem.steps, doc_tokens, *prior_table(priors.alpha))
+        return make_step("mh", mh_worker, order, weight, *args, *rest, **around)
+    if shape.plain:
+        return make_step("gibbs", gibbs_dense_worker, order, weight, *args, shape.width, **around)
+    return make_step("gibbs", gibbs_packed_worker, order, weight, *args, **around)
+
+
+def merge_totals(counts: Counts) -> None:
+    """The changes of an epoch become part of the totals; whole numbers, so their order does not matter."""
+    counts.total[:] += counts.col_moved.sum(axis=0, dtype=np.int64)
+    counts.row_moved[:] = 0
+    counts.col_moved[:] = 0
+
+
+class LdaJob:
+    """Gibbs sampling over tokens held in memory."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        shape: Shape,
+        laid: Laid,
+        crew: Crew,
+        seed: int,
+        watch: Watch,
+        earlier: Topics | None = None,
+    ) -> None:
+        self.problem, self.plan, self.shape, self.laid, self.crew, self.seed = problem, plan, shape, laid, crew, seed
+        self.watch = watch
+        self.counts = new_counts(shape, plan.order)
+        if earlier is not None:
+            put_earlier(self.counts, shape, plan.logical.cols, earlier)
+        self.priors = Priors(problem.alpha, problem.beta)
+        self.doc_tokens = shape.doc_tokens.astype(np.int32)
+        self.items = int(plan.weight.sum())
+        self.summed = Summed(shape, wanted=bool(problem.average_every))
+
+    def steps(self, epoch: int) -> Sequence[Step]:
+        """One pass over the grid."""
+        step = sampling_step(
+            self.problem,
+            self.shape,
+            self.plan.order,
+            self.laid.tokens,
+            self.counts,
+            self.priors,
+            self.doc_tokens,
+            self.laid.most,
+            workers=self.crew.workers,
+            seed=epoch_seed(self.seed, epoch),
+            first=epoch == 0,
+            after=lambda: merge_totals(self.counts),
+        )
+        return [step]
+
+    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+        """How likely the topics are, and how many tokens changed theirs."""
+        return self.watch.look(self, epoch, sum(step.total() for step in steps) / max(1, self.items))
+
+    def histograms(self, by_topic: bool) -> tuple[Histogram, Histogram]:
+        """What the counts say of the priors of documents and of words."""
+        counts, shape = self.counts, self.shape
+        documents = document_rows(shape, counts.doc_at, counts.doc_length, counts.doc_rows)
+        words = CountRows(counts.word_at, counts.word_length, counts.word_rows, shape.shift, shape.topics)
+        return (
+            count_documents(documents, shape.doc_tokens, self.crew, by_topic=by_topic),
+            count_words(words, counts.total, self.crew),
+        )
+
+    def add_up(self) -> None:
+        """Add the present word counts to those that are averaged."""
+        cols = self.plan.logical.cols
+        self.summed.add(*word_entries(self.shape, cols, self.counts.word_length, self.counts.word_rows))
+
+    def topics(self) -> Topics:
+        """What has been learned: the average of the states added up, or the present one."""
+        cols, V = self.plan.logical.cols, len(self.shape.word_tokens)
+        entries = self.summed.mean()
+        if entries is None:
+            entries = word_entries(self.shape, cols, self.counts.word_length, self.counts.word_rows)
+        return topics_of(entries, V, self.priors.alpha, self.priors.beta)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Topics, counts, totals and priors, live."""
+        counts = self.counts
+        return {
+            "topic": self.laid.tokens.topic,
+            "doc_length": counts.doc_length,
+            "doc_rows": counts.doc_rows,
+            "word_length": counts.word_length,
+            "word_rows": counts.word_rows,
+            "total": counts.total,
+            "row_moved": counts.row_moved,
+            "col_moved": counts.col_moved,
+            "priors": self.priors.array,
+        } | self.summed.arrays()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def document_rows(shape: Shape, at: Any, length: Any, rows: Any) -> CountRows:
+    """Documents' counts as those who only look at them want them."""
+    if shape.plain:
+        return CountRows.dense(rows, shape.topics, shape.width)
+    return CountRows(at, length, rows, shape.shift, shape.topics)
+
+
+class Summed:
+    """Word counts added up over several states, [V, K] int32, and how many there were; nothing unless wanted."""
+
+    def __init__(self, shape: Shape, *, wanted: bool) -> None:
+        size = (len(shape.word_tokens), shape.topics) if wanted else (0, shape.topics)
+        self.counts, self.states = np.zeros(size, np.int32), np.zeros(1, np.int64)
+
+    def add(self, words: Any, topics: Any, counts: Any) -> None:
+        self.counts[words, topics] += counts.astype(np.int32)  # a pair occurs once
+        self.states += 1
+
+    def mean(self) -> tuple[Any, Any, Any] | None:
+        """(word, topic, mean count), or None when nothing was added up."""
+        if not self.states[0]:
+            return None
+        words, topics = np.nonzero(self.counts)
+        return words, topics, (self.counts[words, topics] / self.states[0]).astype(np.float32)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"summed": self.counts, "states": self.states} if len(self.counts) else {}
+
+
+def build_lda(
+    problem: Problem,
+    source: Source,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    watch: Watch | None = None,
+    earlier: Topics | None = None,
+    census: Census | None = None,
+) -> LdaJob:
+    """Count, plan, lay out."""
+    census = census or take_census(source, crew)
+    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
+    rows, cols, order = logical.rows, logical.cols, logical.order
+    shape = Shape.of(problem, census, rows, cols, earlier)
+    laid = lay_out_tokens(source, rows, cols, order, shape, crew)
+    plan = plan_lda(logical, shape, np.diff(laid.tokens.ptr), laid.runs, physical)
+    budget = physical.memory or available_memory()
+    refuse_if_over(plan.cost.memory, budget, "stream it from disk with memory='2GiB', or use fewer topics")
+    return LdaJob(problem, plan, shape, laid, crew, seed, watch or Watch(), earlier)

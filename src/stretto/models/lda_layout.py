@@ -1,0 +1,182 @@
+"""Documents into tokens: counted, cut into blocks, laid out in runs of one word, in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import Cut
+from stretto.errors import DataError
+from stretto.kernels.topic_layout import measure_worker, spread_worker
+from stretto.kernels.topic_rows import Counts, Tokens
+from stretto.runtime.layout import index_type, scatter, survey, tally
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.source import Source
+from stretto.runtime.step import make_step
+from stretto.schedule.order import Ints, Order
+from stretto.schedule.rotation import independent
+
+from .lda_base import Census, Shape
+from .lda_topics import Topics
+
+_WORDS_AT_ONCE = 1 << 14
+_AHEAD = 64  # the kernels ask for documents a few tokens ahead, beyond the last one too
+
+
+def take_census(source: Source, crew: Crew) -> Census:
+    """Tokens of every document and word, and the digest of the corpus."""
+    seen = survey(source, crew)
+    docs, words = np.zeros(source.shape[0]), np.zeros(source.shape[1])
+    for rows, cols, values in source.chunks():
+        docs += np.bincount(rows, weights=values, minlength=len(docs))
+        words += np.bincount(cols, weights=values, minlength=len(words))
+    if not docs.any():
+        raise DataError("the corpus has no tokens; check the counts, or the filter that made them")
+    return Census(docs.astype(np.int64), words.astype(np.int64), seen.entries, seen.digest)
+
+
+@dataclass(frozen=True, eq=False)
+class Grouped:
+    """Entries grouped by visit: ptr [V + 1], document and word counted from the first of their blocks, count."""
+
+    ptr: Ints
+    doc: NDArray[Any]
+    word: NDArray[Any]
+    count: NDArray[np.float32]
+
+    def measure(self, words_in: Ints, crew: Crew) -> tuple[Ints, Ints, int]:
+        """Tokens and runs of each visit, and the tokens of the longest run."""
+        visits = len(self.ptr) - 1
+        tokens, runs, longest = (np.zeros(visits, np.int64) for _ in range(3))
+        args = (self.ptr, words_in, self.word, self.count, tokens, runs, longest)
+        crew.run(make_step("measure", measure_worker, independent(visits), np.diff(self.ptr), *args), "exact")
+        return tokens, runs, int(longest.max(initial=0))
+
+    def spread(
+        self, docs_in: Ints, words_in: Ints, token_ptr: Ints, run_ptr: Ints, into: tuple[Any, Any, Any], crew: Crew
+    ) -> None:
+        """Write tokens (their documents), run words and run lengths into three arrays."""
+        visits = len(self.ptr) - 1
+        args = (self.ptr, docs_in, words_in, self.doc, self.word, self.count, token_ptr, run_ptr, *into)
+        crew.run(make_step("spread", spread_worker, independent(visits), np.diff(self.ptr), *args), "exact")
+
+
+def pointers(counts: Ints) -> Ints:
+    """[n + 1] where each of n pieces begins."""
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def new_tokens(tokens: int, runs: int, rows: Cut, cols: Cut, shape: Shape) -> tuple[Any, Any, Any, Any]:
+    """Empty arrays for (document, topic, run word, run length)."""
+    return (
+        np.zeros(tokens + _AHEAD, index_type(rows)),
+        np.zeros(tokens, shape.topic_dtype),
+        np.zeros(runs, index_type(cols)),
+        np.zeros(runs, np.int32),
+    )
+
+
+def group(source: Source, rows: Cut, cols: Cut, order: Order, crew: Crew) -> Grouped:
+    """All entries of a source that fits in memory, by visit."""
+    (chunk,) = source.chunks()
+    return Grouped(*scatter(chunk, rows, cols, order, tally(chunk, rows, cols, order, crew), crew, 0.0, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Laid:
+    """Tokens in memory, and what the plan needs to know of them."""
+
+    tokens: Tokens
+    runs: int
+    most: int  # tokens of the longest run
+
+
+def lay_out_tokens(source: Source, rows: Cut, cols: Cut, order: Order, shape: Shape, crew: Crew) -> Laid:
+    """Every token of the corpus, by visit."""
+    grouped = group(source, rows, cols, order, crew)
+    docs_in, words_in = rows.sizes[order.row_block], cols.sizes[order.col_block]
+    tokens, runs, most = grouped.measure(words_in, crew)
+    ptr, run_ptr = pointers(tokens), pointers(runs)
+    doc, topic, run_word, run_length = new_tokens(int(ptr[-1]), int(run_ptr[-1]), rows, cols, shape)
+    grouped.spread(docs_in, words_in, ptr, run_ptr, (doc, run_word, run_length), crew)
+    bases = rows.bounds[order.row_block], cols.bounds[order.col_block]
+    visits = np.arange(len(order), dtype=np.int64)
+    laid = Tokens(
+        ptr, doc, topic, run_ptr, run_word, run_length, visits, order.row_block, order.col_block, *bases
+    )  # fmt: skip
+    return Laid(laid, int(run_ptr[-1]), most)
+
+
+def new_counts(shape: Shape, order: Order) -> Counts:
+    """Counts of a corpus in which no token has a topic yet."""
+    K = shape.topics
+    doc_rows = np.full(int(shape.doc_at[-1]), 0 if shape.plain else shape.padding, shape.doc_dtype)
+    return Counts(
+        np.ascontiguousarray(shape.doc_at[:-1]),
+        np.zeros(len(shape.doc_tokens), np.int32),
+        doc_rows,
+        np.ascontiguousarray(shape.word_at[:-1]),
+        np.where(shape.word_plain, -1, 0).astype(np.int32),
+        np.zeros(int(shape.word_at[-1]), np.uint32),
+        np.zeros(K, np.int64),
+        np.zeros((order.rows, K), np.int32),
+        np.zeros((order.cols, K), np.int32),
+    )
+
+
+def put_earlier(counts: Counts, shape: Shape, cols: Cut, earlier: Topics) -> None:
+    """Begin with the word counts of an earlier fit, averages rounded."""
+    words = np.repeat(np.arange(earlier.n_words), np.diff(earlier.indptr))
+    number = np.rint(earlier.count).astype(np.uint32)
+    known = number > 0
+    place, topic = cols.place[words[known]].astype(np.int64), earlier.topic[known].astype(np.int64)
+    number = number[known]
+    plain = shape.word_plain[place]
+    counts.word_rows[shape.word_at[place[plain]] + topic[plain]] = number[plain]
+    place, topic, packed = place[~plain], topic[~plain], number[~plain]
+    # Entries of a word lie together, so their numbers within it count up from the first.
+    first = np.flatnonzero(np.diff(place, prepend=-1))
+    within = np.arange(len(place)) - np.repeat(first, np.diff(first, append=len(place)))
+    counts.word_rows[shape.word_at[place] + within] = (topic << shape.shift).astype(np.uint32) | packed
+    counts.word_length[:] += np.bincount(place, minlength=len(shape.word_tokens)).astype(np.int32)
+    counts.total[:] = np.bincount(earlier.topic[known], number, shape.topics).astype(np.int64)
+
+
+def word_entries(
+    shape: Shape, cols: Cut, length: NDArray[np.int32], rows: NDArray[np.uint32], first: int = 0
+) -> tuple[Ints, Ints, NDArray[np.uint32]]:
+    """(word, topic, count) of the words that stand at position `first` and after; length, rows: theirs alone."""
+    standing = np.empty(len(cols), np.int64)
+    standing[cols.place] = np.arange(len(cols))
+    found: list[tuple[Ints, Ints, NDArray[np.uint32]]] = []
+    at = shape.word_at[first : first + len(length) + 1] - shape.word_at[first]
+    for low in range(0, len(length), _WORDS_AT_ONCE):
+        high = min(low + _WORDS_AT_ONCE, len(length))
+        piece = rows[at[low] : at[high]]
+        word = np.repeat(np.arange(low, high), np.diff(at[low : high + 1]))
+        within = np.arange(len(piece)) - (at[word] - at[low])
+        plain = length[word] < 0
+        topic = np.where(plain, within, piece >> np.uint32(shape.shift))
+        count = np.where(plain, piece, piece & np.uint32((1 << shape.shift) - 1))
+        there = (count > 0) & (plain | (within < length[word]))
+        found.append((standing[first + word[there]], topic[there], count[there]))
+    words, topics, counts = (np.concatenate(part) for part in zip(*found, strict=True))
+    return words, topics, counts
+
+
+def topics_of(entries: tuple[Any, Any, Any], V: int, alpha: Any, beta: float) -> Topics:
+    """Topics from entries (word, topic, count) in any order; counts int or float."""
+    words, topics, counts = entries
+    order = np.lexsort((topics, words))
+    dtype = np.float32 if counts.dtype.kind == "f" else np.int32
+    return Topics(
+        pointers(np.bincount(words, minlength=V)),
+        topics[order].astype(np.int32),
+        counts[order].astype(dtype),
+        np.bincount(topics, counts, len(alpha)).astype(np.float64),
+        np.array(alpha, np.float64),
+        float(beta),
+    )

@@ -1,0 +1,129 @@
+"""The topic browser: what a topic model found, as one HTML file to look through.
+
+    view = TopicView(
+        title="Letters",
+        words=[["price", "market"], ["game", "team"]],
+        weights=np.array([[0.04, 0.03], [0.06, 0.02]], np.float32),
+        tokens=np.array([5200, 4100]),
+        similar=np.array([[1], [0]], np.int32),
+        similarity=np.array([[0.2], [0.2]], np.float32),
+        documents=[["letter 12"], ["letter 3"]],
+        shares=np.array([[0.9], [0.8]], np.float32),
+        facts={"documents": "100", "tokens": "9,300"},
+        history=[(1, -9.1), (2, -8.4)],
+        coherence=None,
+    )
+    write_topics("topics.html", view)
+
+A view is plain words and arrays: whoever has a model fills one in, and nothing here knows models. The file needs
+nothing else: no network, no server, no fonts or pictures; it can be mailed, and opens from a folder.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import DataError, RunError
+from stretto.observe.files import replace
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TopicView:
+    """Everything the page shows, of K topics, numbered from 0 in the order given.
+
+    words [K][≤ n]: the words of each topic, best first, and weights [K, n]: their p(word | topic).
+    tokens [K]: how many tokens each topic has.
+    similar [K, m]: other topics, most similar first, and similarity [K, m], in 0..1. m may be 0.
+    documents [K][≤ d]: names of the documents with most of a topic, and shares [K, d] of the topic in them. d may be 0.
+    facts: shown at the top, name and value, in this order.
+    history: (epoch, log-likelihood per token), drawn as a curve; what is not finite is left out.
+    coherence [K]: NPMI of each topic; NaN where it is not defined; None when it was not measured.
+
+    What does not fit together is refused with a `DataError` that names the field.
+    """
+
+    title: str
+    words: list[list[str]]
+    weights: NDArray[np.float32]
+    tokens: NDArray[np.int64]
+    similar: NDArray[np.int32]
+    similarity: NDArray[np.float32]
+    documents: list[list[str]]
+    shares: NDArray[np.float32]
+    facts: dict[str, str]
+    history: list[tuple[int, float]]
+    coherence: NDArray[np.float32] | None = None
+
+    def __post_init__(self) -> None:
+        topics = len(self.words)
+        if topics == 0:
+            raise DataError("TopicView: words is empty; give the words of at least one topic")
+        _fits("weights", self.weights, topics, 2, "[topics, words]")
+        _fits("tokens", self.tokens, topics, 1, "[topics]")
+        _fits("similar", self.similar, topics, 2, "[topics, similar topics]")
+        _fits("similarity", self.similarity, topics, 2, "[topics, similar topics]")
+        _fits("shares", self.shares, topics, 2, "[topics, documents]")
+        if self.coherence is not None:
+            _fits("coherence", self.coherence, topics, 1, "[topics]", finite=False)
+        if self.similar.shape != self.similarity.shape:
+            shapes = f"{list(self.similar.shape)} and {list(self.similarity.shape)}"
+            raise DataError(f"TopicView: similar and similarity have the shapes {shapes}; give a number for each topic")
+        _counted("words", self.words, "weights", self.weights)
+        _counted("documents", self.documents, "shares", self.shares)
+        others = np.asarray(self.similar)
+        wrong = (others < 0) | (others >= topics) | (others == np.arange(topics)[:, None])
+        if wrong.any():
+            topic = int(np.nonzero(wrong.any(axis=1))[0][0])
+            raise DataError(
+                f"TopicView: similar[{topic}] is {others[topic].tolist()}; name other topics, by numbers from 0 to "
+                f"{topics - 1} and never the topic itself"
+            )
+
+
+def write_topics(path: str | os.PathLike[str], view: TopicView) -> Path:
+    """Write the topic browser of `view` to `path`, whole or not at all, and return the path.
+
+    write_topics("runs/first/topics.html", view)
+    """
+    from stretto.observe.topics_page import page
+
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, page(view))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise RunError(
+            f"{path}: the topic browser cannot be written ({reason}); check the folder, its permissions and the free "
+            "space"
+        ) from error
+    return path
+
+
+def _fits(name: str, array: NDArray[Any], topics: int, axes: int, shape: str, finite: bool = True) -> None:
+    """An array of the right number of axes, with a row for each topic, and of numbers that can be shown."""
+    if np.ndim(array) != axes or np.shape(array)[0] != topics:
+        raise DataError(
+            f"TopicView: {name} has shape {list(np.shape(array))}; give {shape}, {topics} topics as in words"
+        )
+    if finite and not np.isfinite(array).all():
+        raise DataError(f"TopicView: {name} holds NaN or infinity; give finite numbers")
+
+
+def _counted(name: str, lists: Sequence[Sequence[str]], beside: str, numbers: NDArray[Any]) -> None:
+    """A list for each topic, none longer than the row of numbers beside it."""
+    if len(lists) != numbers.shape[0]:
+        raise DataError(f"TopicView: {name} has {len(lists)} lists; give one for each of the {numbers.shape[0]} topics")
+    for topic, names in enumerate(lists):
+        if len(names) > numbers.shape[1]:
+            raise DataError(
+                f"TopicView: {name}[{topic}] has {len(names)} entries and {beside}[{topic}] has {numbers.shape[1]}; "
+                f"give {beside} as many columns as the longest list"
+            )

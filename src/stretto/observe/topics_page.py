@@ -1,0 +1,222 @@
+"""The page of the topic browser: its HTML, the numbers in it, and where the map puts each topic.
+
+The page is put together from `assets/`: a frame, a style and two scripts. Header, facts and curve are plain HTML made
+here; all else is drawn by the scripts from one block of JSON, in which every word and every document name stands once
+and topics refer to them by number: 10,000 topics stay a few megabytes.
+
+Nothing that comes from outside can act. In HTML it is escaped; in the JSON the characters <, > and & are written as
+\\u003c and so on, so that no word can end the block; the scripts only ever set text. Beyond that the page carries a
+policy that lets nothing run but our two scripts, by their hash, and nothing be fetched from anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import math
+import re
+from collections.abc import Sequence
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+if TYPE_CHECKING:
+    from stretto.observe.topics import TopicView
+
+MAPPED = 500  # topics; beyond it circles are too small to point at
+MAP = (600.0, 440.0)
+_COVERED = 0.2  # of the map, by all circles together
+_ROUNDS, _PUSHES, _TURNS = 160, 80, 40
+_CURVE = (220.0, 64.0)
+_POINTS = 200  # of the curve
+
+
+def page(view: TopicView) -> bytes:
+    """The whole file, in UTF-8."""
+    style, script = _asset("topics.css"), _asset("topics-map.js") + _asset("topics.js")
+    policy = f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'"
+    parts = {
+        "policy": policy,
+        "title": html.escape(view.title),
+        "facts": "".join(
+            f"<div><dt>{html.escape(name)}</dt><dd>{html.escape(value)}</dd></div>"
+            for name, value in view.facts.items()
+        ),
+        "curve": curve(view.history),
+        "style": style,
+        "script": script,
+        "data": _harmless(msgspec.json.encode(payload(view)).decode()),
+    }
+    # One pass over the frame alone: what is put in is never searched for the names of other parts.
+    text = re.sub(r"\{\{(\w+)\}\}", lambda found: parts[found[1]], _asset("topics.html"))
+    # Names read from a file of another encoding may hold halves of characters, which UTF-8 cannot.
+    return text.encode("utf-8", "replace")
+
+
+def payload(view: TopicView) -> dict[str, Any]:
+    """What the scripts are given. Numbers keep three digits: more cannot be seen."""
+    vocabulary, words = _numbered(view.words)
+    names, documents = _numbered(view.documents)
+    coherence = None if view.coherence is None else _short(view.coherence)
+    spots = None
+    if len(view.words) <= MAPPED:
+        radii = circles(view.tokens)
+        spots = np.column_stack((positions(view.similar, view.similarity, radii), radii))
+        spots = spots.astype(np.float64).round(1).tolist()
+    return {
+        "vocabulary": vocabulary,
+        "words": words,
+        "weights": _rows(view.weights, words),
+        "tokens": np.asarray(view.tokens).tolist(),
+        "similar": np.asarray(view.similar).tolist(),
+        "similarity": [_short(row) for row in view.similarity],
+        "names": names,
+        "documents": documents,
+        "shares": _rows(view.shares, documents),
+        "coherence": coherence,
+        "map": spots,
+        "size": MAP,
+    }
+
+
+def curve(history: Sequence[tuple[int, float]]) -> str:
+    """The log-likelihood per token against epochs, as a small SVG; nothing when there are fewer than two points.
+
+    >>> curve([(1, -9.0)])
+    ''
+    """
+    points = [(epoch, value) for epoch, value in history if math.isfinite(value)]
+    if len(points) < 2:
+        return ""
+    if len(points) > _POINTS:
+        points = [points[round(place)] for place in np.linspace(0, len(points) - 1, _POINTS)]
+    (width, height), pad = _CURVE, 4.0
+    epochs, values = np.array(points, dtype=np.float64).T
+    across = (epochs - epochs.min()) / (np.ptp(epochs) or 1.0)
+    up = (values - values.min()) / (np.ptp(values) or 1.0)
+    x, y = pad + across * (width - 2 * pad), height - pad - up * (height - 2 * pad)
+    line = " ".join(f"{a:.1f},{b:.1f}" for a, b in zip(x, y, strict=True))
+    first, last = points[0], points[-1]
+    begun, reached = (f"{value:.3f}".replace("-", "\N{MINUS SIGN}") for value in (first[1], last[1]))
+    told = f"Log-likelihood per token: {begun} after epoch {first[0]}, {reached} after epoch {last[0]}"
+    return (
+        f'<figure class="curve"><svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{told}">'
+        f'<polyline points="{line}"/><circle cx="{x[-1]:.1f}" cy="{y[-1]:.1f}" r="3"/></svg>'
+        f"<figcaption>{told}</figcaption></figure>"
+    )
+
+
+def circles(tokens: ArrayLike) -> NDArray[np.float32]:
+    """Radii [K] whose areas go with tokens [K]; none is too small to be pointed at."""
+    share = np.asarray(tokens, dtype=np.float64)
+    share = share / (share.sum() or 1.0)
+    return np.clip(np.sqrt(share * _COVERED * MAP[0] * MAP[1] / math.pi), 2.5, 48.0).astype(np.float32)
+
+
+def positions(similar: ArrayLike, similarity: ArrayLike, radii: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Where the map puts each topic: [K, 2], inside `MAP`, the same whenever it is asked.
+
+    similar, similarity [K, m]: as in the view. Similar topics pull each other, all topics push each other away, and at
+    the end circles of these radii [K] are moved off each other. The start is a sunflower of points, bent by the two
+    main directions of the similarities, so that groups need not pass through each other. All in single precision: it
+    is several times as fast, and no eye sees the difference.
+    """
+    others, strength = np.asarray(similar, dtype=np.int64), np.asarray(similarity, dtype=np.float32)
+    topics = len(others)
+    pull = np.zeros((topics, topics), np.float32)
+    np.maximum.at(pull, (np.arange(topics)[:, None], others), strength)
+    pull = np.maximum(pull, pull.T)
+    pull /= pull.max() or 1.0
+    place = _start(pull)
+    span = np.float32(1 / math.sqrt(topics))
+    for step in range(_ROUNDS):
+        far: NDArray[np.float32] = np.maximum(_between(place), 1e-3)
+        near = span / far
+        force = near * near - pull / near
+        move = _moved(place, force) - 0.3 * place / span
+        length = np.maximum(np.hypot(*move.T), 1e-9)[:, None]
+        place = place + move / length * np.minimum(length, 0.1 * (1 - step / _ROUNDS))
+    whole, wide = np.array(MAP, np.float32), np.ptp(place, axis=0)
+    place = (place - place.min(axis=0) - wide / 2) / np.where(wide > 0, wide, np.float32(1))
+    place = place * (whole - 2 * radii.max() - 8) + whole / 2
+    return _apart(place, radii)
+
+
+def _start(pull: NDArray[np.float32]) -> NDArray[np.float32]:
+    topics = len(pull)
+    order = np.arange(topics, dtype=np.float32)
+    turn = order * math.pi * (3 - math.sqrt(5))
+    ring = np.column_stack((np.cos(turn), np.sin(turn)))
+    flower: NDArray[np.float32] = np.sqrt((order + 0.5) / topics)[:, None] * ring
+    if topics < 3:
+        return flower
+    centred = pull - pull.mean(axis=0) - pull.mean(axis=1, keepdims=True) + pull.mean()
+    main = flower
+    for _ in range(_TURNS):  # near enough to the two main eigenvectors for a start, and far cheaper than all of them
+        main = np.linalg.qr(main + centred @ main)[0]
+    bent: NDArray[np.float32] = 0.4 * flower + main / np.abs(main).max(axis=0)
+    return bent
+
+
+def _apart(place: NDArray[np.float32], radii: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Push circles that overlap away from each other, each by half, and keep them on the map."""
+    need = radii[:, None] + radii[None, :] + 2
+    np.fill_diagonal(need, 0)
+    low, high = radii[:, None] + 2, np.array(MAP, np.float32) - radii[:, None] - 2
+    for _ in range(_PUSHES):
+        far = np.maximum(_between(place), 1e-6)
+        short = np.maximum(need - far, 0)
+        if not short.any():
+            break
+        place = np.clip(place + _moved(place, 0.5 * short / far), low, high)
+    return np.clip(place, low, high)
+
+
+def _between(place: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Distances [K, K] between places [K, 2]."""
+    x, y = place.T
+    far: NDArray[np.float32] = np.sqrt((x[:, None] - x) ** 2 + (y[:, None] - y) ** 2)
+    return far
+
+
+def _moved(place: NDArray[np.float32], force: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Where each is driven [K, 2]: by force[i, j] away from j, along the line between them."""
+    move: NDArray[np.float32] = place * force.sum(axis=1, keepdims=True) - force @ place
+    return move
+
+
+def _numbered(lists: Sequence[Sequence[str]]) -> tuple[list[str], list[list[int]]]:
+    """Every text once, and the lists with numbers in place of texts."""
+    places: dict[str, int] = {}
+    numbers = [[places.setdefault(_text(name), len(places)) for name in names] for names in lists]
+    return list(places), numbers
+
+
+def _text(name: str) -> str:
+    return name if name.isascii() else name.encode("utf-8", "replace").decode()
+
+
+def _rows(numbers: NDArray[Any], lists: list[list[int]]) -> list[list[float | None]]:
+    """Rows of numbers, as long as the lists they stand beside."""
+    return [_short(row[: len(names)]) for row, names in zip(numbers, lists, strict=True)]
+
+
+def _short(row: NDArray[Any]) -> list[float | None]:
+    """Three digits each; what is not finite becomes None, JSON's null."""
+    return [float(f"{value:.3g}") if math.isfinite(value) else None for value in np.asarray(row).tolist()]
+
+
+def _harmless(text: str) -> str:
+    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _asset(name: str) -> str:
+    return resources.files("stretto.observe").joinpath("assets", name).read_text(encoding="utf-8")

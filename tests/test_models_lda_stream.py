@@ -1,0 +1,542 @@
+"""Topic models larger than memory: the bits of the run in memory, whatever the tiles; stopped, refused, taken away."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jobs import digest
+from stretto.data.data import Data
+from stretto.errors import CheckpointError, DataError, NotEnoughMemory, PlanError
+from stretto.models import lda_base, lda_cut, lda_stream, lda_tiles
+from stretto.models.lda_base import Problem
+from stretto.models.lda_cut import on_disk, weigh
+from stretto.models.lda_input import UnknownWordsWarning, as_corpus
+from stretto.models.lda_job import LdaJob, build_lda
+from stretto.models.lda_layout import take_census
+from stretto.models.lda_stream import StreamedLdaJob, build_streamed
+from stretto.models.lda_tiles import PanelTiles, need, turns
+from stretto.models.lda_watch import Watch
+from stretto.plan.plan import Physical
+from stretto.runtime.blockfile import FlatFile, Window
+from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
+from stretto.runtime.source import Chunk, InMemory
+from stretto.runtime.team import Call
+from stretto.runtime.train import Saving, Trainer
+from stretto.schedule.rotation import panels
+
+EPOCHS = 3
+PROBLEMS = {
+    "plain": Problem(6, (0.5,) * 6, 0.1, "sparse", 1),
+    "packed": Problem(300, (0.05,) * 300, 0.02, "sparse", 1),
+    "mh": Problem(20, tuple(np.linspace(0.1, 1.0, 20)), 0.05, "mh", 2),
+    "learned": Problem(12, (0.3,) * 12, 0.1, "sparse", 1, optimise_every=1, average_every=1),
+}
+
+
+def some_documents(documents: int = 260, words: int = 120, tokens: int = 16_000, seed: int = 0) -> Data:
+    """Skewed counts, with documents and words that have none; rows are not in their order."""
+    rng = np.random.default_rng(seed)
+    d, w = (documents * rng.random(tokens) ** 1.5).astype(int), (words * rng.random(tokens) ** 2).astype(int)
+    d[d == 3], w[w == 5] = 4, 6
+    pairs, counts = np.unique(d * words + w, return_counts=True)
+    mixed = rng.permutation(len(pairs))
+    return Data.from_arrays(*np.divmod(pairs[mixed], words), counts[mixed].astype(np.float32), (documents, words))
+
+
+DATA = some_documents()
+
+
+class InChunks:
+    """The entries a few at a time, as from a file."""
+
+    def __init__(self, data: Data, at_once: int) -> None:
+        self.data, self.at_once, self.shape = data, at_once, data.shape
+
+    def __len__(self) -> int:
+        return len(self.data.values)
+
+    def chunks(self) -> Iterator[Chunk]:
+        for first in range(0, len(self), self.at_once):
+            part = slice(first, first + self.at_once)
+            yield self.data.rows[part], self.data.cols[part], self.data.values[part]
+
+
+@pytest.fixture(autouse=True)
+def several_panels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lda_base, "PANEL_TOKENS", 6_000)
+    monkeypatch.setattr(lda_base, "FEWEST_TOKENS", 256)
+
+
+@pytest.fixture
+def tiles_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """tiles_of(m): whatever the budget, tiles have side m."""
+    return lambda side: monkeypatch.setattr(lda_stream, "choose_side", lambda *args: side)
+
+
+def in_memory(name: str, crew: Crew) -> LdaJob:
+    return build_lda(
+        PROBLEMS[name], InMemory(DATA), crew, seed=5, profile="exact", width=4, physical=Physical("threads", 1),
+        watch=Watch(1, EPOCHS),
+    )  # fmt: skip
+
+
+def streamed(
+    name: str, crew: Crew, folder: Path, memory: int = 600_000, source: Any = None, **more: Any
+) -> StreamedLdaJob:
+    folder.mkdir(exist_ok=True)
+    job = build_streamed(
+        PROBLEMS[name], source or InChunks(DATA, 1000), crew, seed=5, profile="exact", width=4,
+        physical=Physical("threads", crew.workers, memory), folder=folder, watch=Watch(1, EPOCHS), **more,
+    )  # fmt: skip
+    assert job is not None
+    return job
+
+
+def run(job: LdaJob | StreamedLdaJob, crew: Crew, epochs: int = EPOCHS) -> list[dict[str, float]]:
+    """What each epoch reports."""
+    reports = []
+    for epoch in range(epochs):
+        steps = job.steps(epoch)
+        for step in steps:
+            assert crew.run(step, "exact").finished is None
+        reports.append(job.report(epoch, steps).metrics)
+    return reports
+
+
+def learned(job: LdaJob | StreamedLdaJob) -> str:
+    topics = job.topics()
+    values = (topics.indptr, topics.topic, topics.count, topics.totals, topics.alpha, np.array(topics.beta))
+    return digest(job.arrays(), *values, [a.dtype.str.encode() for a in values[:3]])
+
+
+@pytest.fixture(scope="module")
+def wanted() -> dict[str, tuple[str, str, list[dict[str, float]]]]:
+    """(fingerprint, what was learned, reports) of each problem in memory, run serially."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patch, Serial().open() as crew:
+        patch.setattr(lda_base, "PANEL_TOKENS", 6_000)
+        patch.setattr(lda_base, "FEWEST_TOKENS", 256)
+        for name in PROBLEMS:
+            job = in_memory(name, crew)
+            reports = run(job, crew)
+            found[name] = job.plan.fingerprint, learned(job), reports
+    return found
+
+
+# --- the same bits ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize(
+    ("side", "runtime"), [(1, Serial()), (2, Threads(2)), (4, Threads(3)), (4, Serial()), (2, Threads(1))], ids=str
+)
+def test_tiles_of_any_side_give_the_bits_of_the_run_in_memory(
+    tmp_path: Path, wanted: Any, name: str, side: int, runtime: Runtime, tiles_of: Callable[[int], None]
+) -> None:
+    tiles_of(side)
+    with runtime.open() as crew:
+        job = streamed(name, crew, tmp_path)
+        order = job.plan.order
+        assert (order.cols, order.rows) == (4, 12)
+        assert (job.plan.physical.tile, len(job.tiles)) == (side, 3 * (4 // side) ** 2)
+        reports = run(job, crew)
+        found = job.plan.fingerprint, learned(job), reports
+        job.close()
+    assert found[0] == wanted[name][0]
+    assert found[2] == wanted[name][2]
+    assert found[1] == wanted[name][1]
+
+
+def test_how_the_corpus_comes_in_changes_nothing(tmp_path: Path, wanted: Any) -> None:
+    """Chunk by chunk, all at once, in another order; made into tokens a few blocks at a time."""
+    mixed = np.random.default_rng(1).permutation(len(DATA))
+    other = Data.from_arrays(DATA.rows[mixed], DATA.cols[mixed], DATA.values[mixed], DATA.shape)
+    with Threads(2).open() as crew:
+        for k, (source, memory) in enumerate(
+            [(InMemory(DATA), 10**9), (InChunks(other, 777), 400_000), (InChunks(DATA, 50_000), 150_000)]
+        ):
+            job = streamed("plain", crew, tmp_path / str(k), memory, source)
+            run(job, crew)
+            assert (job.plan.fingerprint, learned(job)) == wanted["plain"][:2]
+            job.close()
+
+
+def test_one_panel_in_one_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything fits: it is read once, and still written back for a checkpoint."""
+    monkeypatch.setattr(lda_base, "PANEL_TOKENS", 10**6)
+    with Threads(2).open() as crew:
+        whole, job = in_memory("packed", crew), streamed("packed", crew, tmp_path, 10**9)
+        assert len(job.tiles) == 1
+        assert run(job, crew) == run(whole, crew)
+        assert learned(job) == learned(whole)
+        job.close()
+
+
+def test_documents_stand_in_the_plans_order(tmp_path: Path, tiles_of: Callable[[int], None]) -> None:
+    """Every document has as many counts as tokens, whichever form its row has."""
+    tiles_of(2)
+    tokens = np.bincount(DATA.rows, weights=DATA.values, minlength=DATA.shape[0])
+    for name in ("plain", "packed"):
+        with Threads(2).open() as crew:
+            job = streamed(name, crew, tmp_path / name)
+            run(job, crew, 2)
+            place = job.plan.logical.rows.place
+            standing = np.argsort(place)
+            seen = 0
+            for first, last, rows in job.documents():
+                assert first == seen
+                for k in range(last - first):
+                    at, length = rows.at[k], rows.length[k]
+                    row = rows.rows[at : at + (rows.n_topics if length < 0 else length)].astype(np.int64)
+                    counts = row if length < 0 else row & ((1 << rows.shift) - 1)
+                    assert counts.sum() == tokens[standing[first + k]]
+                seen = last
+            assert seen == DATA.shape[0]
+            job.close()
+
+
+# --- stopped and resumed ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def interrupt_after(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """interrupt_after(n): the n-th wait for a pass is struck by Ctrl-C."""
+
+    def arm(count: int) -> None:
+        left, real = [count], Call.wait
+
+        def wait(call: Call, seconds: float | None = None) -> bool:
+            left[0] -= 1
+            if left[0] == 0:
+                raise KeyboardInterrupt
+            return real(call, seconds)
+
+        monkeypatch.setattr(Call, "wait", wait)
+
+    return arm
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "stop_at"), [("packed", 4, 2), ("plain", 2, 9), ("mh", 1, 70), ("learned", 2, 24)]
+)
+def test_stopped_in_the_middle_of_an_epoch(
+    tmp_path: Path,
+    wanted: Any,
+    name: str,
+    side: int,
+    stop_at: int,
+    interrupt_after: Callable[[int], None],
+    tiles_of: Callable[[int], None],
+) -> None:
+    tiles_of(side)
+    with Threads(2).open() as crew:
+        job = streamed(name, crew, tmp_path / "first")
+        trainer = Trainer(job, crew, saving=Saving(tmp_path / "saved", every_epochs=100))
+        interrupt_after(stop_at)
+        assert trainer.run(EPOCHS).status == "stopped"
+        assert trainer.position.finished is not None
+        trainer.save()
+        job.close()
+    for runtime in (Serial(), Threads(3)):
+        with runtime.open() as crew:
+            copy = tmp_path / f"copy-{runtime.workers}"
+            shutil.copytree(tmp_path / "saved", copy)
+            job = streamed(name, crew, tmp_path / f"again-{runtime.workers}")
+            trainer = Trainer(job, crew, saving=Saving(copy, every_epochs=100))
+            trainer.restore()
+            outcome = trainer.run(EPOCHS)
+            assert outcome.status == "done"
+            assert [report.metrics for report in outcome.reports] == wanted[name][2]
+            assert learned(job) == wanted[name][1]
+            job.close()
+
+
+def test_checkpoints_all_the_time(tmp_path: Path, wanted: Any, tiles_of: Callable[[int], None]) -> None:
+    """Saved after every few visits, in the middle of tiles: what is worked on goes on as if nothing had been."""
+    tiles_of(2)
+    with Threads(2).open() as crew:
+        job = streamed("packed", crew, tmp_path / "files")
+        trainer = Trainer(job, crew, saving=Saving(tmp_path / "saved", every_seconds=0.0))
+        assert trainer.run(2).status == "done"
+        assert trainer.position.saves > len(job.tiles)
+        run_on = Trainer(job, crew)
+        run_on.position = trainer.position
+        assert run_on.run(EPOCHS).status == "done"
+        assert learned(job) == wanted["packed"][1]
+        job.close()
+
+
+def test_between_epochs_a_run_moves_from_disk_to_memory_and_back(
+    tmp_path: Path, wanted: Any, tiles_of: Callable[[int], None]
+) -> None:
+    saving = Saving(tmp_path / "saved", every_epochs=1)
+    with Threads(2).open() as crew:
+        tiles_of(2)
+        job = streamed("learned", crew, tmp_path / "first")
+        Trainer(job, crew, saving=saving).run(2)  # the last checkpoint is after the first epoch
+        job.close()
+        whole = in_memory("learned", crew)
+        trainer = Trainer(whole, crew, saving=saving)
+        assert trainer.restore() == 1
+        trainer.run(2)
+        trainer.save()
+        tiles_of(4)
+        job = streamed("learned", crew, tmp_path / "second")
+        trainer = Trainer(job, crew, saving=saving)
+        assert trainer.restore() == 2
+        trainer.run(EPOCHS)
+        assert learned(job) == wanted["learned"][1]
+        job.close()
+
+
+def test_the_middle_of_an_epoch_needs_the_same_tiles(
+    tmp_path: Path, interrupt_after: Callable[[int], None], tiles_of: Callable[[int], None]
+) -> None:
+    saving = Saving(tmp_path / "saved", every_epochs=100)
+    with Threads(2).open() as crew:
+        tiles_of(2)
+        job = streamed("plain", crew, tmp_path / "first")
+        trainer = Trainer(job, crew, saving=saving)
+        interrupt_after(5)
+        assert trainer.run(EPOCHS).status == "stopped"
+        trainer.save()
+        job.close()
+        tiles_of(4)
+        job = streamed("plain", crew, tmp_path / "second")
+        with pytest.raises(CheckpointError, match=r"in the middle of an epoch with tiles of 2 blocks.*same memory="):
+            Trainer(job, crew, saving=saving).restore()
+        job.close()
+
+
+# --- budgets, files ---------------------------------------------------------------------------------------------------
+
+
+def needs(problem: Problem, crew: Crew, side: int, workers: int) -> int:
+    """What `need` says of DATA."""
+    census = take_census(InMemory(DATA), crew)
+    logical = lda_base.logical_lda(problem, census, seed=5, profile="exact", width=4)
+    shape = lda_base.Shape.of(problem, census, logical.rows, logical.cols)
+    return need(logical, shape, side, *weigh(InChunks(DATA, 999), logical.rows, logical.cols, logical.order), workers)
+
+
+def test_the_budget_chooses_the_largest_tile_that_fits(tmp_path: Path) -> None:
+    problem = PROBLEMS["packed"]
+    with Threads(2).open() as crew:
+        least = [needs(problem, crew, side, 2) for side in (4, 2, 1)]
+        assert least == sorted(least, reverse=True)
+        for side, wanted in zip((4, 2, 1), least, strict=True):
+            job = streamed("packed", crew, tmp_path / f"at-{side}", wanted)
+            assert job.plan.physical.tile == side
+            assert f"{side} × {side} blocks" in job.plan.explain()
+            windows = [*job.rooms._tokens.values(), job.rooms.docs, job.rooms.words]
+            held = [room for window in windows for room in window.rooms]
+            held += [job.rooms.total, job.rooms.row_moved, job.rooms.col_moved]
+            # Beside the workers' own numbers, those of every document and word, and topics handed over at the end.
+            apart = 40 * sum(DATA.shape) + (8 * int(job.shape.word_at[-1]) if side == 4 else 0)
+            said = needs(problem, crew, side, 0) - apart
+            assert 0.9 * said < sum(a.nbytes for a in held) <= said + 256  # what is looked at ahead
+            step = job.steps(0)[0]
+            args = [a for part in step.args for a in (part if isinstance(part, tuple) else [part])]
+            held += [a for a in args if isinstance(a, np.ndarray) and not any(np.shares_memory(a, h) for h in held)]
+            assert sum(a.nbytes for a in held) <= wanted
+            job.close()
+        (tmp_path / "none").mkdir()
+        with pytest.raises(NotEnoughMemory, match=r"raise the budget, use fewer topics, or raise width=") as caught:
+            streamed("packed", crew, tmp_path / "none", least[-1] - 1)
+        assert (caught.value.need, caught.value.budget) == (least[-1], least[-1] - 1)
+        assert list((tmp_path / "none").iterdir()) == [], "refused before any work"
+
+
+def test_averaging_needs_room_too(tmp_path: Path) -> None:
+    with Serial().open() as crew:
+        least = needs(PROBLEMS["learned"], crew, 1, 1)
+        with pytest.raises(NotEnoughMemory):
+            streamed("learned", crew, tmp_path, least + DATA.shape[1] * 12 * 4 - 1)
+
+
+def test_what_fits_is_left_to_memory_unless_asked_for(tmp_path: Path) -> None:
+    with Serial().open() as crew:
+        fits = in_memory("plain", crew).plan.cost.memory
+        for memory, here in ((2 * fits, False), (fits // 2, True)):
+            job = build_streamed(
+                PROBLEMS["plain"], InMemory(DATA), crew, seed=5, profile="exact", width=4,
+                physical=Physical("serial", 1, memory), folder=tmp_path, always=False,
+            )  # fmt: skip
+            assert (job is not None) == here
+            if job is not None:
+                job.close()
+
+
+def test_files_go_away_and_what_was_learned_stays(tmp_path: Path, tiles_of: Callable[[int], None]) -> None:
+    tiles_of(2)
+    with Threads(2).open() as crew:
+        job = streamed("packed", crew, tmp_path)
+        assert {path.name for path in tmp_path.iterdir()} == {
+            "doc.tokens", "topic.tokens", "run_word.tokens", "run_length.tokens", "doc_rows.counts", "word_rows.counts",
+        }  # fmt: skip
+        run(job, crew, 1)
+        first = job.topics()
+        assert isinstance(first.topic, np.memmap), "words that do not fit are not gathered in memory"
+        copy = first.topic.copy()
+        run(job, crew, 2)
+        assert not np.array_equal(job.topics().topic, copy)
+        job.close()
+        assert list(tmp_path.iterdir()) == []
+        np.testing.assert_array_equal(first.topic, copy)
+
+
+def test_a_disk_that_fails_is_heard_of(tmp_path: Path, tiles_of: Callable[[int], None]) -> None:
+    tiles_of(2)
+    with Threads(2).open() as crew:
+        job = streamed("plain", crew, tmp_path)
+        with open(tmp_path / "doc.tokens", "r+b") as file:
+            file.truncate(1000)
+        with pytest.raises(OSError, match=r"doc\.tokens ends at byte"):
+            run(job, crew)
+        job.close()
+
+
+def test_a_full_disk_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage._replace(free=100_000))
+    with Serial().open() as crew, pytest.raises(PlanError, match=r"takes .* KiB of disk in .*, and 97\.7 KiB are free"):
+        streamed("plain", crew, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- from files -------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_on_disk_is_the_corpus_in_memory(tmp_path: Path) -> None:
+    lines = [f"{d + 1} {w + 1} {int(n)}" for (d, w), n in DATA]
+    text = "\n".join([str(DATA.shape[0]), str(DATA.shape[1]), str(len(lines)), *lines]) + "\n"
+    (tmp_path / "docword.txt").write_text(text)
+    source, names = on_disk(tmp_path / "docword.txt", 10**6, tmp_path, None)
+    whole = as_corpus(str(tmp_path / "docword.txt"), seed=0).data
+    parts = [np.concatenate(part) for part in zip(*source.chunks(), strict=True)]
+    order = np.lexsort((parts[1], parts[0]))
+    for found, expected in zip(parts, (whole.rows, whole.cols, whole.values), strict=True):
+        np.testing.assert_array_equal(found[order], expected)
+    assert (source.shape, names) == (DATA.shape, None)
+
+
+def test_words_are_put_into_the_order_of_the_vocabulary(tmp_path: Path) -> None:
+    (tmp_path / "said.csv").write_text("doc,word,count\na,owl,2\na,cat,1\nb,dog,3\nb,owl,0\n")
+    source, names = on_disk(tmp_path / "said.csv", 10**6, tmp_path, None)
+    assert (source.shape, names) == ((2, 3), ["cat", "dog", "owl"])
+    (tmp_path / "again").mkdir()
+    with pytest.warns(UnknownWordsWarning, match=r"left out: 1, with 3 tokens"):
+        source, names = on_disk(tmp_path / "said.csv", 10**6, tmp_path / "again", ["owl", "emu", "cat"])
+    rows, cols, values = next(source.chunks())
+    assert (rows.tolist(), cols.tolist(), values.tolist()) == ([0, 0], [0, 2], [2.0, 1.0])
+    assert (source.shape, names) == ((2, 3), ["owl", "emu", "cat"])
+
+
+def test_a_file_that_does_not_say_how_many_words_there_are(tmp_path: Path) -> None:
+    (tmp_path / "said.ldac").write_text("2 0:1 2:4\n1 1:3\n")
+    assert on_disk(tmp_path / "said.ldac", 10**6, tmp_path, None)[0].shape == (2, 3)
+    asked: tuple[dict[str, Any], ...] = ({"vocabulary": list("abcde")}, {"vocabulary": None, "at_least": 5})
+    for k, more in enumerate(asked):
+        (tmp_path / str(k)).mkdir()
+        assert on_disk(tmp_path / "said.ldac", 10**6, tmp_path / str(k), **more)[0].shape == (2, 5)
+
+
+@pytest.mark.parametrize("count", ["1.5", "-2", "99999999"])
+def test_what_is_no_count_is_refused_with_its_place(tmp_path: Path, count: str) -> None:
+    (tmp_path / "said.csv").write_text(f"doc,word,count\n1,1,2\n1,2,{count}\n")
+    with pytest.raises(DataError, match=r"at row 0, column 1 is no count.*whole numbers.*without memory="):
+        on_disk(tmp_path / "said.csv", 10**6, tmp_path, None)
+
+
+def test_a_vocabulary_of_another_size_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "docword.txt").write_text("2\n3\n2\n1 1 2\n2 3 1\n")
+    with pytest.raises(DataError, match=r"the vocabulary has 2 words, .*docword\.txt has 3"):
+        on_disk(tmp_path / "docword.txt", 10**6, tmp_path, ["one", "two"])
+
+
+def test_stored_zeros_are_refused(tmp_path: Path) -> None:
+    zeros = Data.from_arrays([0, 1], [0, 1], np.array([0, 2], np.float32), (2, 2))
+    with Serial().open() as crew, pytest.raises(DataError, match="stored zeros"):
+        streamed("plain", crew, tmp_path, source=InMemory(zeros))
+
+
+# --- the walk ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("side", [1, 2, 4, 8])
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_walk_makes_every_visit_once_and_none_too_early(side: int, count: int) -> None:
+    order = panels(8, count)
+    tiles = PanelTiles(order, side)
+    weight = np.random.default_rng(side).integers(0, 100, len(order))
+    made: list[int] = []
+    sums = []
+    for tile in range(len(tiles)):
+        visits = tiles.visits(tile)
+        made += visits.tolist()
+        assert order.finished_closed(np.array(made))
+        assert [v for first, last in tiles.runs(tile) for v in range(first, last)] == visits.tolist()
+        row_group, col_group = tiles.groups_of(tile)
+        np.testing.assert_array_equal(order.row_block[visits], tiles.order.row_block + row_group * side)
+        np.testing.assert_array_equal(order.col_block[visits], tiles.order.col_block + col_group * side)
+        sums.append(int(weight[visits].sum()))
+    assert sorted(made) == list(range(len(order)))
+    assert tiles.heaviest(weight) == max(sums)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=20))
+def test_neighbours_never_share_a_room(groups: list[int]) -> None:
+    rooms, changing = turns(groups)
+    walk = [(group, room ^ (epoch & changing)) for epoch in range(3) for group, room in zip(groups, rooms, strict=True)]
+    for (group, room), (following, its) in pairwise(walk):
+        assert (group == following) == (room == its)
+    assert set(rooms) <= {0, 1}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.booleans(), st.booleans()), max_size=30))
+def test_a_window_keeps_what_was_changed(tmp_path_factory: Any, walk: list[tuple[int, int, bool, bool]]) -> None:
+    """Groups come and go, in several pieces; what was changed is in the file in the end, and nothing else moved."""
+    where = [[(0, 3), (7, 9)], [(3, 4)], [(4, 7), (9, 12)], []]
+    truth = np.arange(12, dtype=np.uint16)
+    file = FlatFile(tmp_path_factory.mktemp("window") / "numbers", np.uint16, 12)
+    file.write(0, truth)
+    window = Window(file, lambda group: where[group], rooms=2, widest=6, spare=2)
+    for k, (group, room, change, settle) in enumerate(walk):
+        window.bring(group, room)
+        places = np.array([p for first, last in where[group] for p in range(first, last)], int)
+        array = window.rooms[room]
+        assert array[: len(places)].tolist() == truth[places].tolist()
+        assert array[len(places) : len(places) + 2].tolist() == [0, 0]
+        if change:
+            window.change(room)
+            array[: len(places)] += 100 + k
+            truth[places] += 100 + k
+        if settle:
+            window.settle()
+            assert window.live().tolist() == truth.tolist()
+    window.settle()
+    assert window.live().tolist() == truth.tolist()
+    assert window.rooms[0].ctypes.data % 64 == 0
+    window.remove()
+    assert not file.path.exists()
+
+
+def test_pieces_are_no_heavier_than_asked_for() -> None:
+    weight = np.random.default_rng(0).integers(0, 50, 300)
+    found = list(lda_cut.pieces(weight, 120))
+    assert [first for first, _ in found] == [0] + [last for _, last in found[:-1]]
+    assert found[-1][1] == 300
+    assert all(weight[a:b].sum() <= 120 or b == a + 1 for a, b in found)
+    assert all(weight[a : b + 1].sum() > 120 for a, b in found[:-1])
+    assert lda_tiles.turns([7]) == ([0], 0)
