@@ -116,6 +116,9 @@ OptimizeOption = Annotated[
 BurnInOption = Annotated[
     int, _option("--burn-in", help="Epochs before priors are learned and states averaged.", panel=_MODEL, min=0)
 ]
+WarmUpOption = Annotated[
+    int, _option("--warm-up", help="Epochs in which the prior of words falls to --beta.", panel=_MODEL, min=0)
+]
 AverageOption = Annotated[
     int,
     _option(

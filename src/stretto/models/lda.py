@@ -59,8 +59,9 @@ class LatentDirichletAllocation(
     doc_topic_prior : prior of a topic in a document: a number for all, or one for each. None: 5 / n_components.
     topic_word_prior : prior of a word in a topic. None: 0.01.
     epochs : passes over the tokens.
-    first_topics : "progressive" draws the first topics from what has been counted so far, "random" does what it says;
-        "auto" is progressive from a million tokens on, where it saves many passes.
+    first_topics : "progressive" draws the first topics from what has been counted so far, "random" does what it says.
+    warm_up : epochs in which topic_word_prior falls from ten times its value to itself: topics settle later, and
+        foretell unseen words better. 0 for plain Gibbs sampling from the start.
     optimize_every : learn the priors too, every so many epochs after burn_in (each topic its own, one for all words);
         0 leaves them as they are.
     burn_in : epochs before priors are learned, states are averaged and early stopping begins to count.
@@ -111,9 +112,10 @@ class LatentDirichletAllocation(
         doc_topic_prior: Any = None,
         topic_word_prior: float | None = None,
         epochs: int = 100,
-        first_topics: str = "auto",
+        first_topics: str = "progressive",
+        warm_up: int = 30,
         optimize_every: int = 0,
-        burn_in: int = 20,
+        burn_in: int = 30,
         average_every: int = 0,
         mh_steps: int = 2,
         evaluate_every: int = 5,
@@ -136,6 +138,7 @@ class LatentDirichletAllocation(
         self.topic_word_prior = topic_word_prior
         self.epochs = epochs
         self.first_topics = first_topics
+        self.warm_up = warm_up
         self.optimize_every = optimize_every
         self.burn_in = burn_in
         self.average_every = average_every
@@ -186,7 +189,9 @@ class LatentDirichletAllocation(
         self._check()
         going_on = self._is_fitted()
         before, done = (self.history_, self.n_iter_) if going_on else ([], 0)
-        settings = self._settings(self._seed(), min(self.epochs, _BATCH_EPOCHS), None, before=done)
+        epochs = min(self.epochs, _BATCH_EPOCHS)
+        warm_up = 0 if going_on else min(self.warm_up, epochs // 2)  # what is known already needs none
+        settings = self._settings(self._seed(), epochs, None, before=done, warm_up=warm_up)
         start = self.topics_ if going_on else None
         session = Session(verbose=self.verbose, unit="tokens")
         learned = learn(self, X, settings, session, start=start, stop=self._callbacks)
@@ -201,14 +206,14 @@ class LatentDirichletAllocation(
         number("width", self.width, least=1, whole=True)
         number("mh_steps", self.mh_steps, least=1, whole=True)
         number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)
-        for name in ("optimize_every", "burn_in", "average_every", "evaluate_every"):
+        for name in ("warm_up", "optimize_every", "burn_in", "average_every", "evaluate_every"):
             number(name, getattr(self, name), least=0, whole=True)
         number("tol", self.tol, least=0)
         number("validation_fraction", self.validation_fraction, above=0, below=1)
         if self.topic_word_prior is not None:
             number("topic_word_prior", self.topic_word_prior, above=0)
         checks.choice("sampler", self.sampler, ("auto", *SAMPLERS))
-        checks.choice("first_topics", self.first_topics, ("auto", *FIRST_TOPICS))
+        checks.choice("first_topics", self.first_topics, FIRST_TOPICS)
         checks.choice("profile", self.profile, PROFILES)
         checks.flags(early_stopping=self.early_stopping, strict=self.strict)
         self._alpha()
@@ -231,7 +236,9 @@ class LatentDirichletAllocation(
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _settings(self, seed: int, epochs: int, validation: Any, before: int = 0) -> Settings:
+    def _settings(
+        self, seed: int, epochs: int, validation: Any, before: int = 0, warm_up: int | None = None
+    ) -> Settings:
         beta = 0.01 if self.topic_word_prior is None else float(self.topic_word_prior)
         alpha = self._alpha()
         problem = Problem(
@@ -244,6 +251,7 @@ class LatentDirichletAllocation(
             burn_in=int(self.burn_in),
             average_every=int(self.average_every),
             first_topics=self.first_topics,
+            warm_up=int(self.warm_up if warm_up is None else warm_up),
         )
         return Settings(
             problem,

@@ -29,7 +29,7 @@ PANEL_TOKENS = 1 << 24
 FEWEST_TOKENS = 4096
 SAMPLERS = ("sparse", "mh")
 FIRST_TOPICS = ("progressive", "random")
-_MUCH = 1 << 20  # tokens
+WARMEST = 10.0
 _COUNT_BYTES = 4
 _MOST_PLAIN = (1 << 16) - 1  # what a plain count of a document can hold
 _LONG = 4096  # mean tokens of a document from which on collecting its topics costs more than proposing
@@ -51,7 +51,17 @@ class Problem:
     burn_in: int = 0
     average_every: int = 0
     first_topics: str = "progressive"  # or "random": where tokens have none yet
+    warm_up: int = 30  # epochs in which beta falls to its own value
     start: str = ""  # digest of the topics a fit goes on from
+
+    def warmth(self, epoch: int) -> float:
+        """What beta is multiplied with in an epoch: from 10 down to 1 over the warm-up, in equal ratios.
+
+        Large priors keep topics apart from what they happen to have: they settle later, and better.
+        """
+        if epoch >= self.warm_up:
+            return 1.0
+        return float(round(WARMEST ** (1.0 - epoch / self.warm_up), 6))  # the same number whoever computes the power
 
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         """Names and values for the plan."""
@@ -61,6 +71,7 @@ class Problem:
             ("alpha", self.alpha[0] if same else list(self.alpha)),
             ("beta", self.beta),
             ("first_topics", self.first_topics),
+            ("warm_up", self.warm_up),
         ]
         if self.sampler == "mh":
             shown.append(("steps", self.steps))
@@ -69,15 +80,6 @@ class Problem:
         if self.average_every:
             shown.append(("average_every", self.average_every))
         return tuple(shown + ([("start", self.start)] if self.start else []))
-
-
-def choose_first_topics(first_topics: str, tokens: int, earlier: bool) -> str:
-    """How tokens get their first topics. "auto": from what has been counted so far where there is much to count or
-    something is known already; at random where passes are cheap, since a small corpus forgets a bad guess slowly.
-    """
-    if first_topics != "auto":
-        return first_topics
-    return "progressive" if earlier or tokens >= _MUCH else "random"
 
 
 def choose_sampler(sampler: str, topics: int, tokens: int, documents: int) -> str:
@@ -90,8 +92,7 @@ def choose_sampler(sampler: str, topics: int, tokens: int, documents: int) -> st
 def settled(problem: Problem, census: Census) -> Problem:
     """The problem with every "auto" decided by the corpus."""
     sampler = choose_sampler(problem.sampler, problem.topics, census.tokens, len(census.doc_tokens))
-    first = choose_first_topics(problem.first_topics, census.tokens, bool(problem.start))
-    return replace(problem, sampler=sampler, first_topics=first)
+    return replace(problem, sampler=sampler)
 
 
 @dataclass(frozen=True, eq=False)

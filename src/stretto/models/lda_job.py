@@ -1,7 +1,7 @@
 """Training a topic model in memory: one pass over the grid for each epoch.
 
-The first epoch gives every token its first topic, drawn from what has been counted so far, which is worth many passes
-on a large corpus, or at random. The totals of the topics are merged when an epoch ends.
+The first epoch gives every token its first topic, drawn from what has been counted so far (or at random). In the first
+epochs the prior of words in topics is larger than it will be. The totals of the topics are merged when an epoch ends.
 """
 
 from __future__ import annotations
@@ -73,13 +73,14 @@ def sampling_step(
     workers: int,
     seed: np.uint64,
     first: bool,
+    warmth: float = 1.0,
     **around: Any,
 ) -> Step:
-    """One pass of the problem's sampler over the visits of `order`."""
+    """One pass of the problem's sampler over the visits of `order`; warmth: what beta is multiplied with."""
     if first and problem.first_topics == "random":
         priors = Priors([_FLAT] * shape.topics, _FLAT)
-    beta = np.float32(priors.beta)
-    smooth = np.float32(priors.beta * len(shape.word_tokens))
+    beta = np.float32(priors.beta * warmth)
+    smooth = np.float32(priors.beta * warmth * len(shape.word_tokens))
     model = Model(shape.padded_alpha(priors.alpha), beta, smooth, shape.shift, shape.topics, seed, first)
     weight = np.diff(tokens.ptr)
     args = (tokens, counts, model, make_rooms(workers, shape.topics, shape.longest, most))
@@ -137,6 +138,7 @@ class LdaJob:
             workers=self.crew.workers,
             seed=epoch_seed(self.seed, epoch),
             first=epoch == 0,
+            warmth=self.problem.warmth(epoch),
             after=lambda: merge_totals(self.counts),
         )
         return [step]

@@ -113,6 +113,7 @@ class StreamedLdaJob:
             workers=self.crew.workers,
             seed=epoch_seed(self.seed, epoch),
             first=epoch == 0,
+            warmth=self.problem.warmth(epoch),
             before=lambda fresh: self.rooms.enter(epoch, tile),
             after=(lambda: merge_totals(counts)) if tile == len(self.tiles) - 1 else None,
         )
