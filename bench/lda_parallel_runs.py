@@ -94,7 +94,7 @@ class Corpus:
 
     @property
     def problem(self) -> Problem:
-        return Problem(self.topics, (ALPHA,) * self.topics, BETA, "sparse", 1)
+        return Problem(self.topics, (ALPHA,) * self.topics, BETA, "sparse", 1, warm_up=0)
 
 
 @dataclass(frozen=True)
