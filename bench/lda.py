@@ -314,8 +314,6 @@ def main() -> None:
             for who in ("stretto completion", "scikit-learn", "gensim")
         ]
     results = side_by_side(orders)
-    kept = report.RESULTS / "lda-runs.json"
-    kept.write_text(json.dumps(results) + "\n", encoding="utf-8")
     body = "\n\n".join(
         [
             "## Seconds to the same log-likelihood per token", training(results, counts),

@@ -8,7 +8,8 @@
     │   └── LoopError        a loop that cannot be compiled; carries file and line, shows the line
     ├── RunError             something failed while running
     │   └── Diverged         a visit produced NaN or infinity; what was learned before is kept
-    └── CheckpointError      no usable checkpoint, or one that belongs to another plan
+    └── CheckpointError      no usable checkpoint
+        └── OtherPlan        there is one, and it belongs to another plan
 
 A message says what is wrong, where, and what to do next.
 """
@@ -74,4 +75,8 @@ class Diverged(RunError):
 
 
 class CheckpointError(StrettoError):
-    """A checkpoint is missing, damaged, or belongs to another plan."""
+    """A checkpoint is missing, damaged, or cannot be used here."""
+
+
+class OtherPlan(CheckpointError):
+    """A checkpoint belongs to another plan."""

@@ -64,7 +64,7 @@ def documents_of(file: str, model: LatentDirichletAllocation, vocabulary: str | 
 
     if vocabulary is None or model.vocabulary_ is None:
         return _in_its_words(file, model)
-    corpus = as_corpus(file, seed=0, vocabulary=vocabulary, keyed_by="content")
+    corpus = as_corpus(file, strict=model.strict, seed=0, vocabulary=vocabulary, keyed_by="content")
     if corpus.vocabulary == model.vocabulary_ or corpus.vocabulary is None:
         return corpus
     return _translated(corpus, corpus.vocabulary, model.vocabulary_, file)

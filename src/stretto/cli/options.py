@@ -248,7 +248,7 @@ EarlyTopicsOption = Annotated[
     _option(
         "--early-stopping",
         "--early-stop",
-        help="Stop when the held-out perplexity has not fallen for 5 epochs.",
+        help="Stop when the held-out perplexity has not fallen for 10 epochs after burn-in.",
         panel=_RUN,
     ),
 ]

@@ -15,7 +15,7 @@ from typing import Any
 
 import typer
 
-from stretto.errors import CheckpointError, DataError, RunError, StrettoError
+from stretto.errors import DataError, OtherPlan, RunError, StrettoError
 from stretto.observe.events import Listener
 from stretto.warmup import kernels_cached
 
@@ -87,7 +87,7 @@ def run(
         if isinstance(error, KeyboardInterrupt):
             _stopped(model, folder, watch)
             raise typer.Exit(STOPPED) from None
-        if isinstance(error, CheckpointError) and resume:
+        if isinstance(error, OtherPlan) and resume:
             raise RunError(
                 f"{recipe.file} is not what {folder} was trained on: its plan differs, so no checkpoint fits. "
                 f"Bring the data back as they were (--file names another place), or train anew in another folder"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,9 +41,10 @@ class Cut:
         """[B] rows in each block."""
         return np.diff(self.bounds)
 
-    def block_of(self) -> NDArray[np.int16]:
-        """[n] the block of each row."""
-        by_position = np.repeat(np.arange(self.blocks, dtype=np.int16), self.sizes)
+    def block_of(self) -> NDArray[Any]:
+        """[n] the block of each row, in as few bytes as hold it."""
+        dtype = np.int16 if self.blocks <= 1 << 15 else np.int32
+        by_position = np.repeat(np.arange(self.blocks, dtype=dtype), self.sizes)
         return by_position[self.place]
 
 

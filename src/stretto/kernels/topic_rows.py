@@ -2,8 +2,8 @@
 
 **Packed rows** hold the topics that occur: entries topic << shift | count, uint32. A document's row has room for as
 many entries as it can need, in whole sixteens; what is not used holds the padding PAD = K << shift, whose count is 0.
-A word's row is packed where the word is rarer than there are topics (length[w] entries), else K plain counts
-(length[w] = -1). K + 1 topics fit above `shift`, so the padding is no topic.
+A word's row is packed where the word has fewer tokens than four times the topics (length[w] entries), else K plain
+counts (length[w] = -1). K + 1 topics fit above `shift`, so the padding is no topic.
 
 **Totals.** A visit sees the totals at the start of the epoch plus what the earlier visits of its two blocks changed:
 total[k] + row_moved[r, k] + col_moved[c, k]. No other visit of this epoch shares a block with both, so nothing is

@@ -33,7 +33,7 @@ from .coherence import coherence as topic_coherence
 from .lda_base import FIRST_TOPICS, SAMPLERS, Problem
 from .lda_fit import Learned, Settings, learn
 from .lda_infer import Inferrer
-from .lda_input import Corpus, as_corpus, split_tokens
+from .lda_input import Corpus, as_corpus, names_its_words, split_tokens
 from .lda_topics import Topics
 from .topic_facts import similar_topics, top_words
 
@@ -64,7 +64,8 @@ class LatentDirichletAllocation(
         foretell unseen words better. 0 for plain Gibbs sampling from the start.
     optimize_every : learn the priors too, every so many epochs after burn_in (each topic its own, one for all words);
         0 leaves them as they are.
-    burn_in : epochs before priors are learned, states are averaged and early stopping begins to count.
+    burn_in : epochs before priors are learned, states are averaged and early stopping begins to count. The
+        warm-up is over by then: where priors are learned or states averaged, it takes burn_in epochs at most.
     average_every : after burn_in, average the word counts of every so many epochs; 0 keeps the last state alone.
     mh_steps : pairs of proposals for each token (sampler "mh").
     evaluate_every : compute the log-likelihood every so many epochs, the first and the last included; 0 never.
@@ -84,7 +85,8 @@ class LatentDirichletAllocation(
     ----------
     components_ : [topics, words] float32, how often each word has each topic, the prior added.
     doc_topic_prior_, topic_word_prior_ : the priors, as learned.      topic_tokens_ : [topics] tokens of each topic.
-    n_iter_ : epochs done.      history_ : one dict for each epoch.      plan_ : the plan.      fingerprint_ : its hash.
+    n_iter_ : epochs done.      history_ : one dict for each epoch.      fingerprint_ : the plan's hash.
+    plan_ : the plan (not in models that were loaded).
     vocabulary_ : the words, when the data named them.
 
     Examples
@@ -184,17 +186,20 @@ class LatentDirichletAllocation(
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from more documents: what was learned stays as counts, and the documents of X are added to it.
 
-        Their tokens are passed over twenty times (or `epochs` times, if that is fewer).
+        Their tokens are passed over twenty times (or `epochs` times, if that is fewer), and `burn_in` counts those
+        passes. Priors that were learned are kept.
         """
         self._check()
         going_on = self._is_fitted()
         before, done = (self.history_, self.n_iter_) if going_on else ([], 0)
         epochs = min(self.epochs, _BATCH_EPOCHS)
         warm_up = 0 if going_on else min(self.warm_up, epochs // 2)  # what is known already needs none
-        settings = self._settings(self._seed(), epochs, None, before=done, warm_up=warm_up)
+        seed = (self._seed() + done) % (2**31 - 1)  # other documents, other draws
+        settings = self._settings(seed, epochs, None, warm_up=warm_up)
         start = self.topics_ if going_on else None
         session = Session(verbose=self.verbose, unit="tokens")
-        learned = learn(self, X, settings, session, start=start, stop=self._callbacks)
+        named = self.vocabulary_ if going_on and names_its_words(X) else None
+        learned = learn(self, X, settings, session, vocabulary=named, start=start, stop=self._callbacks)
         self._keep(learned, before, done)
         return self
 
@@ -236,11 +241,12 @@ class LatentDirichletAllocation(
     def _seed(self) -> int:
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _settings(
-        self, seed: int, epochs: int, validation: Any, before: int = 0, warm_up: int | None = None
-    ) -> Settings:
+    def _settings(self, seed: int, epochs: int, validation: Any, warm_up: int | None = None) -> Settings:
         beta = 0.01 if self.topic_word_prior is None else float(self.topic_word_prior)
         alpha = self._alpha()
+        warm_up = self.warm_up if warm_up is None else warm_up
+        if self.optimize_every or self.average_every:  # states of a warm prior are no states to learn from
+            warm_up = min(warm_up, self.burn_in)
         problem = Problem(
             topics=int(self.n_components),
             alpha=alpha,
@@ -251,7 +257,7 @@ class LatentDirichletAllocation(
             burn_in=int(self.burn_in),
             average_every=int(self.average_every),
             first_topics=self.first_topics,
-            warm_up=int(self.warm_up if warm_up is None else warm_up),
+            warm_up=int(warm_up),
         )
         return Settings(
             problem,
@@ -266,7 +272,6 @@ class LatentDirichletAllocation(
             validation=validation,
             patience=(int(self.n_iter_no_change), float(self.tol)) if self.early_stopping else None,
             parameters=lda_store.plain(self.get_params(deep=False)),
-            before=before,
         )
 
     def _callbacks(self, root: Any, corpus: Corpus | None, epoch: int, report: Report, topics: Any) -> bool:
@@ -361,15 +366,18 @@ class LatentDirichletAllocation(
         check_is_fitted(self)
         checks.number("n", n, least=1, whole=True)
         names = self._names(vocabulary)
-        found, _ = top_words(self.topics_.by_topic(), n)
-        return [[names[w] if names is not None else str(w) for w in row] for row in found.tolist()]
+        found, share = top_words(self.topics_.by_topic(), n)
+        pairs = (zip(*row, strict=True) for row in zip(found.tolist(), share.tolist(), strict=True))
+        # A topic may have fewer words than that.
+        return [[names[w] if names is not None else str(w) for w, part in row if part > 0] for row in pairs]
 
     def coherence(self, X: Any, n: int = 10, measure: str = "npmi") -> NDArray[np.float64]:
         """[topics] how well the n first words of each topic go together in the documents X: "npmi" (-1 to 1) or
         "umass".
         """
         check_is_fitted(self)
-        found, _ = top_words(self.topics_.by_topic(), n)
+        found, share = top_words(self.topics_.by_topic(), n)
+        found = np.where(share > 0, found, -1)  # a topic may have fewer words than that
         with self._place().open() as crew:
             return topic_coherence(found, _csr(self._corpus(X)), measure=measure, crew=crew)
 
@@ -390,7 +398,10 @@ class LatentDirichletAllocation(
 
     def _corpus(self, X: Any) -> Corpus:
         check_is_fitted(self)
-        return as_corpus(X, strict=self.strict, seed=0, estimator=self, reset=False, keyed_by="content")
+        named = self.vocabulary_ if names_its_words(X) else None
+        return as_corpus(
+            X, strict=self.strict, seed=0, vocabulary=named, estimator=self, reset=False, keyed_by="content"
+        )
 
     def _place(self) -> Runtime:
         return checks.place(self.runtime, self.n_jobs)

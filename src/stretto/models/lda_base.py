@@ -63,6 +63,11 @@ class Problem:
             return 1.0
         return float(round(WARMEST ** (1.0 - epoch / self.warm_up), 6))  # the same number whoever computes the power
 
+    @property
+    def settling(self) -> int:
+        """Epochs before states are worth learning from: what a warm prior drew says nothing of the prior."""
+        return max(self.burn_in, self.warm_up)
+
     def parameters(self) -> tuple[tuple[str, Any], ...]:
         """Names and values for the plan."""
         same = len(set(self.alpha)) == 1
@@ -76,9 +81,11 @@ class Problem:
         if self.sampler == "mh":
             shown.append(("steps", self.steps))
         if self.optimise_every:
-            shown += [("optimise_every", self.optimise_every), ("burn_in", self.burn_in)]
+            shown.append(("optimise_every", self.optimise_every))
         if self.average_every:
             shown.append(("average_every", self.average_every))
+        if self.optimise_every or self.average_every:
+            shown.append(("burn_in", self.burn_in))
         return tuple(shown + ([("start", self.start)] if self.start else []))
 
 

@@ -2,7 +2,7 @@
 
     source, names = on_disk("docword.txt.gz", memory, folder, None)       # the file, parsed once, in flat files
     entries, tokens = weigh(source, rows, cols, order)                    # what each visit will hold: decides the plan
-    laid = cut_tokens(source, logical, shape, entries, folder, crew, memory)
+    laid = cut_tokens(source, logical, shape, entries, tokens, folder, crew, memory)
 
 Nothing here holds more than a piece of the corpus, and the tokens are those that are laid out in memory, in that order.
 """

@@ -20,7 +20,7 @@ from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer
 
 from .lda_base import Problem, settled
-from .lda_input import Corpus, as_corpus, split_documents, split_tokens
+from .lda_input import Corpus, as_corpus, names_its_words, split_documents, split_tokens
 from .lda_job import LdaJob, build_lda
 from .lda_layout import take_census
 from .lda_stream import StreamedLdaJob, build_streamed, on_disk
@@ -33,7 +33,7 @@ _HELD = 0.5  # of a validation document's tokens
 
 @dataclass(frozen=True, eq=False)
 class Settings:
-    """What a fit is asked to do. before: epochs of earlier fits it goes on from."""
+    """What a fit is asked to do."""
 
     problem: Problem
     seed: int
@@ -47,7 +47,6 @@ class Settings:
     validation: Any
     patience: tuple[int, float] | None
     parameters: Mapping[str, Any]
-    before: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,10 +100,9 @@ def learn(
         job = _job(problem, feed, crew, settings, physical, watch, start, folder)
         try:
             patience = None
-            if settings.patience is not None:
-                patience = Patience(
-                    settings.patience[0], metric="held_perplexity", share=settings.patience[1], least=problem.burn_in
-                )
+            if settings.patience is not None and feed.held is not None:
+                epochs, share = settings.patience
+                patience = Patience(epochs, metric="held_perplexity", share=share, least=problem.settling)
             trainer = Trainer(
                 job,
                 crew,
@@ -139,7 +137,7 @@ def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset:
                 "or fit without memory="
             )
         source, names = on_disk(X, settings.memory, folder, vocabulary)
-        held = None if settings.validation is None else _halves(_other(settings, source.shape[1]), settings.seed)
+        held = None if settings.validation is None else _halves(_other(settings, source.shape[1], names), settings.seed)
         return Feed(source, None, held, names)
     corpus = as_corpus(
         X, strict=settings.strict, seed=settings.seed, vocabulary=vocabulary, estimator=estimator, reset=reset
@@ -149,16 +147,19 @@ def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset:
         corpus, aside = split_documents(corpus, settings.validation, settings.seed)
         held = _halves(aside, settings.seed)
     elif settings.validation is not None:
-        held = _halves(_other(settings, corpus.n_words), settings.seed)
+        held = _halves(_other(settings, corpus.n_words, corpus.vocabulary), settings.seed)
     source = InMemory(corpus.data, None if settings.memory is None else at_once(settings.memory))
-    names = corpus.vocabulary if corpus.vocabulary is not None else getattr(estimator, "vocabulary_", None)
-    if not reset and names is not None and len(names) != corpus.n_words:
-        names = None
+    names = corpus.vocabulary
+    if names is None and not reset:
+        names = getattr(estimator, "vocabulary_", None)
     return Feed(source, corpus, held, names)
 
 
-def _other(settings: Settings, words: int) -> Corpus:
-    return as_corpus(settings.validation, words=words, strict=settings.strict, seed=settings.seed)
+def _other(settings: Settings, words: int, names: list[str] | None) -> Corpus:
+    """The validation documents, in the words of those that are learned from."""
+    X = settings.validation
+    named = names if names_its_words(X) else None
+    return as_corpus(X, words=words, strict=settings.strict, seed=settings.seed, vocabulary=named)
 
 
 def _halves(corpus: Corpus, seed: int) -> Any:
@@ -183,6 +184,8 @@ def _going_on(problem: Problem, start: Topics) -> Problem:
     digest = hashlib.blake2b(digest_size=8)
     for array in (start.indptr, start.topic, start.count):
         digest.update(np.ascontiguousarray(array).tobytes())
+    if problem.optimise_every:
+        problem = replace(problem, alpha=tuple(start.alpha.tolist()), beta=float(start.beta))
     return replace(problem, start=digest.hexdigest())
 
 

@@ -126,6 +126,11 @@ def as_corpus(
     return Corpus(data, names, documents)
 
 
+def names_its_words(X: Any) -> bool:
+    """Whether X may hold words by name: those of a fitted model are then looked up by theirs."""
+    return isinstance(X, str | os.PathLike | Data)
+
+
 def read_vocabulary(given: Words) -> list[str]:
     if not isinstance(given, (str, os.PathLike)):
         return [str(word) for word in given]
@@ -260,6 +265,7 @@ def split_tokens(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpu
 
     Both parts have all documents and words: learn a document's topics from one part, measure them on the other.
     """
+    _check_share(share)
     data = corpus.data
     counts = data.values.astype(np.int64)
     ends = np.cumsum(counts)
@@ -274,27 +280,42 @@ def split_tokens(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpu
         drawn = unit(absorb(np.repeat(state, counts[some]), number)) < share
         held[some] = np.add.reduceat(drawn, begins, dtype=np.int64)
         low = high
-    return _part(corpus, counts - held, "observed"), _part(corpus, held, "held")
+    remedy = "give documents of at least two tokens, or more of them"
+    return _part(corpus, counts - held, "observed", remedy), _part(corpus, held, "held", remedy)
 
 
 def split_documents(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:
-    """(kept, held): each document is held with probability `share`, by a draw keyed by its position."""
+    """(kept, held): each document is held with probability `share`, by a draw keyed by its position.
+
+    Where the draw would hold none, or all, of several documents, one is moved.
+    """
+    _check_share(share)
     mask = held_out(0, corpus.n_documents, share, seed)
+    with_tokens = np.unique(corpus.data.rows)
+    if len(with_tokens) > 1 and mask[with_tokens].all() == mask[with_tokens].any():
+        moved = with_tokens[seed % len(with_tokens)]
+        mask[moved] = not mask[moved]
     return _some_documents(corpus, ~mask, "kept"), _some_documents(corpus, mask, "held")
 
 
+def _check_share(share: float) -> None:
+    if not 0 < share < 1:
+        raise DataError(f"a share of {share} cannot be held out; choose one between 0 and 1")
+
+
 def _some_documents(corpus: Corpus, chosen: NDArray[np.bool_], name: str) -> Corpus:
-    part = _part(corpus, np.where(chosen[corpus.data.rows], corpus.data.values, 0), name)
+    remedy = "give at least two documents with tokens, or documents of their own as validation"
+    part = _part(corpus, np.where(chosen[corpus.data.rows], corpus.data.values, 0), name, remedy)
     rows = (np.cumsum(chosen, dtype=np.int32) - 1)[part.data.rows]
     names = corpus.documents and [corpus.documents[d] for d in np.flatnonzero(chosen)]
     return replace(part, data=replace(part.data, rows=rows, shape=(int(chosen.sum()), corpus.n_words)), documents=names)
 
 
-def _part(corpus: Corpus, counts: Array, name: str) -> Corpus:
+def _part(corpus: Corpus, counts: Array, name: str, remedy: str) -> Corpus:
     """The corpus with these counts [nnz] instead, entries without a token left out."""
     some = counts > 0
     if not some.any():
-        raise DataError(f"the {name} part would have no tokens; choose another share, between 0 and 1, or bring more")
+        raise DataError(f"the {name} part of the documents would have no tokens; {remedy}")
     data = corpus.data
     part = replace(data, rows=data.rows[some], cols=data.cols[some], values=counts[some].astype(np.float32))
     return replace(corpus, data=part)

@@ -119,6 +119,7 @@ class LdaJob:
         self.counts = new_counts(shape, plan.order)
         if earlier is not None:
             put_earlier(self.counts, shape, plan.logical.cols, earlier)
+        self.before = None if earlier is None else self._word_histogram()
         self.priors = Priors(problem.alpha, problem.beta)
         self.doc_tokens = shape.doc_tokens.astype(np.int32)
         self.items = int(plan.weight.sum())
@@ -151,11 +152,15 @@ class LdaJob:
         """What the counts say of the priors of documents and of words."""
         counts, shape = self.counts, self.shape
         documents = document_rows(shape, counts.doc_at, counts.doc_length, counts.doc_rows)
-        words = CountRows(counts.word_at, counts.word_length, counts.word_rows, shape.shift, shape.topics)
         return (
             count_documents(documents, shape.doc_tokens, self.crew, by_topic=by_topic),
-            count_words(words, counts.total, self.crew),
+            self._word_histogram(),
         )
+
+    def _word_histogram(self) -> Histogram:
+        counts, shape = self.counts, self.shape
+        words = CountRows(counts.word_at, counts.word_length, counts.word_rows, shape.shift, shape.topics)
+        return count_words(words, counts.total, self.crew)
 
     def add_up(self) -> None:
         """Add the present word counts to those that are averaged."""
@@ -197,14 +202,14 @@ def document_rows(shape: Shape, at: Any, length: Any, rows: Any) -> CountRows:
 
 
 class Summed:
-    """Word counts added up over several states, [V, K] int32, and how many there were; nothing unless wanted."""
+    """Word counts added up over several states, [V, K] int64, and how many there were; nothing unless wanted."""
 
     def __init__(self, shape: Shape, *, wanted: bool) -> None:
         size = (len(shape.word_tokens), shape.topics) if wanted else (0, shape.topics)
-        self.counts, self.states = np.zeros(size, np.int32), np.zeros(1, np.int64)
+        self.counts, self.states = np.zeros(size, np.int64), np.zeros(1, np.int64)
 
     def add(self, words: Any, topics: Any, counts: Any) -> None:
-        self.counts[words, topics] += counts.astype(np.int32)  # a pair occurs once
+        self.counts[words, topics] += counts  # a pair occurs once
         self.states += 1
 
     def mean(self) -> tuple[Any, Any, Any] | None:
@@ -213,6 +218,11 @@ class Summed:
             return None
         words, topics = np.nonzero(self.counts)
         return words, topics, (self.counts[words, topics] / self.states[0]).astype(np.float32)
+
+    @staticmethod
+    def nbytes(shape: Shape, problem: Problem) -> int:
+        """What it will take."""
+        return len(shape.word_tokens) * shape.topics * 8 if problem.average_every else 0
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"summed": self.counts, "states": self.states} if len(self.counts) else {}
@@ -239,5 +249,8 @@ def build_lda(
     laid = lay_out_tokens(source, rows, cols, order, shape, crew)
     plan = plan_lda(logical, shape, np.diff(laid.tokens.ptr), laid.runs, physical)
     budget = physical.memory or available_memory()
-    refuse_if_over(plan.cost.memory, budget, "stream it from disk with memory='2GiB', or use fewer topics")
+    remedy = "stream it from disk with memory='2GiB', or use fewer topics"
+    if earlier is not None:
+        remedy = "partial_fit works in memory: give it fewer documents at a time, or more memory="
+    refuse_if_over(plan.cost.memory + Summed.nbytes(shape, problem), budget, remedy)
     return LdaJob(problem, plan, shape, laid, crew, seed, watch or Watch(), earlier)

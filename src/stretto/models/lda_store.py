@@ -36,7 +36,11 @@ def save(model: Any, path: str | Path) -> None:
     parameters["runtime"] = None
     if not isinstance(parameters["random_state"], int | None):
         parameters["random_state"] = None
-    about = {"parameters": plain(parameters), "fitted": {name: getattr(model, name) for name in _PLAIN}}
+    about: dict[str, Any] = {
+        "parameters": plain(parameters),
+        "fitted": {name: getattr(model, name) for name in _PLAIN},
+        "named": hasattr(model, "feature_names_in_"),
+    }
     write_model(path, arrays, {"format": _FORMAT, "model": json.dumps(about)})
 
 
@@ -53,4 +57,6 @@ def load(kind: Any, path: str | Path) -> Any:
     )
     for name, value in about["fitted"].items():
         setattr(model, name, value)
+    if about.get("named") and model.vocabulary_ is not None:  # learned from a data frame: compare its columns' names
+        model.feature_names_in_ = np.array(model.vocabulary_, object)
     return model

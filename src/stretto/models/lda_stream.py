@@ -91,6 +91,7 @@ class StreamedLdaJob:
         self.rooms = TileRooms(plan.logical, shape, laid, self.tiles, folder)
         self.priors = Priors(problem.alpha, problem.beta)
         self.items = int(plan.weight.sum())
+        self.before: Histogram | None = None  # partial_fit works in memory
         self.summed = Summed(shape, wanted=bool(problem.average_every))
 
     def steps(self, epoch: int) -> TileSteps:
@@ -176,7 +177,7 @@ class StreamedLdaJob:
     def add_up(self) -> None:
         """Add the present word counts to those that are averaged."""
         for words, topics, counts in self._entries():
-            self.summed.counts[words, topics] += counts.astype(np.int32)
+            self.summed.counts[words, topics] += counts
         self.summed.states += 1
 
     def topics(self) -> Topics:
@@ -250,9 +251,9 @@ def build_streamed(
     entries, tokens = weigh(source, logical.rows, logical.cols, logical.order)
     budget: int = physical.memory or available_memory() or 1 << 62
     at_most = int(most_runs(entries, tokens, logical).sum())
-    if not always and plan_lda(logical, shape, tokens, at_most, physical).cost.memory <= budget:
+    averaged = Summed.nbytes(shape, problem)
+    if not always and plan_lda(logical, shape, tokens, at_most, physical).cost.memory + averaged <= budget:
         return None
-    averaged = len(shape.word_tokens) * shape.topics * 4 if problem.average_every else 0
     physical = replace(physical, memory=budget)
     side = choose_side(logical, shape, entries, tokens, physical, averaged)
     refuse_if_disk_full(logical, shape, entries, tokens, side, folder)

@@ -23,6 +23,7 @@ class Watched(Protocol):
 
     crew: Crew
     items: int
+    before: Histogram | None  # what the word counts of an earlier fit say, where a fit goes on from one
 
     @property
     def problem(self) -> Problem: ...
@@ -49,7 +50,7 @@ class Watch:
         """The report of an epoch (counted from 0). Priors that are due are learned afterwards."""
         problem, priors, number = job.problem, job.priors, epoch + 1
         metrics: dict[str, float] = {"moved": moved}
-        past = number - problem.burn_in
+        past = number - problem.settling
         optimise = bool(problem.optimise_every) and past > 0 and past % problem.optimise_every == 0
         # A run that goes on from a checkpoint looks at once: what was seen before is not known here.
         due = bool(self.every) and (
@@ -58,8 +59,10 @@ class Watch:
         if due or optimise:
             alike = bool((priors.alpha == priors.alpha[0]).all())
             documents, words = job.histograms(optimise or not alike)
-            tokens = max(1, int((words.size * words.number).sum()))
-            likelihood = (documents.likelihood(priors.alpha) + words.likelihood(priors.beta)) / tokens
+            likelihood = documents.likelihood(priors.alpha) + words.likelihood(priors.beta)
+            if job.before is not None:  # words of an earlier fit are given, not drawn
+                likelihood -= job.before.likelihood(priors.beta)
+            likelihood /= max(1, job.items)
             metrics["log_likelihood"] = likelihood
             self._objective = -likelihood
             if optimise:

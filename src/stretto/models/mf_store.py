@@ -21,7 +21,8 @@ _PLAIN = ("mean_", "n_iter_", "n_features_in_", "fingerprint_", "history_")
 
 def plain(parameters: dict[str, Any]) -> dict[str, Any]:
     """Parameters as JSON can hold them; others as text."""
-    return {k: v if isinstance(v, str | int | float | bool | None) else repr(v) for k, v in parameters.items()}
+    bare = {k: v.item() if isinstance(v, np.generic) else v for k, v in parameters.items()}
+    return {k: v if isinstance(v, str | int | float | bool | None) else repr(v) for k, v in bare.items()}
 
 
 def save(model: Any, path: str | Path) -> None:

@@ -34,7 +34,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.errors import CheckpointError
+from stretto.errors import CheckpointError, OtherPlan
 from stretto.observe.events import CheckpointRejected, Listener
 from stretto.runtime import arrayfile, manifest
 
@@ -170,7 +170,7 @@ def latest(
             continue
         theirs = found.meta.get("fingerprint")
         if fingerprint is not None and theirs != fingerprint:
-            raise CheckpointError(
+            raise OtherPlan(
                 f"{path} was saved under plan {_short(theirs)}, this is plan {_short(fingerprint)}: the data differ, "
                 f"or a setting that can change a number (seed, width, profile, size or rule of the model); resume with "
                 f"what it was saved with, or start anew in another folder"
