@@ -13,6 +13,7 @@ import importlib
 NAMES = {
     "libmf": "time to LIBMF's test RMSE at 1 and 2 threads, beside Surprise",
     "threads": "ratings per second at 1, 2, 4, 8, 16 threads",
+    "optimizers": "SGD, AdaGrad and AdaRevision: time to a test RMSE, ratings per second, learning rates",
     "als": "implicit ALS: time to the loss of the implicit library",
     "recommend": "top 10 for every user, beside the implicit library",
     "start": "import time, and the first fit in a new process",
@@ -31,6 +32,11 @@ NAMES = {
     "lda_scale": "topic models at 1 to 16 threads, and for 100 to 10,000 topics",
     "lda_inference": "topic shares of unseen documents, beside tomotopy",
     "lda_memory": "a corpus larger than memory: speed and peak memory",
+    "tables": "parameter tables on threads: rows per second by keys, shared tables beside raw arrays",
+    "simulated": "the simulated cluster: messages per second, what a message costs, memory",
+    "bosen_lda": "Bösen's topic models on a simulated cluster: managed communication, shorter clocks, rotation",
+    "bosen_mf": "managed communication: matrix factorisation on a simulated cluster",
+    "bosen_mlr": "managed communication: logistic regression on a simulated cluster",
     "sparse_logistic": "L1 logistic regression, beside liblinear, skglm, celer and scikit-learn",
 }
 

@@ -14,6 +14,7 @@ from stretto.runtime.runtimes import Threads
 RUNS = {
     "sgd": Problem(20),
     "adagrad": Problem(20, optimizer="adagrad"),
+    "adarevision": Problem(20, optimizer="adarevision"),
     "logistic": Problem(20, loss="logistic"),
     "als": Problem(20, solver="als"),
     "ccd": Problem(20, solver="ccd"),

@@ -12,6 +12,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.kernels.adarevision_sgd import FACTOR, FIRST, GUESS, SECOND
 from stretto.kernels.losses import SQUARED, cost_of, pull_of
 
 f4 = np.float32
@@ -54,6 +55,13 @@ def dot(w: Array, h: Array) -> Any:
 
 def squares(g: Array) -> Any:
     return dot(g, g)
+
+
+def moved(old: Array, pull: Array, z: Array) -> Array:
+    """old + FACTOR / √z · pull of float32 numbers, as the kernel works it out."""
+    y = (np.uint32(GUESS) - (z.view(np.uint32) >> np.uint32(1))).view(f4)
+    y = fma(-(z * y), y, f4(FIRST)) * y
+    return fma(fma(-(z * y), y, f4(SECOND)), y * pull, old)
 
 
 def _error(loss: int, limit: Any, r: Any, p: Any) -> tuple[Any, float]:
@@ -126,5 +134,46 @@ def adagrad(
             if len(b):
                 b[x] = f4(b[x] + f4(step_w * f4(e - f4(lam_bias * b[x]))))
                 c[y] = f4(c[y] + f4(step_h * f4(e - f4(lam_bias * c[y]))))
+        out[v] = total
+    return out
+
+
+def adarevision(
+    blocks: Any,
+    W: Array,
+    H: Array,
+    b: Array,
+    c: Array,
+    zw: Array,
+    zh: Array,
+    zb: Array,
+    zc: Array,
+    step: Any,
+    lam: Any,
+    lam_bias: Any,
+    loss: int,
+    limit: Any,
+) -> Array:
+    """One pass of AdaRevision without delays: a sum of squared gradients for each element and bias."""
+    share = f4(step * f4(1.0 / FACTOR))
+    out = np.zeros(len(blocks.ptr) - 1)
+    for v in range(len(out)):
+        total = 0.0
+        for t in range(blocks.ptr[v], blocks.ptr[v + 1]):
+            x, y = int(blocks.row_base[v]) + int(blocks.u[t]), int(blocks.col_base[v]) + int(blocks.i[t])
+            p = dot(W[x], H[y])
+            if len(b):
+                p = f4(p + f4(b[x] + c[y]))
+            e, cost = _error(loss, limit, blocks.r[t], p)
+            total += cost
+            w, h = W[x].copy(), H[y].copy()
+            g, k = fma(e, h, f4(-lam) * w), fma(e, w, f4(-lam) * h)
+            zw[x], zh[y] = fma(g, g, zw[x]), fma(k, k, zh[y])
+            W[x], H[y] = moved(w, share * g, zw[x]), moved(h, share * k, zh[y])
+            if len(b):
+                for bias, z, at in ((b, zb, x), (c, zc, y)):
+                    pull = f4(e - f4(lam_bias * bias[at]))
+                    z[at] = f4(z[at] + f4(pull * pull))
+                    bias[at] = f4(bias[at] + f4(f4(step / np.sqrt(z[at])) * pull))
         out[v] = total
     return out

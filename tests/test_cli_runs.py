@@ -78,6 +78,7 @@ def test_where_it_runs_changes_no_bit(more: list[str], ratings: Path, whole: Pat
         ["--solver", "ccd"],
         ["--solver", "als", "--implicit"],
         ["--optimizer", "adagrad", "--no-biases"],
+        ["--optimizer", "adarevision", "--workers", "2"],
     ],
     ids=" ".join,
 )

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import sgd_twin
 from jobs import small_data, some_ratings
 from stretto.data.data import Data
+from stretto.kernels.adarevision_sgd import FACTOR
 from stretto.kernels.lanes import aligned, padded
 from stretto.kernels.losses import CODES
 from stretto.models.mf_base import Problem
@@ -26,6 +27,7 @@ from stretto.schedule.order import Order
 from test_kernels_grid import laid_out
 
 f4 = np.float32
+OPTIMIZERS = ["sgd", "adagrad", "adarevision"]
 SCALE = 3.0
 STEP, LAM, LAM_BIAS = f4(0.05), f4(float(f4(0.07)) / SCALE), f4(0.07)
 
@@ -44,16 +46,27 @@ class Model:
         self.W[:, :rank], self.H[:, :rank] = random.normal(size=(m, rank)) * 0.3, random.normal(size=(n, rank)) * 0.3
         self.b, self.c = (random.normal(size=k if biased else 0).astype(f4) * f4(0.1) for k in (m, n))
         self.gw, self.gh = (1 + random.random(k).astype(f4) for k in (m, n))
+        self.zw, self.zh = (1 + random.random(state.shape).astype(f4) for state in (self.W, self.H))
+        self.zb, self.zc = (1 + random.random(len(state)).astype(f4) for state in (self.b, self.c))
 
-    def states(self, grown: bool) -> list[NDArray[Any]]:
-        return [self.W, self.H, self.b, self.c, *([self.gw, self.gh] if grown else [])]
+    def squares(self, optimizer: str) -> list[NDArray[Any]]:
+        kept = {"adagrad": [self.gw, self.gh], "adarevision": [self.zw, self.zh, self.zb, self.zc]}
+        return kept.get(optimizer, [])
 
-    def tail(self, grown: bool, loss: str, limit: float = math.inf) -> tuple[Any, ...]:
+    def states(self, optimizer: str = "sgd") -> list[NDArray[Any]]:
+        return [self.W, self.H, self.b, self.c, *self.squares(optimizer)]
+
+    def tail(self, optimizer: str, loss: str, limit: float = math.inf) -> tuple[Any, ...]:
         """What the twin is told besides blocks and states."""
-        return (STEP, LAM, LAM_BIAS, CODES[loss], f4(limit), *((self.rank,) if grown else ()))
+        return (STEP, LAM, LAM_BIAS, CODES[loss], f4(limit), *((self.rank,) if optimizer == "adagrad" else ()))
 
     def run(
-        self, grown: bool, loss: str, profile: str = "exact", runtime: Runtime | None = None, limit: float = math.inf
+        self,
+        optimizer: str,
+        loss: str,
+        profile: str = "exact",
+        runtime: Runtime | None = None,
+        limit: float = math.inf,
     ) -> Done:
         """One pass of the compiled kernel."""
         problem = Problem(
@@ -62,18 +75,18 @@ class Model:
             reg=float(LAM_BIAS),
             learning_rate=float(STEP),
             schedule="constant",
-            optimizer="adagrad" if grown else "sgd",
+            optimizer=optimizer,
         )
-        blocks, states = self.blocks, self.states(True)
+        blocks, states, squares = self.blocks, tuple(self.states()), tuple(self.squares(optimizer))
         arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
-        step = sgd_step(problem, self.order, 0, SCALE, limit, arrays, tuple(states[:4]), (states[4], states[5]))
+        step = sgd_step(problem, self.order, 0, SCALE, limit, arrays, states, squares)
         with (runtime or Serial()).open() as crew:
             return crew.run(step, profile)
 
-    def twin(self, grown: bool, loss: str, limit: float = math.inf) -> NDArray[np.float64]:
+    def twin(self, optimizer: str, loss: str, limit: float = math.inf) -> NDArray[np.float64]:
         """The same pass by the twin."""
-        one_pass: Any = sgd_twin.adagrad if grown else sgd_twin.sgd
-        found: NDArray[np.float64] = one_pass(self.blocks, *self.states(grown), *self.tail(grown, loss, limit))
+        one_pass: Any = getattr(sgd_twin, optimizer)
+        found: NDArray[np.float64] = one_pass(self.blocks, *self.states(optimizer), *self.tail(optimizer, loss, limit))
         return found
 
 
@@ -87,35 +100,39 @@ def test_the_twin_rounds_once(x: float, y: float, z: float) -> None:
     assert distance <= abs(Fraction(above) - exact)
 
 
-@pytest.mark.parametrize("grown", [False, True], ids=["sgd", "adagrad"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("loss", sorted(CODES))
 @pytest.mark.parametrize("biased", [True, False], ids=["biases", "no biases"])
 @pytest.mark.parametrize("limit", [math.inf, 0.25], ids=["no limit", "limited"])
-def test_the_kernel_is_its_twin(grown: bool, loss: str, biased: bool, limit: float) -> None:
+def test_the_kernel_is_its_twin(optimizer: str, loss: str, biased: bool, limit: float) -> None:
     data = some_ratings(400, 40, 30)
     mine, twin = (Model(data, 4, 20, biased=biased) for _ in range(2))
-    done = mine.run(grown, loss, limit=limit)
-    out = twin.twin(grown, loss, limit)
-    for one, two in zip(mine.states(grown), twin.states(grown), strict=True):
+    done = mine.run(optimizer, loss, limit=limit)
+    out = twin.twin(optimizer, loss, limit)
+    for one, two in zip(mine.states(optimizer), twin.states(optimizer), strict=True):
         np.testing.assert_array_equal(one, two)
     np.testing.assert_array_equal(done.step.out, out)
 
 
 @settings(max_examples=25)
 @given(
-    small_data(20, 60), st.sampled_from([1, 2, 3, 8]), st.sampled_from([1, 3, 16, 17, 40]), st.booleans(), st.booleans()
+    small_data(20, 60),
+    st.sampled_from([1, 2, 3, 8]),
+    st.sampled_from([1, 3, 16, 17, 40, 130]),
+    st.booleans(),
+    st.sampled_from(OPTIMIZERS),
 )
-def test_the_kernel_is_its_twin_for_any_shape(data: Data, blocks: int, rank: int, biased: bool, grown: bool) -> None:
+def test_the_kernel_is_its_twin_for_any_shape(data: Data, blocks: int, rank: int, biased: bool, optimizer: str) -> None:
     mine, twin = (Model(data, blocks, rank, biased=biased) for _ in range(2))
-    mine.run(grown, "squared", runtime=Threads(3))
-    twin.twin(grown, "squared")
-    for one, two in zip(mine.states(grown), twin.states(grown), strict=True):
+    mine.run(optimizer, "squared", runtime=Threads(3))
+    twin.twin(optimizer, "squared")
+    for one, two in zip(mine.states(optimizer), twin.states(optimizer), strict=True):
         np.testing.assert_array_equal(one, two)
 
 
 def textbook(model: Model, loss: str) -> tuple[list[NDArray[np.float64]], float]:
     """Stochastic gradient descent as it is written in books, in double precision, over the same order."""
-    W, H, b, c = (state.astype(np.float64) for state in model.states(False))
+    W, H, b, c = (state.astype(np.float64) for state in model.states())
     blocks, step, lam, lam_bias, total = model.blocks, float(STEP), float(LAM), float(LAM_BIAS), 0.0
     for v in range(len(blocks.ptr) - 1):
         for t in range(blocks.ptr[v], blocks.ptr[v + 1]):
@@ -140,36 +157,85 @@ def textbook(model: Model, loss: str) -> tuple[list[NDArray[np.float64]], float]
 def test_the_kernel_is_textbook_sgd(loss: str, profile: str) -> None:
     model = Model(some_ratings(3000, 100, 80), 4, 24, biased=True)
     wanted, total = textbook(model, loss)
-    done = model.run(False, loss, profile)
+    done = model.run("sgd", loss, profile)
     # The sign of the absolute loss may flip where a prediction meets its rating to the last bit.
     within = 2e-5 if loss != "absolute" else 2e-4
-    for found, state in zip(model.states(False), wanted, strict=True):
+    for found, state in zip(model.states(), wanted, strict=True):
         np.testing.assert_allclose(found, state, atol=within)
     assert done.step.total() == pytest.approx(total, rel=1e-5)
 
 
+def late(w: NDArray[Any], g: NDArray[Any], G: NDArray[Any], G_old: NDArray[Any], z: NDArray[Any], most: Any) -> None:
+    """AdaRevision as it is written, in place: a gradient g that was worked out when the sum of gradients was G_old.
+
+    z: the sum of squares with corrections, most: the largest it has been.
+    """
+    b = G - G_old
+    before = STEP / np.sqrt(most)
+    z += g * g + 2 * g * b
+    most[...] = np.maximum(most, z)
+    after = STEP / np.sqrt(most)
+    w += -after * g + (before - after) * b
+    G += g
+
+
 @pytest.mark.parametrize("profile", ["exact", "fast"])
-@pytest.mark.parametrize("grown", [False, True], ids=["sgd", "adagrad"])
+def test_the_kernel_is_adarevision_without_delays(profile: str) -> None:
+    """Every gradient is worked out from what the one before left: the whole rule, in double precision."""
+    model = Model(some_ratings(3000, 100, 80), 4, 24, biased=True)
+    W, H, b, c, *squares = (state.astype(np.float64) for state in model.states("adarevision"))
+    states = [W, H, b[:, None], c[:, None]]
+    sums = [np.zeros_like(state) for state in states]
+    z = [square.reshape(state.shape) for square, state in zip(squares, states, strict=True)]
+    most, blocks, total = [square.copy() for square in z], model.blocks, 0.0
+    for v in range(len(blocks.ptr) - 1):
+        for t in range(blocks.ptr[v], blocks.ptr[v + 1]):
+            x, y = blocks.row_base[v] + int(blocks.u[t]), blocks.col_base[v] + int(blocks.i[t])
+            e = float(blocks.r[t]) - W[x] @ H[y] - b[x] - c[y]
+            total += e * e
+            read = [G[at].copy() for G, at in zip(sums, (x, y, x, y), strict=True)]
+            lam, lam_bias = float(LAM), float(LAM_BIAS)
+            gradients = (lam * W[x] - e * H[y], lam * H[y] - e * W[x], lam_bias * b[[x]] - e, lam_bias * c[[y]] - e)
+            for k, at in enumerate((x, y, x, y)):
+                late(states[k][at], gradients[k], sums[k][at], read[k], z[k][at], most[k][at])
+    done = model.run("adarevision", "squared", profile)
+    for found, state in zip(model.states("adarevision"), [W, H, b, c, *squares], strict=True):
+        np.testing.assert_allclose(found, state, rtol=2e-5, atol=2e-5)
+    assert done.step.total() == pytest.approx(total, rel=1e-5)
+
+
+def test_the_inverse_root_is_right() -> None:
+    """What the twin works out, which is what the kernel works out, beside the true value, over all z there can be."""
+    random = np.random.default_rng(0)
+    octaves = np.arange(1 << 22, dtype=np.uint32) * np.uint32(4) + f4(1).view(np.uint32)
+    z = np.concatenate([octaves.view(f4), np.exp(random.uniform(0, 88, 100_000)).astype(f4)])
+    found = sgd_twin.moved(np.zeros_like(z), np.ones_like(z), z).astype(np.float64) / FACTOR
+    assert np.abs(found * np.sqrt(z.astype(np.float64)) - 1).max() < 4.5e-7
+
+
+@pytest.mark.parametrize("profile", ["exact", "fast"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
-def test_a_visit_that_goes_wrong_is_named(profile: str, grown: bool, bad: float) -> None:
+def test_a_visit_that_goes_wrong_is_named(profile: str, optimizer: str, bad: float) -> None:
     model = Model(some_ratings(400, 40, 30), 4, 5, biased=True)
     poisoned = int(model.order.row_block[6])
     model.W[model.rows.bounds[poisoned], 0] = bad
-    done = model.run(grown, "squared", profile)
+    done = model.run(optimizer, "squared", profile)
     assert done.failed is not None
     assert model.order.row_block[done.failed] == poisoned
     assert done.finished is not None
     assert len(done.finished) < len(model.order)
 
 
-def test_padding_stays_zero_and_empty_rows_stay_put() -> None:
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_padding_stays_zero_and_empty_rows_stay_put(optimizer: str) -> None:
     data = Data.from_arrays([0, 0, 5], [1, 2, 2], [1.0, 2.0, 3.0], (9, 4))
     model = Model(data, 2, 3, biased=True)
-    before = [state.copy() for state in model.states(True)]
-    model.run(True, "squared")
+    before = [state.copy() for state in model.states(optimizer)]
+    model.run(optimizer, "squared")
     assert not model.W[:, 3:].any()
     assert not model.H[:, 3:].any()
     untouched = model.rows.place[[1, 2, 3, 4, 6, 7, 8]]
-    for at in (0, 2, 4):
-        np.testing.assert_array_equal(model.states(True)[at][untouched], before[at][untouched])
+    for now, then in zip(model.states(optimizer)[::2], before[::2], strict=True):  # those along the rows
+        np.testing.assert_array_equal(now[untouched], then[untouched])
     assert not np.array_equal(model.W[model.rows.place[0]], before[0][model.rows.place[0]])

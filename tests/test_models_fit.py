@@ -40,6 +40,7 @@ def learned(fitted: MatrixFactorization) -> str:
 SOLVERS: list[dict[str, Any]] = [
     {"solver": "sgd"},
     {"solver": "sgd", "optimizer": "adagrad"},
+    {"solver": "sgd", "optimizer": "adarevision"},
     {"solver": "als"},
     {"solver": "als", "linear_solver": "cg"},
     {"solver": "ccd"},
@@ -54,7 +55,7 @@ def test_n_jobs_and_runtime_never_change_the_answer(how: dict[str, Any]) -> None
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("how", SOLVERS[:5], ids=str)
+@pytest.mark.parametrize("how", SOLVERS[:6], ids=str)
 def test_it_finds_the_truth(how: dict[str, Any]) -> None:
     train, test = DATA.split(0.1, seed=1)
     fitted = model(epochs=20, reg=0.05, **how).fit(train, validation=test)
@@ -67,10 +68,11 @@ def test_it_finds_the_truth(how: dict[str, Any]) -> None:
     assert fitted.history_[-1]["train_rmse"] < fitted.history_[0]["train_rmse"]
 
 
+@pytest.mark.parametrize("optimizer", ["sgd", "adarevision"])
 @pytest.mark.parametrize("loss", ["squared", "absolute", "logistic"])
-def test_every_loss_falls(loss: str) -> None:
+def test_every_loss_falls(loss: str, optimizer: str) -> None:
     data = replace(DATA, values=(DATA.values > 3).astype(np.float32)) if loss == "logistic" else DATA
-    fitted = model(loss=loss, epochs=10).fit(data)
+    fitted = model(loss=loss, epochs=10, optimizer=optimizer).fit(data)
     objective = [history["objective"] for history in fitted.history_]
     assert objective[-1] < 0.95 * objective[0]
     assert fitted.score(data) > -objective[0]
@@ -269,7 +271,7 @@ def test_random_state() -> None:
     assert learned(model(random_state=None).fit(DATA)) != learned(model(random_state=None).fit(DATA))
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adagrad"])
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adarevision"])
 def test_a_memory_budget_never_changes_the_answer(optimizer: str) -> None:
     whole, streamed = model(optimizer=optimizer).fit(DATA), model(optimizer=optimizer, memory=120_000).fit(DATA)
     assert streamed.plan_.physical.tile is not None

@@ -16,7 +16,8 @@ from stretto.plan.plan import Binding, Physical
 from stretto.runtime.runtimes import Serial, Threads
 
 DATA = some_ratings(4000, 120, 90)
-SGD, ADAGRAD, ALS = Problem(4), Problem(4, optimizer="adagrad"), Problem(4, solver="als")
+SGD, ALS = Problem(4), Problem(4, solver="als")
+ADAGRAD, ADAREVISION = Problem(4, optimizer="adagrad"), Problem(4, optimizer="adarevision")
 CCD = replace(ALS, solver="ccd")
 CG, IMPLICIT = replace(ALS, linear_solver="cg"), replace(ALS, implicit=True, biases=False)
 
@@ -37,9 +38,14 @@ def fingerprint(problem: Problem = SGD, data: Data = DATA, runtime: Any = None, 
         (SGD, {"schedule": "constant"}),
         (SGD, {"epochs": 21}),
         (SGD, {"optimizer": "adagrad"}),
+        (SGD, {"optimizer": "adarevision"}),
         (SGD, {"init_scale": 0.06}),
         (SGD, {"solver": "als"}),
         (ADAGRAD, {"learning_rate": 0.06}),
+        (ADAGRAD, {"optimizer": "adarevision"}),
+        (ADAREVISION, {"learning_rate": 0.06}),
+        (ADAREVISION, {"schedule": "linear"}),
+        (replace(ADAREVISION, schedule="linear"), {"epochs": 21}),
         (ALS, {"rank": 5}),
         (ALS, {"reg": 0.06}),
         (ALS, {"biases": False}),
@@ -93,6 +99,11 @@ def test_the_physical_plan_is_apart() -> None:
             assert replace(plan, physical=physical).fingerprint == plan.fingerprint
         assert len(plan.fingerprint) == 16
         assert int(plan.fingerprint, 16) >= 0
+
+
+def test_epochs_count_only_where_the_steps_are_planned_for_them() -> None:
+    assert fingerprint(SGD) == fingerprint(replace(SGD, schedule="linear"))
+    assert fingerprint(ADAREVISION) == fingerprint(replace(ADAREVISION, epochs=21, schedule="constant"))
 
 
 def test_numbers_of_other_types_are_the_same_numbers() -> None:

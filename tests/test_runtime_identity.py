@@ -70,7 +70,7 @@ def test_more_blocks_than_rows_or_columns(seed: int) -> None:
     pairs = random.choice(m * n, size=max(1, m * n // 3), replace=False)
     rows, cols = np.divmod(pairs, n)
     data = Data.from_arrays(rows, cols, random.integers(1, 6, len(pairs)), (int(m), int(n)))
-    problem = PROBLEMS[("sgd", "adagrad")[seed % 2]]
+    problem = PROBLEMS[("sgd", "adagrad", "adarevision")[seed % 3]]
     width = 1 + seed % 5
     with job_on(Serial(), problem, data, width=width) as (job, _):
         assert job.plan.order.rows == 2**width
@@ -118,7 +118,9 @@ def shuffled_epochs(job: FactorJob, crew: Shuffled, epochs: int) -> list[float]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "sgd, logistic loss", "als, cg", "als, implicit", "ccd"])
+@pytest.mark.parametrize(
+    "name", ["sgd", "adagrad", "adarevision", "sgd, logistic loss", "als, cg", "als, implicit", "ccd"]
+)
 def test_any_order_the_rule_allows_gives_the_same_bits(name: str, seed: int) -> None:
     data = some_ratings(5000, 120, 90)
     crew = Shuffled(seed)
@@ -132,7 +134,7 @@ def test_any_order_the_rule_allows_gives_the_same_bits(name: str, seed: int) -> 
 
 
 @pytest.mark.parametrize("runtime", [Serial(), Threads(3)], ids=str)
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "sgd, no biases"])
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adarevision", "sgd, no biases"])
 @pytest.mark.parametrize("memory", [60_000, 90_000, 120_000])
 def test_streaming_from_disk_gives_the_same_bits(tmp_path: Path, name: str, memory: int, runtime: Runtime) -> None:
     wanted = outcome(Serial(), PROBLEMS[name], DATA)

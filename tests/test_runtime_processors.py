@@ -14,6 +14,8 @@ import isa_loops
 import isa_sgd
 import isa_topics
 
+OTHERS = ["adagrad", "adarevision", "als", "ccd"]
+
 
 def printed(script: str, arguments: list[str], settings: dict[str, str]) -> str:
     """What a script beside this file says when it runs under these settings."""
@@ -28,8 +30,8 @@ def printed(script: str, arguments: list[str], settings: dict[str, str]) -> str:
     [
         pytest.param("generic", ["sgd", "logistic"], id="generic"),
         pytest.param("haswell", ["sgd", "logistic"], id="haswell", marks=pytest.mark.slow),
-        pytest.param("haswell", ["adagrad", "als", "ccd"], id="haswell, the others", marks=pytest.mark.slow),
-        pytest.param("generic", ["adagrad", "als", "ccd"], id="generic, the others", marks=pytest.mark.slow),
+        pytest.param("haswell", OTHERS, id="haswell, the others", marks=pytest.mark.slow),
+        pytest.param("generic", OTHERS, id="generic, the others", marks=pytest.mark.slow),
     ],
 )
 def test_the_instruction_set_does_not_matter(cpu: str, runs: list[str], tmp_path: Path) -> None:

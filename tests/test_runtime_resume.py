@@ -20,7 +20,7 @@ from stretto.runtime.train import Outcome, Patience, Saving, Trainer
 
 DATA = some_ratings()
 EPOCHS = 4
-NAMES = ["sgd", "adagrad", "als", "als, cg", "als, implicit", "ccd"]
+NAMES = ["sgd", "adagrad", "adarevision", "als", "als, cg", "als, implicit", "ccd"]
 
 
 def train(
@@ -186,7 +186,7 @@ def test_another_plan_cannot_be_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("memory", [60_000, 90_000])
-@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adarevision"])
 def test_a_run_may_move_to_disk_and_back_between_epochs(tmp_path: Path, name: str, memory: int) -> None:
     """Where it runs is not part of the plan."""
     problem = PROBLEMS[name]
@@ -209,7 +209,7 @@ def test_a_run_may_move_to_disk_and_back_between_epochs(tmp_path: Path, name: st
 
 
 @pytest.mark.parametrize("stop_at", [1, 2, 5, 11])
-@pytest.mark.parametrize("name", ["sgd", "adagrad"])
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adarevision"])
 def test_in_the_middle_of_an_epoch_on_disk(
     tmp_path: Path, name: str, stop_at: int, interrupt_after: Callable[[int], None]
 ) -> None:

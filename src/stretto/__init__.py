@@ -12,6 +12,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from stretto import schedule
+    from stretto.comm.policy import Eager, Lazy, Managed
+    from stretto.consistency.rules import ASP, BSP, SSP
     from stretto.data.convert import as_data
     from stretto.data.data import Data
     from stretto.data.dense import dense
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from stretto.data.read import read
     from stretto.data.text import text_file
     from stretto.data.write import write
+    from stretto.entry import run
     from stretto.keyed import integers, normal, uniform
     from stretto.loops.door import parallel
     from stretto.models.factorization import MatrixFactorization
@@ -32,34 +35,48 @@ if TYPE_CHECKING:
     from stretto.plan.plan import Plan
     from stretto.programs.coordinates import SparseRegression
     from stretto.programs.program import Program, program
-    from stretto.programs.run import run
     from stretto.runtime.runtimes import Serial, Threads
     from stretto.runtime.session import Session
+    from stretto.runtime.simulated.spec import Simulated
     from stretto.runtime.train import Saving
     from stretto.state.accumulator import accumulator
     from stretto.state.buffer import buffer
     from stretto.state.make import full, random, state, zeros
     from stretto.state.state import State
+    from stretto.store.functions import adagrad, adarevision, add, average, proximal, server_function
+    from stretto.tables.table import Table
 
 _SHELF = {
+    "ASP": "stretto.consistency.rules:ASP",
+    "BSP": "stretto.consistency.rules:BSP",
     "Data": "stretto.data.data:Data",
+    "Eager": "stretto.comm.policy:Eager",
     "ElasticNet": "stretto.models.lasso:ElasticNet",
     "IdMap": "stretto.data.ids:IdMap",
     "Lasso": "stretto.models.lasso:Lasso",
     "LassoCV": "stretto.models.lasso_cv:LassoCV",
     "LatentDirichletAllocation": "stretto.models.lda:LatentDirichletAllocation",
+    "Lazy": "stretto.comm.policy:Lazy",
     "LogisticRegression": "stretto.models.logistic:LogisticRegression",
+    "Managed": "stretto.comm.policy:Managed",
     "MatrixFactorization": "stretto.models.factorization:MatrixFactorization",
     "Plan": "stretto.plan.plan:Plan",
     "Program": "stretto.programs.program:Program",
+    "SSP": "stretto.consistency.rules:SSP",
     "Saving": "stretto.runtime.train:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
     "Session": "stretto.runtime.session:Session",
+    "Simulated": "stretto.runtime.simulated.spec:Simulated",
     "SparseRegression": "stretto.programs.coordinates:SparseRegression",
     "State": "stretto.state.state:State",
+    "Table": "stretto.tables.table:Table",
     "Threads": "stretto.runtime.runtimes:Threads",
     "accumulator": "stretto.state.accumulator:accumulator",
+    "adagrad": "stretto.store.functions:adagrad",
+    "adarevision": "stretto.store.functions:adarevision",
+    "add": "stretto.store.functions:add",
     "as_data": "stretto.data.convert:as_data",
+    "average": "stretto.store.functions:average",
     "buffer": "stretto.state.buffer:buffer",
     "dense": "stretto.data.dense:dense",
     "full": "stretto.state.make:full",
@@ -69,11 +86,13 @@ _SHELF = {
     "normal": "stretto.keyed:normal",
     "parallel": "stretto.loops.door:parallel",
     "program": "stretto.programs.program:program",
+    "proximal": "stretto.store.functions:proximal",
     "random": "stretto.state.make:random",
     "read": "stretto.data.read:read",
-    "run": "stretto.programs.run:run",
+    "run": "stretto.entry:run",
     "samples": "stretto.data.ragged:samples",
     "schedule": "stretto:schedule",
+    "server_function": "stretto.store.functions:server_function",
     "state": "stretto.state.make:state",
     "text_file": "stretto.data.text:text_file",
     "uniform": "stretto.keyed:uniform",
@@ -82,24 +101,36 @@ _SHELF = {
 }
 
 __all__ = [
+    "ASP",
+    "BSP",
+    "SSP",
     "Data",
+    "Eager",
     "ElasticNet",
     "IdMap",
     "Lasso",
     "LassoCV",
     "LatentDirichletAllocation",
+    "Lazy",
     "LogisticRegression",
+    "Managed",
     "MatrixFactorization",
     "Plan",
     "Program",
     "Saving",
     "Serial",
     "Session",
+    "Simulated",
     "SparseRegression",
     "State",
+    "Table",
     "Threads",
     "accumulator",
+    "adagrad",
+    "adarevision",
+    "add",
     "as_data",
+    "average",
     "buffer",
     "dense",
     "full",
@@ -109,11 +140,13 @@ __all__ = [
     "normal",
     "parallel",
     "program",
+    "proximal",
     "random",
     "read",
     "run",
     "samples",
     "schedule",
+    "server_function",
     "state",
     "text_file",
     "uniform",

@@ -76,6 +76,7 @@ def tasks(*, fast: bool = False) -> list[Task]:
     found += [Task("read text ids", partial(_read_text, "ada,tea,5\neve,tea,3\nada,rye,1\n"))]
     found += [
         Task("adagrad", partial(_fit, small, optimizer="adagrad")),
+        Task("adarevision", partial(_fit, small, optimizer="adarevision")),
         Task("als", partial(_fit, small, solver="als")),
     ]
     found += [Task("als, conjugate gradients", partial(_fit, small, solver="als", linear_solver="cg"))]
@@ -86,7 +87,8 @@ def tasks(*, fast: bool = False) -> list[Task]:
     found += [Task(f"topics, {name}", partial(_topics, **given)) for name, given in _TOPIC_MODELS.items()]
     found += [Task("topics, streamed", _stream_topics)]
     if fast:
-        solvers: list[dict[str, Any]] = [{}, {"optimizer": "adagrad"}, {"solver": "als"}, {"solver": "ccd"}]
+        optimizers: list[dict[str, Any]] = [{}, {"optimizer": "adagrad"}, {"optimizer": "adarevision"}]
+        solvers = [*optimizers, {"solver": "als"}, {"solver": "ccd"}]
         found += [
             Task(", ".join(["fast", *map(str, s.values())]), partial(_fit, small, profile="fast", **s)) for s in solvers
         ]

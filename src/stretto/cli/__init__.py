@@ -1,4 +1,5 @@
-"""The command line: `stretto train`, `recommend`, `topics`, `infer`, `resume`, `info`, `generate`, `explain`, `warmup`.
+"""The command line: `stretto train`, `recommend`, `topics`, `infer`, `resume`, `info`, `generate`, `explain`,
+`simulate`, `warmup`.
 
 One module for each errand. Importing this costs typer and nothing else; a command imports what it needs when it runs,
 so that `stretto --help` answers at once.
@@ -12,7 +13,7 @@ import typer
 
 import stretto
 
-from . import explain, files, infer, recommend, resume, topics, train, warm
+from . import explain, files, infer, recommend, resume, simulate, topics, train, warm
 from .friendly import Friendly, debugging
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ app.command("resume", epilog=resume.EXAMPLES)(resume.resume)
 app.command("info", epilog=files.INFO_EXAMPLES)(files.info)
 app.command("generate", epilog=files.GENERATE_EXAMPLES)(files.generate)
 app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
+app.command("simulate", epilog=simulate.EXAMPLES)(simulate.simulate)
 app.command("warmup", epilog=warm.EXAMPLES)(warm.warmup)
 
 

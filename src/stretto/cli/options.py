@@ -23,6 +23,7 @@ class Loss(StrEnum):
 class Optimizer(StrEnum):
     sgd = "sgd"
     adagrad = "adagrad"
+    adarevision = "adarevision"
 
 
 class Schedule(StrEnum):
@@ -174,14 +175,26 @@ RateOption = Annotated[
         "--learning-rate",
         help="First step of sgd, for ratings of spread 1.",
         panel=_SOLVER,
-        show_default="0.05, adagrad 0.1",
+        show_default="0.04, adagrad 0.1, adarevision 0.08",
     ),
 ]
 ScheduleOption = Annotated[
-    Schedule,
-    _option("--schedule", help="Steps fall to zero over the epochs, or stay as they are.", panel=_SOLVER),
+    Schedule | None,
+    _option(
+        "--schedule",
+        help="The learning rate falls to zero over the epochs, or stays as it is.",
+        panel=_SOLVER,
+        show_default="linear, adarevision constant",
+    ),
 ]
-OptimizerOption = Annotated[Optimizer, _option("--optimizer", help="How sgd chooses its steps.", panel=_SOLVER)]
+OptimizerOption = Annotated[
+    Optimizer,
+    _option(
+        "--optimizer",
+        help="The steps of sgd: one for all, one for each row, or one for each element by its gradients so far.",
+        panel=_SOLVER,
+    ),
+]
 SeedOption = Annotated[int, _option("--seed", help="Same seed, same bits.", panel=_SOLVER, min=0)]
 WidthOption = Annotated[
     int,

@@ -27,7 +27,10 @@ class MfRecipe(Recipe):
 
     @property
     def epochs_are_planned(self) -> bool:
-        return bool(self.parameters["solver"] == "sgd" and self.parameters["schedule"] == "linear")
+        from stretto.models.mf_base import Problem
+
+        given = {name: self.parameters[name] for name in ("rank", "solver", "schedule", "optimizer")}
+        return given["solver"] == "sgd" and Problem(**given).fall == "linear"
 
     def data(self) -> Data | str:
         if self.memory is None:

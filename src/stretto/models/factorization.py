@@ -53,16 +53,18 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     loss : "squared", "absolute" or "logistic" (ratings > 0 are positive); als and ccd solve "squared".
     reg : penalty on factors and biases, counted once for each rating, in the units of the ratings.
     epochs : passes over the ratings.
-    learning_rate, schedule : the step of sgd for ratings of spread 1 (None: 0.04, or 0.1 for adagrad), and whether it
-        falls "linear"ly to zero over the epochs or is "constant".
-    optimizer : "sgd", or "adagrad" (a step for each row, by the size of its gradients so far).
+    learning_rate, schedule : the step of sgd for ratings of spread 1 (None: 0.04, adagrad 0.1, adarevision 0.08), and
+        whether it falls "linear"ly to zero over the epochs or is "constant" (None: constant for adarevision only).
+    optimizer : "sgd"; "adagrad" (a step for each row, by the size of its gradients so far); or "adarevision" (a step
+        for each element and bias; its serial limit, as here no gradient is ever late: AdaGrad by element. The steps
+        shrink by themselves and bear learning rates from 0.05 to 0.4. With delays: `st.adarevision` on tables).
     biases : learn the mean and one bias for each row and column.
     implicit, alpha : als on implicit feedback; each entry is evidence with confidence 1 + alpha·value.
     linear_solver, inner : "cholesky" or "cg" for als; inner is the number of cg steps, or of ccd's inner sweeps.
     init_scale : the first factors have standard deviation init_scale / √rank (None: 0.05 for sgd, 1 for the others).
     early_stopping, validation_fraction, n_iter_no_change, tol : hold out a part (or give fit a validation set) and
         stop when its error has not fallen by tol for n_iter_no_change epochs.
-    warm_start : fit goes on from the factors of the last fit.
+    warm_start : fit goes on from the factors of the last fit (and its squared gradients, as partial_fit does).
     duplicates : what to do with a pair rated twice: "error", "first", "last", "mean", "sum" or "keep".
     width : how many workers the plan is cut for; it changes the answer, n_jobs does not.
     profile : "exact" (same bits on every x86-64 processor) or "fast".
@@ -78,6 +80,8 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     row_factors_, col_factors_ : [m, rank], [n, rank] float32.      row_bias_, col_bias_ : [m], [n].      mean_ : float.
     n_iter_ : epochs done.      history_ : one dict for each epoch.      plan_ : the plan.      fingerprint_ : its hash.
     row_ids_, col_ids_ : id maps when the data came with ids of their own.
+    squares_ : sums of squared gradients, for ratings of spread 1: {"zw": [m, rank], "zh": [n, rank], "zb": [m],
+        "zc": [n]} of adarevision, {"gw": [m], "gh": [n]} of adagrad, {} of the others.
 
     Examples
     --------
@@ -100,6 +104,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     fingerprint_: str
     row_ids_: IdMap | None
     col_ids_: IdMap | None
+    squares_: dict[str, NDArray[np.float32]]
     _seen: mf_serve.Seen | None
     _trained_on: Source
 
@@ -112,7 +117,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         reg: float = 0.05,
         epochs: int = 20,
         learning_rate: float | None = None,
-        schedule: str = "linear",
+        schedule: str | None = None,
         optimizer: str = "sgd",
         biases: bool = True,
         implicit: bool = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
 from typing import Any
 
@@ -27,14 +27,17 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "bool": bool,
     "str": str,
     "float | None": lambda value: None if value is None else float(value),
+    "str | None": str,
 }
-_CHOICES: dict[str, tuple[str, ...]] = {
+_CHOICES: dict[str, tuple[str | None, ...]] = {
     "solver": ("sgd", "als", "ccd"),
     "loss": tuple(CODES),
-    "optimizer": ("sgd", "adagrad"),
-    "schedule": ("linear", "constant"),
+    "optimizer": ("sgd", "adagrad", "adarevision"),
+    "schedule": (None, "linear", "constant"),
     "linear_solver": ("cholesky", "cg"),
 }
+# Learning rates for ratings of spread 1.
+RATES = {"sgd": 0.04, "adagrad": 0.1, "adarevision": 0.08}
 _WHOLE = ("rank", "epochs", "inner")
 _LEAST: tuple[tuple[str, float, bool], ...] = (
     ("rank", 1, True),
@@ -62,7 +65,7 @@ class Problem:
     biases: bool = True
     epochs: int = 20
     learning_rate: float | None = None
-    schedule: str = "linear"
+    schedule: str | None = None
     optimizer: str = "sgd"
     init_scale: float | None = None
     implicit: bool = False
@@ -80,10 +83,17 @@ class Problem:
         scale = self.init_scale if self.init_scale is not None else (0.05 if self.solver == "sgd" else 1.0)
         return scale / math.sqrt(self.rank)
 
+    @property
+    def fall(self) -> str:
+        """The schedule: as asked, or "linear", but "constant" for AdaRevision, whose steps shrink by themselves."""
+        if self.schedule is not None:
+            return self.schedule
+        return "constant" if self.optimizer == "adarevision" else "linear"
+
     def step_at(self, epoch: int) -> float:
-        """The step of an epoch, for ratings of spread 1."""
-        rate = self.learning_rate if self.learning_rate is not None else (0.04 if self.optimizer == "sgd" else 0.1)
-        if self.schedule == "constant":
+        """The learning rate of an epoch, for ratings of spread 1."""
+        rate = self.learning_rate if self.learning_rate is not None else RATES[self.optimizer]
+        if self.fall == "constant":
             return rate
         return rate * max(1.0 - (self.epochs_before + epoch) / self.epochs, 1.0 / self.epochs)
 
@@ -110,13 +120,14 @@ class Problem:
         """Names and values for the plan, in Python's own types: 1, 1.0 and np.float64(1) are one fingerprint."""
         kinds = {field.name: _KINDS[str(field.type)] for field in fields(self)}
         going_on = ("start", "epochs_before") if self.start else ()
-        return tuple((name, kinds[name](getattr(self, name))) for name in (*names, *going_on))
+        known = {"schedule": self.fall}
+        return tuple((name, kinds[name](known.get(name, getattr(self, name)))) for name in (*names, *going_on))
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
     """W, H and the biases, in the plan's order; predictions are W[i]·H[j] + b[i] + c[j], in units of `scale` around
-    `mean`.
+    `mean`. squares: sums of squared gradients, for the optimizers that keep them.
     """
 
     W: Rows
@@ -125,14 +136,40 @@ class Factors:
     c: Rows
     mean: float
     scale: float
+    squares: dict[str, Rows] = field(default_factory=dict)
 
     @property
     def biased(self) -> bool:
         return len(self.b.array) > 0
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        found = {"W": self.W.array, "H": self.H.array}
-        return found | {"b": self.b.array, "c": self.c.array} if self.biased else found
+        found = {state.name: state.array for state in (self.W, self.H, self.b, self.c, *self.squares.values())}
+        return {name: array for name, array in found.items() if len(array)}
+
+
+def squares_of(problem: Problem) -> dict[str, tuple[int, int]]:
+    """The sums of squared gradients that an optimizer keeps: name → (0 for rows or 1 for columns, how many for each).
+
+    AdaGrad keeps one number for a row, AdaRevision one for each element of the factors and for each bias. All are 1 at
+    the start.
+    """
+    if problem.solver != "sgd" or problem.optimizer == "sgd":
+        return {}
+    if problem.optimizer == "adagrad":
+        return {"gw": (0, 1), "gh": (1, 1)}
+    wide, bias = padded(problem.rank), int(problem.biases)
+    return {"zw": (0, wide), "zh": (1, wide), "zb": (0, bias), "zc": (1, bias)}
+
+
+def new_squares(problem: Problem, rows: Cut, cols: Cut) -> dict[str, Rows]:
+    """The sums of `squares_of`, as they are at the start."""
+    found = {}
+    for name, (axis, wide) in squares_of(problem).items():
+        cut = (rows, cols)[axis]
+        array = aligned((len(cut), wide) if wide > 1 else (len(cut) * wide,))
+        array[...] = 1.0
+        found[name] = Rows(name, array, problem.rank if wide > 1 else 1, cut)
+    return found
 
 
 def new_factors(
@@ -147,7 +184,7 @@ def new_factors(
     scale: float = 1.0,
     columns: int | None = None,
 ) -> Factors:
-    """Factors drawn from the seed, each number keyed by its row and column and nothing else; biases zero.
+    """Factors drawn from the seed, each number keyed by its row and column and nothing else; biases zero; squares 1.
 
     empty: rows and columns without a rating; nothing would ever move their factors, so they are zero.
     columns: room for more columns than the rank (zeros), for solvers that need it.
@@ -177,4 +214,4 @@ def new_factors(
         states.append(Rows(name, array, problem.rank, cut))
     b = Rows("b", np.zeros(len(rows) if problem.biases else 0, np.float32), 1, rows)
     c = Rows("c", np.zeros(len(cols) if problem.biases else 0, np.float32), 1, cols)
-    return Factors(states[0], states[1], b, c, mean, scale)
+    return Factors(states[0], states[1], b, c, mean, scale, new_squares(problem, rows, cols))

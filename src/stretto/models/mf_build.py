@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from stretto.plan.plan import Physical
 from stretto.runtime.job import Job
 from stretto.runtime.layout import survey, tally
 from stretto.runtime.runtimes import Crew
+from stretto.state.rows import Rows
 
 from .mf_als import build_als
 from .mf_base import Factors, Problem
@@ -47,6 +48,7 @@ class Fitted(Protocol):
     col_factors_: NDArray[np.float32]
     row_bias_: NDArray[np.float32]
     col_bias_: NDArray[np.float32]
+    squares_: dict[str, NDArray[np.float32]]
 
 
 def build(
@@ -102,25 +104,41 @@ def _within_budget(
 def going_on(problem: Problem, earlier: Fitted, epochs: int) -> Problem:
     """The problem of a fit that starts from earlier factors, `epochs` epochs old: another start is another plan."""
     digest = hashlib.blake2b(digest_size=8)
-    for array in (earlier.row_factors_, earlier.col_factors_, earlier.row_bias_, earlier.col_bias_):
+    factors = (earlier.row_factors_, earlier.col_factors_, earlier.row_bias_, earlier.col_bias_)
+    for array in (*factors, *earlier.squares_.values()):
         digest.update(np.ascontiguousarray(array).tobytes())
     return replace(problem, epochs_before=epochs, start=digest.hexdigest())
 
 
 def put_factors(job: FactorJob, earlier: Fitted) -> None:
-    """Overwrite the first factors with those of an earlier fit; rows and columns it did not have stay as drawn."""
+    """Overwrite the first factors with those of an earlier fit; rows and columns it did not have stay as drawn.
+
+    The squared gradients of an earlier fit with the same optimizer come along, so that its steps stay as small as they
+    were.
+    """
     if isinstance(job, CcdJob):
         job.put(earlier.row_factors_, earlier.col_factors_, earlier.row_bias_, earlier.col_bias_)
         return
     factors = job.factors
     root = np.float32(1.0 / math.sqrt(factors.scale))
     for state, values in ((factors.W, earlier.row_factors_), (factors.H, earlier.col_factors_)):
-        known = min(len(values), len(state.cut))
-        state.array[state.cut.place[:known], : values.shape[1]] = values[:known] * root
+        _put(state, values * root)
     if factors.biased:
         for state, values in ((factors.b, earlier.row_bias_), (factors.c, earlier.col_bias_)):
-            known = min(len(values), len(state.cut))
-            state.array[state.cut.place[:known]] = values[:known] / np.float32(factors.scale)
+            _put(state, values / np.float32(factors.scale))
+    for name, state in factors.squares.items():
+        if name in earlier.squares_ and len(state.array):
+            _put(state, earlier.squares_[name])
+
+
+def _put(state: Rows, values: NDArray[Any]) -> None:
+    """Write rows of the user's numbering, [n, width] or [n], as far as both have them."""
+    known = min(len(values), len(state.cut))
+    places = state.cut.place[:known]
+    if values.ndim > 1:
+        state.array[places, : values.shape[1]] = values[:known]
+    else:
+        state.array[places] = values[:known]
 
 
 def refuse_duplicates(job: FactorJob, feed: Feed) -> None:

@@ -28,6 +28,7 @@ from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Source
 from stretto.runtime.step import make_step, parts
 from stretto.schedule.rotation import independent
+from stretto.state.rows import Rows
 
 from .mf_base import Factors, Problem
 from .mf_measure import mean_cost, named
@@ -68,26 +69,33 @@ def new_array(scratch: Path | None, name: str, shape: tuple[int, ...], dtype: An
     return np.memmap(scratch / f"{name}.array", dtype, "w+", shape=shape)
 
 
-def in_units(factors: Factors, scratch: Path | None) -> dict[str, NDArray[np.float32]]:
-    """Factors and biases in the user's numbering and the ratings' units: the attributes of a fitted estimator."""
+def in_units(factors: Factors, scratch: Path | None) -> dict[str, Any]:
+    """Factors and biases in the user's numbering and the ratings' units: the attributes of a fitted estimator.
+
+    Squared gradients stay those of ratings of spread 1, as the learning rate is.
+    """
     root, scale = np.float32(math.sqrt(factors.scale)), np.float32(factors.scale)
-    found = {}
-    for name, state, unit in (
-        ("row_factors_", factors.W, root),
-        ("col_factors_", factors.H, root),
-        ("row_bias_", factors.b, scale),
-        ("col_bias_", factors.c, scale),
-    ):
-        place = state.cut.place
-        shape = (len(place), state.width) if state.array.ndim > 1 else (len(place),)
-        values = new_array(scratch, name, shape, np.float32)
-        if not len(state.array):
-            values[:] = 0.0
-        for first in range(0, len(place) if len(state.array) else 0, _ROWS_MOVED):
-            rows = state.array[place[first : first + _ROWS_MOVED]]
-            values[first : first + len(rows)] = (rows[:, : state.width] if rows.ndim > 1 else rows) * unit
-        found[name] = values
-    return found
+    found: dict[str, Any] = {
+        "row_factors_": _numbered(factors.W, root, scratch),
+        "col_factors_": _numbered(factors.H, root, scratch),
+        "row_bias_": _numbered(factors.b, scale, scratch),
+        "col_bias_": _numbered(factors.c, scale, scratch),
+    }
+    kept = {name: state for name, state in factors.squares.items() if len(state.array)}
+    return found | {"squares_": {name: _numbered(state, np.float32(1.0), scratch) for name, state in kept.items()}}
+
+
+def _numbered(state: Rows, unit: np.float32, scratch: Path | None) -> Floats:
+    """[n, width] or [n] rows in the user's numbering, times a unit; zeros where there are none."""
+    place = state.cut.place
+    shape = (len(place), state.width) if state.array.ndim > 1 else (len(place),)
+    values = new_array(scratch, state.name, shape, np.float32)
+    if not len(state.array):
+        values[:] = 0.0
+    for first in range(0, len(place) if len(state.array) else 0, _ROWS_MOVED):
+        rows = state.array[place[first : first + _ROWS_MOVED]]
+        values[first : first + len(rows)] = (rows[:, : state.width] if rows.ndim > 1 else rows) * unit
+    return values
 
 
 _NOTHING = Seen(np.zeros(1, np.int64), np.zeros(0, np.int32))

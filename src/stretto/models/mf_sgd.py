@@ -2,7 +2,9 @@
 
 Ratings are standardised first (mean 0, spread 1), so one learning rate suits stars, percentages and counts alike; `reg`
 is understood in the units of the ratings and converted. The step falls linearly from learning_rate to learning_rate /
-epochs; AdaGrad divides it by the root of each row's accumulated squared gradients. Where ratings lie more than
+epochs; AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision divides by a root for
+each element and needs no fall: a rotating schedule delivers every gradient at once, so its corrections for late ones
+are zero and it is AdaGrad by element, beginning at 1 (`kernels/adarevision_sgd.py`). Where ratings lie more than
 `OUTLIER` spreads from the mean, the pull of one error is limited: a single count of a million must not throw its row
 away.
 """
@@ -17,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.partition import choose_blocks, cut
+from stretto.kernels.adarevision_sgd import adarevision_worker
 from stretto.kernels.lanes import padded, unrolled
 from stretto.kernels.losses import CODES
 from stretto.kernels.sgd import adagrad_worker, sgd_worker
@@ -31,10 +34,12 @@ from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import rotation
 
-from .mf_base import Factors, Problem, new_factors
+from .mf_base import Factors, Problem, new_factors, squares_of
 from .mf_measure import Held, mean_cost, named
 
 _FLOAT = 4
+# Floating-point operations for each rating and each of its rank elements.
+_FLOPS = {"sgd": 8, "adagrad": 16, "adarevision": 44}
 # In standard deviations: farther from the mean than OUTLIER, and no error pulls harder than LIMIT.
 OUTLIER, LIMIT = 8.0, 5.0
 
@@ -53,7 +58,7 @@ def logical_sgd(problem: Problem, seen: Survey, *, seed: int, profile: str, widt
     names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
     return Logical(
         program="mf/sgd",
-        parameters=problem.parameters(*names, *(["epochs"] if problem.schedule == "linear" else [])),
+        parameters=problem.parameters(*names, *(["epochs"] if problem.fall == "linear" else [])),
         data=seen.digest,
         seed=seed,
         profile=profile,
@@ -71,7 +76,8 @@ def limit_of(problem: Problem, seen: Survey) -> float:
 
 def row_bytes(problem: Problem) -> int:
     """Bytes of everything kept for one row or column."""
-    return _FLOAT * (padded(problem.rank) + problem.biases + (problem.optimizer == "adagrad"))
+    squares = sum(wide for axis, wide in squares_of(problem).values() if axis == 0)
+    return _FLOAT * (padded(problem.rank) + problem.biases + squares)
 
 
 def entry_bytes(logical: Logical) -> int:
@@ -84,12 +90,13 @@ def plan_sgd(problem: Problem, logical: Logical, weight: Ints, physical: Physica
     rows, cols, order = logical.rows, logical.cols, logical.order
     entries = int(weight.sum())
     per_row, per_entry = row_bytes(problem), entry_bytes(logical)
+    more = " and squared gradients" if squares_of(problem) else ""
     touched = rows.sizes[order.row_block].sum() + cols.sizes[order.col_block].sum()
     return Plan(
         logical,
         (
-            Binding("row factors", "owned", "rows", len(rows) * per_row),
-            Binding("column factors", "rotating", "cols", len(cols) * per_row),
+            Binding(f"row factors{more}", "owned", "rows", len(rows) * per_row),
+            Binding(f"column factors{more}", "rotating", "cols", len(cols) * per_row),
         ),
         weight,
         Cost(
@@ -97,7 +104,7 @@ def plan_sgd(problem: Problem, logical: Logical, weight: Ints, physical: Physica
             entry_bytes=entries * per_entry,
             state_bytes=(len(rows) + len(cols)) * per_row,
             moved_bytes=entries * per_entry + 2 * int(touched) * per_row,
-            flops=entries * problem.rank * 8,
+            flops=entries * problem.rank * _FLOPS[problem.optimizer],
         ),
         physical,
     )
@@ -119,20 +126,14 @@ class SgdJob:
         self.problem, self.plan, self.blocks, self.factors, self.limit = problem, plan, blocks, factors, limit
         self.crew, self.held = crew, held
         self.items, self.repeats = len(blocks.r), blocks.repeats
-        grown = problem.optimizer == "adagrad"
-        self.gw = np.ones(len(factors.W.array) if grown else 0, np.float32)
-        self.gh = np.ones(len(factors.H.array) if grown else 0, np.float32)
 
     def steps(self, epoch: int) -> Sequence[Step]:
         """One pass over the grid."""
         blocks, factors = self.blocks, self.factors
         arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
         states = (factors.W.array, factors.H.array, factors.b.array, factors.c.array)
-        return [
-            sgd_step(
-                self.problem, self.plan.order, epoch, factors.scale, self.limit, arrays, states, (self.gw, self.gh)
-            )
-        ]
+        squares = tuple(state.array for state in factors.squares.values())
+        return [sgd_step(self.problem, self.plan.order, epoch, factors.scale, self.limit, arrays, states, squares)]
 
     def report(self, epoch: int, steps: Sequence[Step]) -> Report:
         """The loss met on the way through the epoch, and the held-out error after it."""
@@ -144,9 +145,8 @@ class SgdJob:
         return Report(cost, metrics)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Factors, biases and accumulators, live."""
-        grown = {"gw": self.gw, "gh": self.gh} if len(self.gw) else {}
-        return self.factors.arrays() | grown
+        """Factors, biases and squared gradients, live."""
+        return self.factors.arrays()
 
 
 def sgd_step(
@@ -157,29 +157,20 @@ def sgd_step(
     limit: float,
     arrays: tuple[Any, ...],
     states: tuple[Any, ...],
-    grown: tuple[Any, Any],
+    squares: tuple[Any, ...],
 ) -> Step:
-    """One pass of SGD: arrays are (ptr, u, i, r, row_base, col_base), states (W, H, b, c), grown (gw, gh)."""
+    """One pass of SGD: arrays are (ptr, u, i, r, row_base, col_base), states (W, H, b, c), squares those of
+    `squares_of`.
+    """
     lam, lam_bias = np.float32(problem.reg / scale), np.float32(problem.reg)
-    loss, rate = CODES[problem.loss], np.float32(problem.step_at(epoch))
-    weight = np.diff(arrays[0])
-    if problem.optimizer == "adagrad":
-        tail = (*grown, rate, lam, lam_bias, loss, np.float32(limit), problem.rank, unrolled(states[0].shape[1]))
-        return make_step("adagrad", adagrad_worker, order, weight, *arrays, *states, *tail)
-    return make_step(
-        "sgd",
-        sgd_worker,
-        order,
-        weight,
-        *arrays,
-        *states,
-        rate,
-        lam,
-        lam_bias,
-        loss,
-        np.float32(limit),
-        unrolled(states[0].shape[1]),
-    )
+    settings = (np.float32(problem.step_at(epoch)), lam, lam_bias, CODES[problem.loss], np.float32(limit))
+    name, weight, count = problem.optimizer, np.diff(arrays[0]), unrolled(states[0].shape[1])
+    if name == "adagrad":
+        tail = (*squares, *settings, problem.rank, count)
+        return make_step(name, adagrad_worker, order, weight, *arrays, *states, *tail)
+    if name == "adarevision":
+        return make_step(name, adarevision_worker, order, weight, *arrays, *states, *squares, *settings, count)
+    return make_step(name, sgd_worker, order, weight, *arrays, *states, *settings, count)
 
 
 def build_sgd(

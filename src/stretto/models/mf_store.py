@@ -28,6 +28,7 @@ def plain(parameters: dict[str, Any]) -> dict[str, Any]:
 def save(model: Any, path: str | Path) -> None:
     """Write the model; the file appears whole or not at all."""
     arrays = {name: np.ascontiguousarray(getattr(model, name)) for name in _ARRAYS}
+    arrays |= {f"squares/{name}": np.ascontiguousarray(a) for name, a in model.squares_.items()}
     seen: Seen = model.seen()
     arrays |= {"seen/indptr": seen.indptr, "seen/indices": seen.indices}
     for side in ("row", "col"):
@@ -72,6 +73,11 @@ def read_model(path: str | Path, trainer: str) -> tuple[dict[str, Any], dict[str
         raise DataError(f"{source}: not a model file, or damaged ({error}); train and save it again") from error
 
 
+def _under(arrays: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """The arrays whose names begin so, by the rest of their names."""
+    return {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+
+
 def load(kind: Any, path: str | Path) -> Any:
     """A model of class `kind` from a file written by `save`."""
     source = Path(path)
@@ -84,9 +90,9 @@ def load(kind: Any, path: str | Path) -> Any:
         setattr(model, name, arrays[name])
     for name, value in about["fitted"].items():
         setattr(model, name, value)
+    model.squares_ = _under(arrays, "squares/")
     for side in ("row", "col"):
-        prefix = f"{side}_ids/"
-        own = {name.removeprefix(prefix): a for name, a in arrays.items() if name.startswith(prefix)}
+        own = _under(arrays, f"{side}_ids/")
         setattr(model, f"{side}_ids_", IdMap.from_arrays(own) if own else None)
     model._seen = Seen(arrays["seen/indptr"], arrays["seen/indices"])
     return model

@@ -34,7 +34,7 @@ from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent, rotation
 from stretto.state.rows import Rows
 
-from .mf_base import Factors, Problem
+from .mf_base import Factors, Problem, squares_of
 from .mf_measure import Held, mean_cost, named
 from .mf_sgd import limit_of, sgd_step, units
 
@@ -117,14 +117,13 @@ class StreamedSgdJob:
         self.held: Held | None = None
         self._blocks = blocks
         rows, cols = plan.logical.rows, plan.logical.cols
-        width = padded(problem.rank)
-        grown = problem.optimizer == "adagrad"
-        # name → (file, cut, group 0 for rows and 1 for columns)
+        wide, bias = padded(problem.rank), int(problem.biases)
+        states = {"W": (0, wide), "H": (1, wide), "b": (0, bias), "c": (1, bias)} | squares_of(problem)
+        # name → (file, 0 for rows and 1 for columns); no rows where a state is not wanted
         self._files: dict[str, tuple[RowFile, int]] = {}
-        for name, wide, wanted in (("W", width, True), ("b", 1, problem.biases), ("gw", 1, grown)):
-            self._files[name] = RowFile(folder / f"{name}.rows", len(rows) if wanted else 0, wide), 0
-        for name, wide, wanted in (("H", width, True), ("c", 1, problem.biases), ("gh", 1, grown)):
-            self._files[name] = RowFile(folder / f"{name}.rows", len(cols) if wanted else 0, wide), 1
+        for name, (side, width) in states.items():
+            count = len((rows, cols)[side]) if width else 0
+            self._files[name] = RowFile(folder / f"{name}.rows", count, max(width, 1)), side
         spans = [max(b - a for a, b in (tiles.span(cut, g) for g in range(tiles.groups))) for cut in (rows, cols)]
         self._room = {
             name: np.zeros(
@@ -145,8 +144,11 @@ class StreamedSgdJob:
             Rows("b", maps["b"], 1, rows),
             Rows("c", maps["c"], 1, cols),
             *units(problem, seen),
+            {
+                name: Rows(name, maps[name], problem.rank if width > 1 else 1, (rows, cols)[side])
+                for name, (side, width) in squares_of(problem).items()
+            },
         )
-        self._grown = {"gw": maps["gw"], "gh": maps["gh"]} if grown else {}
 
     # --- tiles ------------------------------------------------------------------------------------------------------
 
@@ -210,9 +212,9 @@ class StreamedSgdJob:
         base = tiles.local_bounds(logical.rows, row_group), tiles.local_bounds(logical.cols, col_group)
         arrays = (ptr, u, i, r, base[0][tiles.order.row_block], base[1][tiles.order.col_block])
         states = tuple(self._piece(name, tile)[1] for name in ("W", "H", "b", "c"))
-        grown = self._piece("gw", tile)[1], self._piece("gh", tile)[1]
+        squares = tuple(self._piece(name, tile)[1] for name in self.factors.squares)
         enter: Callable[[bool], None] = lambda fresh: self.enter(tile)  # noqa: E731
-        step = sgd_step(self.problem, tiles.order, epoch, self.factors.scale, self.limit, arrays, states, grown)
+        step = sgd_step(self.problem, tiles.order, epoch, self.factors.scale, self.limit, arrays, states, squares)
         return replace(step, before=enter, after=self._leave, visits=visits)
 
     def report(self, epoch: int, steps: Sequence[Step]) -> Report:
@@ -225,14 +227,14 @@ class StreamedSgdJob:
         return Report(cost, metrics)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Factors, biases and accumulators, mapped from disk."""
+        """Factors, biases and squared gradients, mapped from disk."""
         self.flush()
-        return self.factors.arrays() | self._grown
+        return self.factors.arrays()
 
     # --- getting ready ----------------------------------------------------------------------------------------------
 
     def draw(self, seed: int, empty: tuple[NDArray[np.bool_], NDArray[np.bool_]]) -> None:
-        """First factors, group by group: the same numbers as in memory. Accumulators start at 1."""
+        """First factors, group by group: the same numbers as in memory. Squared gradients start at 1."""
         logical = self.plan.logical
         for axis, (name, cut) in enumerate((("W", logical.rows), ("H", logical.cols))):
             standing = np.empty(len(cut), np.int64)
@@ -249,8 +251,11 @@ class StreamedSgdJob:
                 )
                 buffer[nothing[first:last]] = 0.0
                 file.write(first, buffer)
-        for array in self._grown.values():
-            array[:] = 1.0
+        for name, state in self.factors.squares.items():
+            for group in range(self.tiles.groups if len(state.array) else 0):
+                first, last = self.tiles.span(state.cut, group)
+                self._room[name][...] = 1.0
+                self._files[name][0].write(first, self._room[name][: last - first])
 
     def arrange(self) -> None:
         """Put every block in visiting order, tile by tile, and count repeated pairs."""

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,6 +29,9 @@ from . import passes
 from .cpus import workers_from
 from .step import Done, Step
 from .team import Team
+
+if TYPE_CHECKING:
+    from .serving import Outcome, TableJob
 
 
 class Crew:
@@ -143,6 +147,12 @@ class Serial:
         finally:
             crew.close()
 
+    def serve(self, job: TableJob) -> Outcome:
+        """Run a job over tables."""
+        from .served_serial import run
+
+        return run(job)
+
 
 @dataclass(frozen=True)
 class Threads:
@@ -161,6 +171,12 @@ class Threads:
             yield crew
         finally:
             crew.close()
+
+    def serve(self, job: TableJob) -> Outcome:
+        """Run a job over tables."""
+        from .served import run
+
+        return run(job, self.workers)
 
 
 Runtime = Serial | Threads

@@ -1,0 +1,151 @@
+"""`stretto simulate`: what would it take? One job on one simulated cluster after the other."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from stretto.errors import PlanError, RunError
+
+from .options import QuietOption
+from .script import import_script
+from .show import say, table
+
+if TYPE_CHECKING:
+    from stretto.tables.jobfile import JobFile
+    from stretto.tables.result import Result
+
+EXAMPLES = (
+    "Examples:\n\nstretto simulate job.toml\n\n"
+    "stretto simulate job.toml --sweep link=100Mbit,1Gbit --sweep nodes=8,16,64\n\n"
+    "stretto simulate job.toml --sweep sync=bsp,ssp(2) --sweep budget=20Mbit,80Mbit --plot sweep.png --to sweep.csv\n\n"
+    "A job file says what runs where:\n\n"
+    'worker = "job.py:worker"\n\nwatch = "job.py:loss"\n\nsync = "ssp(2)"\n\n\\[cluster]\n\nnodes = 8\n\n'
+    "\\[tables.weights]\n\nrows = 1000"
+)
+_HEADS = ("clocks", "seconds", "sent", "computing", "objective", "to target")
+
+
+def simulate(
+    job: Annotated[Path, typer.Argument(help="The job, a TOML file.", show_default=False)],
+    sweep: Annotated[
+        list[str] | None,
+        typer.Option("--sweep", "-s", help="NAME=VALUE,VALUE,…: run with each value; several sweeps are combined."),
+    ] = None,
+    plot: Annotated[Path | None, typer.Option("--plot", help="Draw objective against time and bytes there.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="Write the table there as CSV.")] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a job with tables on simulated clusters and compare: virtual seconds, bytes, how much of the time was spent
+    computing, and the objective. Values and convergence are real, only time is made up; the same file and seed give the
+    same numbers.
+    """
+    from stretto.tables.jobfile import read_job
+
+    asked = read_job(job)
+    sweeps = [_parsed(text) for text in sweep or []]
+    names = [name for name, _ in sweeps]
+    if len(set(names)) < len(names):
+        raise PlanError("a name is swept twice; give all its values at once: --sweep link=100Mbit,1Gbit")
+    runs: list[tuple[tuple[str, ...], Result]] = []
+    rows = []
+    for values, result, cells in _runs(asked, names, [values for _, values in sweeps], quiet):
+        runs.append((values, result))
+        rows.append([*values, *cells])
+    heads = [*names, *_HEADS]
+    if to is not None:
+        with to.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([heads, *rows])
+    if not quiet:
+        table(f"{asked.path}, simulated", heads, rows, numbers=heads)
+    if plot is not None:
+        from stretto.observe.sweeps import draw_sweep
+
+        draw_sweep({_label(names, values): result.history for values, result in runs}, plot)
+        if not quiet:
+            say(f"drawn in {plot}")
+
+
+def _parsed(text: str) -> tuple[str, list[str]]:
+    name, equals, values = text.partition("=")
+    listed = [value.strip() for value in values.split(",") if value.strip()]
+    if not equals or not name.strip() or not listed:
+        raise PlanError(f"--sweep {text!r}: write NAME=VALUE,VALUE, such as --sweep link=100Mbit,1Gbit")
+    return name.strip(), listed
+
+
+def _runs(
+    asked: JobFile, names: Sequence[str], choices: Sequence[Sequence[str]], quiet: bool
+) -> Iterator[tuple[tuple[str, ...], Result, list[str]]]:
+    """(values, result, cells of the table) of every combination, with a bar for those who wait."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    from stretto.tables.jobfile import with_values
+    from stretto.tables.run import run
+
+    scripts: dict[Path, dict[str, Any]] = {}
+
+    def find(text: str) -> Any:
+        file, _, name = text.partition(":")
+        path = asked.path.parent / file
+        if path not in scripts:
+            scripts[path] = import_script(path)
+        if name not in scripts[path]:
+            raise PlanError(f"{asked.path}: {path} has no {name!r}; write script.py:function")
+        return scripts[path][name]
+
+    combined = list(itertools.product(*choices))
+    # Refuse all that can be refused before the first run.
+    jobs = [with_values(asked, dict(zip(names, values, strict=True))) for values in combined]
+    arguments = [job.arguments(find) for job in jobs]
+    console = Console(file=sys.stderr)
+    with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
+        shown = bar.add_task("simulating", total=len(combined))
+        for values, job, given in zip(combined, jobs, arguments, strict=True):
+            bar.update(shown, description=_label(names, values) or "simulating")
+            try:
+                result = run(given.pop("worker"), **given)
+            except RunError as error:
+                raise RunError(f"with {_label(names, values)}: {error}" if values else str(error)) from error
+            yield values, result, _cells(job, result)
+            bar.advance(shown)
+
+
+def _label(names: Sequence[str], values: Sequence[str]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
+
+
+def _cells(job: JobFile, result: Result) -> list[str]:
+    cluster = job.simulated
+    sent = sum(pair.nbytes for pair in result.traffic)
+    possible = result.seconds * cluster.nodes * cluster.threads
+    # What was begun when the run ended counts as well, hence at most all.
+    busy = min(1.0, result.items * cluster.seconds_per_item / possible) if possible else 0.0
+    target = job.plain.get("target")
+    reached = "–"
+    if target is not None:
+        times = [look.seconds for look in result.history if look.objective <= float(target)]
+        reached = f"{times[0]:.4g} s" if times else "not reached"
+    return [
+        str(min(result.clocks, default=0)),
+        f"{result.seconds:.4g} s",
+        _size(sent),
+        f"{busy:.0%}",
+        f"{result.objective:.4g}" if result.history else "–",
+        reached,
+    ]
+
+
+def _size(nbytes: float) -> str:
+    for unit in ("B", "kB", "MB"):
+        if nbytes < 1000:
+            return f"{nbytes:.3g} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.3g} GB"

@@ -1,0 +1,287 @@
+"""What leaves a node next: what is required first, then rows by rank while the budget lasts.
+
+A node has two, one for what its cache sends to shards ("updates") and one for what its shard sends to caches ("rows").
+
+    put(destination, message)      something that has to go. First in, first out to each destination; the destination
+                                   that has waited longest goes first, and one that may not be sent to holds up no other
+    poll(now, unacknowledged)      what goes now, as [(destination, message, reason)]
+    wake_at                        when to poll; anything that could change it is told by put, touch or acknowledged
+
+Without a budget (`Eager`, `Lazy`) a poll gives all there is. With one (`Managed`) a message goes when the bucket of the
+node and that of its link are empty and fewer than `window` messages on the link are unacknowledged. When nothing that
+is required can go, pick(rows) is asked for the weightiest changes; while it is asked, `open` [nodes] says which
+destinations could be sent to, and what it leaves where it is will have grown by the time the link is free again.
+
+    outbox = Outbox(policy, "updates", node=0, nodes=4, pick=cache.pick)
+    outbox.put(2, NodeClock(node=0, clock=1))
+    if outbox.wake_at <= now:
+        for destination, message, reason in outbox.poll(now, unacknowledged):
+            ...
+
+Reasons: "clock" (what the end of a clock makes necessary), "fetch" (questions and answers), "control", and "rank".
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import PlanError, RunError
+
+from .budget import SIDES, Bucket, link_buckets, node_bucket
+from .messages import Announce, Demand, Dropped, Fetch, Message, NodeClock, Rows, ShardClock, Update
+from .policy import Managed, Policy
+
+Sent = tuple[int, Message, str]  # destination, message, reason
+_Entry = tuple[int, int, Message, str]  # when it came, counted in messages; then as in Sent
+
+_REASONS: dict[type, str] = {
+    Update: "clock",
+    NodeClock: "clock",
+    ShardClock: "clock",
+    Fetch: "fetch",
+    Dropped: "control",
+    Announce: "control",
+    Demand: "control",
+}
+# A picker that does not look at `open` fills the queue of a slow link; from here on it is not asked until that drains.
+_PILE = 8
+
+
+class Outbox:
+    """One side of a node. `waiting`: required messages that have not left; `wake_at`: poll then, not before."""
+
+    __slots__ = (
+        "_aside",
+        "_bucket",
+        "_clocks",
+        "_count",
+        "_full",
+        "_links",
+        "_node",
+        "_nodes",
+        "_pick",
+        "_picked",
+        "_queue",
+        "_ranked",
+        "_rows",
+        "_unlimited",
+        "_window",
+        "open",
+        "waiting",
+        "wake_at",
+    )
+
+    def __init__(
+        self,
+        policy: Policy,
+        side: str,
+        node: int,
+        nodes: int,
+        pick: Callable[[int], Sequence[tuple[int, Message]]] | None = None,
+    ) -> None:
+        if side not in SIDES:
+            raise PlanError(f"Outbox(side={side!r}): choose {' or '.join(SIDES)}")
+        self.waiting = 0
+        self.wake_at = inf
+        self.open: NDArray[np.bool_] = np.ones(nodes, dtype=bool)
+        self._node, self._nodes, self._pick = node, nodes, pick
+        self._unlimited: list[Sent] = []
+        self._clocks: dict[int, int] = {}  # of NodeClocks that have not left: clock -> how many
+        self._bucket: Bucket | None = None
+        if isinstance(policy, Managed):
+            self._bucket = node_bucket(policy, side)
+            self._links: Mapping[int, Bucket] = link_buckets(policy, side, node)
+            self._window, self._rows = policy.window, policy.burst[SIDES.index(side)]
+            self._queue: deque[_Entry] = deque()  # required, oldest first
+            # What came to the head of the queue when its destination was closed; not empty, oldest first.
+            self._aside: dict[int, deque[_Entry]] = {}
+            self._ranked: deque[_Entry] = deque()  # picked, oldest first; at most about a burst
+            self._picked: dict[int, int] = {}  # destination -> picked messages that have not left
+            self._count = 0
+            self._full = False  # whether the window of some link was found full
+
+    # -- what comes in ---------------------------------------------------------------------------------------------
+
+    def put(self, destination: int, message: Message) -> None:
+        """This message has to be sent."""
+        kind = type(message)
+        if kind is Rows:
+            reason = "fetch" if message.reply else "clock"  # type: ignore[union-attr]
+        else:
+            reason = _REASONS[kind]
+            if kind is NodeClock:
+                clock: int = message.clock  # type: ignore[union-attr]
+                self._clocks[clock] = self._clocks.get(clock, 0) + 1
+        if destination == self._node:
+            raise RunError(f"a {kind.__name__} from node {destination} to itself is delivered, not sent")
+        self.waiting += 1
+        if self._bucket is None:
+            self._unlimited.append((destination, message, reason))
+            self.wake_at = -inf
+            return
+        if destination in self._picked:
+            self._promote(destination)
+        self._count += 1
+        self._queue.append((self._count, destination, message, reason))
+        self.touch()
+
+    def touch(self) -> None:
+        """There may be something to pick, where there was nothing the last time."""
+        if self._bucket is not None:
+            self.wake_at = min(self.wake_at, self._bucket.empty_at)
+
+    def acknowledged(self) -> None:
+        """Some link has fewer unacknowledged messages than before."""
+        if self._bucket is not None and self._full:
+            self.wake_at = min(self.wake_at, self._bucket.empty_at)
+
+    def charge(self, now: float, destination: int, nbytes: int) -> None:
+        """Bytes went this way without being asked for here (sent again after a reset): later traffic makes room."""
+        if self._bucket is not None:
+            self._take(now, destination, nbytes)
+            self.wake_at = max(self.wake_at, self._bucket.empty_at)
+
+    # -- what goes out ---------------------------------------------------------------------------------------------
+
+    def poll(self, now: float, unacknowledged: NDArray[np.int64]) -> list[Sent]:
+        """What is to be sent now, in order. unacknowledged [nodes]: messages on the way to each node, of both sides."""
+        bucket = self._bucket
+        if bucket is None:
+            sent, self._unlimited = self._unlimited, []
+            self.waiting, self.wake_at = 0, inf
+            self._clocks.clear()
+            return sent
+        sent = []
+        self._full = False
+        while bucket.empty_at <= now:
+            entry = self._next(now, unacknowledged)
+            if entry is None:
+                if not self._choose(now, unacknowledged, sent):
+                    break
+                continue
+            _, destination, message, reason = entry
+            self._take(now, destination, message.nbytes)
+            self._leave(destination, message, reason)
+            sent.append((destination, message, reason))
+        self.wake_at = bucket.empty_at
+        if self.wake_at <= now:
+            self.wake_at = self._link_opens_at(now, unacknowledged)
+        elif self._pick is None and not self._queue and not self._aside:
+            self.wake_at = inf
+        return sent
+
+    def has_left(self, clock: int) -> bool:
+        """Whether everything up to the NodeClocks of this clock and of those before has been sent."""
+        return not self._clocks or min(self._clocks) > clock
+
+    @property
+    def clocks_waiting(self) -> int:
+        """NodeClocks that have not left."""
+        return sum(self._clocks.values())
+
+    # -- inside ----------------------------------------------------------------------------------------------------
+
+    def _take(self, now: float, destination: int, nbytes: int) -> None:
+        if self._bucket is not None:
+            self._bucket.take(now, nbytes)
+        if self._links:
+            link = self._links.get(destination)
+            if link is not None:
+                link.take(now, nbytes)
+
+    def _leave(self, destination: int, message: Message, reason: str) -> None:
+        """Strike it off the counts."""
+        if reason == "rank":
+            self._picked[destination] -= 1
+            if not self._picked[destination]:
+                del self._picked[destination]
+            return
+        self.waiting -= 1
+        if type(message) is NodeClock:
+            self._clocks[message.clock] -= 1
+            if not self._clocks[message.clock]:
+                del self._clocks[message.clock]
+
+    def _may_go(self, now: float, destination: int, unacknowledged: NDArray[np.int64]) -> bool:
+        if unacknowledged[destination] >= self._window:
+            self._full = True
+            return False
+        link = self._links.get(destination) if self._links else None
+        return link is None or link.empty_at <= now
+
+    def _next(self, now: float, unacknowledged: NDArray[np.int64]) -> _Entry | None:
+        """The oldest required message that may go, else the oldest picked one; it is taken out. None where none may go.
+
+        Whether a message may go depends on its destination alone, so what may go of one destination is in order.
+        """
+        queue, aside = self._queue, self._aside
+        best: _Entry | None = None
+        for destination, line in aside.items():
+            if (best is None or line[0][0] < best[0]) and self._may_go(now, destination, unacknowledged):
+                best = line[0]
+        while queue and (best is None or queue[0][0] < best[0]):
+            entry = queue.popleft()
+            destination = entry[1]
+            if destination not in aside:
+                if self._may_go(now, destination, unacknowledged):
+                    return entry
+                aside[destination] = deque()
+            aside[destination].append(entry)
+        if best is not None:
+            line = aside[best[1]]
+            line.popleft()
+            if not line:
+                del aside[best[1]]
+            return best
+        for i, entry in enumerate(self._ranked):
+            if self._may_go(now, entry[1], unacknowledged):
+                del self._ranked[i]
+                return entry
+        return None
+
+    def _promote(self, destination: int) -> None:
+        """What was picked for this destination goes before the required message that is about to follow it."""
+        for entry in [entry for entry in self._ranked if entry[1] == destination]:
+            self._ranked.remove(entry)
+            self._count += 1
+            self._queue.append((self._count, *entry[1:]))
+
+    def _choose(self, now: float, unacknowledged: NDArray[np.int64], sent: list[Sent]) -> bool:
+        """Queue what is picked, or send it where it stays on this node; whether there was anything."""
+        if self._pick is None or any(count >= _PILE for count in self._picked.values()):
+            return False
+        can = self.open
+        np.less(unacknowledged, self._window, out=can)
+        can[self._node] = True
+        self._full = self._full or not can.all()
+        for line in (self._aside, self._picked):
+            for destination in line:
+                can[destination] = False
+        for destination, link in self._links.items():
+            if link.empty_at > now:
+                can[destination] = False
+        picked = self._pick(self._rows)
+        for destination, message in picked:
+            if destination == self._node:
+                sent.append((destination, message, "rank"))
+                if self._nodes == 1 and self._bucket is not None:
+                    self._bucket.take(now, message.nbytes)  # nothing travels: the budget only sets the pace
+            else:
+                self._count += 1
+                self._ranked.append((self._count, destination, message, "rank"))
+                self._picked[destination] = self._picked.get(destination, 0) + 1
+        return bool(picked)
+
+    def _link_opens_at(self, now: float, unacknowledged: NDArray[np.int64]) -> float:
+        """When a link that was only short of budget may be used again."""
+        later = inf
+        for destination, link in self._links.items():
+            ready = link.empty_at
+            if now < ready < later and unacknowledged[destination] < self._window:
+                later = ready
+        return later

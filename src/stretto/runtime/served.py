@@ -1,0 +1,381 @@
+"""Tables on `Threads`: one node in this process.
+
+Logical workers are threads, of which at most `n` run at a time (`served_turns`). They share the node's cache, and the
+shard is in the same process, so what one has to say to the other is delivered at once, by the thread that ticks or
+misses a row, under one lock. Reads and adds of tables whose cache needs no lock take none.
+
+A worker whose function has returned holds nobody back: it counts as being at a clock nobody reaches. So whoever stands
+at the lowest clock can always go on, and no run hangs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys
+from stretto.consistency.clocks import Clocks
+from stretto.errors import RunError
+from stretto.store.node import Node
+from stretto.store.recording import Recording
+
+from .served_cut import Cut, Cuts, Part, Shelf
+from .served_turns import Sitter, Turns
+from .serving import FAR, Ended, Moment, Outcome, Rest, TableJob, Watched
+from .session import heeding_ctrl_c
+
+OURS = -2  # whose mistake it was: not a worker's and not that of the watching function, which is −1
+
+
+def run(job: TableJob, threads: int) -> Outcome:
+    """Run a job to its end, at most so many threads at a time."""
+    return Hall(job, threads).run()
+
+
+class _Seat(Sitter):
+    """A worker's place. The calls of every day are here, those that may wait are the hall's."""
+
+    node = 0
+
+    def __init__(self, hall: Hall, worker: int, part: Part) -> None:
+        super().__init__(worker, part.clock, part.ended, hall.turns)
+        self.local, self.cursors = part.local, part.cursors
+        self.items = 0.0
+        self._hall, self._turns = hall, hall.turns
+        self._cache, self._free = hall.node.cache, hall.free
+
+    def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
+        if self._turns.ending:
+            raise Ended
+        if not (self._free[table] and self._cache.read(self.worker, table, keys, out)):
+            self._hall.read(self, table, keys, out)
+
+    def ask(self, table: int, keys: Keys) -> None:
+        hall = self._hall
+        with hall.inside():
+            hall.node.ask(hall.now(), self.worker, table, keys)
+
+    def add(self, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
+        if self._turns.ending:
+            raise Ended
+        if self._free[table]:
+            self._cache.add(self.worker, table, keys, deltas)
+            return
+        hall = self._hall
+        with hall.inside():
+            hall.node.add(hall.now(), self.worker, table, keys, deltas)
+
+    def announce(self, table: int, keys: Keys, clock: int) -> None:
+        hall = self._hall
+        with hall.inside():
+            hall.node.announce(hall.now(), self.worker, table, keys, clock)
+
+    def tick(self) -> None:
+        self._hall.tick(self)
+
+    def work(self, items: float) -> None:
+        self.items += items
+
+    def shared(self, table: int) -> tuple[NDArray[Any], Any]:
+        return self._hall.arrays[table], self._hall.adding
+
+    def part(self) -> Part:
+        """What of this worker belongs to a checkpoint, as it is now."""
+        return Part(self.local, self.cursors, self.clock, self.ended).copy()
+
+
+class Hall:
+    """One run: the node, the workers' seats, and who waits for what."""
+
+    def __init__(self, job: TableJob, threads: int) -> None:
+        self.job = job
+        layout = job.layout(1, reserve=True)
+        self.shelf = Shelf(job.keeping) if job.keeping is not None else None
+        begin = self.shelf.begin() if self.shelf is not None else Cut(0)
+        self.recording = Recording(layout, job.record)
+        self.node = Node(layout, 0, recording=self.recording, locks=True, saved=begin.node)
+        # Whoever records wants one order of everything.
+        self.free = [not (lock or self.recording.full) for lock in self.node.cache.needs_lock]
+        self.arrays = begin.shared or {
+            table: job.whole.start_rows(table, np.arange(job.tables[table].rows or 0)) for table in sorted(job.shared)
+        }
+        self.adding = threading.Lock()  # of shared tables
+        self.turns = Turns(threads)
+        self.lock = self.turns.lock
+        self.stopped = "done"
+        self.seats = [
+            _Seat(self, worker, begin.parts.get(worker, Part(clock=begin.clock))) for worker in range(job.workers)
+        ]
+        self.clocks = Clocks([FAR if seat.ended else seat.clock for seat in self.seats])
+        self.most = max(seat.clock for seat in self.seats)
+        self.history = begin.history
+        self._items = begin.items
+        self._late: list[tuple[int, _Seat]] = []  # waits until the lowest clock is so far
+        self._last: int | None = None  # the clock at which everybody stops, since the user asked
+        self._cuts = Cuts(self.node, None if job.keeping is None else job.keeping.every)
+        self._looked = begin.clock
+        self._failure: tuple[int, int, BaseException] | None = None
+        self._events: SimpleQueue[Any] = SimpleQueue()
+        self._began = time.perf_counter() - begin.seconds
+
+    def now(self) -> float:
+        """Seconds of the run; watching is not counted."""
+        return time.perf_counter() - self._began
+
+    # -- the thread that called ---------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Start the workers, save what is to be saved, wait for the end."""
+        threads = [
+            threading.Thread(target=self._body, args=(seat,), name=f"stretto-worker-{seat.worker}", daemon=True)
+            for seat in self.seats
+            if not seat.ended
+        ]
+        with heeding_ctrl_c(self):
+            try:
+                with self.lock:
+                    if not self.history:
+                        self._look(self.most)
+                    for seat in self.seats:
+                        if seat.ended:
+                            self.node.leave(self.now(), seat.worker)
+                    self._plan()
+                for thread in threads:
+                    thread.start()
+                self._serve(len(threads))
+            except BaseException:
+                with self.lock:
+                    self.turns.end(self.seats)
+                raise
+        for thread in threads:
+            thread.join()
+        seconds = self.now()
+        if not self.turns.ending and (not self.history or self.history[-1].clock < self.most):
+            with self.lock:
+                self._look(self.most)
+        if self._failure is not None:
+            worker, clock, error = self._failure
+            if worker == OURS or not isinstance(error, Exception):
+                raise error
+            self.job.blame(worker, clock, error)
+        return self._outcome(seconds)
+
+    def ask(self) -> None:
+        """Ctrl-C: everybody stops at the end of the clock. Called between two instructions of the thread that waits, so
+        it may not wait for a lock.
+        """
+        self._events.put("ask")
+
+    def _serve(self, left: int) -> None:
+        while left:
+            wait = None
+            if self.shelf is not None and self.shelf.keeping.every is None and not self._cuts.open:
+                wait = self.shelf.due_in()
+            try:
+                event = self._events.get(timeout=wait)
+            except Empty:
+                with self.lock:
+                    self._plan(now=True)
+                continue
+            if event == "ended":
+                left -= 1
+            elif event == "ask":
+                with self.lock:
+                    self._ask()
+            elif self.shelf is not None:
+                self.shelf.save(event)
+
+    def _ask(self) -> None:
+        if self.stopped == "done" and not self.turns.ending:
+            self.stopped = "interrupted"
+            self._plan(now=True)
+            self._last = self.most + 1
+            self._cuts.end(self._last)
+
+    # -- the workers' threads -----------------------------------------------------------------------------------------
+
+    def _body(self, seat: _Seat) -> None:
+        try:
+            with self.lock:
+                self.turns.take(seat)
+            if not self.turns.ending:
+                self.job.work(seat)
+            with self.lock:
+                self._leave(seat)
+        except Ended:
+            with self.lock:
+                self._leave(seat)
+        except BaseException as error:
+            with self.lock:
+                self._fail(seat.worker, seat.clock, error)
+        finally:
+            with self.lock:
+                self.turns.drop(seat)
+            self._events.put("ended")
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """With the lock; workers that something was done for are woken."""
+        with self.lock:
+            if self.turns.ending:
+                raise Ended
+            yield
+            self._wake()
+
+    def read(self, seat: _Seat, table: int, keys: Keys, out: NDArray[Any]) -> None:
+        """Read under the lock, and wait while the rule does not allow it."""
+        with self.inside():
+            began = self.now()
+            waited = False
+            while not self.node.read(self.now(), seat.worker, table, keys, out):
+                waited = True
+                self._wake()
+                self._park(seat)
+            if waited:
+                self.recording.waited(seat.worker, "read", self.now() - began)
+
+    def tick(self, seat: _Seat) -> None:
+        """A worker's clock ends."""
+        with self.inside():
+            free = self.node.tick(self.now(), seat.worker)
+            seat.clock += 1
+            self.most = max(self.most, seat.clock)
+            reached = self._cuts.reached(seat.worker, seat.clock, seat.part)
+            self._moved(seat.worker, seat.clock)
+            self._wake()
+            if not free:
+                self._park(seat)
+            if self.job.shared:
+                self._keep_step(seat, seat.clock if reached else self.job.rule.need(seat.clock))
+            if self._last is not None and seat.clock >= self._last:
+                raise Ended
+            self.turns.yield_(seat)
+
+    def _keep_step(self, seat: _Seat, need: int) -> None:
+        """Shared tables: wait until every worker is at least at this clock."""
+        began = self.now()
+        while self.clocks.low < need:
+            self._late.append((need, seat))
+            self._park(seat)
+        self.recording.waited(seat.worker, "tick", self.now() - began)
+
+    def _leave(self, seat: _Seat) -> None:
+        """A worker has ended."""
+        if self.turns.ending:
+            return
+        seat.ended = True
+        self._cuts.reached(seat.worker, FAR, seat.part)
+        self.node.leave(self.now(), seat.worker)
+        self._moved(seat.worker, FAR)
+        self._wake()
+        self._check_parked()
+
+    def _moved(self, worker: int, clock: int) -> None:
+        """A worker's clock has moved on: save, rouse, look."""
+        moved = self.clocks.advance(worker, clock)
+        low = self.clocks.low
+        if moved and low < FAR:
+            self.recording.moved_on(self.now(), low, self.most)
+        for cut in self._cuts.complete(low, self._fill):
+            self._events.put(cut)
+            self._plan()
+        if not moved:
+            return
+        late, self._late = self._late, []
+        for need, seat in late:
+            if need <= low:
+                self.turns.rouse(seat)
+            else:
+                self._late.append((need, seat))
+        if low < FAR and low // self.job.every > self._looked // self.job.every:
+            self._looked = low
+            self._look(low)
+
+    def _plan(self, now: bool = False) -> None:
+        """Plan the next cut, if there is to be one. now: as soon as it can be."""
+        if self.shelf is not None and self.clocks.low < FAR and (now or self._last is None):
+            self._cuts.plan(self.most, now, {seat.worker: seat.part for seat in self.seats if seat.ended})
+
+    def _fill(self, cut: Cut) -> None:
+        """Put into a cut what the hall knows, when everybody has reached it."""
+        cut.shared = {table: array.copy() for table, array in self.arrays.items()}
+        cut.history, cut.seconds = list(self.history), self.now()
+        cut.items = self._items + sum(seat.items for seat in self.seats)
+
+    def _park(self, seat: _Seat) -> None:
+        seat.parked = True
+        self._check_parked()
+        self.turns.park(seat)
+
+    def _wake(self) -> None:
+        woken = self.node.woken
+        if woken:
+            for worker in woken:
+                self.turns.rouse(self.seats[worker])
+            woken.clear()
+
+    def _check_parked(self) -> None:
+        """Everybody waits for everybody: cannot be, so it is our mistake, and nobody shall hang because of it."""
+        alive = [seat for seat in self.seats if not seat.ended]
+        if alive and not self.turns.ending and all(seat.parked for seat in alive):
+            where = ", ".join(f"{seat.worker} at clock {seat.clock}" for seat in alive[:5])
+            self._fail(OURS, self.most, RunError(f"all workers wait ({where}); please report this"))
+
+    def _fail(self, worker: int, clock: int, error: BaseException) -> None:
+        if self._failure is None and not self.turns.ending:
+            self._failure = (worker, clock, error)
+        self.turns.end(self.seats)
+
+    # -- looking ------------------------------------------------------------------------------------------------------
+
+    def _look(self, clock: int) -> None:
+        job = self.job
+        if job.watch is None or self.turns.ending:
+            return
+        began, seconds = time.perf_counter(), self.now()
+        moment = Moment(clock, seconds, 0, self._values, tuple(seat.local for seat in self.seats))
+        try:
+            look = Watched(clock, seconds, 0, float(job.watch(moment)))
+            self.history.append(look)
+            if job.until is not None and job.until(look):
+                self.stopped = "until"
+                self.turns.end(self.seats)
+        except Exception as error:
+            self._fail(-1, clock, error)
+        self._began += time.perf_counter() - began
+
+    def _values(self, table: int) -> tuple[Keys, NDArray[Any]]:
+        if table in self.arrays:
+            return np.arange(len(self.arrays[table])), self.arrays[table]
+        return self.node.shard.table(table)
+
+    def _outcome(self, seconds: float) -> Outcome:
+        shard, recording = self.node.shard, self.recording
+        tables = []
+        for table in range(len(self.job.tables)):
+            keys, values = self._values(table)
+            states = () if table in self.arrays else tuple(shard.states(table))
+            tables.append(Rest(keys, values, states))
+            if recording.full:
+                recording.final[table] = shard.witness(table)
+                recording.final_values[table] = shard.table(table)[1]
+        recording.seconds = seconds
+        return Outcome(
+            tables=tuple(tables),
+            clocks=tuple(seat.clock for seat in self.seats),
+            seconds=seconds,
+            local=tuple(seat.local for seat in self.seats),
+            stopped=self.stopped,
+            history=self.history,
+            staleness=self.node.cache.staleness,
+            traffic=recording.traffic(),
+            recording=recording,
+            items=self._items + sum(seat.items for seat in self.seats),
+        )

@@ -1,0 +1,188 @@
+"""Checkpoints of a run with tables, on disk.
+
+A cut is everything at one clock: the shard's rows with exactly the updates of earlier clocks, what rounding left in the
+cache's buffers, shared tables, and of each worker its local arrays and numbers, where its batches stood, and whether it
+had ended. It lies in one checkpoint folder (see `checkpoint`): whole or not at all, and checked when it is read.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import CheckpointError
+from stretto.observe.events import CheckpointRejected, Event
+from stretto.store.node import Node, NodePart
+
+from . import checkpoint
+from .serving import Keeping, Watched
+
+Arrays = dict[str, NDArray[Any]]
+
+
+@dataclass(eq=False)
+class Part:
+    """A worker's part."""
+
+    local: dict[str, Any] = field(default_factory=dict)
+    cursors: list[list[int]] = field(default_factory=list)
+    clock: int = 0
+    ended: bool = False
+
+    def copy(self) -> Part:
+        """As it is now."""
+        return deepcopy(self)
+
+
+@dataclass(eq=False)
+class Cut:
+    """Everything at a clock; while it is open, the workers that have reached it."""
+
+    clock: int
+    parts: dict[int, Part] = field(default_factory=dict)
+    node: NodePart | None = None
+    shared: dict[int, NDArray[Any]] = field(default_factory=dict)
+    history: list[Watched] = field(default_factory=list)
+    seconds: float = 0.0
+    items: float = 0.0
+
+
+class Cuts:
+    """The cuts in the making of a run on one node, by clock. every: clocks between two of them."""
+
+    def __init__(self, node: Node, every: int | None) -> None:
+        self.open: list[Cut] = []
+        self._node, self._every = node, every
+
+    def plan(self, most: int, now: bool, ended: dict[int, Callable[[], Part]]) -> None:
+        """Set the clock of the next one: a clock that nobody has reached. most: the highest; now: as soon as can be;
+        ended: who takes part as they are."""
+        if now:
+            clock = most + 1
+        elif self._every and not self.open:
+            clock = (most // self._every + 1) * self._every
+        else:
+            return
+        if all(cut.clock != clock for cut in self.open):
+            self._node.shard.checkpoint(clock)
+            self.open.append(Cut(clock, {worker: part() for worker, part in ended.items()}))
+            self.open.sort(key=lambda cut: cut.clock)
+
+    def end(self, last: int) -> None:
+        """Everybody stops at this clock, though not because they are through: nothing later is to be saved."""
+        self.open = [cut for cut in self.open if cut.clock <= last]
+
+    def reached(self, worker: int, clock: int, part: Callable[[], Part]) -> bool:
+        """A worker's clock is this now, or it has ended; whether that is where a cut goes through."""
+        found = [cut for cut in self.open if cut.clock <= clock and worker not in cut.parts]
+        for cut in found:
+            cut.parts[worker] = part()
+        return bool(found)
+
+    def complete(self, low: int, fill: Callable[[Cut], None]) -> list[Cut]:
+        """Cuts that are complete: everybody is at their clock (fill: puts in what is to be as it is at that moment),
+        and all updates of earlier clocks have reached the shard, which a lazy policy may put off."""
+        done = []
+        while self.open and self.open[0].clock <= low:
+            cut = self.open[0]
+            if cut.node is None:
+                cut.node = NodePart(cut.clock, {}, self._node.cache.residuals())
+                fill(cut)
+            arrays = self._node.shard.saved()
+            if arrays is None:
+                break
+            cut.node.shard = arrays
+            done.append(self.open.pop(0))
+        return done
+
+
+class Shelf:
+    """The folder that cuts are saved in and read from."""
+
+    def __init__(self, keeping: Keeping) -> None:
+        self.keeping = keeping
+        self.save_seconds = 0.05
+        self.saved_at = time.perf_counter()
+
+    def due_in(self) -> float:
+        """Seconds until the next cut is worth its price."""
+        interval = checkpoint.interval_seconds(self.save_seconds)
+        return max(0.0, interval - (time.perf_counter() - self.saved_at))
+
+    def save(self, cut: Cut) -> None:
+        """Write a cut. A disk that refuses is reported; the run goes on."""
+        assert cut.node is not None
+        arrays: Arrays = {f"shard/{name}": array for name, array in cut.node.shard.items()}
+        arrays |= {f"residual/{name}": array for name, array in cut.node.residuals.items()}
+        arrays |= {f"shared/{table}": array for table, array in cut.shared.items()}
+        numbers: list[dict[str, Any]] = []
+        for worker in range(len(cut.parts)):
+            part = cut.parts[worker]
+            plain = {}
+            for name, value in part.local.items():
+                if isinstance(value, np.ndarray):
+                    arrays[f"local/{worker}/{name}"] = value
+                else:
+                    plain[name] = value
+            numbers.append({"numbers": plain, "cursors": part.cursors, "clock": part.clock, "ended": part.ended})
+        meta = {
+            "step": cut.clock,
+            "clock": cut.clock,
+            "fingerprint": self.keeping.fingerprint,
+            "workers": numbers,
+            "seconds": cut.seconds,
+            "items": cut.items,
+            "history": [[look.clock, look.seconds, look.bytes, look.objective] for look in cut.history],
+        }
+        began = time.perf_counter()
+        try:
+            checkpoint.save(self.keeping.folder, arrays, meta, keep=self.keeping.keep)
+        except TypeError as error:
+            raise CheckpointError(
+                f"what workers keep in w.local cannot be saved: {error}; keep arrays, numbers and text there"
+            ) from error
+        except CheckpointError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+        self.saved_at = time.perf_counter()
+        self.save_seconds = self.saved_at - began
+
+    def begin(self) -> Cut:
+        """Where the run begins: at the newest cut if it is to be resumed."""
+        return self._latest() if self.keeping.resume else Cut(0)
+
+    def _latest(self) -> Cut:
+        """The newest cut that is whole. Damaged ones are reported and passed over."""
+        found = checkpoint.latest(self.keeping.folder, self.keeping.fingerprint, report=_tell)
+        meta = found.meta
+        named = [(name.split("/", 1), array) for name, array in found.arrays.items()]
+        kept: dict[str, Arrays] = {"shard": {}, "residual": {}, "shared": {}, "local": {}}
+        for (kind, name), array in named:
+            kept[kind][name] = np.array(array)  # large ones are mapped read-only
+        cut = Cut(
+            int(meta["clock"]),
+            node=NodePart(int(meta["clock"]), kept["shard"], kept["residual"]),
+            shared={int(table): array for table, array in kept["shared"].items()},
+            history=[Watched(int(c), float(s), int(b), float(o)) for c, s, b, o in meta["history"]],
+            seconds=float(meta["seconds"]),
+            items=float(meta["items"]),
+        )
+        for worker, part in enumerate(meta["workers"]):
+            local = dict(part["numbers"])
+            for name, array in kept["local"].items():
+                whose, inner = name.split("/", 1)
+                if int(whose) == worker:
+                    local[inner] = array
+            cut.parts[worker] = Part(local, part["cursors"], int(part["clock"]), bool(part["ended"]))
+        return cut
+
+
+def _tell(event: Event) -> None:
+    if isinstance(event, CheckpointRejected):
+        warnings.warn(f"{event.reason}; the checkpoint before is used", RuntimeWarning, stacklevel=2)

@@ -1,0 +1,120 @@
+"""What can go wrong, and when: pauses, slow links, delays, connection resets, crashes. Each is a value.
+
+    st.Simulated(nodes=4, faults=[Pause(2, at=1.0, seconds=0.5), Reset(0, 3, at=2.0, lost=2), Crash(1, at=4.0)])
+
+Times are virtual seconds since the run began, as numbers or such as "20ms". `of_seed` draws crashes from a mean time
+to failure.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+
+from stretto.comm.units import seconds
+from stretto.errors import PlanError
+
+Time = str | float
+FOR_EVER = 1e18
+
+
+class _Fault:
+    """Times become seconds, nodes are checked for being numbers."""
+
+    def __post_init__(self) -> None:
+        for entry in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, entry.name)
+            if entry.name in ("at", "seconds", "back_after", "extra"):
+                object.__setattr__(self, entry.name, seconds(value))
+            elif entry.name in ("node", "a", "b", "lost", "doubled") and (not isinstance(value, int) or value < 0):
+                raise PlanError(f"{self!r}: {entry.name} is a whole number, 0 or more, not {value!r}")
+        if getattr(self, "factor", 1.0) < 1:
+            raise PlanError(f"{self!r}: factor says how many times slower, 1 or more")
+        if hasattr(self, "a") and self.a == getattr(self, "b", None):
+            raise PlanError(f"{self!r}: a link joins two different nodes")
+
+    def nodes(self) -> tuple[int, ...]:
+        """The nodes it speaks of."""
+        return tuple(getattr(self, name) for name in ("node", "a", "b") if hasattr(self, name))
+
+
+@dataclass(frozen=True)
+class Pause(_Fault):
+    """A node stands still: it neither computes nor answers; what arrives waits."""
+
+    node: int
+    at: Time
+    seconds: Time
+
+
+@dataclass(frozen=True)
+class SlowLink(_Fault):
+    """Between two nodes, both ways, everything takes `factor` times as long."""
+
+    a: int
+    b: int
+    at: Time
+    seconds: Time = FOR_EVER
+    factor: float = 10.0
+
+
+@dataclass(frozen=True)
+class Delay(_Fault):
+    """Messages from a to b arrive `extra` later; their order is kept, that of other pairs is not touched."""
+
+    a: int
+    b: int
+    at: Time
+    seconds: Time = FOR_EVER
+    extra: Time = 0.01
+
+
+@dataclass(frozen=True)
+class Reset(_Fault):
+    """The connection between a and b breaks and is made again, both ways.
+
+    Of the messages under way the last `lost` of each direction never arrive, nor does anything sent until both ends
+    learn of it, a latency later; then each sends again what was not acknowledged, so what had arrived without an answer
+    comes twice. doubled: of those under way that do arrive, the last so many come twice at once.
+    """
+
+    a: int
+    b: int
+    at: Time
+    lost: int = 1_000_000_000
+    doubled: int = 0
+
+
+@dataclass(frozen=True)
+class Crash(_Fault):
+    """A node loses its memory, and is there again, empty, `back_after` later."""
+
+    node: int
+    at: Time
+    back_after: Time = 10.0
+
+
+Fault = Pause | SlowLink | Delay | Reset | Crash
+
+
+def check(faults: Iterable[object], nodes: int) -> tuple[Fault, ...]:
+    """The faults as a tuple, each of a kind we know and about nodes that are there."""
+    found: list[Fault] = []
+    for fault in faults:
+        if not isinstance(fault, Pause | SlowLink | Delay | Reset | Crash):
+            raise PlanError(f"{fault!r} is not a fault; give Pause, SlowLink, Delay, Reset or Crash")
+        for node in fault.nodes():
+            if node >= nodes:
+                raise PlanError(f"{fault!r}: there is no node {node}; the nodes are 0 to {nodes - 1}")
+        found.append(fault)
+    return tuple(found)
+
+
+def of_seed(seed: int, nodes: int, mean: float, back_after: float) -> Iterator[Crash]:
+    """Crashes for ever, in order of time: every node fails after an exponential time of this mean, again and again."""
+    draw = random.Random(f"crashes {seed}")
+    now = 0.0
+    while True:
+        now += draw.expovariate(nodes / mean)
+        yield Crash(draw.randrange(nodes), now, back_after)

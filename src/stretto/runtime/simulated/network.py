@@ -1,0 +1,192 @@
+"""The network: links with queues, racks with uplinks, latency, and what faults do to them.
+
+A message passes ports one after another: its sender's link, the uplink of its rack and the downlink of the other (if
+it leaves its rack and they are limited), its receiver's link. At each it waits its turn, first in first out, and takes
+bytes / rate; it enters the next port while it is still leaving the one before, as packets do, so an idle way takes
+bytes / (slowest rate) + latency in all.
+
+What a node sends to another in one go travels together: one event instead of many.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from stretto.comm.link import Frame
+
+from .faults import Delay, Fault, Reset, SlowLink
+from .hub import Hub
+from .spec import Simulated, drawn
+
+Pair = tuple[int, int]
+
+
+class Port:
+    """One direction of a link: when it is free, and who waits."""
+
+    __slots__ = ("free", "per_byte", "queue")
+
+    def __init__(self, rate: float) -> None:
+        self.free = 0.0
+        self.per_byte = 1.0 / rate
+        self.queue: deque[Train] = deque()  # not empty: somebody will call _next when the port is free
+
+
+class Train:
+    """Frames that travel together."""
+
+    __slots__ = ("at", "done", "frames", "lost", "nbytes", "source", "target", "way")
+
+    def __init__(self, source: int, target: int, frames: list[Frame], nbytes: int, way: tuple[Port, ...]) -> None:
+        self.source = source
+        self.target = target
+        self.frames = frames
+        self.nbytes = nbytes
+        self.way = way
+        self.at = 0  # the port it is to enter next
+        self.done = 0.0  # when its last byte leaves the ports it has entered
+        self.lost = False
+
+
+class Network:
+    """deliver(train) is called when a train arrives; told((a, b)) when node a learns that its connection to b broke."""
+
+    def __init__(
+        self,
+        spec: Simulated,
+        hub: Hub,
+        deliver: Callable[[Train], None],
+        told: Callable[[Pair], None],
+    ) -> None:
+        self._hub, self._deliver, self._told = hub, deliver, told
+        self._latency, self._jitter, self._seed = float(spec.latency), float(spec.jitter), spec.seed
+        self._out = [Port(rate) for rate in spec.links]
+        self._in = [Port(rate) for rate in spec.links]
+        self._rack = spec.rack_of if spec.uplink is not None else None
+        if self._rack is not None and spec.uplink is not None:
+            self._up = {rack: Port(float(spec.uplink)) for rack in self._rack}
+            self._down = {rack: Port(float(spec.uplink)) for rack in self._rack}
+        # Pairs that need a closer look; all others pay nothing for them.
+        self._slow: dict[Pair, list[SlowLink]] = {}
+        self._late: dict[Pair, list[Delay]] = {}
+        self._under_way: dict[Pair, deque[Train]] = {}
+        self._broken: set[Pair] = set()
+        self._last: dict[Pair, float] = {}
+        self._pair_free: dict[Pair, float] = {}
+        self._count = 0
+        for fault in spec.faults:
+            self._prepare(fault)
+        self._plain = not (self._jitter or self._slow or self._late or self._under_way)
+
+    def _prepare(self, fault: Fault) -> None:
+        if isinstance(fault, SlowLink):
+            for pair in ((fault.a, fault.b), (fault.b, fault.a)):
+                self._slow.setdefault(pair, []).append(fault)
+        elif isinstance(fault, Delay):
+            self._late.setdefault((fault.a, fault.b), []).append(fault)
+        elif isinstance(fault, Reset):
+            for pair in ((fault.a, fault.b), (fault.b, fault.a)):
+                self._under_way.setdefault(pair, deque())
+            self._hub.at(float(fault.at), self._reset, fault)
+
+    def send(self, source: int, target: int, frames: list[Frame], nbytes: int) -> None:
+        """Send frames, nbytes in all, as one."""
+        if self._rack is not None and self._rack[source] != self._rack[target]:
+            up, down = self._up[self._rack[source]], self._down[self._rack[target]]
+            train = Train(source, target, frames, nbytes, (self._out[source], up, down, self._in[target]))
+        else:
+            train = Train(source, target, frames, nbytes, (self._out[source], self._in[target]))
+        if not self._plain:
+            pair = (source, target)
+            if pair in self._broken:  # written to a connection that is gone
+                return
+            if pair in self._under_way:
+                self._under_way[pair].append(train)
+        self._advance(train)
+
+    def _advance(self, train: Train) -> None:
+        now, way = self._hub.now, train.way
+        at = train.at
+        while at < len(way):
+            port = way[at]
+            if port.free > now or port.queue:
+                if not port.queue:
+                    self._hub.at(port.free, self._next, port)
+                train.at = at
+                port.queue.append(train)
+                return
+            port.free = end = now + train.nbytes * port.per_byte
+            train.done = max(train.done, end)
+            at += 1
+        if self._plain:
+            self._hub.at(train.done + self._latency, self._deliver, train)
+        else:
+            self._hub.at(self._arrival(train), self._arrived, train)
+
+    def _next(self, port: Port) -> None:
+        """The port is free for the first who waits."""
+        train = port.queue[0]
+        port.free = end = self._hub.now + train.nbytes * port.per_byte
+        train.done = max(train.done, end)
+        train.at += 1
+        port.queue.popleft()
+        if port.queue:
+            self._hub.at(end, self._next, port)
+        self._advance(train)
+
+    def _arrival(self, train: Train) -> float:
+        """When a train that has passed all ports arrives, on a pair of nodes that needs a closer look."""
+        now, pair = self._hub.now, (train.source, train.target)
+        done, latency = train.done, self._latency
+        for slow in self._slow.get(pair, ()):
+            if float(slow.at) <= now < float(slow.at) + float(slow.seconds):
+                # The connection carries 1/factor of the bytes, one train after another.
+                begun = max(now, self._pair_free.get(pair, 0.0))
+                done = max(done, begun + train.nbytes * slow.factor * train.way[0].per_byte)
+                self._pair_free[pair] = done
+                latency *= slow.factor
+        when = done + latency
+        if self._jitter:
+            self._count += 1
+            when += self._jitter * drawn(self._seed, self._count, train.source, train.target)
+        for late in self._late.get(pair, ()):
+            if float(late.at) <= now < float(late.at) + float(late.seconds):
+                when += float(late.extra)
+        when = max(when, self._last.get(pair, 0.0))  # the order between two nodes is kept
+        self._last[pair] = when
+        return when
+
+    def _arrived(self, train: Train) -> None:
+        if self._under_way:
+            queue = self._under_way.get((train.source, train.target))
+            if queue and queue[0] is train:
+                queue.popleft()
+            elif queue and train in queue:
+                queue.remove(train)
+        if not train.lost:
+            self._deliver(train)
+
+    def _reset(self, fault: Reset) -> None:
+        """The connection breaks: the last frames under way are lost, or arrive and will be sent again all the same."""
+        told_at = self._hub.now + self._latency
+        for pair in ((fault.a, fault.b), (fault.b, fault.a)):
+            self._broken.add(pair)
+            lost, doubled = fault.lost, fault.doubled
+            for train in reversed(self._under_way[pair]):
+                kept = max(0, len(train.frames) - lost)
+                lost -= len(train.frames) - kept
+                if kept < len(train.frames):
+                    train.frames = train.frames[:kept]
+                    train.lost = not kept
+                if kept and doubled:
+                    again = train.frames[-min(doubled, kept) :]
+                    doubled -= len(again)
+                    train.frames = [*train.frames, *again]
+        self._hub.at(told_at, self._mend, fault)
+
+    def _mend(self, fault: Reset) -> None:
+        self._broken.discard((fault.a, fault.b))
+        self._broken.discard((fault.b, fault.a))
+        self._told((fault.a, fault.b))
+        self._told((fault.b, fault.a))

@@ -1,0 +1,248 @@
+"""`Simulated`: the cluster to be simulated, as a value.
+
+    st.Simulated(nodes=64, threads=16, link="1Gbit", latency="100us", failures="20h", seed=1)
+
+Values and convergence are real; only time is made up. A worker computes for `items · seconds_per_item / speed` when it
+says `w.work(items)`; anything else it does takes no time. A message waits its turn at the sender's link, at the uplinks
+of the racks if it leaves its rack, and at the receiver's link, passes each at its rate, and takes the latency on top.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from numbers import Real
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from stretto.comm.units import rate, seconds
+from stretto.errors import PlanError
+
+from .faults import Crash, Fault, check
+
+if TYPE_CHECKING:
+    from stretto.runtime.serving import Outcome, TableJob
+
+# What handling a message costs a node, in seconds: for each message, and for each byte of it. Measured on one core of
+# this project's machine by `bench/simulated.py`: bounded staleness, matrix factorisation, rank 32; both ends together,
+# so half of it is charged to each.
+MESSAGE_COST = (15e-6, 1.0e-9)
+_STRAGGLERS = ("share", "slow", "seconds")
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A cluster in one process, deterministic for a seed.
+
+    nodes, threads : machines, and cores of each. With more logical workers on a node than threads, they share them.
+    link : rate of a node's link, each way; a sequence gives one per node. latency : from link to link.
+    speed : of the nodes, 1 being `seconds_per_item`; a number or one per node.
+    stragglers : {"share": 0.1, "slow": 3.0, "seconds": 2.0}: in each stretch of so many seconds this share of the nodes
+        is so many times slower, others each time; or function(node, seconds) -> how many times slower.
+    failures : mean time to failure of a node, such as "5h", or a list of Crash. back_after : until a failed node is
+        back; detect : until its silence is noticed; save : rate at which a node saves its part of a checkpoint.
+    racks : how many (nodes are dealt out in order), or the rack of each node; uplink : rate between a rack and the
+        others, each way; None: no bound.
+    seconds_per_item : of compute. message_cost : (seconds per message, seconds per byte) of a core at either end, taken
+        from the workers of the node.
+    jitter : up to so much is added to a message's way, drawn anew each time; the order between two nodes is kept.
+    faults : a list of Pause, SlowLink, Delay, Reset, Crash.
+    """
+
+    nodes: int = 64
+    threads: int = 16
+    link: str | float | Sequence[str | float] = "1Gbit"
+    latency: str | float = "100us"
+    speed: float | Sequence[float] = 1.0
+    stragglers: Mapping[str, float] | Callable[[int, float], float] | None = None
+    failures: str | float | Sequence[Crash] | None = None
+    seed: int = 0
+    racks: int | Sequence[int] | None = None
+    uplink: str | float | None = None
+    seconds_per_item: float = 1e-6
+    message_cost: tuple[float, float] = MESSAGE_COST
+    jitter: str | float = 0.0
+    faults: Sequence[Fault] = ()
+    detect: str | float = 5.0
+    back_after: str | float = 10.0
+    save: str | float = "200MB"
+
+    def __post_init__(self) -> None:
+        self._set("nodes", _whole("nodes", self.nodes, 1))
+        self._set("threads", _whole("threads", self.threads, 1))
+        self._set("seed", _whole("seed", self.seed, 0))
+        self._set("link", self._each("link", self.link, rate))
+        self._set("speed", self._each("speed", self.speed, _positive))
+        for name in ("latency", "jitter", "detect", "back_after"):
+            self._set(name, seconds(getattr(self, name)))
+        self._set("save", rate(self.save))
+        self._set("seconds_per_item", _number("seconds_per_item", self.seconds_per_item, 0.0))
+        self._set("message_cost", self._cost())
+        self._set("stragglers", self._slow())
+        self._set("racks", self._racks())
+        if self.uplink is not None:
+            if self.racks is None:
+                raise PlanError("Simulated(uplink=…): an uplink joins racks; say racks=… as well")
+            self._set("uplink", rate(self.uplink))
+        self._set("faults", check(self.faults, self.nodes))
+        self._failures()
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    def _each(self, name: str, value: Any, read: Callable[[Any], float]) -> float | tuple[float, ...]:
+        if isinstance(value, str) or not hasattr(value, "__len__"):
+            return read(value)
+        if len(value) != self.nodes:
+            raise PlanError(f"Simulated({name}=…): {len(value)} values for {self.nodes} nodes; give one each, or one")
+        return tuple(read(entry) for entry in value)
+
+    def _cost(self) -> tuple[float, float]:
+        try:
+            per_message, per_byte = self.message_cost
+        except (TypeError, ValueError):
+            raise PlanError(
+                f"Simulated(message_cost={self.message_cost!r}): give (seconds per message, seconds per byte)"
+            ) from None
+        return _number("message_cost", per_message, 0.0), _number("message_cost", per_byte, 0.0)
+
+    def _slow(self) -> Any:
+        given = self.stragglers
+        if isinstance(given, Stragglers):
+            return replace(given, seed=self.seed)
+        if given is None or callable(given):
+            return given
+        if not isinstance(given, Mapping) or set(given) != set(_STRAGGLERS):
+            raise PlanError(
+                f"Simulated(stragglers={given!r}): give {{'share': …, 'slow': …, 'seconds': …}}, or a function of "
+                "(node, seconds) that says how many times slower"
+            )
+        share, slow, every = (float(given[name]) for name in _STRAGGLERS)
+        if not (0 <= share <= 1 and 1 <= slow < math.inf and 0 < every < math.inf):
+            raise PlanError(f"Simulated(stragglers={given!r}): share within 0 and 1, slow at least 1, seconds above 0")
+        return Stragglers(share, slow, every, self.seed)
+
+    def _racks(self) -> int | tuple[int, ...] | None:
+        if self.racks is None:
+            return None
+        if isinstance(self.racks, Sequence):
+            if len(self.racks) != self.nodes:
+                raise PlanError(f"Simulated(racks=…): {len(self.racks)} racks named for {self.nodes} nodes")
+            return tuple(_whole("racks", rack, 0) for rack in self.racks)
+        racks = _whole("racks", self.racks, 1)
+        if racks > self.nodes:
+            raise PlanError(f"Simulated(racks={racks}): there are only {self.nodes} nodes to fill them with")
+        return racks
+
+    def _failures(self) -> None:
+        given = self.failures
+        if given is None:
+            return
+        if isinstance(given, str | Real):
+            mean = seconds(given)
+            if mean <= 0:
+                raise PlanError(f"Simulated(failures={given!r}): the mean time to failure must be above 0")
+            self._set("failures", mean)
+            return
+        crashes = check(given, self.nodes)  # type: ignore[arg-type]
+        if not all(isinstance(fault, Crash) for fault in crashes):
+            raise PlanError("Simulated(failures=[…]): only Crash belongs here; other faults go to faults=[…]")
+        self._set("failures", crashes)
+
+    # What was given, in the form it has once checked.
+
+    @property
+    def links(self) -> tuple[float, ...]:
+        """Bytes per second of each node's link."""
+        return self.link if isinstance(self.link, tuple) else (float(self.link),) * self.nodes  # type: ignore[arg-type]
+
+    @property
+    def speeds(self) -> tuple[float, ...]:
+        """Of each node."""
+        return self.speed if isinstance(self.speed, tuple) else (float(self.speed),) * self.nodes  # type: ignore[arg-type]
+
+    @property
+    def rack_of(self) -> tuple[int, ...] | None:
+        """The rack of each node."""
+        if self.racks is None or isinstance(self.racks, tuple):
+            return self.racks
+        return tuple(node * self.racks // self.nodes for node in range(self.nodes))  # type: ignore[operator]
+
+    @property
+    def save_rate(self) -> float:
+        """Bytes per second a node can save."""
+        return float(self.save)
+
+    def slowness(self, node: int, now: float) -> float:
+        """How many times slower than usual a node is."""
+        return self.stragglers(node, now) if callable(self.stragglers) else 1.0
+
+    @property
+    def can_fail(self) -> bool:
+        """Whether a node may crash."""
+        return self.failures not in (None, ()) or any(isinstance(fault, Crash) for fault in self.faults)
+
+    def mean_failure(self) -> float | None:
+        """Seconds between two failures of one node, if that is known."""
+        return self.failures if isinstance(self.failures, float) else None
+
+    def serve(self, job: TableJob) -> Outcome:
+        """Run a job over tables."""
+        from .job import run  # greenlets are only loaded by those who use them
+
+        return run(self, job)
+
+    def config(self) -> dict[str, Any]:
+        """For records: what was asked, as plain values."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+
+@dataclass(frozen=True)
+class Stragglers:
+    """Which nodes are slow when: stretches of `seconds`, in each of which a share of the nodes is drawn anew."""
+
+    share: float
+    slow: float
+    seconds: float
+    seed: int
+
+    def __call__(self, node: int, now: float) -> float:
+        """How many times slower than usual."""
+        return self.slow if drawn(self.seed, node, int(now / self.seconds)) < self.share else 1.0
+
+
+_WORD = (1 << 64) - 1
+
+
+def drawn(*keys: int) -> float:
+    """A number in [0, 1) that depends on the keys and on nothing else (splitmix64, a round for each key)."""
+    state = 0x9E3779B97F4A7C15
+    for key in keys:
+        state = (state ^ (key & _WORD)) * 0xBF58476D1CE4E5B9 & _WORD
+        state = ((state ^ (state >> 27)) + 0x9E3779B97F4A7C15) * 0x94D049BB133111EB & _WORD
+        state ^= state >> 31
+    return state / 2.0**64
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        raise PlanError(f"Simulated({name}={value!r}): give a whole number") from None
+    if number < least:
+        raise PlanError(f"Simulated({name}={value!r}): at least {least}")
+    return number
+
+
+def _number(name: str, value: Any, least: float) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < math.inf:
+        raise PlanError(f"Simulated({name}={value!r}): give a number, {least:g} or more")
+    return float(value)
+
+
+def _positive(value: Any) -> float:
+    found = _number("speed", value, 0.0)
+    if found == 0:
+        raise PlanError("Simulated(speed=0): a node that never finishes anything; give a number above 0")
+    return found

@@ -1,0 +1,87 @@
+"""Faults as they happen to a running cluster: nodes that stand still, nodes that are lost, everybody's restart.
+
+What happens to links is in `network`; what to restart from is decided in `recovery`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from .faults import Crash, Pause, of_seed
+
+if TYPE_CHECKING:
+    from .job import Cluster
+
+Later = tuple[Callable[[Any], None], Any]
+
+
+class Trouble:
+    """`paused_until` [nodes]; `backlog` [nodes]: what arrived at a node meanwhile."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._hub, spec = cluster, cluster.hub, cluster.spec
+        self.paused_until = [0.0] * spec.nodes
+        self._backlog: list[list[Later]] = [[] for _ in range(spec.nodes)]
+        self._crashes: Iterator[Crash] = iter(())
+        given = spec.failures if isinstance(spec.failures, tuple) else ()
+        for fault in chain(spec.faults, given):
+            if isinstance(fault, Pause):
+                self._hub.at(float(fault.at), self._pause, fault)
+            elif isinstance(fault, Crash):
+                self._hub.at(float(fault.at), self._crash, fault)
+        mean = spec.mean_failure()
+        if mean is not None:
+            self._crashes = of_seed(spec.seed, spec.nodes, mean, float(spec.back_after))
+            self._next_crash(None)
+
+    def puts_off(self, node: int, call: Callable[[Any], None], argument: Any) -> bool:
+        """Whether a node stands still; then call(argument) happens when it goes on."""
+        if self.paused_until[node] > self._hub.now or self._backlog[node]:
+            self._backlog[node].append((call, argument))
+            return True
+        return False
+
+    def _pause(self, fault: Pause) -> None:
+        cluster, number = self._cluster, fault.node
+        until = self._hub.now + float(fault.seconds)
+        more = until - max(self._hub.now, self.paused_until[number])
+        if cluster.nodes[number] is None or more <= 0:
+            return
+        self.paused_until[number] = until
+        for worker in cluster.layout.workers_of(number):
+            self._hub.hold_up(cluster.seats[worker].sleeper, more)
+        self._hub.at(until, self._resume, number)
+
+    def _resume(self, number: int) -> None:
+        if self.paused_until[number] > self._hub.now:
+            return
+        backlog, self._backlog[number] = self._backlog[number], []
+        for call, argument in backlog:
+            call(argument)
+
+    def _next_crash(self, fault: Crash | None) -> None:
+        if fault is not None:
+            self._crash(fault)
+        crash = next(self._crashes)
+        self._hub.at(float(crash.at), self._next_crash, crash)
+
+    def _crash(self, fault: Crash) -> None:
+        cluster, number = self._cluster, fault.node
+        if cluster.nodes[number] is None:
+            return
+        cluster.lose(number)
+        self._backlog[number] = []
+        self.paused_until[number] = 0.0
+        detect = float(cluster.spec.detect)
+        when = cluster.recovery.crashed(self._hub.now, number, detect, float(fault.back_after))
+        self._hub.at(when, self._restart, None)
+
+    def _restart(self, _: None) -> None:
+        cluster = self._cluster
+        checkpoint = cluster.recovery.restart(self._hub.now)
+        if checkpoint is not None:
+            self._backlog = [[] for _ in self._backlog]
+            self.paused_until = [0.0] * len(self.paused_until)
+            cluster.restart(checkpoint)

@@ -1,0 +1,1 @@
+"""The parameter server as state machines: cache, update buffer, shard, versions, server functions. Pure."""

@@ -1,0 +1,112 @@
+"""One table of a cache: the rows held, the changes not sent, the changes on their way, what rounding left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.codec import travels_short, value_bytes
+from stretto.comm.messages import Keys, Rows
+from stretto.kernels import served, slips
+
+from .buffer import NO_LOCKS, Buffer, Locks, Slip
+from .flight import Flight
+from .layout import Layout
+from .leftovers import Leftovers
+from .pool import Pool
+
+NO_SLIPS = np.empty((0, 3), np.int64)
+
+
+class CachedTable:
+    """own: changes show in the cached rows at once, for all workers of the node. aside: in exact runs a worker's own
+    changes are added to what it reads. short: changes travel as 16-bit floats, of `wire` bytes a value in any case.
+    locks: of rows that threads share (empty without). seen [shards]: the last of our Updates that each shard has."""
+
+    def __init__(self, layout: Layout, table: int, workers: range, seen: NDArray[np.int64], locks: Locks) -> None:
+        spec, exact = layout.tables[table], layout.rule.exact
+        self.number, self.spec = table, spec
+        self.pool = Pool(layout, table)
+        self.buffer = Buffer(layout, table, workers)
+        self.own = spec.own_writes and not exact
+        self.aside = spec.own_writes and exact
+        self.versioned = spec.versioned and not exact
+        self.short = travels_short(spec.dtype, layout.policy.codec)
+        self.wire = value_bytes(spec.dtype, layout.policy.codec)
+        self.locks = locks if self.pool.index is None else NO_LOCKS
+        # Without a lock on everything threads may read and add to a table that never moves a row: reserved rows, and
+        # slips that are reserved too, or private ones that nobody looks into before they are closed.
+        self.free = self.pool.index is None and (self.buffer.reserved or (exact and not layout.policy.managed))
+        self.unread = np.empty((0, layout.witnesses), np.int32)[:, :0]  # in place of a witness that nobody asked for
+        self.flight = Flight(layout, table, seen) if self.own else None
+        # Rounding: what it left of the node's changes, or in exact runs, what a worker takes into a clock.
+        self.settles = self.short and exact
+        self.leftovers = Leftovers(spec.cols, spec.kept) if self.short and not exact else None
+        self._lost: dict[tuple[int, int], tuple[Keys, NDArray[Any]]] = {}
+
+    def lost(self, clock: int) -> dict[int, tuple[Keys, NDArray[Any]]]:
+        """By worker (−1: the node), keys and rows of what rounding took from changes of clocks before this one."""
+        if self.leftovers is not None:
+            return {-1: self.leftovers.arrays()}
+        return {worker: lost for (at, worker), lost in sorted(self._lost.items()) if at == clock}
+
+    def keep_lost(self, slip: Slip, keys: Keys, rows: NDArray[Any]) -> None:
+        """Exact runs: a worker begins the clock of this slip with what rounding took from its changes in the last."""
+        self._lost[slip.clock, slip.worker] = keys, rows
+        places = slip.places(keys)
+        slips.put_back.exact(places, slip.keys, slip.deltas, NO_LOCKS, rows)
+        slip.changed[places] = 1
+
+    def forget_lost(self, before: int) -> None:
+        """Clocks < before are over."""
+        for at in [at for at in self._lost if at[0] < before]:
+            del self._lost[at]
+
+    def give_back(self, worker: int, keys: Keys, rows: NDArray[Any]) -> None:
+        """What `lost` gave, after a restart."""
+        if self.leftovers is not None:
+            self.leftovers.keep(keys, rows)
+            return
+        for slip in self.buffer.current:
+            if slip.worker == worker:
+                self.keep_lost(slip, keys, rows)
+
+    def install(self, message: Rows) -> int:
+        """Put rows into the pool, with this node's changes that are not in them; how many were not held before.
+
+        Only rows that are held are taken from a push: others were let go while it was on its way.
+        """
+        pool = self.pool
+        slots = pool.place(message.keys) if message.reply else pool.find(message.keys)
+        values, witness = message.values, self.unread if message.witness is None else message.witness
+        addresses = NO_SLIPS
+        if self.own:
+            values, witness = self._with_own(message, values, witness)
+            if self.buffer.reserved:
+                addresses = self.buffer.addresses()
+        columns = pool.values, pool.through, pool.witness
+        new: int = served.install.exact(
+            slots, values, witness, message.through, message.reply, *columns, self.locks, addresses
+        )
+        pool.held += new
+        return new
+
+    def _with_own(
+        self, message: Rows, values: NDArray[Any], witness: NDArray[np.int32]
+    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
+        """Rows with changes on their way and leftovers; with open slips too, unless threads may add to them."""
+        flight, left = self.flight, self.leftovers
+        buffered = [] if self.buffer.reserved else [slip for slip in self.buffer.slips.values() if slip.count]
+        flying = flight is not None and flight.waits_for(message.shard)
+        if not (flying or buffered or left):
+            return values, witness
+        values, witness = values.copy(), witness.copy()
+        if flight is not None and flying:
+            flight.add_to(message.seen, message.keys, values, witness)
+        if left is not None:
+            left.add_to(message.keys, values)
+        for slip in buffered:
+            slip.add_to(message.keys, values, witness)
+        return values, witness

@@ -1,0 +1,92 @@
+"""When a node's changes go to which shard, and what it says of its clock.
+
+Usually all changes of a clock go when it is over, and then NodeClock. Under a lazy policy changes of clock c wait until
+the node's own workers need rows that hold them, or a shard demands them for others.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys, NodeClock, ToShard, Update
+from stretto.consistency.clocks import FOREVER
+
+from .layout import Layout
+
+Sends = list[tuple[int, ToShard]]
+_Release = tuple[int, int, Keys, NDArray[np.int32]]  # the NodeClock it goes with, table, keys, versions
+
+
+class Clocking:
+    """Updates that wait, and versions to give back, by shard. Each shard is told a clock once, after its Updates."""
+
+    def __init__(self, layout: Layout, node: int) -> None:
+        self._node, self._nodes = node, layout.nodes
+        self._rule, self._lazy = layout.rule, layout.policy.lazy
+        self._sent = [0] * layout.nodes  # the last NodeClock
+        self._demanded: dict[int, int] = {}
+        self._waiting: dict[int, deque[Update]] = {}
+        self._releases: dict[int, list[_Release]] = {}
+
+    def begin(self, clock: int) -> None:
+        """Everybody is at this clock."""
+        self._sent = [clock] * self._nodes
+
+    @property
+    def sent_through(self) -> int:
+        """All changes of clocks before this one were sent, to every shard."""
+        return min(self._sent)
+
+    def due(self, clock: int, updates: list[tuple[int, Update]]) -> Sends:
+        """The node has come to this clock, and these Updates are of clocks before; what goes now, own shard first."""
+        for shard, update in updates:
+            self._waiting.setdefault(shard, deque()).append(update)
+        sends: Sends = []
+        for k in range(self._nodes):
+            self._send((self._node + k) % self._nodes, clock, sends)
+        return sends
+
+    def demand(self, shard: int, need: int, clock: int) -> Sends:
+        """A shard waits for changes of clocks < need."""
+        self._demanded[shard] = max(need, self._demanded.get(shard, 0))
+        sends: Sends = []
+        self._send(shard, clock, sends)
+        return sends
+
+    def flush(self, clock: int) -> Sends:
+        """As if every shard had demanded all there is."""
+        sends: Sends = []
+        for shard in range(self._nodes):
+            sends += self.demand(shard, clock, clock)
+        return sends
+
+    def release(self, shard: int, clock: int, table: int, keys: Keys, versions: NDArray[np.int32]) -> None:
+        """These versions are not held any more; changes computed from them belong to clocks < clock."""
+        self._releases.setdefault(shard, []).append((clock, table, keys, versions))
+
+    def _send(self, shard: int, clock: int, sends: Sends) -> None:
+        through = clock
+        if self._lazy and clock < FOREVER:
+            through = max(self._rule.need(clock), min(clock, self._demanded.get(shard, 0)))
+        if through <= self._sent[shard]:
+            return
+        self._sent[shard] = through
+        waiting = self._waiting.get(shard)
+        while waiting and waiting[0].clock < through:
+            sends.append((shard, waiting.popleft()))
+        sends.append((shard, NodeClock(self._node, through, self._released(shard, through))))
+
+    def _released(self, shard: int, clock: int) -> tuple[tuple[int, Keys, NDArray[np.int32]], ...]:
+        releases = self._releases.get(shard)
+        if not releases:
+            return ()
+        ripe = [release for release in releases if release[0] <= clock]
+        self._releases[shard] = [release for release in releases if release[0] > clock]
+        found = []
+        for table in sorted({release[1] for release in ripe}):
+            of = [release for release in ripe if release[1] == table]
+            found.append((table, np.concatenate([r[2] for r in of]), np.concatenate([r[3] for r in of])))
+        return tuple(found)

@@ -1,0 +1,117 @@
+"""Exact runs: changes of clocks that are not closed yet.
+
+A shard of an exact run applies nothing of a clock before every node has ended it. Until then changes wait here, by
+clock, table and worker. A worker's messages are running: for each row the last one holds all the worker has added to it
+in the clock, and takes the place of those before.
+
+    worker 3, clock 5:   {row 1: 0.5, row 2: 1.0}  then  {row 1: 0.75}      is   {row 1: 0.75, row 2: 1.0}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys, Update
+from stretto.errors import RunError
+
+_PILE = 8  # messages of one worker, clock and table that may wait before the outdated rows in them are dropped
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Changes of several workers: those of the g-th are entries ends[g] … ends[g + 1] − 1, and of equal keys among them
+    the last one counts. keys [n], deltas [n, cols], witness [n, workers] or None."""
+
+    keys: Keys
+    deltas: NDArray[Any]
+    witness: NDArray[np.int32] | None
+    ends: NDArray[np.int64]
+
+
+class Held:
+    """What waits, and which was the last Update of each node that does."""
+
+    def __init__(self) -> None:
+        # clock -> table -> worker -> messages in the order they came
+        self._clocks: dict[int, dict[int, dict[int, list[Update]]]] = {}
+        self._numbers: dict[int, dict[int, int]] = {}  # clock -> node -> the highest number
+
+    def put(self, update: Update) -> None:
+        """Keep a message until its clock is closed."""
+        if not update.running or update.worker < 0:
+            raise RunError(
+                f"node {update.node} sent changes of clock {update.clock} that name no worker, in a run that applies "
+                "them in the order of workers; this is a fault of Stretto, please report it"
+            )
+        tables = self._clocks.setdefault(update.clock, {})
+        pile = tables.setdefault(update.table, {}).setdefault(update.worker, [])
+        pile.append(update)
+        if len(pile) > _PILE:
+            pile[:] = [_latest(pile)]
+        numbers = self._numbers.setdefault(update.clock, {})
+        numbers[update.node] = max(update.number, numbers.get(update.node, 0))
+
+    def clocks_before(self, clock: int) -> list[int]:
+        """Clocks < clock that hold something, in order."""
+        return sorted(held for held in self._clocks if held < clock)
+
+    def tables_of(self, clock: int) -> list[int]:
+        """Tables with changes of this clock."""
+        return sorted(self._clocks[clock])
+
+    def batches(self, clock: int, table: int, limit: int | None) -> list[Batch]:
+        """The changes of a clock in the order of workers, cut between workers into batches of about `limit` rows."""
+        found: list[Batch] = []
+        group: list[list[Update]] = []
+        rows = 0
+        piles = self._clocks[clock][table]
+        for worker in sorted(piles):
+            group.append(piles[worker])
+            rows += sum(len(update.keys) for update in piles[worker])
+            if limit is not None and rows >= limit:
+                found.append(_batch(group))
+                group, rows = [], 0
+        if group:
+            found.append(_batch(group))
+        return found
+
+    def drop(self, clock: int) -> dict[int, int]:
+        """A clock was applied; gives the highest Update of each node that was in it."""
+        del self._clocks[clock]
+        return self._numbers.pop(clock)
+
+
+def _batch(group: list[list[Update]]) -> Batch:
+    ends = np.zeros(len(group) + 1, dtype=np.int64)
+    for g, pile in enumerate(group):
+        ends[g + 1] = ends[g] + sum(len(update.keys) for update in pile)
+    keys, deltas, witness = _joined([update for pile in group for update in pile])
+    return Batch(keys, deltas, witness, ends)
+
+
+def _joined(updates: list[Update]) -> tuple[Keys, NDArray[Any], NDArray[np.int32] | None]:
+    first = updates[0]
+    if len(updates) == 1:
+        return first.keys, first.deltas, first.witness
+    witness = None
+    if first.witness is not None:
+        witness = np.concatenate([update.witness for update in updates if update.witness is not None])
+    return (
+        np.concatenate([update.keys for update in updates]),
+        np.concatenate([update.deltas for update in updates]),
+        witness,
+    )
+
+
+def _latest(pile: list[Update]) -> Update:
+    """One message that says the same as all of them."""
+    keys, deltas, witness = _joined(pile)
+    once, from_end = np.unique(keys[::-1], return_index=True)
+    last = len(keys) - 1 - from_end
+    return replace(
+        pile[-1], keys=once, deltas=deltas[last], witness=None if witness is None else witness[last], versions=None
+    )

@@ -1,0 +1,114 @@
+"""Keys of any size to small numbers: what lets rows lie in plain arrays that grow.
+
+>>> import numpy as np
+>>> index = Index()
+>>> index.place(np.array([70, 5, 70])).tolist(), index.find(np.array([5, 6])).tolist(), index.count
+([0, 1, 0], [1, -1], 2)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys
+from stretto.kernels import served
+
+Places = NDArray[np.int64]
+_FIRST = 64
+
+
+def longer(column: NDArray[Any], capacity: int, fill: float = 0) -> NDArray[Any]:
+    """The column with room for `capacity` rows, the new ones filled."""
+    shape = (capacity, *column.shape[1:])
+    grown = np.full(shape, fill, column.dtype) if fill else np.zeros(shape, column.dtype)
+    grown[: len(column)] = column
+    return grown
+
+
+class Lookup:
+    """A number for each key, in arrays for kernels: keys [size] int64, slots [size] int32, −1 where there is none."""
+
+    __slots__ = ("keys", "slots")
+
+    def __init__(self, entries: int = _FIRST) -> None:
+        size = _size(entries)
+        self.keys: Keys = np.zeros(size, np.int64)
+        self.slots: NDArray[np.int32] = np.full(size, -1, np.int32)
+
+    def reserve(self, entries: int) -> None:
+        """Grow until this many keys fit."""
+        size = _size(entries)
+        if size > len(self.keys):
+            keys, slots = self.keys, self.slots
+            self.keys, self.slots = np.zeros(size, np.int64), np.empty(size, np.int32)
+            served.rehash.exact(self.keys, self.slots, keys, slots)
+
+
+def _size(entries: int) -> int:
+    """A power of two, at least twice as many."""
+    return 1 << max(1, 2 * entries - 1).bit_length()
+
+
+class Index:
+    """Places 0, 1, 2, … for keys in the order they are first seen; with `marked`, for pairs of a key and an int32.
+
+    keys [capacity] int64 and marks [capacity] int32 (empty unless marked) hold what is at each place below `count`.
+    """
+
+    __slots__ = ("_before", "count", "keys", "lookup", "marked", "marks")
+
+    def __init__(self, marked: bool = False) -> None:
+        self.marked = marked
+        self.count = 0
+        self.lookup = Lookup()
+        self.keys: Keys = np.empty(_FIRST, np.int64)
+        self.marks: NDArray[np.int32] = np.empty(_FIRST if marked else 0, np.int32)
+        self._before: NDArray[np.int32] = np.empty_like(self.marks)  # from a place to another one of the same key
+
+    @property
+    def capacity(self) -> int:
+        return len(self.keys)
+
+    def find(self, wanted: Keys) -> Places:
+        """[n] the place of each key, −1 where it has none; of several with different marks the last."""
+        out = np.empty(len(wanted), np.int64)
+        served.find_all.exact(self.lookup.keys, self.lookup.slots, wanted, out)
+        return out
+
+    def place(self, wanted: Keys, marks: NDArray[np.int32] | None = None) -> Places:
+        """[n] the place of each key (and mark), a new one where it had none."""
+        self.make_room(self.count + len(wanted))
+        out = np.empty(len(wanted), np.int64)
+        keys, slots = self.lookup.keys, self.lookup.slots
+        if self.marked:
+            self.count = served.place_marked.exact(
+                keys, slots, self.keys, self.marks, self._before, self.count, wanted, marks, out
+            )
+        else:
+            self.count = served.place.exact(keys, slots, self.keys, self.count, wanted, out)
+        return out
+
+    def make_room(self, entries: int) -> None:
+        """Grow until this many fit."""
+        if entries <= len(self.keys):
+            return
+        capacity = 1 << (entries - 1).bit_length()
+        self.keys = longer(self.keys, capacity)
+        if self.marked:
+            self.marks, self._before = longer(self.marks, capacity), longer(self._before, capacity)
+        self.lookup.reserve(capacity)
+
+    def keep(self, places: Places) -> None:
+        """Only what is at these places stays, and is moved to 0, 1, 2, …"""
+        keys, marks = self.keys[places], self.marks[places] if self.marked else None
+        self.clear()
+        self.place(keys, marks)
+
+    def clear(self) -> None:
+        """Forget everything; the room stays."""
+        if self.count:
+            self.count = 0
+            self.lookup.slots.fill(-1)

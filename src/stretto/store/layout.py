@@ -1,0 +1,138 @@
+"""What a run's tables are, and where everything lies: the one value that every cache and shard of a run is made from.
+
+    layout = Layout((TableSpec("weights", rows=10_000, cols=64),), nodes=4, workers=16, rule=SSP(2))
+    layout.shard_of(0, keys)          # which shard has each row
+
+Shard k lives on node k. Logical worker w lives on node w · nodes // workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.policy import Eager, Policy
+from stretto.consistency.rules import BSP, Rule
+
+if TYPE_CHECKING:
+    from .functions import ServerFunction
+
+DTYPES = ("f2", "f4", "f8", "i4", "i8")
+Partition = str | Callable[[NDArray[np.int64], int], NDArray[Any]]
+Start = float | NDArray[Any] | Callable[[NDArray[np.int64]], NDArray[Any]]
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, eq=False)
+class TableSpec:
+    """One table.
+
+    rows : how many, keys being 0 … rows − 1; None for any int64 keys. cols : the width of a row. dtype : of DTYPES; f2
+    tables are kept and summed as f4 and travel as f2.
+    apply : the server function. start : what rows hold before the first update: a number, an array [rows, cols], or
+    function(keys [n]) -> [n, cols]. states : the same for each array the server function keeps beside the rows, where a
+    table goes on from an earlier run; empty: as the server function begins.
+    partition : "hash", "range" (needs rows), or function(keys [n], shards) -> shard of each key [n].
+    shards : the shards that hold rows of this table; None for all.
+    cache_rows : rows a cache keeps at most; None for no limit.
+    own_writes : reads see what their own node added at once. False where only the server function knows the result.
+    check_finite : refuse NaN and infinity in `add`.
+    """
+
+    name: str
+    apply: ServerFunction
+    rows: int | None = None
+    cols: int = 1
+    dtype: str = "f4"
+    start: Start = 0.0
+    partition: Partition = "hash"
+    shards: tuple[int, ...] | None = None
+    cache_rows: int | None = None
+    check_finite: bool = False
+    states: tuple[Start, ...] = ()
+
+    @property
+    def kept(self) -> np.dtype[Any]:
+        """The dtype rows are kept in."""
+        return np.dtype("f4" if self.dtype == "f2" else self.dtype)
+
+    @property
+    def own_writes(self) -> bool:
+        return self.apply.additive
+
+    @property
+    def versioned(self) -> bool:
+        return self.apply.versioned
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """Tables, nodes, workers, the rule and the policy of one run."""
+
+    tables: tuple[TableSpec, ...]
+    nodes: int = 1
+    workers: int = 1
+    rule: Rule = field(default_factory=BSP)
+    policy: Policy = field(default_factory=Eager)
+    witness: bool = False  # count in every row which calls of add are in it
+    reserve: bool = False  # caches hold a place for every row from the start, so that threads may share them
+    seed: int = 0
+
+    def node_of(self, worker: int) -> int:
+        """The node a logical worker lives on."""
+        return worker * self.nodes // self.workers
+
+    def workers_of(self, node: int) -> range:
+        """The logical workers of a node."""
+        first = -(-node * self.workers // self.nodes)
+        return range(first, -(-(node + 1) * self.workers // self.nodes))
+
+    @property
+    def witnesses(self) -> int:
+        """Columns of the witness: one for each worker, or none."""
+        return self.workers if self.witness else 0
+
+    def shard_of(self, table: int, keys: NDArray[np.int64]) -> NDArray[np.int64]:
+        """[n] the shard that has each row of a table."""
+        spec = self.tables[table]
+        among = self._shards[table]
+        if callable(spec.partition):
+            place = np.asarray(spec.partition(keys, len(among))).astype(np.int64)
+        elif spec.partition == "range" and spec.rows is not None:
+            place = keys * len(among) // max(1, spec.rows)
+        else:
+            place = ((keys.astype(np.uint64) * _MIX) >> np.uint64(33)).astype(np.int64) % len(among)
+        return among[place]
+
+    @cached_property
+    def _shards(self) -> tuple[NDArray[np.int64], ...]:
+        every = range(self.nodes)
+        return tuple(np.array(every if t.shards is None else t.shards, dtype=np.int64) for t in self.tables)
+
+    def start_rows(self, table: int, keys: NDArray[np.int64]) -> NDArray[Any]:
+        """[n, cols] what rows hold before the first update."""
+        return self._begin(table, self.tables[table].start, keys)
+
+    def start_states(self, table: int, keys: NDArray[np.int64]) -> tuple[NDArray[Any], ...] | None:
+        """[n, cols] each: what the server function keeps beside the rows; None: as its own `on_create` makes them."""
+        spec = self.tables[table]
+        real = spec.kept if spec.kept.kind == "f" else np.dtype("f8")
+        return tuple(self._begin(table, state, keys, real) for state in spec.states) if spec.states else None
+
+    def _begin(
+        self, table: int, start: Start, keys: NDArray[np.int64], dtype: np.dtype[Any] | None = None
+    ) -> NDArray[Any]:
+        spec = self.tables[table]
+        dtype = spec.kept if dtype is None else dtype
+        if isinstance(start, np.ndarray):
+            start = start[keys]
+        elif callable(start):
+            start = np.asarray(start(keys))
+        else:
+            return np.full((len(keys), spec.cols), start, dtype=dtype)
+        return np.ascontiguousarray(start, dtype=dtype).reshape(len(keys), spec.cols)

@@ -1,0 +1,295 @@
+"""One node: its cache, its shard, what waits to be sent, and the links to the other nodes, put together.
+
+A runtime calls read, add, tick and leave for its workers, receive and reset for what the network does, poll when
+`wake_at` has come, and after every call takes away
+
+    frames     [(node, frame)] to be carried to other nodes, in this order
+    woken      workers that were refused and may try again
+    wake_at    when to call poll if nothing else happens before
+
+    node = Node(layout, 0)
+    if not node.read(now, worker, table, keys, out):       # nothing was written; what is missing has been asked for
+        ...                                                # wait until `woken` names the worker, then read again
+
+What a cache and a shard of the same node have to say to each other is delivered at once and costs nothing. All messages
+of a node to another travel on one link, so between a cache and a shard they arrive once and in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.link import Frame, Link, acknowledge_every
+from stretto.comm.messages import Announce, Dropped, Fetch, Keys, Message, NodeClock, Rows, ToShard, Update
+from stretto.comm.outbox import Outbox
+from stretto.comm.policy import Managed
+from stretto.consistency.clocks import FOREVER
+
+from .cache import Cache
+from .layout import Layout
+from .recording import Recording
+from .shard import Shard
+
+_FOR_SHARDS = frozenset((Update, NodeClock, Fetch, Dropped, Announce))
+
+
+@dataclass(eq=False)
+class NodePart:
+    """A node's part of a checkpoint: the shard's arrays, and what rounding left in the cache's buffers."""
+
+    clock: int
+    shard: dict[str, NDArray[Any]]
+    residuals: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+
+class Node:
+    """saved: the part of a checkpoint to go on from. locks: several threads call read and add at the same time."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        node: int,
+        *,
+        incarnation: int = 0,
+        recording: Recording | None = None,
+        locks: bool = False,
+        saved: NodePart | None = None,
+    ) -> None:
+        self.layout, self.number, self.incarnation, self.recording = layout, node, incarnation, recording
+        self.cache = Cache(layout, node, locks)
+        if saved is None:
+            self.shard = Shard(layout, node)
+        else:
+            self.shard = Shard.restore(layout, node, saved.shard, saved.clock)
+            self.cache.restore(saved.clock, saved.residuals)
+        self.frames: list[tuple[int, Frame]] = []
+        self.woken: list[int] = []
+        self.wake_at = np.inf
+        policy = layout.policy
+        self._managed = isinstance(policy, Managed)
+        self._every = acknowledge_every(policy.window if isinstance(policy, Managed) else None)
+        self._updates = Outbox(policy, "updates", node, layout.nodes, self.cache.pick)
+        self._rows = Outbox(policy, "rows", node, layout.nodes, None if layout.rule.exact else self.shard.pick)
+        self.cache.open, self.shard.open = self._updates.open, self._rows.open  # whom `pick` may choose for
+        self._links: dict[int, Link] = {}
+        self._unacknowledged = np.zeros(layout.nodes, dtype=np.int64)
+        self._here: deque[Message] = deque()  # between the cache and the shard of this node
+        self._first = layout.workers_of(node).start
+        self._held_up: list[tuple[int, int]] = []  # (worker, clock whose traffic has to leave first)
+        self._full = recording is not None and recording.full
+
+    # -- what workers do --------------------------------------------------------------------------------------------
+
+    def read(self, now: float, worker: int, table: int, keys: Keys, out: NDArray[Any]) -> bool:
+        """Fill out [n, cols]; False: the rule does not allow it yet, and what is missing has been asked for."""
+        seen = np.empty((len(keys), self.layout.witnesses), dtype=np.int32) if self._full else None
+        read = self.cache.read(worker, table, keys, out, seen)
+        if not read and not (self._ask(now, worker, table, keys) and self.cache.read(worker, table, keys, out, seen)):
+            return False
+        if self._full:
+            assert self.recording is not None
+            assert seen is not None
+            self.recording.read(now, worker, self.cache.clocks[worker - self._first], table, keys, seen, out)
+        return True
+
+    def ask(self, now: float, worker: int, table: int, keys: Keys) -> None:
+        """Have what is missing for a read at this clock fetched."""
+        self._ask(now, worker, table, keys)
+
+    def _ask(self, now: float, worker: int, table: int, keys: Keys) -> bool:
+        """Whether this node's own shard had all that was missing."""
+        for shard, fetch in self.cache.want(worker, table, keys):
+            self._to_shard(shard, fetch)
+        self._settle(now)
+        if worker in self.woken:
+            self.woken.remove(worker)
+            return True
+        return False
+
+    def add(self, now: float, worker: int, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
+        """Add deltas [n, cols] to rows."""
+        if self._full:
+            assert self.recording is not None
+            self.recording.added(now, worker, self.cache.clocks[worker - self._first], table, keys, deltas)
+        self.cache.add(worker, table, keys, deltas)
+        if self._managed:
+            self._settle(now)
+
+    def announce(self, now: float, worker: int, table: int, keys: Keys, clock: int) -> None:
+        """In this clock the worker will add to these rows of the table only."""
+        for shard, message in self.cache.announce(worker, table, clock, keys):
+            self._to_shard(shard, message)
+        self._settle(now)
+
+    def tick(self, now: float, worker: int) -> bool:
+        """The worker's clock goes on; False: it has to wait until the traffic of the clock before last has left."""
+        messages = self.cache.tick(worker)
+        clock = self.cache.clocks[worker - self._first]
+        if self._full:
+            assert self.recording is not None
+            self.recording.ticked(now, worker, clock)
+        for shard, message in messages:
+            self._to_shard(shard, message)
+        self._settle(now)
+        if self._updates.has_left(clock - 1):
+            return True
+        self._held_up.append((worker, clock - 1))
+        return False
+
+    def holds_up(self, worker: int) -> bool:
+        """Whether the worker's last tick still has to wait."""
+        return any(held == worker for held, _ in self._held_up)
+
+    def leave(self, now: float, worker: int) -> None:
+        """The worker has ended: what it added is sent, and nobody waits for it any more."""
+        for shard, message in self.cache.leave(worker):
+            self._to_shard(shard, message)
+        self._settle(now)
+
+    # -- what the network does --------------------------------------------------------------------------------------
+
+    def receive(self, now: float, source: int, *frames: Frame) -> None:
+        """Frames of another node arrived. Those of another incarnation are not for this one."""
+        link = self._links.get(source) or self._link(source)
+        for frame in frames:
+            if frame.incarnation != self.incarnation:
+                continue
+            for message in link.receive(frame):
+                if self._full:
+                    assert self.recording is not None
+                    self.recording.delivered(now, source, self.number, frame.incarnation, frame.sequence)
+                self._take(now, message)
+        if link.replies:
+            self._reply(now, source, link)
+        if self._managed:
+            left = link.unacknowledged
+            if left < self._unacknowledged[source]:
+                self._updates.acknowledged()
+                self._rows.acknowledged()
+            self._unacknowledged[source] = left
+        self._settle(now)
+
+    def reset(self, now: float, peer: int) -> None:
+        """The connection to another node was lost and is there again."""
+        for frame in self._link(peer).reset():
+            self._again(now, peer, frame)
+
+    def poll(self, now: float) -> None:
+        """Send what may be sent now."""
+        self._settle(now)
+
+    # -- checkpoints ------------------------------------------------------------------------------------------------
+
+    @property
+    def clock(self) -> int:
+        """The lowest clock of its workers; without any, one that nobody waits for."""
+        return min(self.cache.clocks, default=FOREVER)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _link(self, peer: int) -> Link:
+        found = self._links.get(peer)
+        if found is None:
+            found = self._links[peer] = Link(self.number, peer, self.incarnation, self._every)
+        return found
+
+    def _to_shard(self, shard: int, message: ToShard) -> None:
+        if shard == self.number:
+            self._here.append(message)
+        else:
+            self._updates.put(shard, message)
+
+    def _take(self, now: float, message: Message) -> None:
+        """Hand a message to the cache or the shard it is for."""
+        kind = type(message)
+        if kind in _FOR_SHARDS:
+            if self._full and kind is Update:
+                self.recording.given_update(now, self.number, message)  # type: ignore[union-attr, arg-type]
+            number = self.number
+            for node, answer in self.shard.receive(message):  # type: ignore[arg-type]
+                if node == number:
+                    self._here.append(answer)
+                else:
+                    self._rows.put(node, answer)
+            return
+        if self._full and kind is Rows:
+            self.recording.given_rows(now, self.number, message)  # type: ignore[union-attr, arg-type]
+        woken = self.cache.receive(message)  # type: ignore[arg-type]
+        if woken:
+            self.woken += woken
+
+    def _settle(self, now: float) -> None:
+        """Deliver what stays here, send what may leave."""
+        cache, here = self.cache, self._here
+        while True:
+            if cache.outgoing:
+                messages, cache.outgoing = cache.outgoing, []
+                for shard, message in messages:
+                    self._to_shard(shard, message)
+            if here:
+                self._take(now, here.popleft())
+                continue
+            if not self._send(now):
+                break
+        if self._held_up:
+            self._let_go()
+
+    def _send(self, now: float) -> bool:
+        """Poll the outboxes; whether something for this node itself was among it."""
+        updates, rows = self._updates, self._rows
+        if self._managed:
+            if self.cache.dirty:
+                updates.touch()
+            if self.shard.dirty and not self.layout.rule.exact:
+                rows.touch()
+        here = False
+        if updates.wake_at <= now:
+            for target, message, reason in updates.poll(now, self._unacknowledged):
+                here |= self._carry(now, target, message, "updates", reason)
+        if rows.wake_at <= now:
+            for target, message, reason in rows.poll(now, self._unacknowledged):
+                here |= self._carry(now, target, message, "rows", reason)
+        self.wake_at = min(updates.wake_at, rows.wake_at)
+        return here
+
+    def _carry(self, now: float, target: int, message: Message, side: str, reason: str) -> bool:
+        if target == self.number:
+            self._here.append(message)
+            return True
+        link = self._links.get(target) or self._link(target)
+        frame = link.send(message)
+        self.frames.append((target, frame))
+        if self._managed:
+            self._unacknowledged[target] = link.unacknowledged
+        if self.recording is not None:
+            self.recording.sent(now, self.number, target, side, reason, frame.nbytes, message)
+        return False
+
+    def _reply(self, now: float, peer: int, link: Link) -> None:
+        """Frames the link itself has to send: acknowledgements, and what the other side asked for again."""
+        for frame in link.replies:
+            self._again(now, peer, frame)
+        link.replies.clear()
+
+    def _again(self, now: float, peer: int, frame: Frame) -> None:
+        self.frames.append((peer, frame))
+        message = frame.message
+        side = "" if message is None else "updates" if type(message) in _FOR_SHARDS else "rows"
+        if message is not None:
+            (self._updates if side == "updates" else self._rows).charge(now, peer, frame.nbytes)
+            self.wake_at = min(self._updates.wake_at, self._rows.wake_at)
+        if self.recording is not None:
+            reason = "acknowledge" if message is None else "again"
+            self.recording.sent(now, self.number, peer, side, reason, frame.nbytes, message)
+
+    def _let_go(self) -> None:
+        """Workers whose traffic has left may go on."""
+        left = [entry for entry in self._held_up if not self._updates.has_left(entry[1])]
+        if len(left) < len(self._held_up):
+            self.woken += [worker for worker, clock in self._held_up if self._updates.has_left(clock)]
+            self._held_up = left

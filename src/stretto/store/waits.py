@@ -1,0 +1,138 @@
+"""Reads that cannot be served yet: what is asked of whom, and whose wait is over.
+
+A row is asked for once, however many workers wait for it. Rows that are not held are asked for as the slowest worker of
+the node needs them: they come at once or soon, and what faster workers miss is pushed like to every holder. (Asking for
+what the reader needs could wait for a clock which the slowest worker cannot end, because it waits for the same row.)
+Rows that are held and too old are asked for where nothing is pushed (lazy), or where an answer may come before the
+clock does (speculation). Of two needs the lower is asked for at once, the higher when the answer to the lower is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Fetch, Keys
+from stretto.kernels import served
+
+from .cached import CachedTable
+from .index import Places
+from .layout import Layout
+
+
+@dataclass(slots=True, eq=False)
+class Wait:
+    """A worker waits for `rows` of a table to be through `need`; missing: those that are not, by shard."""
+
+    table: int
+    need: int
+    rows: Keys
+    missing: dict[int, Keys]
+
+
+class Waits:
+    """known [shards]: what each shard said last of all its rows that are held (unless `lazy`, when it says nothing)."""
+
+    def __init__(self, layout: Layout, node: int, tables: Sequence[CachedTable], known: NDArray[np.int64]) -> None:
+        self._node, self._tables, self._known = node, tables, known
+        self._lazy = layout.policy.lazy
+        self._chases = layout.policy.lazy or layout.rule.speculate
+        self.waiting: dict[int, Wait] = {}
+        self.served: dict[int, Wait] = {}  # over, and the worker has not read yet
+
+    def want(self, worker: int, table: int, keys: Keys, need: int, least: int) -> list[tuple[int, Fetch]]:
+        """A worker waits for these rows; least: what the slowest worker of the node needs. What is to be asked."""
+        pool = self._tables[table].pool
+        slots = pool.place(keys)
+        missing = np.unique(slots[self._unmet(table, slots, need)])
+        self.forget(worker)
+        if not len(missing):
+            return []
+        self.waiting[worker] = Wait(table, need, keys, by_shard(pool.keys_at(missing), pool.shard[missing]))
+        if self._lazy:
+            return self._fetch(table, missing, need)
+        absent = pool.through[missing] < 0
+        fetches = self._fetch(table, missing[absent], least)
+        if self._chases:
+            self._note(table, missing[absent], need)
+            fetches += self._fetch(table, missing[~absent], need)
+        return fetches
+
+    def _unmet(self, table: int, slots: Places, need: int) -> Places:
+        """Which of these rows are not held or not through `need`, as positions."""
+        pool = self._tables[table].pool
+        out = np.empty(len(slots), np.int64)
+        count = served.unmet.exact(slots, pool.through, pool.shard, self._known, need, self._lazy, out)
+        return out[:count]
+
+    def _note(self, table: int, slots: Places, need: int) -> None:
+        wanted = self._tables[table].pool.wanted
+        wanted[slots] = np.maximum(wanted[slots], need)
+
+    def _fetch(self, table: int, slots: Places, need: int) -> list[tuple[int, Fetch]]:
+        """Ask for those of these rows that were not asked for, or only with a higher need."""
+        pool = self._tables[table].pool
+        pending = pool.pending[slots]
+        if self._chases:
+            self._note(table, slots[(pending >= 0) & (pending < need)], need)
+        slots = slots[(pending < 0) | (pending > need)]
+        pool.pending[slots] = need
+        split = by_shard(pool.keys_at(slots), pool.shard[slots])
+        return [(shard, Fetch(self._node, table, keys, need)) for shard, keys in split.items()]
+
+    def answered(self, table: int, keys: Keys) -> list[tuple[int, Fetch]]:
+        """The answer to a Fetch is here; what is to be asked for again, with a higher need."""
+        pool = self._tables[table].pool
+        slots = pool.find(keys)
+        pool.pending[slots] = -1
+        fetches: list[tuple[int, Fetch]] = []
+        if self._chases:
+            wanted = pool.wanted[slots]
+            for need in np.unique(wanted[wanted >= 0]).tolist():
+                late = slots[wanted == need]
+                pool.wanted[late] = -1
+                fetches += self._fetch(table, late[self._unmet(table, late, need)], need)
+        return fetches
+
+    def over(self, shard: int, table: int | None = None) -> list[int]:
+        """Something came from a shard, for one table or for all: the workers whose waits are over."""
+        woken = []
+        for worker, wait in self.waiting.items():
+            keys = wait.missing.get(shard)
+            if keys is None or (table is not None and wait.table != table):
+                continue
+            if not len(self._unmet(wait.table, self._tables[wait.table].pool.find(keys), wait.need)):
+                del wait.missing[shard]
+                if not wait.missing:
+                    woken.append(worker)
+        for worker in woken:
+            self.served[worker] = self.waiting.pop(worker)
+        return woken
+
+    def forget(self, worker: int) -> None:
+        """The worker has read, has ended, or wants something else."""
+        self.waiting.pop(worker, None)
+        self.served.pop(worker, None)
+
+    def pinned(self, table: int) -> Keys:
+        """Rows of a table that somebody waits for: those that came must stay until all have, and were read."""
+        waits = [*self.waiting.values(), *self.served.values()]
+        rows = [wait.rows for wait in waits if wait.table == table]
+        return np.concatenate(rows) if rows else np.empty(0, np.int64)
+
+
+def by_shard(keys: Keys, shards: NDArray[np.int32]) -> dict[int, Keys]:
+    """Keys of each shard, ascending.
+
+    >>> by_shard(np.array([9, 4, 7]), np.array([1, 0, 1], np.int32))
+    {0: array([4]), 1: array([7, 9])}
+    """
+    if not len(keys):
+        return {}
+    order = np.lexsort((keys, shards))
+    keys, shards = keys[order], shards[order]
+    edges = np.flatnonzero(shards[1:] != shards[:-1]) + 1
+    return dict(zip(shards[np.append(0, edges)].tolist(), np.split(keys, edges), strict=True))

@@ -1,0 +1,280 @@
+"""A worker's handle on one table: read, add, by rows or by (row, column). The same on every runtime.
+
+    x = w.table("weights")
+    rows = x.read(keys)                    [n, cols], or [n] where rows are one number wide
+    x.read(keys, out=rows)                 into an array of yours, which is quicker in a loop
+    x.add(keys, deltas)                    every occurrence of a key counts
+    later = x.read_async(keys)             have what is missing fetched …
+    rows = later.get()                     … and read it
+    x.read_at(rows, cols), x.add_at(rows, cols, deltas)            single numbers of wide rows
+
+A read waits until the rows are as fresh as the rule of the run demands. `RowHandle` moves rows, `ElementHandle` single
+numbers (unit="element"), `SharedHandle` (module shared) nothing.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stretto.errors import RunError
+from stretto.runtime.serving import Seat
+
+from .checks import Checks, Keys
+from .table import Table
+
+
+class Fields:
+    """Rows with named parts: `rows.w` is a view [n, width], or [n] where a part is one number wide."""
+
+    __slots__ = ("_parts", "array")
+
+    def __init__(self, array: NDArray[Any], parts: Mapping[str, int]) -> None:
+        self.array, self._parts = array, parts
+
+    def __getattr__(self, name: str) -> NDArray[Any]:
+        place = 0
+        for part, width in self._parts.items():
+            if part == name:
+                return self.array[..., place] if width == 1 else self.array[..., place : place + width]
+            place += width
+        raise AttributeError(f"these rows have no part {name!r}; they have {', '.join(self._parts)}")
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._parts]
+
+    def __repr__(self) -> str:
+        return f"Fields({', '.join(self._parts)}: {list(self.array.shape)})"
+
+
+class Pending:
+    """A read that was asked for. `get` gives the rows as a read at that moment does, so what comes is the same
+    however long the fetching took.
+    """
+
+    def __init__(self, handle: Handle, keys: Any, out: Any) -> None:
+        self._handle, self._keys, self._out = handle, keys, out
+
+    def get(self) -> Any:
+        """The rows; waits until they are fresh enough."""
+        return self._handle.read(self._keys, self._out)
+
+
+class Open:
+    """Whether a worker is still in its run, and has added anything since its last tick."""
+
+    __slots__ = ("added", "over")
+
+    def __init__(self) -> None:
+        self.added = self.over = False
+
+
+class Handle(ABC):
+    """What all handles have in common: checking, shapes, fields."""
+
+    def __init__(self, seat: Seat, number: int, name: str, table: Table, state: Open, copies: bool) -> None:
+        self.name, self.table = name, table
+        self.rows, self.cols, self.dtype = table.rows, table.width, table.kept
+        self._seat, self._number, self._state = seat, number, state
+        self._copies = copies  # whoever records keeps the arrays it is given
+        self._checks = Checks(seat, name, table.rows, table.width, table.kept, table.check_finite)
+        self._flat = table.width == 1 and table.fields is None
+        self._every: Keys | None = None
+
+    def read(self, keys: ArrayLike | None = None, out: NDArray[Any] | None = None) -> Any:
+        """Rows by keys, [n, cols] or [n]; a single key gives a single row, no keys the whole table. With fields, an
+        object that has them as attributes.
+        """
+        if self._state.over:
+            raise self._ended("read")
+        found = self._keys(keys)
+        n = len(found)
+        rows = self._checks.out(out, n, self.cols)
+        if n:
+            self._read(found, rows)
+        if self.table.fields is not None:
+            return Fields(rows if not _single(keys) else rows[0], self.table.fields)
+        if _single(keys):
+            return rows[0, 0] if self._flat else rows[0]
+        return out if out is not None else rows.reshape(n) if self._flat else rows
+
+    def read_async(self, keys: ArrayLike | None = None, out: NDArray[Any] | None = None) -> Pending:
+        """Have what a read of these keys would wait for fetched, and go on; `get` reads."""
+        if self._state.over:
+            raise self._ended("read")
+        found = self._keys(keys)
+        if len(found):
+            self._ask(found)
+        return Pending(self, keys if _single(keys) else found, out)
+
+    def add(self, keys: ArrayLike, deltas: Any = None, **parts: ArrayLike) -> None:
+        """Add to rows. deltas: [n, cols], or [n] for width 1; where the table has fields also a dict of them, or
+        `x.add(keys, w=…, b=…)`: parts that are not named stay as they are.
+        """
+        if self._state.over:
+            raise self._ended("add")
+        found = self._keys(keys)
+        if parts or self.table.fields is not None:
+            deltas = self._joined(deltas, parts, len(found))
+        rows = self._checks.deltas(deltas, len(found), self.cols)
+        if len(found):
+            self._state.added = True
+            self._add(found, rows.copy() if self._copies and rows is deltas else rows)
+
+    def read_at(self, rows: ArrayLike, cols: ArrayLike, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """[n] single numbers, by row and column."""
+        if self._state.over:
+            raise self._ended("read")
+        found = self._keys(rows)
+        at = self._checks.columns(cols, found)
+        into = self._checks.out(out, len(found), 1)
+        if len(found):
+            self._read_at(found, at, into)
+        return into.reshape(-1)
+
+    def add_at(self, rows: ArrayLike, cols: ArrayLike, deltas: ArrayLike) -> None:
+        """Add to single numbers, by row and column; every occurrence of a place counts."""
+        if self._state.over:
+            raise self._ended("add")
+        found = self._keys(rows)
+        at = self._checks.columns(cols, found)
+        numbers = self._checks.deltas(deltas, len(found), 1)
+        if len(found):
+            self._state.added = True
+            self._add_at(found, at, numbers)
+
+    def announce(self, keys: ArrayLike, clock: int | None = None) -> None:
+        """In this clock (None: the present one) this worker will add to these rows of the table and to no others:
+        others may then read what is not among them past the bound (st.SSP(s, speculate=True)).
+        """
+        if self._state.over:
+            raise self._ended("announce")
+        when = self._seat.clock if clock is None else clock
+        if when < self._seat.clock:
+            raise self._checks.wrong(f"clock {when} is over; announce the present clock or later ones")
+        self._announce(self._keys(keys), when)
+
+    # -- what each kind of handle does with checked arrays ------------------------------------------------------------
+
+    @abstractmethod
+    def _read(self, keys: Keys, out: NDArray[Any]) -> None: ...
+
+    @abstractmethod
+    def _ask(self, keys: Keys) -> None: ...
+
+    @abstractmethod
+    def _add(self, keys: Keys, deltas: NDArray[Any]) -> None: ...
+
+    @abstractmethod
+    def _read_at(self, rows: Keys, cols: Keys, out: NDArray[Any]) -> None: ...
+
+    @abstractmethod
+    def _add_at(self, rows: Keys, cols: Keys, deltas: NDArray[Any]) -> None: ...
+
+    @abstractmethod
+    def _announce(self, keys: Keys, clock: int) -> None: ...
+
+    # -- shapes -------------------------------------------------------------------------------------------------------
+
+    def _keys(self, keys: ArrayLike | None) -> Keys:
+        if keys is None:
+            if self.rows is None:
+                raise self._checks.wrong("a table without rows= cannot be read as a whole; name the keys")
+            if self._every is None:
+                self._every = np.arange(self.rows)
+            return self._every
+        found = self._checks.keys(keys)
+        return found.copy() if self._copies and found is keys else found
+
+    def _joined(self, deltas: Any, parts: Mapping[str, ArrayLike], n: int) -> Any:
+        """[n, cols] from a dict of fields, from rows with fields, or what was given."""
+        fields = self.table.fields
+        if fields is None:
+            raise self._checks.wrong(f"the table has no fields, so no {', '.join(parts)}; give deltas [n, cols]")
+        if isinstance(deltas, Fields):
+            return deltas.array
+        given = {**(deltas if isinstance(deltas, Mapping) else {}), **parts}
+        if deltas is not None and not isinstance(deltas, Mapping):
+            if parts:
+                raise self._checks.wrong("give deltas either as one array or by fields, not both")
+            return deltas
+        if not given.keys() <= fields.keys():
+            raise self._checks.wrong(f"no field {', '.join(given.keys() - fields.keys())}; it has {', '.join(fields)}")
+        rows = np.zeros((n, self.cols), dtype=self.dtype)
+        whole = Fields(rows, fields)
+        for name, part in given.items():
+            getattr(whole, name)[...] = self._checks.deltas(part, n, fields[name]).reshape(getattr(whole, name).shape)
+        return rows
+
+    def _ended(self, what: str) -> RunError:
+        return RunError(
+            f"worker {self._seat.worker}, table {self.name!r}: {what} after the worker's function has returned; a "
+            "handle lives as long as the function it was made in"
+        )
+
+
+class RowHandle(Handle):
+    """Rows are what is cached and sent; single numbers are picked out of them and put into them."""
+
+    def _read(self, keys: Keys, out: NDArray[Any]) -> None:
+        self._seat.read(self._number, keys, out)
+
+    def _ask(self, keys: Keys) -> None:
+        self._seat.ask(self._number, keys)
+
+    def _add(self, keys: Keys, deltas: NDArray[Any]) -> None:
+        self._seat.add(self._number, keys, deltas)
+
+    def _read_at(self, rows: Keys, cols: Keys, out: NDArray[Any]) -> None:
+        once, at = np.unique(rows, return_inverse=True)
+        whole = np.empty((len(once), self.cols), dtype=self.dtype)
+        self._seat.read(self._number, once, whole)
+        out[:, 0] = whole[at, cols]
+
+    def _add_at(self, rows: Keys, cols: Keys, deltas: NDArray[Any]) -> None:
+        once, at = np.unique(rows, return_inverse=True)
+        whole = np.zeros((len(once), self.cols), dtype=self.dtype)
+        np.add.at(whole, (at, cols), deltas[:, 0])
+        self._seat.add(self._number, once, whole)
+
+    def _announce(self, keys: Keys, clock: int) -> None:
+        self._seat.announce(self._number, keys, clock)
+
+
+class ElementHandle(Handle):
+    """Single numbers are what is cached and sent, under the key row · cols + column."""
+
+    def _keys(self, keys: ArrayLike | None) -> Keys:
+        found = super()._keys(keys)
+        if self.rows is None and len(found) and max(-int(found.min()), int(found.max())) >= 2**62 // self.cols:
+            raise self._checks.wrong(f"keys of elements in rows {self.cols} wide lie between ±{2**62 // self.cols}")
+        return found
+
+    def _spread(self, keys: Keys) -> Keys:
+        return (keys[:, None] * self.cols + np.arange(self.cols)).reshape(-1)
+
+    def _read(self, keys: Keys, out: NDArray[Any]) -> None:
+        self._seat.read(self._number, self._spread(keys), out.reshape(-1, 1))
+
+    def _ask(self, keys: Keys) -> None:
+        self._seat.ask(self._number, self._spread(keys))
+
+    def _add(self, keys: Keys, deltas: NDArray[Any]) -> None:
+        self._seat.add(self._number, self._spread(keys), deltas.reshape(-1, 1))
+
+    def _read_at(self, rows: Keys, cols: Keys, out: NDArray[Any]) -> None:
+        self._seat.read(self._number, rows * self.cols + cols, out)
+
+    def _add_at(self, rows: Keys, cols: Keys, deltas: NDArray[Any]) -> None:
+        self._seat.add(self._number, rows * self.cols + cols, deltas)
+
+    def _announce(self, keys: Keys, clock: int) -> None:
+        self._seat.announce(self._number, self._spread(keys), clock)
+
+
+def _single(keys: Any) -> bool:
+    return keys is not None and not isinstance(keys, np.ndarray | list | tuple) and np.ndim(keys) == 0

@@ -1,0 +1,117 @@
+"""What a run with tables leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import PlanError
+from stretto.runtime.serving import Outcome, Rest, Watched
+from stretto.store.layout import Layout, Start
+
+from .table import Lookup, Table
+from .whole import Elements, Entries, Whole
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """The tables and how the run went.
+
+    tables : name → [rows, cols] (width 1: [rows]; with fields: an object that has them; without rows=: entries)
+    clocks : ticks each worker made. seconds : of the run, watching not counted; virtual seconds on st.Simulated
+    history : a `Watched(clock, seconds, bytes, objective)` for each look of `watch`
+    stopped : "done", "until" or "interrupted"
+    staleness : [workers, 32] how many rows were read that lagged 0, 1, … clocks behind the reader
+    traffic : who sent how much to whom and why. local : what each worker kept in `w.local`
+    recording : everything that happened, with record="full"
+    """
+
+    tables: Mapping[str, Any]
+    clocks: tuple[int, ...]
+    seconds: float
+    history: tuple[Watched, ...]
+    stopped: str
+    staleness: NDArray[np.int64]
+    traffic: Sequence[Any]
+    local: tuple[dict[str, Any], ...]
+    recording: Any
+    items: float
+    _specs: Mapping[str, Table]
+    _layout: Layout
+    _rest: tuple[Rest, ...]
+
+    @property
+    def objective(self) -> float:
+        """The objective at the last look."""
+        return self.history[-1].objective if self.history else float(np.nan)
+
+    def entries(self, name: str) -> Entries | Elements:
+        """The rows of a table that were touched; of sparse rows, the numbers."""
+        whole = self.tables
+        assert isinstance(whole, Whole)
+        return whole.entries(name)
+
+    def table(self, name: str) -> Table:
+        """A table like the one the run had, that begins where the run ended, with what its server function kept."""
+        if name not in self._specs:
+            raise PlanError(f"there is no table {name!r}; this run had {', '.join(map(repr, self._specs))}")
+        number = list(self._specs).index(name)
+        rest, table, spec = self._rest[number], self._specs[name], self._layout.tables[number]
+        start, befores, apply = spec.start, spec.states or spec.apply.starts, spec.apply
+        if apply.create is not None:  # rows nobody touched would be made by it, and it must not make the others anew
+            made = _Made(self._layout, number)
+            start, befores = made.values, tuple(map(made.state, range(apply.states)))
+            apply = replace(apply, create=None)
+        keys = rest.keys
+        states = tuple(Lookup(keys, state, before) for state, before in zip(rest.states, befores, strict=True))
+        return replace(table, start=Lookup(keys, rest.values, start), states=states, apply=apply)
+
+    def __repr__(self) -> str:
+        ticks = f"{min(self.clocks, default=0)} to {max(self.clocks, default=0)} ticks"
+        end = f", objective {self.objective:.6g}" if self.history else ""
+        return (
+            f"Result({self.tables!r}, {len(self.clocks)} workers, {ticks}, {self.seconds:.3g} s, {self.stopped}{end})"
+        )
+
+
+class _Made:
+    """Rows as a server function's `create` makes them, for those that no worker has touched."""
+
+    def __init__(self, layout: Layout, number: int) -> None:
+        self._layout, self._number = layout, number
+
+    def _begin(self, keys: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
+        from stretto.store.applying import Applier
+
+        return Applier(self._layout, self._number).begin(self._layout, self._number, keys)
+
+    def values(self, keys: NDArray[np.int64]) -> NDArray[Any]:
+        return self._begin(keys)[0]
+
+    def state(self, which: int) -> Start:
+        return lambda keys: self._begin(keys)[1][:, which]
+
+
+def result_of(outcome: Outcome, tables: Mapping[str, Table], layout: Layout) -> Result:
+    """The result of a run from what its runtime returned."""
+    rest = outcome.tables
+    stale = outcome.staleness
+    return Result(
+        tables=Whole(tables, layout, lambda number: (rest[number].keys, rest[number].values)),
+        clocks=outcome.clocks,
+        seconds=outcome.seconds,
+        history=tuple(outcome.history),
+        stopped=outcome.stopped,
+        staleness=np.zeros((len(outcome.clocks), 32), dtype=np.int64) if stale is None else stale,
+        traffic=outcome.traffic,
+        local=outcome.local,
+        recording=outcome.recording,
+        items=outcome.items,
+        _specs=tables,
+        _layout=layout,
+        _rest=rest,
+    )

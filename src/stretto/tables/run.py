@@ -1,0 +1,273 @@
+"""`st.run` of a worker function: check what was asked, make the job, hand it to the runtime."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping
+from operator import index
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+
+from stretto.comm.policy import Eager, Lazy, Managed, Policy
+from stretto.consistency.rules import ASP, BSP, SSP, Rule
+from stretto.errors import PlanError, RunError
+from stretto.runtime.runtimes import Serial, Threads
+from stretto.runtime.serving import Keeping, Moment, TableJob, Watched
+from stretto.runtime.simulated.spec import Simulated
+from stretto.runtime.train import Saving
+from stretto.store.recording import LEVELS
+
+from .result import Result, result_of
+from .table import Table
+from .whole import View, Whole
+from .worker import Worker
+
+
+def run(
+    worker: Callable[[Worker], Any],
+    *,
+    tables: Mapping[str, Table],
+    workers: int = 1,
+    sync: Rule | None = None,
+    comm: Policy | None = None,
+    runtime: Any = None,
+    watch: Callable[[View], float] | None = None,
+    every: int = 1,
+    until: Callable[[Watched], bool] | None = None,
+    record: str | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | Saving | None = None,
+    checkpoint_every: int | None = None,
+    resume: bool = False,
+) -> Result:
+    """Call `worker(w)` once for every logical worker, against tables they all read and add to.
+
+    Parameters
+    ----------
+    tables : name → st.Table
+    workers : how many logical workers; part of what is computed, unlike the number of threads or nodes
+    sync : st.BSP(), the default, st.SSP(s) or st.ASP(): how fresh a read must be
+    comm : st.Eager(), the default, st.Managed(budget, …) or st.Lazy(): what is sent when
+    runtime : st.Threads(n), the default, st.Serial() or st.Simulated(…)
+    watch : function(view) -> objective, called at the start, at the end and every `every` clocks: `Result.history`
+    until : function(look) -> bool, asked after each look; the run ends when it is true
+    record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled
+    seed : what `w.random` and the communication policy draw from
+    checkpoint : folder to save checkpoints in (or st.Saving); checkpoint_every : clocks between them, None for as often
+        as it is worth it; resume : go on from the newest one that is whole. st.Simulated(…) keeps them in memory: only
+        checkpoint_every is asked for
+
+    An error in any worker ends the run. Ctrl-C ends it at the end of the clock with what is there, and saves it where
+    there is a checkpoint folder; a second one at once.
+    """
+    job = _job(
+        worker,
+        tables,
+        workers,
+        sync,
+        comm,
+        watch,
+        every,
+        until,
+        record,
+        seed,
+        checkpoint,
+        checkpoint_every,
+        resume,
+        isinstance(runtime, Simulated),
+    )
+    place = _place(runtime, job)
+    return result_of(place.serve(job), dict(tables), job.whole)
+
+
+def _job(
+    worker: Any,
+    tables: Any,
+    workers: Any,
+    sync: Any,
+    comm: Any,
+    watch: Any,
+    every: Any,
+    until: Any,
+    record: Any,
+    seed: Any,
+    checkpoint: Any,
+    checkpoint_every: Any,
+    resume: bool,
+    simulated: bool,
+) -> TableJob:
+    _function("worker", worker, "worker(w)")
+    tables = _tables(tables)
+    rule: Rule = _one_of("sync", sync, (BSP, SSP, ASP), "st.BSP(), st.SSP(s) or st.ASP()", BSP)
+    policy: Policy = _one_of("comm", comm, (Eager, Lazy, Managed), "st.Eager(), st.Managed(budget) or st.Lazy()", Eager)
+    many, every, seed = _whole("workers", workers, 1), _whole("every", every, 1), _whole("seed", seed, None)
+    if watch is not None:
+        _function("watch", watch, "watch(view) -> objective")
+    if until is not None:
+        _function("until", until, "until(look) -> bool")
+        if watch is None:
+            raise PlanError("run: until= is asked after each look, and without watch= there are none; pass both")
+    if record not in LEVELS:
+        raise PlanError(f"run: record={record!r}; choose None, 'rows' or 'full'")
+    specs = tuple(table.spec(name) for name, table in tables.items())
+    for spec in specs:
+        spec.apply.check(spec.name, spec.dtype)
+    shared = frozenset(number for number, table in enumerate(tables.values()) if table.placement == "shared")
+
+    def work(seat: Any) -> None:
+        Worker(seat, many, tables, seed, copies=record == "full").run(worker)
+
+    def look(moment: Moment) -> float:
+        whole = Whole(tables, job.whole, moment.values)
+        found = watch(View(whole, moment.clock, moment.seconds, moment.nbytes, moment.local))
+        try:
+            return float(found)
+        except (TypeError, ValueError):
+            raise RunError(f"watch gave {found!r} at clock {moment.clock}; return a number") from None
+
+    job = TableJob(
+        tables=specs,
+        workers=many,
+        rule=rule,
+        policy=policy,
+        work=work,
+        blame=_blame,
+        watch=None if watch is None else look,
+        every=every,
+        until=until,
+        record=record,
+        seed=seed,
+        shared=shared,
+        keeping=None
+        if simulated
+        else _keeping(checkpoint, checkpoint_every, resume, _fingerprint(tables, many, rule, policy, seed)),
+        every_clocks=_in_memory(checkpoint, checkpoint_every, resume) if simulated else None,
+    )
+    return job
+
+
+def _blame(worker: int, clock: int, error: Exception) -> NoReturn:
+    """What a user's function raised becomes a RunError that says whose it was; our own words are passed on."""
+    who = f"worker {worker}"
+    if isinstance(error, RunError | PlanError | ValueError) and str(error).startswith(
+        (f"{who}, ", f"{who}: ", "watch ")
+    ):
+        raise error
+    if worker < 0:
+        raise RunError(f"`watch` failed at clock {clock}: {type(error).__name__}: {error}") from error
+    raise RunError(f"{who} failed at clock {clock}: {type(error).__name__}: {error}") from error
+
+
+def _place(runtime: Any, job: TableJob) -> Any:
+    if runtime is None:
+        runtime = Threads()
+    if isinstance(runtime, type) or not hasattr(runtime, "serve"):
+        made = f"; make one: st.{runtime.__name__}(…)" if isinstance(runtime, type) else ""
+        raise PlanError(
+            f"run: runtime={runtime!r} runs no tables; give st.Threads(n), st.Serial() or st.Simulated(…){made}"
+        )
+    if job.shared and not isinstance(runtime, Threads | Serial):
+        name = job.tables[min(job.shared)].name
+        raise PlanError(
+            f"table {name!r}: placement='shared' is memory of one process, and {type(runtime).__name__} has several; "
+            "take placement='served', or run on st.Threads(n)"
+        )
+    if job.shared and job.record == "full":
+        raise PlanError("run: record='full' cannot follow what is written to shared tables; take placement='served'")
+    return runtime
+
+
+def _tables(tables: Any) -> dict[str, Table]:
+    if not isinstance(tables, Mapping) or not tables:
+        raise PlanError(f"run: tables={tables!r}; give a dict of st.Table by name, at least one")
+    for name, table in tables.items():
+        if not isinstance(name, str) or not name or "/" in name:
+            raise PlanError(f"run: tables={{{name!r}: …}}; a table's name is text without '/'")
+        if not isinstance(table, Table):
+            raise PlanError(f"run: tables={{{name!r}: {type(table).__name__}}}; give an st.Table(rows=, cols=, …)")
+    return dict(tables)
+
+
+def _one_of(name: str, value: Any, kinds: tuple[type, ...], words: str, default: type) -> Any:
+    if value is None:
+        return default()
+    if not isinstance(value, kinds):
+        made = f"; make one: st.{value.__name__}(…)" if isinstance(value, type) and value in kinds else ""
+        raise PlanError(f"run: {name}={value!r}; give {words}{made}")
+    return value
+
+
+def _function(name: str, value: Any, words: str) -> None:
+    if not callable(value):
+        raise PlanError(f"run: {name}={value!r} cannot be called; give a function {words}")
+    try:
+        inspect.signature(value).bind(None)
+    except TypeError:
+        raise PlanError(f"run: {name} must be a function {words}; it cannot be called with one argument") from None
+    except ValueError:
+        pass  # a function that does not say what it takes
+
+
+def _whole(name: str, value: Any, least: int | None) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        words = "" if least is None else f" of at least {least}"
+        raise PlanError(f"run: {name}={value!r} is not a whole number; give one{words}") from None
+    if least is not None and number < least:
+        raise PlanError(f"run: {name}={number} is less than {least}")
+    if not -(2**63) <= number < 2**63:
+        raise PlanError(f"run: {name}={number} does not fit in 64 bits")
+    return number
+
+
+def _keeping(checkpoint: Any, every: Any, resume: bool, fingerprint: str) -> Keeping | None:
+    if checkpoint is None:
+        if resume or every is not None:
+            raise PlanError("run: resume= and checkpoint_every= need checkpoint=, the folder checkpoints are saved in")
+        return None
+    clocks = None if every is None else _whole("checkpoint_every", every, 1)
+    if isinstance(checkpoint, Saving):
+        if checkpoint.every_epochs is not None or checkpoint.every_seconds is not None:
+            raise PlanError("run: tables are saved by clocks; say checkpoint_every= and leave every_… out of st.Saving")
+        return Keeping(Path(checkpoint.folder), clocks, checkpoint.keep, resume, fingerprint)
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise PlanError(f"run: checkpoint={checkpoint!r}; give a folder, or st.Saving(folder, keep=)")
+    return Keeping(Path(checkpoint), clocks, resume=resume, fingerprint=fingerprint)
+
+
+def _in_memory(checkpoint: Any, every: Any, resume: bool) -> int | None:
+    """Clocks between checkpoints that a simulated cluster keeps to itself."""
+    if checkpoint is not None or resume:
+        raise PlanError(
+            "run: a simulated cluster keeps its checkpoints in memory; leave checkpoint= and resume= out, and say "
+            "checkpoint_every= for the clocks between them"
+        )
+    return None if every is None else _whole("checkpoint_every", every, 1)
+
+
+def _fingerprint(tables: Mapping[str, Table], workers: int, rule: Rule, policy: Policy, seed: int) -> str:
+    """A hash of everything but the worker function that can change a number."""
+    described = {
+        name: [
+            *(table.rows, table.width, table.dtype, table.unit, table.placement),
+            dict(table.fields or {}),
+            repr(table.apply),
+            [_digest(start) for start in (table.start, *table.states)],
+        ]
+        for name, table in tables.items()
+    }
+    text = json.dumps([described, workers, repr(rule), policy.codec, seed], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _digest(start: Any) -> str:
+    if isinstance(start, np.ndarray):
+        raw: Any = np.ascontiguousarray(start).reshape(-1).view(np.uint8)
+        return hashlib.sha256(raw).hexdigest()
+    return getattr(start, "__qualname__", type(start).__name__) if callable(start) else repr(start)

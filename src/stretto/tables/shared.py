@@ -1,0 +1,59 @@
+"""A shared table: one array of this process, which workers read and write in place.
+
+    x = w.table("factors")
+    x.array                     [rows, cols] the table itself, no copy; pass it to compiled code
+
+Nothing is cached, sent or checked while a clock lasts. What the rule asks for is seen to at the end of one: `tick`
+waits until no worker is further behind than the rule allows (st.BSP(): a barrier). Two workers that write the same
+number at the same time may lose one of the two writes, so a run with shared tables is only promised to converge
+(grade: statistical), as with Hogwild!; `add` is safe against other calls of `add`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.runtime.serving import Seat
+
+from .checks import Keys
+from .handle import Handle, Open
+from .table import Table
+
+
+class SharedHandle(Handle):
+    """Reads copy out of the array, adds go into it, one worker at a time."""
+
+    def __init__(self, seat: Seat, number: int, name: str, table: Table, state: Open, copies: bool) -> None:
+        super().__init__(seat, number, name, table, state, copies)
+        self._whole: NDArray[Any]
+        self._whole, self._lock = seat.shared(number)
+
+    @property
+    def array(self) -> NDArray[Any]:
+        """The table itself: [rows, cols], or [rows] for width 1."""
+        if self._state.over:
+            raise self._ended("array")
+        return self._whole.reshape(-1) if self._flat else self._whole
+
+    def _read(self, keys: Keys, out: NDArray[Any]) -> None:
+        np.take(self._whole, keys, axis=0, out=out)
+
+    def _ask(self, keys: Keys) -> None:
+        pass
+
+    def _add(self, keys: Keys, deltas: NDArray[Any]) -> None:
+        with self._lock:
+            np.add.at(self._whole, keys, deltas)
+
+    def _read_at(self, rows: Keys, cols: Keys, out: NDArray[Any]) -> None:
+        out[:, 0] = self._whole[rows, cols]
+
+    def _add_at(self, rows: Keys, cols: Keys, deltas: NDArray[Any]) -> None:
+        with self._lock:
+            np.add.at(self._whole, (rows, cols), deltas[:, 0])
+
+    def _announce(self, keys: Keys, clock: int) -> None:
+        pass

@@ -1,0 +1,165 @@
+"""`Worker`: what the function of a run is called with, once for every logical worker.
+
+    def worker(w):
+        x = w.table("weights")
+        for clock in w.clocks(10):                         # ticks after each
+            for X, y in w.batches((data, labels), 500):    # this worker's share
+                x.add(keys, step(x.read(keys), X, y))
+
+How many logical workers there are is part of what is computed; how many threads or nodes they run on is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from stretto.errors import DataError, PlanError, RunError
+from stretto.keyed import uniform
+from stretto.runtime.serving import Seat
+
+from .handle import ElementHandle, Handle, Open, RowHandle
+from .shared import SharedHandle
+from .shares import Part, share_of
+from .table import Table
+
+
+class Worker:
+    """One logical worker."""
+
+    def __init__(self, seat: Seat, workers: int, tables: dict[str, Table], seed: int, copies: bool) -> None:
+        self.number, self.workers, self.node = seat.worker, workers, seat.node
+        self._seat, self._tables, self._seed, self._copies = seat, tables, seed, copies
+        self._open = Open()
+        self._handles: dict[str, Handle] = {}
+        self._due = 0.0  # computed, but not said so yet
+        # Where the batches of an earlier life stood: the first loops that are begun go on from there.
+        self._before = [list(cursor) for cursor in seat.cursors]
+        seat.cursors.clear()
+
+    @property
+    def clock(self) -> int:
+        """Ticks made so far. Not 0 at first where a run goes on from a checkpoint."""
+        return self._seat.clock
+
+    @property
+    def local(self) -> dict[str, Any]:
+        """Arrays and numbers of this worker alone, by name. They are part of every checkpoint, so look before filling:
+        `z = w.local.setdefault("z", np.zeros(n))`.
+        """
+        return self._seat.local
+
+    def table(self, name: str) -> Handle:
+        """The worker's handle on a table."""
+        found = self._handles.get(name)
+        if found is None:
+            if name not in self._tables:
+                raise PlanError(
+                    f"worker {self.number}, clock {self.clock}: there is no table {name!r}; this run has "
+                    f"{', '.join(map(repr, self._tables))}"
+                )
+            number, table = list(self._tables).index(name), self._tables[name]
+            kind = ElementHandle if table.unit == "element" and table.width > 1 else RowHandle
+            made = SharedHandle if table.placement == "shared" else kind
+            found = self._handles[name] = made(self._seat, number, name, table, self._open, self._copies)
+        return found
+
+    def tick(self) -> None:
+        """End a clock: what was added in it goes to everybody."""
+        self._check("tick")
+        self._charge()
+        self._open.added = False
+        self._seat.tick()
+
+    def work(self, items: float) -> None:
+        """Say that so much was computed. Costs time on st.Simulated, is counted elsewhere; `batches` says it by
+        itself.
+        """
+        self._check("work")
+        self._seat.work(items)
+
+    def clocks(self, n: int) -> Iterator[int]:
+        """The clocks from the present one to n − 1; each ends with a tick when the next is asked for."""
+        while self.clock < n:
+            yield self.clock
+            self.tick()
+
+    def batches(
+        self,
+        data: Any,
+        size: int | None = None,
+        passes: int = 1,
+        *,
+        part: Part | None = None,
+        work: Callable[[Any], float] | None = None,
+    ) -> Iterator[Any]:
+        """This worker's share of data, piece by piece. Does not tick.
+
+        data : an array, a tuple of arrays of one length, a sparse matrix, st.Data of ratings, or a number n (batches
+            are then indices below n). Share k of W is the k-th of W contiguous even parts.
+        size : entries of a batch, the whole share if None. passes : how often the share is gone through.
+        part : function(worker, workers, n) -> slice or indices, another way to share out.
+        work : function(batch) -> items it stands for on st.Simulated; None: its entries.
+
+        Where it stands is part of a checkpoint: a worker that is started again goes on with the batch after the one in
+        which the checkpoint's tick was made. That works for one loop over batches at a time.
+        """
+        self._check("batches")
+        share = share_of(data, self.number, self.workers, part)
+        n = len(share)
+        size = max(1, n) if size is None else _least_one("size", size)
+        each = -(-n // size)
+        total = each * _least_one("passes", passes)
+        cursor = self._before.pop(0) if self._before else [0]
+        self._seat.cursors.append(cursor)
+        try:
+            while cursor[0] < total:
+                first = cursor[0] % each * size
+                cursor[0] += 1
+                last = min(n, first + size)
+                batch = share.take(first, last)
+                self._due += last - first if work is None else float(work(batch))
+                yield batch
+                self._charge()
+        finally:
+            # By identity: another loop may stand at the same place.
+            self._seat.cursors[:] = [other for other in self._seat.cursors if other is not cursor]
+
+    def random(self, *keys: int) -> np.random.Generator:
+        """Random numbers that depend on the seed of the run, this worker's number and the keys, and on nothing else:
+        `w.random(w.clock)` gives others each clock, and the same ones when a clock is made again.
+        """
+        parts = [int(uniform(which, self._seed, self.number, *keys) * 2.0**32) for which in range(4)]
+        return np.random.Generator(np.random.Philox(key=parts[0] << 32 | parts[1], counter=parts[2] << 32 | parts[3]))
+
+    def run(self, function: Callable[[Worker], Any]) -> None:
+        """Call the function with this worker. When it has returned, handles that it kept are of no use any more."""
+        try:
+            function(self)
+            self._charge()
+        finally:
+            self._open.over = True
+
+    def _charge(self) -> None:
+        due, self._due = self._due, 0.0
+        if due:
+            self._seat.work(due)
+
+    def _check(self, what: str) -> None:
+        if self._open.over:
+            raise RunError(
+                f"worker {self.number}: {what} after its function has returned; a worker's clocks end with its function"
+            )
+
+
+def _least_one(name: str, value: Any) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise DataError(f"batches: {name}={value!r}; give a whole number of at least 1")
+    return number

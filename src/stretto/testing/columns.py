@@ -1,0 +1,155 @@
+"""A recording laid out as columns: one element for each row read or added to, sorted by table, so that proofs are sums
+and comparisons over arrays.
+
+    columns = Columns.of(recording)
+    columns.reads[0].key          [rows read of table 0]
+    columns.alive(columns.adds[0], 1)      which adds to table 0 the second life of the run starts from or makes itself
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.consistency.rules import Rule
+from stretto.store.layout import Layout, TableSpec
+from stretto.store.recording import Add, Read, Recording
+
+Ints = NDArray[np.int64]
+# Whole numbers up to these are exact in the floats of a table, sums in any order included.
+_EXACT = {"f2": 2048, "f4": 2**24, "f8": 2**53, "i4": 2**31 - 1, "i8": 2**53}
+
+
+@dataclass(frozen=True, eq=False)
+class Adds:
+    """Rows added to, one after another; calls: how many calls of `add` they come from. deltas [n, cols]."""
+
+    calls: int
+    position: Ints
+    incarnation: Ints
+    worker: Ints
+    clock: Ints
+    key: Ints
+    deltas: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Reads:
+    """Rows read. seen [n, workers]: the adds of each worker they held; values [n, cols]."""
+
+    calls: int
+    position: Ints
+    incarnation: Ints
+    worker: Ints
+    clock: Ints
+    key: Ints
+    now: NDArray[np.float64]
+    seen: NDArray[np.int32]
+    values: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Everything the proofs look at.
+
+    begins [incarnations]: the clock each life of the run started from, 0 for the first; undone [incarnations]: the
+    position in the recording at which each life began.
+    """
+
+    recording: Recording
+    layout: Layout
+    adds: tuple[Adds, ...]
+    reads: tuple[Reads, ...]
+    begins: Ints
+    undone: Ints
+
+    @classmethod
+    def of(cls, recording: Recording) -> Columns:
+        """The columns of a full recording."""
+        layout = recording.layout
+        begins = np.array([0, *(restart.clock for restart in recording.restarts)], dtype=np.int64)
+        undone = np.array([-1, *(restart.order for restart in recording.restarts)], dtype=np.int64)
+        adds, reads = [], []
+        for table, spec in enumerate(layout.tables):
+            some = [event for event in recording.adds if event.table == table]
+            deltas = _stack([event.deltas for event in some], spec)
+            adds.append(Adds(len(some), *_repeated(some, undone), deltas))
+            seen = [event for event in recording.reads if event.table == table]
+            now = np.repeat(np.array([event.now for event in seen]), [len(event.keys) for event in seen])
+            witness = [np.zeros((0, layout.workers), np.int32), *(event.seen for event in seen)]
+            values = _stack([event.values for event in seen], spec)
+            reads.append(Reads(len(seen), *_repeated(seen, undone), now, np.concatenate(witness), values))
+        return cls(recording, layout, tuple(adds), tuple(reads), begins, undone)
+
+    @property
+    def rule(self) -> Rule:
+        return self.layout.rule
+
+    @property
+    def tables(self) -> tuple[TableSpec, ...]:
+        return self.layout.tables
+
+    @property
+    def workers(self) -> int:
+        return self.layout.workers
+
+    @property
+    def incarnations(self) -> int:
+        return len(self.begins)
+
+    def life_of(self, orders: Ints) -> Ints:
+        """[n] the incarnation in which events at these positions happened."""
+        return np.searchsorted(self.undone, orders, side="right") - 1
+
+    def alive(self, adds: Adds, incarnation: int) -> NDArray[np.bool_]:
+        """[n] which adds this life may see: its own, and those of earlier ones that no restart since has undone."""
+        # A restart to clock C undoes clocks C and later of every life before it, so the least C since then counts.
+        least = np.full(self.incarnations, -1, dtype=np.int64)
+        least[incarnation] = np.iinfo(np.int64).max
+        for earlier in range(incarnation - 1, -1, -1):
+            least[earlier] = min(int(least[earlier + 1]), int(self.begins[earlier + 1]))
+        return adds.clock < least[adds.incarnation]
+
+    def whole_deltas(self, table: int) -> NDArray[Any] | None:
+        """[adds, cols] what was added to a table whose sums are exact in any order; None for all others."""
+        spec = self.tables[table]
+        deltas = self.adds[table].deltas
+        start = np.asarray(spec.start)
+        if not spec.own_writes or not _whole(deltas) or not _whole(start):
+            return None
+        narrow = spec.dtype == "f2" or (self.layout.policy.codec == "f2" and spec.kept.kind == "f")
+        bound = _EXACT["f2" if narrow else spec.dtype]
+        exact = deltas.astype(np.int64)
+        rows, place = np.unique(self.adds[table].key, return_inverse=True)
+        most = np.zeros((len(rows), exact.shape[1]), np.int64)
+        np.add.at(most, place, np.abs(exact))
+        if most.max(initial=0) + np.abs(start).max(initial=0) > bound:
+            return None
+        return exact
+
+    def start_rows(self, table: int, keys: Ints) -> NDArray[Any]:
+        """[n, cols] what rows held before the first add."""
+        return self.layout.start_rows(table, keys)
+
+
+def _repeated(events: Sequence[Read] | Sequence[Add], undone: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+    """(position, incarnation, worker, clock, key), each as often as its event has keys."""
+    sizes = [len(event.keys) for event in events]
+    numbers = np.array([(event.order, event.worker, event.clock) for event in events], dtype=np.int64).reshape(-1, 3)
+    position, worker, clock = np.repeat(numbers, sizes, axis=0).T
+    keys = np.concatenate([np.zeros(0, np.int64), *(event.keys for event in events)])
+    return position, np.searchsorted(undone, position, side="right") - 1, worker, clock, keys
+
+
+def _stack(arrays: list[Any], spec: TableSpec) -> NDArray[Any]:
+    """[n, cols] rows of several calls below each other."""
+    return np.concatenate([np.zeros((0, spec.cols), spec.kept), *(np.reshape(a, (-1, spec.cols)) for a in arrays)])
+
+
+def _whole(values: NDArray[Any]) -> bool:
+    """Whether every number is a whole one."""
+    return values.dtype.kind == "i" or bool(np.all(np.isfinite(values)) and np.all(values == np.trunc(values)))

@@ -1,0 +1,148 @@
+"""The replay checker: proves from a recording that a run kept its rule, lost nothing and stayed within its budget.
+
+    result = st.run(worker, workers=8, tables=…, sync=st.SSP(2), record="full")
+    print(check_replay(result.recording))
+
+    SSP(2) kept: 12,400 reads of 98,200 rows by 8 workers in 40 clocks; the oldest was 2 clocks behind, the bound is 2
+    nothing lost or doubled: 12,400 adds, all in the final tables; values agree with their adds in 98,200 rows read
+    in order: 3,120 messages on 12 links, each taken once
+    budget kept in 8 buckets; the busiest used 97 % of its rate
+
+What is proven, and from what:
+
+- *No read too old.* A row read names how many adds of each worker it holds (its witness). At clock t, SSP(s) requires
+  all of clocks ≤ t − s − 1, by everybody, also those made only later by workers that were behind; BSP all of clocks < t
+  and no others; ASP nothing. Own adds are seen at once where the table simply adds.
+- *Nothing from the future, nothing twice.* No row shows more adds of a worker than it had made by then; what a worker
+  saw in a row it sees ever after.
+- *No update lost.* At the end the shards hold every add once; after restarts, those of the clocks that survived.
+- *The right values.* Where deltas are whole numbers, every row read and every row left at the end is the sum of its
+  start and the very adds its witness names. Rows of `adarevision` tables are worked out anew from the updates.
+- *In order.* Messages from one node to another were taken 1, 2, 3 …, none left out, none twice, in each life of a run.
+- *Within the budget.* Over any window each side of a node, and each limited link, sent at most rate × window and one
+  message. Frames sent again after a reset and bare acknowledgements are outside the budget.
+- *Clocks.* Ticks follow each other; a restart takes everybody back to a clock that all had reached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretto.consistency.rules import ASP, SSP
+from stretto.errors import PlanError, RunError
+from stretto.store.recording import Recording
+
+from .columns import Columns
+from .findings import Findings, Violation
+from .proofs import prove_end, prove_reads, said
+from .proofs_versions import prove_versions
+from .proofs_wire import prove_budget, prove_clocks, prove_order
+
+_TOLD = 10  # violations in the message of an error
+
+
+class ReplayError(RunError):
+    """A recording breaks a promise; `report` has everything that was found."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(str(report))
+
+
+@dataclass(frozen=True, eq=False)
+class Report:
+    """What was proven, in words by `print(report)`.
+
+    violations : what was found, some of each kind in words. broken : {kind: how many}. staleness [k] : rows read that
+    missed nothing older than k clocks (k = 0: nothing of a closed clock). numbers : counts, by name.
+    """
+
+    violations: tuple[Violation, ...]
+    broken: dict[str, int]
+    staleness: Any
+    numbers: dict[str, Any]
+    rule: str
+    bound: int | None
+    workers: int
+
+    @property
+    def ok(self) -> bool:
+        """Whether every promise was kept."""
+        return not self.broken
+
+    @property
+    def oldest(self) -> int:
+        """How many clocks behind the oldest read was."""
+        return int(np.flatnonzero(self.staleness).max(initial=0))
+
+    def __str__(self) -> str:
+        return "\n".join(self._kept() if self.ok else self._broken())
+
+    def _broken(self) -> list[str]:
+        total = sum(self.broken.values())
+        kinds = ", ".join(f"{count} {kind}" for kind, count in self.broken.items())
+        lines = [f"{total} violation{'s' if total > 1 else ''} of what {self.rule} and the store promise ({kinds}):"]
+        lines += [f"  {violation}" for violation in self.violations[:_TOLD]]
+        if total > _TOLD:
+            lines.append(f"  … and {total - min(_TOLD, len(self.violations))} more")
+        return lines
+
+    def _kept(self) -> list[str]:
+        n = self.numbers
+        bound = f"the bound is {self.bound}" if self.bound is not None else "there is no bound"
+        lines = [
+            f"{self.rule} kept: {n['reads']:,} reads of {n['rows read']:,} rows by {self.workers} workers in "
+            f"{n['clocks']:,} clocks; the oldest was {self.oldest} clock{'s' * (self.oldest != 1)} behind, {bound}"
+        ]
+        lost = f"nothing lost or doubled: {n['adds']:,} adds"
+        if n["restarts"]:
+            lost += f", {n['restarts']} restarts, every add of a clock that survived in the final tables"
+        else:
+            lost += ", all in the final tables"
+        if n["valued"] or n["summed"]:
+            lost += f"; values agree with their adds in {n['valued']:,} rows read and {n['summed']:,} final rows"
+        if n["worked out"]:
+            lost += f"; {n['worked out']:,} adarevision rows worked out anew"
+        lines.append(lost)
+        if n["deliveries"]:
+            lines.append(f"in order: {n['deliveries']:,} messages on {n['links']:,} links, each taken once")
+        if n.get("buckets"):
+            lines.append(f"budget kept in {n['buckets']:,} buckets; the busiest used {n['used']:.0%} of its rate")
+        return lines
+
+
+def check_replay(recording: Recording, *, raises: bool = True) -> Report:
+    """Check a run from its full recording (`st.run(…, record="full")`, then `result.recording`).
+
+    Raises ReplayError when a promise was broken; with raises=False the report lists what was found instead.
+
+        report = check_replay(result.recording)
+        report.staleness            # rows read, by how many clocks they were behind
+        print(report)               # what was proven
+    """
+    if not recording.full:
+        raise PlanError("the recording has counts only; run with record='full' to have one that can be checked")
+    columns = Columns.of(recording)
+    findings = Findings()
+    prove_clocks(columns, findings)
+    prove_reads(columns, findings)
+    prove_end(columns, findings)
+    prove_versions(columns, findings)
+    prove_order(columns, findings)
+    prove_budget(columns, findings)
+    rule = columns.rule
+    report = Report(
+        tuple(findings.violations),
+        findings.broken,
+        findings.numbers.pop("staleness"),
+        findings.numbers,
+        said(rule),
+        rule.s if isinstance(rule, SSP) else None if isinstance(rule, ASP) else 0,
+        columns.workers,
+    )
+    if raises and not report.ok:
+        raise ReplayError(report)
+    return report

@@ -1,0 +1,130 @@
+"""Fault schedules: thousands of small random runs on a simulated cluster, each checked by the replay checker.
+
+    python -m stretto.testing.schedules --seed 4711 --verbose       one schedule again, and what it does
+    python -m stretto.testing.schedules --first 0 --count 500       many; stops at the first that fails and names it
+
+    run_seed(4711)                                                  the same from Python; raises ScheduleFailed
+
+A schedule comes from its seed alone, and a simulated run from its schedule, so a seed that failed once fails always.
+What is drawn is said in `draws`, what workers do in `scripts`. Runs under BSP() are compared bit for bit with the
+serial run of the same workers, crashes or not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import stretto as st
+from stretto.consistency.rules import BSP
+from stretto.errors import RunError
+
+from .draws import Schedule, draw
+from .replay import Report, check_replay
+
+COMMAND = "python -m stretto.testing.schedules --seed"
+
+
+class ScheduleFailed(RunError):
+    """A schedule broke a promise, or could not be run. The message ends with the command that runs it again."""
+
+
+def run_seed(seed: int, **given: Any) -> Report:
+    """Draw a schedule, run it, check it. given: what is not to be drawn (see `draws.draw`)."""
+    schedule = draw(seed, **given)
+    try:
+        return run_schedule(schedule)
+    except Exception as error:
+        again = f"{COMMAND} {seed} --verbose" if not given else f"run_seed({seed}, {given})"
+        raise ScheduleFailed(f"{type(error).__name__}: {error}\n{schedule.told()}\nto run it again: {again}") from error
+
+
+def run_schedule(schedule: Schedule) -> Report:
+    """Run a schedule and check the recording; under BSP() also the bits of the final tables and of `local`."""
+    result = run_simulated(schedule)
+    report = check_replay(result.recording)
+    if isinstance(schedule.rule, BSP):
+        compare(result, run_serial(schedule))
+    return report
+
+
+def run_simulated(schedule: Schedule) -> Any:
+    """The run itself, with its recording."""
+    return st.run(
+        schedule.script.body,
+        workers=schedule.workers,
+        tables={name: st.Table(**arguments) for name, arguments in schedule.tables.items()},
+        sync=schedule.rule,
+        comm=schedule.policy,
+        runtime=st.Simulated(**schedule.cluster),
+        checkpoint_every=schedule.checkpoint,
+        record="full",
+        seed=schedule.seed,
+    )
+
+
+def run_serial(schedule: Schedule) -> Any:
+    """The truth: the same workers, one after another."""
+    return st.run(
+        schedule.script.body,
+        workers=schedule.workers,
+        tables={name: st.Table(**arguments) for name, arguments in schedule.tables.items()},
+        sync=schedule.rule,
+        comm=schedule.policy,
+        runtime=st.Serial(),
+        seed=schedule.seed,
+    )
+
+
+def compare(result: Any, truth: Any) -> None:
+    """Two runs ended with the same bits."""
+    for name, expect in truth.tables.items():
+        found = result.tables[name]
+        if not _same(found, expect):
+            raise RunError(f"table {name!r} is not what the serial run gives:\n{found}\ninstead of\n{expect}")
+    for number, (found, expect) in enumerate(zip(result.local, truth.local, strict=True)):
+        if not np.array_equal(found["memory"], expect["memory"]):
+            raise RunError(f"worker {number} remembers {found['memory']}, in the serial run {expect['memory']}")
+
+
+def _same(found: Any, expect: Any) -> bool:
+    if isinstance(found, tuple):
+        # (keys, values) of a table without a number of rows; a row never added to may be listed or not.
+        return all(_same(a, b) for a, b in zip(found, expect, strict=True))
+    return bool(found.dtype == expect.dtype and found.shape == expect.shape and found.tobytes() == expect.tobytes())
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="python -m stretto.testing.schedules", description="Run random fault schedules and check each of them."
+    )
+    parser.add_argument("--seed", type=int, help="one schedule")
+    parser.add_argument("--first", type=int, default=0, help="the first of many (0)")
+    parser.add_argument("--count", type=int, default=500, help="how many (500)")
+    parser.add_argument("--verbose", action="store_true", help="tell what is drawn, every step, and where it fails")
+    given = parser.parse_args(arguments)
+    seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.count)
+    for seed in seeds:
+        if given.verbose:
+            print(draw(seed).told(steps=True), flush=True)
+        try:
+            report = run_seed(seed)
+        except ScheduleFailed as failed:
+            if given.verbose:
+                traceback.print_exception(failed.__cause__)
+            print(f"schedule {seed} failed: {failed}", file=sys.stderr)
+            return 1
+        if given.verbose or given.seed is not None:
+            print(report)
+    print(f"{len(seeds)} schedule{'s' if len(seeds) > 1 else ''}, every promise kept")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,129 @@
+"""`stretto simulate`: a job file, sweeps, the table and the picture."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from clirun import stretto
+from stretto.comm.policy import Lazy, Managed
+from stretto.consistency.rules import ASP, BSP, SSP
+from stretto.tables.jobfile import parse_rule, read_job, with_values
+
+SCRIPT = """
+import numpy as np
+
+TRUTH = np.linspace(-1, 1, 32).astype("f4")
+
+def worker(w):
+    x = w.table("weights")
+    keys = np.arange(32)
+    for clock in w.clocks(12):
+        x.add(keys, (TRUTH - x.read(keys)) * 0.5 / w.workers)
+        w.work(1000)
+
+def loss(view):
+    return float(((view["weights"] - TRUTH) ** 2).mean())
+
+def start(keys):
+    return np.ones((len(keys), 1), "f4")
+"""
+JOB = """
+worker = "job.py:worker"
+watch = "job.py:loss"
+target = 0.01
+sync = "bsp"
+[cluster]
+nodes = 2
+threads = 2
+link = "10Mbit"
+[tables.weights]
+rows = 32
+start = "job.py:start"
+"""
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    (tmp_path / "job.py").write_text(SCRIPT, encoding="utf-8")
+    (tmp_path / "job.toml").write_text(JOB, encoding="utf-8")
+    return tmp_path / "job.toml"
+
+
+def rows_of(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def seconds(cell: str) -> float:
+    return float(cell.removesuffix(" s"))
+
+
+def test_a_sweep_answers_what_it_would_take(job: Path, tmp_path: Path) -> None:
+    to, plot = tmp_path / "sweep.csv", tmp_path / "sweep.png"
+    asked = ["--sweep", "link=1Mbit,100Mbit", "--sweep", "nodes=2,4", "--to", str(to), "--plot", str(plot)]
+    done = stretto("simulate", str(job), *asked)
+    assert "drawn in" in done.out
+    rows = rows_of(to)
+    assert [(row["link"], row["nodes"]) for row in rows] == [
+        ("1Mbit", "2"), ("1Mbit", "4"), ("100Mbit", "2"), ("100Mbit", "4")
+    ]  # fmt: skip
+    for slow, quick in ((rows[0], rows[2]), (rows[1], rows[3])):
+        # The same bits on another network: only the time differs.
+        assert slow["objective"] == quick["objective"]
+        assert slow["clocks"] == quick["clocks"]
+        assert seconds(slow["to target"]) > 2 * seconds(quick["to target"])
+    assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_file_gives_the_same_numbers(job: Path, tmp_path: Path) -> None:
+    found = []
+    for name in ("one.csv", "two.csv"):
+        options = ["--sweep", "sync=ssp(1),asp", "--sweep", "budget=1Mbit", "--to", str(tmp_path / name), "--quiet"]
+        assert stretto("simulate", str(job), *options).out == ""
+        found.append((tmp_path / name).read_bytes())
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("sweep", "said"),
+    [
+        ("link", "NAME=VALUE"),
+        ("colour=red", "cannot be swept"),
+        ("link=fast", "not a rate"),
+        ("sync=sometimes", "bsp, ssp"),
+        ("policy=greedy", "eager, lazy, managed"),
+    ],
+)
+def test_what_cannot_be_swept_is_refused(job: Path, sweep: str, said: str) -> None:
+    assert said in stretto("simulate", str(job), "--sweep", sweep, code=2).err
+
+
+def test_the_parts_of_a_job(job: Path) -> None:
+    asked = read_job(job)
+    assert isinstance(asked.rule, BSP)
+    assert asked.simulated.nodes == 2
+    other = with_values(asked, {"budget": "5Mbit", "rank": "random", "weights.cols": "3", "sync": "ssp(4)"})
+    assert other.policy == Managed("5Mbit", rank="random")
+    assert other.tables["weights"]["cols"] == 3
+    assert other.rule == SSP(4)
+    assert isinstance(with_values(asked, {"policy": "lazy"}).policy, Lazy)
+    assert isinstance(parse_rule("asp"), ASP)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('worker = "job.py:worker"', ""), "no worker"),
+        (("sync =", "sink ="), "unknown name 'sink'"),
+        (("rows = 32", "lines = 32"), "no 'lines'"),
+        (("job.py:loss", "job.py:lost"), "has no 'lost'"),
+        (("target = 0.01", "target = "), "not a TOML file"),
+        (("rows = 32", 'rows = 32\napply = "momentum(0.1)"'), "choose add"),
+    ],
+)
+def test_wrong_jobs_are_refused(job: Path, change: tuple[str, str], said: str) -> None:
+    job.write_text(JOB.replace(*change), encoding="utf-8")
+    assert said in stretto("simulate", str(job), code=2).err
