@@ -2,11 +2,12 @@
 
 AP, 100 topics, 16 nodes with 2 threads. Real tokens, real protocol, real counts; time and network are virtual.
 
-The network has the paper's proportions, not its numbers. By its figures a pass of BS-8 takes 8 times the bytes of BS,
-and a budget of 640 Mbit/s is 63 % of what BS-8 uses: BS then takes 1/8 of its link of 1 Gbit/s. So here a link carries
-8 times what a node sends in a pass of BS, and budgets are 0.32 and 0.64 of a link. A pass computes for 4 seconds, as
-99.5 million tokens on 256 cores would at 100,000 tokens per second and core (our guess: the paper prints no seconds).
-Handling a message costs the share of a node's cores that the cost measured by `bench/simulated.py` has there.
+The network has the paper's proportions, not its numbers. It says that halving a clock doubles the bytes, and that
+MC-640-RM used 63 % of the bandwidth of BS-8; if it used its whole budget, BS-8 filled a link of 1 Gbit/s and BS took an
+eighth. So here a link carries 8 times what a node sends in a pass of BS, and budgets are 0.32 and 0.64 of a link. A
+pass computes for 4 seconds, as 99.5 million tokens on 256 cores would at 100,000 tokens per second and core (our guess:
+the paper prints no seconds). Handling a message costs the share of a node's cores that the cost measured by
+`bench/simulated.py` has there.
 
 $BENCH_KEPT=1: what was run before is not run again. $BENCH_RUNS=NAME,…: only these are run.
 """

@@ -131,10 +131,10 @@ def breakdown(runs: Mapping[str, Run], spans: Mapping[str, float], mark: int) ->
         sent = [(after.bytes - before.bytes) / 1e6 for before, after in pairwise(run.looks)]
         rows.append([
             name, f"{span:.2f}", f"{run.at(mark).seconds / run.at(mark).epoch:.2f}",
-            *(f"{100 * rest[min(at, len(rest)) - 1]:.0f} %" for at in (1, 5, 10, mark)),
+            *(f"{100 * rest[min(at, len(rest)) - 1]:.0f} %" for at in (1, mark // 2, mark)),
             *(f"{sent[min(at, len(sent)) - 1]:.1f}" for at in (1, mark)),
         ])  # fmt: skip
-    shares = [f"not compute, pass {at}" for at in (1, 5, 10, mark)]
+    shares = [f"not compute, pass {at}" for at in (1, mark // 2, mark)]
     head = ["run", "compute s per pass", "s per pass", *shares, "MB, pass 1", f"MB, pass {mark}"]
     return report.table(head, rows)
 

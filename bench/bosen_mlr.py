@@ -1,8 +1,9 @@
 """Multiclass logistic regression by managed communication: Figure 7b of Bösen, on a simulated cluster.
 
-10,000 images of MNIST, 10 classes, plain SGD with step 1 over one served table: a row for each pixel that is ever dark,
+10,000 images of MNIST, 10 classes, plain SGD over one served table: a row for each pixel that is ever dark,
 a column for each class (the paper's rows are classes; ten rows could not be ranked). 4 nodes × 2 workers, SSP(2), a
-clock is a pass. Values, messages and bytes are real, time is virtual. Images are scaled to norm 1 on average.
+clock is a pass of 25 batches. Values, messages and bytes are real, time is virtual. Images are scaled to norm 1 on
+average. Runs end at the target loss or after 40 passes. SN: the same eight workers on one node.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ from . import report, sets
 from .bosen_common import Run, said, times
 from .smpframe_runs import figure
 
-NODES, THREADS, BATCHES, CLASSES = 4, 2, 25, 10
-IMAGES, STEP, CLOCKS, TARGET = 10_000, 1.0, 40, 0.33
+NODES, THREADS, WORKERS, BATCHES, CLASSES = 4, 2, 8, 25, 10
+IMAGES, CLOCKS, TARGET = 10_000, 40, 0.45
+STEPS = (1.0, 0.8, 0.65, 0.5)  # of BS
+MANAGED = (2.0, 1.0, 0.5)
 LINK, LATENCY, SECONDS = "1Gbit", "10us", 7e-6
 
 
@@ -62,10 +65,11 @@ class Images:
             (np.log(np.exp(logits - top[:, None]).sum(axis=1)) + top - logits[np.arange(len(self.y)), self.y]).mean()
         )
 
-    def run(self, name: str, comm: Any, *, nodes: int = NODES, clocks: int = CLOCKS, target: float = TARGET) -> Run:
+    def run(
+        self, name: str, step: float, comm: Any, *, nodes: int = NODES, clocks: int = CLOCKS, target: float = TARGET
+    ) -> Run:
         """One run; its objective is minus the training loss."""
-        workers = nodes * THREADS
-        cuts = np.linspace(0, len(self.y), workers + 1).astype(int)
+        cuts = np.linspace(0, len(self.y), WORKERS + 1).astype(int)
         every = np.arange(self.x.shape[1])
         right = np.eye(CLASSES, dtype=np.float32)[self.y]
 
@@ -77,14 +81,14 @@ class Images:
                 for a, b in pairwise(edges):
                     batch = mine[a:b]
                     x = self.x[batch]
-                    table.add(every, -STEP * gradient(x, right[batch], table.read(every)))
+                    table.add(every, -step * gradient(x, right[batch], table.read(every)))
                     w.work(len(batch))
 
         began = time.process_time()
         found = st.run(
             worker,
             tables={"weights": st.Table(rows=len(every), cols=CLASSES)},
-            workers=workers,
+            workers=WORKERS,
             sync=st.SSP(2),
             comm=comm,
             runtime=st.Simulated(nodes=nodes, threads=THREADS, link=LINK, latency=LATENCY, seconds_per_item=SECONDS),
@@ -112,13 +116,12 @@ def main() -> None:
     if images is None:
         print("MNIST is not here: set STRETTO_DATA to the folder of the real sets")
         return
-    burst = (200, 200)
-    runs = [images.run("SN", st.Eager(), nodes=1), images.run("BS", st.Eager())]
-    for budget in (100, 200, 800):
-        for rank, letters in (("random", "R"), ("relative", "RM")):
-            if budget < 800 or letters == "RM":
-                runs.append(images.run(f"MC-{budget}-{letters}", st.Managed(f"{budget}Mbit", rank=rank, burst=burst)))
-    base = runs[1]
+    modes: list[tuple[str, Any, tuple[float, ...]]] = [("BS", st.Eager(), STEPS)]
+    for budget, rank, letters in ((100, "relative", "RM"), (200, "relative", "RM"), (200, "random", "R")):
+        modes.append((f"MC-{budget}-{letters}", st.Managed(f"{budget}Mbit", rank=rank, burst=(200, 200)), MANAGED))
+    runs = [images.run("SN, step 1", 1.0, st.Eager(), nodes=1)]
+    runs += [images.run(f"{name}, step {step:g}", step, comm) for name, comm, steps in modes for step in steps]
+    base = min(runs[1 : 1 + len(STEPS)], key=lambda run: run.epochs_to(-TARGET))
     rows = [
         [
             run.name, said(run.epochs_to(-TARGET)), times(base.epochs_to(-TARGET), run.epochs_to(-TARGET)),
@@ -130,10 +133,10 @@ def main() -> None:
         for run in runs
     ]  # fmt: skip
     head = [
-        "mode", "passes to target", "fewer than BS", "ms a pass", "ms to target", "faster than BS", "kB a node, pass",
+        "mode", "passes to target", "fewer than the best BS", "ms a pass", "ms to target", "faster", "kB a node, pass",
         "last loss", *(f"rows read {lag} behind" for lag in ("0", "1", "≥ 2")),
     ]  # fmt: skip
-    body = f"Target: mean training loss {TARGET:g}.\n\n{report.table(head, rows)}"
+    body = f"Target: mean training loss {TARGET:g}. The best BS: {base.name}.\n\n{report.table(head, rows)}"
     report.save("bosen_mlr", "Bösen: multiclass logistic regression", report.text(__doc__), body, ["greenlet"])
 
     def draw(axes: Any, seconds: bool) -> None:

@@ -121,7 +121,7 @@ def speeds() -> list[list[object]]:
         for name, sync, comm in (
             ("BSP", BSP(), Eager()),
             ("SSP(2)", SSP(2), Eager()),
-            ("SSP(2), managed", SSP(2), Managed("200Mbit")),
+            ("SSP(2), managed", SSP(2), Managed("200Mbit", burst=(1600, 1600))),
         ):
             ratings.run(sync, comm, 2, nodes, 2)
             result, seconds = ratings.run(sync, comm, nodes, nodes, 5, 4 if comm != Eager() else 1)

@@ -276,6 +276,6 @@ def test_the_machine_meets_what_it_should() -> None:
 
     run_state_machine_as_test(
         Watched,
-        settings=settings(max_examples=300, stateful_step_count=40, deadline=None, derandomize=True, database=None),
+        settings=settings(max_examples=150, stateful_step_count=40, deadline=None, derandomize=True, database=None),
     )
-    assert min(met["duplicates"], met["gaps"], met["asks"]) > 15, met
+    assert min(met["duplicates"], met["gaps"], met["asks"]) > 5, met

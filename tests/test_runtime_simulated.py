@@ -8,6 +8,7 @@ The golden traces are in tests/golden/simulated. After a change that is meant, w
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -424,6 +425,32 @@ def test_the_error_of_a_worker_is_told() -> None:
         run(SMALL, job(work))
     with pytest.raises(RunError, match="worker -1, clock 0: division"):
         run(SMALL, job(watch=lambda moment: 1 / 0))
+
+
+def test_ctrl_c_ends_a_run_with_what_is_there() -> None:
+    def work(seat: Seat) -> None:
+        while True:
+            if seat.worker == 1 and seat.clock == 3:
+                signal.raise_signal(signal.SIGINT)
+            mixer(clocks=seat.clock + 1)(seat)
+
+    outcome = run(SMALL, job(work, watch=lambda moment: moment.clock))
+    assert outcome.stopped == "interrupted"
+    assert max(outcome.clocks) == 3
+    assert outcome.history[-1].clock in (2, 3)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_cluster_that_stands_still_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It cannot happen unless we made a mistake, such as losing messages."""
+    cluster = Cluster(SMALL, job())
+    send, count = cluster.network.send, iter(range(1_000))
+    monkeypatch.setattr(cluster.network, "send", lambda *train: None if next(count) > 50 else send(*train))
+    with pytest.raises(
+        RunError, match=r"stands still at .* workers wait, such as worker \d at clock \d \(read, table 0\)"
+    ):
+        cluster.run()
+    cluster.close()
 
 
 def test_workers_may_end_at_different_clocks() -> None:

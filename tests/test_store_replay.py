@@ -416,7 +416,7 @@ def test_a_hundred_thousand_reads() -> None:
                 recording.read(clock * 1.0, worker, clock, 0, keys, witness, values)
             keys = rng.integers(0, 500, 20)
             recording.added(clock + 0.5, worker, clock, 0, keys, np.ones((20, 1), np.float32))
-            np.add.at(counts, (keys, worker), 1)
+            np.add.at(counts[:, worker], keys, 1)
         for worker in range(workers):
             recording.ticked(clock + 0.9, worker, clock + 1)
     recording.final[0] = np.arange(500), counts

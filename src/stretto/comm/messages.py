@@ -1,8 +1,8 @@
 """What nodes say to each other about tables. A message is a value; nobody changes one after it was handed over.
 
-From a cache to a shard: `Update`, `NodeClock`, `Fetch`, `Dropped`, `Announce`. From a shard to a cache: `Rows`, `ShardClock`,
-`Demand`. Between one node and one shard they are delivered in the order they were sent, each once: `comm.link` sees to
-that, and everything in `store` relies on it.
+From a cache to a shard: `Update`, `NodeClock`, `Fetch`, `Dropped`, `Announce`. From a shard to a cache: `Rows`,
+`ShardClock`, `Demand`. Between one node and one shard they are delivered in the order they were sent, each once:
+`comm.link` sees to that, and everything in `store` relies on it.
 
 Keys are int64 [n], each key once in a message; values are [n, width] in the table's dtype (the codec is part of
 `nbytes` and was already applied: values arrive as they were decoded). `witness` [n, workers] int32 counts, for

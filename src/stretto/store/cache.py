@@ -213,10 +213,10 @@ class Cache:
         self._seen[shard] = max(self._seen[shard], message.seen)
         # The version a row had must be read before it is replaced, and only of rows that are taken.
         old = pool.versions_at(pool.find(message.keys)) if cached.versioned else None
-        cached.install(message)
-        slots = pool.find(message.keys)
-        taken = slots >= 0
-        taken[taken] = pool.through[slots[taken]] >= 0
+        slots = cached.install(message)
+        if old is not None or message.scale is not None or pool.bound is not None:
+            taken = slots >= 0
+            taken[taken] = pool.through[slots[taken]] >= 0
         if old is not None and message.versions is not None:
             gone = taken & (old >= 0) & (old != message.versions)
             if gone.any():
@@ -226,8 +226,8 @@ class Cache:
         if message.scale is not None:
             pool.scale[slots[taken]] = message.scale[taken]
         if message.reply:
-            self.outgoing += self._waits.answered(message.table, message.keys)
-        woken = self._waits.over(shard, message.table) if self.waiting else []
+            self.outgoing += self._waits.answered(message.table, slots)
+        woken = self._waits.over(shard, message.table, message.through) if self.waiting else []
         if pool.bound is not None:
             pool.used[slots[taken]] = np.maximum(pool.used[slots[taken]], self._clocks.low)
             self._make_room(cached)

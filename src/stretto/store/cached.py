@@ -73,8 +73,8 @@ class CachedTable:
             if slip.worker == worker:
                 self.keep_lost(slip, keys, rows)
 
-    def install(self, message: Rows) -> int:
-        """Put rows into the pool, with this node's changes that are not in them; how many were not held before.
+    def install(self, message: Rows) -> NDArray[np.int64]:
+        """Put rows into the pool, with this node's changes that are not in them; [n] their slots.
 
         Only rows that are held are taken from a push: others were let go while it was on its way.
         """
@@ -91,7 +91,7 @@ class CachedTable:
             slots, values, witness, message.through, message.reply, *columns, self.locks, addresses
         )
         pool.held += new
-        return new
+        return slots
 
     def _with_own(
         self, message: Rows, values: NDArray[Any], witness: NDArray[np.int32]

@@ -83,10 +83,9 @@ class Waits:
         split = by_shard(pool.keys_at(slots), pool.shard[slots])
         return [(shard, Fetch(self._node, table, keys, need)) for shard, keys in split.items()]
 
-    def answered(self, table: int, keys: Keys) -> list[tuple[int, Fetch]]:
+    def answered(self, table: int, slots: Places) -> list[tuple[int, Fetch]]:
         """The answer to a Fetch is here; what is to be asked for again, with a higher need."""
         pool = self._tables[table].pool
-        slots = pool.find(keys)
         pool.pending[slots] = -1
         fetches: list[tuple[int, Fetch]] = []
         if self._chases:
@@ -97,12 +96,14 @@ class Waits:
                 fetches += self._fetch(table, late[self._unmet(table, late, need)], need)
         return fetches
 
-    def over(self, shard: int, table: int | None = None) -> list[int]:
-        """Something came from a shard, for one table or for all: the workers whose waits are over."""
+    def over(self, shard: int, table: int | None = None, through: int = -1) -> list[int]:
+        """Something came from a shard, for one table through a clock or for all: the workers whose waits are over."""
         woken = []
+        through = max(through, int(self._known[shard]))
         for worker, wait in self.waiting.items():
             keys = wait.missing.get(shard)
-            if keys is None or (table is not None and wait.table != table):
+            # Whatever was not enough before is not enough now if what came is older than what is needed.
+            if keys is None or wait.need > through or (table is not None and wait.table != table):
                 continue
             if not len(self._unmet(wait.table, self._tables[wait.table].pool.find(keys), wait.need)):
                 del wait.missing[shard]

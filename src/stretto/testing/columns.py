@@ -20,13 +20,11 @@ from stretto.store.layout import Layout, TableSpec
 from stretto.store.recording import Add, Read, Recording
 
 Ints = NDArray[np.int64]
-# Whole numbers up to these are exact in the floats of a table, sums in any order included.
-_EXACT = {"f2": 2048, "f4": 2**24, "f8": 2**53, "i4": 2**31 - 1, "i8": 2**53}
 
 
 @dataclass(frozen=True, eq=False)
-class Adds:
-    """Rows added to, one after another; calls: how many calls of `add` they come from. deltas [n, cols]."""
+class Events:
+    """Rows touched, one after another, [n] each; calls: how many calls of `add` or `read` they come from."""
 
     calls: int
     position: Ints
@@ -34,19 +32,19 @@ class Adds:
     worker: Ints
     clock: Ints
     key: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Adds(Events):
+    """Rows added to. deltas [n, cols]."""
+
     deltas: NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Reads:
+class Reads(Events):
     """Rows read. seen [n, workers]: the adds of each worker they held; values [n, cols]."""
 
-    calls: int
-    position: Ints
-    incarnation: Ints
-    worker: Ints
-    clock: Ints
-    key: Ints
     now: NDArray[np.float64]
     seen: NDArray[np.int32]
     values: NDArray[Any]
@@ -114,23 +112,6 @@ class Columns:
             least[earlier] = min(int(least[earlier + 1]), int(self.begins[earlier + 1]))
         return adds.clock < least[adds.incarnation]
 
-    def whole_deltas(self, table: int) -> NDArray[Any] | None:
-        """[adds, cols] what was added to a table whose sums are exact in any order; None for all others."""
-        spec = self.tables[table]
-        deltas = self.adds[table].deltas
-        start = np.asarray(spec.start)
-        if not spec.own_writes or not _whole(deltas) or not _whole(start):
-            return None
-        narrow = spec.dtype == "f2" or (self.layout.policy.codec == "f2" and spec.kept.kind == "f")
-        bound = _EXACT["f2" if narrow else spec.dtype]
-        exact = deltas.astype(np.int64)
-        rows, place = np.unique(self.adds[table].key, return_inverse=True)
-        most = np.zeros((len(rows), exact.shape[1]), np.int64)
-        np.add.at(most, place, np.abs(exact))
-        if most.max(initial=0) + np.abs(start).max(initial=0) > bound:
-            return None
-        return exact
-
     def start_rows(self, table: int, keys: Ints) -> NDArray[Any]:
         """[n, cols] what rows held before the first add."""
         return self.layout.start_rows(table, keys)
@@ -148,8 +129,3 @@ def _repeated(events: Sequence[Read] | Sequence[Add], undone: Ints) -> tuple[Int
 def _stack(arrays: list[Any], spec: TableSpec) -> NDArray[Any]:
     """[n, cols] rows of several calls below each other."""
     return np.concatenate([np.zeros((0, spec.cols), spec.kept), *(np.reshape(a, (-1, spec.cols)) for a in arrays)])
-
-
-def _whole(values: NDArray[Any]) -> bool:
-    """Whether every number is a whole one."""
-    return values.dtype.kind == "i" or bool(np.all(np.isfinite(values)) and np.all(values == np.trunc(values)))

@@ -73,7 +73,9 @@ def draw(
     dice = random.Random(f"stretto schedule {seed}")
     nodes = nodes or dice.randint(1, 6)
     threads = dice.randint(1, 4)
-    workers = workers or dice.randint(nodes, max(nodes, min(8, nodes * threads)))
+    # Now and then there are nodes without workers.
+    fewest = 1 if dice.random() < 0.15 else nodes
+    workers = workers or dice.randint(fewest, max(nodes, min(8, nodes * threads)))
     crashes = dice.choice((0, 0, 0, 1, 1, 2)) if crashes is None else crashes
     clocks = clocks or dice.randint(1 + 2 * (crashes > 0), 6)
     rule = rule or _rule(dice)
@@ -136,16 +138,17 @@ _KINDS = ("add", "average", "adagrad", "proximal", "adarevision")
 
 def _table(dice: random.Random, name: str, kind: str, nodes: int, plain: bool) -> tuple[dict[str, Any], Sheet]:
     cols = dice.choice((1, 1, 2, 3))
-    rows: int | None = dice.choice((1, 2, 4, 12))
+    count = dice.choice((1, 2, 4, 12))
     dtype = "f4"
     whole = kind == "add" and dice.random() < 0.75
     if kind == "add":
         dtype = dice.choice(("f4", "f4", "f8", "i4", "i8", "f2")) if whole else dice.choice(("f4", "f8", "f2"))
         if plain and dtype == "f2":
             dtype = "f4"
-    keys = tuple(range(rows))
+    rows: int | None = count
+    keys = tuple(range(count))
     if dice.random() < 0.25:
-        rows, keys = None, tuple(dice.randint(-(2**62), 2**62) for _ in keys)
+        rows, keys = None, tuple(dice.randint(-(2**60), 2**60) for _ in keys)
     partition: Any = dice.choice(("hash", "range") if rows is not None else ("hash",))
     if dice.random() < 0.15:
         partition = _crosswise
@@ -164,6 +167,7 @@ def _table(dice: random.Random, name: str, kind: str, nodes: int, plain: bool) -
         "partition": partition,
         "shards": shards,
         "cache_rows": dice.choice((1, 2, 4)) if dice.random() < 0.2 else None,
+        "unit": "element" if dice.random() < 0.1 else "row",
     }
     return arguments, Sheet(name, keys, cols, whole, integer=dtype in ("i4", "i8"))
 

@@ -10,17 +10,15 @@ The rules are written down here a second time on purpose: a checker that asked `
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 
-from .columns import Adds, Columns, Ints, Reads
+from .columns import Columns, Ints, Reads
 from .findings import SHOWN, Findings
+from .history import History, Sums
 
-NEVER = np.iinfo(np.int64).max
 _AT_ONCE = 1 << 22  # elements of [reads, workers] looked at together
 
 
@@ -30,7 +28,7 @@ def floors(rule: Rule, clocks: Ints) -> Ints:
         case BSP():
             return clocks
         case SSP():
-            return clocks - rule.s
+            return np.asarray(clocks - rule.s)
         case ASP():
             return np.full_like(clocks, np.iinfo(np.int64).min)
 
@@ -41,35 +39,6 @@ def said(rule: Rule) -> str:
 
 
 # --- reads ----------------------------------------------------------------------------------------------------------
-
-
-class History:
-    """The adds to one table that one incarnation may see, sorted by (row, worker, order)."""
-
-    def __init__(self, adds: Adds, alive: NDArray[np.bool_], workers: int) -> None:
-        which = np.flatnonzero(alive)
-        self.rows, row = np.unique(adds.key[which], return_inverse=True)
-        self.workers = workers
-        group = row.astype(np.int64) * workers + adds.worker[which]
-        order = np.lexsort((adds.position[which], group))
-        self.which = which[order]
-        self.clock = np.append(adds.clock[self.which], NEVER)
-        self.position = np.append(adds.position[self.which], NEVER)
-        # One row more, without adds, for what was read and never added to.
-        sizes = np.bincount(group, minlength=(len(self.rows) + 1) * workers)
-        self.starts = np.concatenate([[0], np.cumsum(sizes)])
-
-    def groups(self, keys: Ints) -> Ints:
-        """[n, workers] where the adds to each row by each worker begin in `starts`."""
-        at = np.searchsorted(self.rows, keys)
-        known = self.rows[np.minimum(at, len(self.rows) - 1)] == keys if len(self.rows) else np.zeros(len(keys), bool)
-        row = np.where(known, at, len(self.rows))
-        return row[:, None] * self.workers + np.arange(self.workers)
-
-    def counts(self, keys: Ints) -> Ints:
-        """[n, workers] how many adds there are."""
-        group = self.groups(keys)
-        return self.starts[group + 1] - self.starts[group]
 
 
 def prove_reads(columns: Columns, findings: Findings) -> None:
@@ -85,13 +54,13 @@ def prove_reads(columns: Columns, findings: Findings) -> None:
             if not len(mine):
                 continue
             history = History(columns.adds[table], columns.alive(columns.adds[table], incarnation), columns.workers)
-            sums = _prefix_sums(columns, table, history)
+            sums = Sums(columns, table, history) if columns.tables[table].own_writes else None
             step = max(1, _AT_ONCE // columns.workers)
             for first in range(0, len(mine), step):
                 some = mine[first : first + step]
                 _prove_some(columns, table, reads, some, history, findings)
                 if sums is not None:
-                    _prove_values(columns, table, reads, some, history, sums, findings)
+                    _prove_values(columns, table, reads, some, sums, findings)
             _prove_monotone(columns, table, reads, mine, findings)
 
 
@@ -165,38 +134,13 @@ def _prove_monotone(columns: Columns, table: int, reads: Reads, mine: Ints, find
     findings.more("back", int(back.sum()) - SHOWN)
 
 
-# --- values ---------------------------------------------------------------------------------------------------------
-
-
-def _prefix_sums(columns: Columns, table: int, history: History) -> NDArray[Any] | None:
-    """[adds + 1, cols] sums of deltas in the order of the history; None where sums would not be exact."""
-    deltas = columns.whole_deltas(table)
-    if deltas is None:
-        return None
-    total = np.zeros((len(history.which) + 1, deltas.shape[1]), deltas.dtype)
-    np.cumsum(deltas[history.which], axis=0, out=total[1:])
-    return total
-
-
-def _expected(columns: Columns, table: int, keys: Ints, group: Ints, shown: Ints, sums: Any, starts: Ints) -> Any:
-    """[n, cols] start values plus the first `shown` [n, workers] adds of each worker."""
-    expect = columns.start_rows(table, keys).astype(sums.dtype)
-    for w in range(columns.workers):
-        begin = starts[group[:, w]]
-        expect += sums[begin + shown[:, w]] - sums[begin]
-    return expect
-
-
-def _prove_values(
-    columns: Columns, table: int, reads: Reads, some: Ints, history: History, sums: Any, findings: Findings
-) -> None:
+def _prove_values(columns: Columns, table: int, reads: Reads, some: Ints, sums: Sums, findings: Findings) -> None:
     """A row read holds its start and the very adds its witness names, in value too."""
-    group = history.groups(reads.key[some])
-    sizes = history.starts[group + 1] - history.starts[group]
-    named = ((reads.seen[some] >= 0) & (reads.seen[some] <= sizes)).all(axis=1)  # otherwise no adds are named
-    shown = np.clip(reads.seen[some], 0, sizes)
-    expect = _expected(columns, table, reads.key[some], group, shown, sums, history.starts)
-    wrong = np.flatnonzero((reads.values[some] != expect).any(axis=1) & named)
+    seen = reads.seen[some].astype(np.int64)
+    counts = sums.history.counts(reads.key[some])
+    shown = np.clip(seen, 0, counts)
+    wrong, expect = sums.wrong(reads.key[some], shown, reads.values[some])
+    wrong = wrong[(shown == seen)[wrong].all(axis=1)]  # otherwise no adds are named
     for k in wrong[:SHOWN].tolist():
         at = some[k]
         what = f"is {reads.values[at].tolist()}; its adds sum to {expect[k].tolist()}"
@@ -232,12 +176,8 @@ def prove_end(columns: Columns, findings: Findings) -> None:
                 )
                 findings.add(kind, what)
             findings.more(kind, len(rows) - SHOWN)
-        sums = _prefix_sums(columns, table, history)
-        if sums is not None:
-            group = history.groups(keys)
-            shown = history.starts[group + 1] - history.starts[group]
-            expect = _expected(columns, table, keys, group, shown, sums, history.starts)
-            wrong = np.flatnonzero((values != expect).any(axis=1))
+        if columns.tables[table].own_writes:
+            wrong, expect = Sums(columns, table, history).wrong(keys, counts, values)
             for r in wrong[:SHOWN].tolist():
                 what = f"is {values[r].tolist()}; its adds sum to {expect[r].tolist()}"
                 findings.add("value", f"at the end row {keys[r]} of table {name!r} {what}")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from stretto.comm.policy import Managed
 from stretto.comm.units import rate
 
-from .columns import Columns, Ints
+from .columns import Columns, Events, Ints
 from .findings import SHOWN, Findings
 
 # Frames that repeat what was already paid for, or say only "I have it": outside the buckets.
@@ -44,7 +44,8 @@ def prove_clocks(columns: Columns, findings: Findings) -> None:
                 f"reached (it was at {reached[k - 1, worker]})"
             )
             findings.add("clock", what, restart.order, restart.now)
-    for verb, tables in (("added to", columns.adds), ("read", columns.reads)):
+    both: tuple[tuple[str, tuple[Events, ...]], ...] = (("added to", columns.adds), ("read", columns.reads))
+    for verb, tables in both:
         for table, events in enumerate(tables):
             so_far = _clocks_at(columns, ticks, life, events.worker, events.incarnation, events.position)
             for at in np.flatnonzero(so_far != events.clock)[:SHOWN].tolist():
@@ -58,7 +59,8 @@ def prove_clocks(columns: Columns, findings: Findings) -> None:
 def _called(columns: Columns, life: int) -> NDArray[np.bool_]:
     """[workers] who read, added or ticked in this life."""
     found = np.zeros(columns.workers, dtype=bool)
-    for events in (*columns.adds, *columns.reads):
+    every: tuple[Events, ...] = (*columns.adds, *columns.reads)
+    for events in every:
         found[events.worker[events.incarnation == life]] = True
     for tick in columns.recording.ticks:
         found[tick.worker] |= columns.undone[life] < tick.order and (

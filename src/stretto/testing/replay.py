@@ -17,7 +17,8 @@ What is proven, and from what:
   saw in a row it sees ever after.
 - *No update lost.* At the end the shards hold every add once; after restarts, those of the clocks that survived.
 - *The right values.* Where deltas are whole numbers, every row read and every row left at the end is the sum of its
-  start and the very adds its witness names. Rows of `adarevision` tables are worked out anew from the updates.
+  start and the very adds its witness names; other sums agree to rounding. Rows of `adarevision` tables are worked out
+  anew from the updates.
 - *In order.* Messages from one node to another were taken 1, 2, 3 …, none left out, none twice, in each life of a run.
 - *Within the budget.* Over any window each side of a node, and each limited link, sent at most rate × window and one
   message. Frames sent again after a reset and bare acknowledgements are outside the budget.

@@ -55,29 +55,32 @@ def run_schedule(schedule: Schedule) -> Report:
 
 def run_simulated(schedule: Schedule) -> Any:
     """The run itself, with its recording."""
-    return st.run(
-        schedule.script.body,
-        workers=schedule.workers,
-        tables={name: st.Table(**arguments) for name, arguments in schedule.tables.items()},
-        sync=schedule.rule,
-        comm=schedule.policy,
-        runtime=st.Simulated(**schedule.cluster),
-        checkpoint_every=schedule.checkpoint,
-        record="full",
-        seed=schedule.seed,
-    )
+    saving = {}
+    if schedule.checkpoint is not None:
+        saving = {"checkpoint": "simulated, so nothing is written", "checkpoint_every": schedule.checkpoint}
+    return _run(schedule, st.Simulated(**schedule.cluster), record="full", **saving)
+
+
+def run_threads(schedule: Schedule, threads: int = 2) -> Any:
+    """The same workers on real threads of one process, recorded; the cluster and its faults are left out."""
+    return _run(schedule, st.Threads(threads), record="full")
 
 
 def run_serial(schedule: Schedule) -> Any:
     """The truth: the same workers, one after another."""
+    return _run(schedule, st.Serial())
+
+
+def _run(schedule: Schedule, runtime: Any, **more: Any) -> Any:
     return st.run(
         schedule.script.body,
         workers=schedule.workers,
         tables={name: st.Table(**arguments) for name, arguments in schedule.tables.items()},
         sync=schedule.rule,
         comm=schedule.policy,
-        runtime=st.Serial(),
+        runtime=runtime,
         seed=schedule.seed,
+        **more,
     )
 
 
