@@ -90,6 +90,24 @@ def updates_in(messages: Iterable[tuple[int, ToShard]]) -> list[Update]:
     return [message for _, message in messages if isinstance(message, Update)]
 
 
+def said(messages: list[tuple[int, ToShard]]) -> list[tuple[Any, ...]]:
+    """Messages in short: (shard, "clock", c), or (shard, clock, worker, number, {key: first column})."""
+    short: list[tuple[Any, ...]] = []
+    for shard, message in messages:
+        if isinstance(message, NodeClock):
+            short.append((shard, "clock", message.clock))
+        elif isinstance(message, Update):
+            rows = dict(zip(message.keys.tolist(), message.deltas[:, 0].tolist(), strict=True))
+            short.append((shard, message.clock, message.worker, message.number, rows))
+        else:
+            short.append((shard, type(message).__name__, *message.keys.tolist()))
+    return short
+
+
+def asked(messages: list[tuple[int, Fetch]]) -> list[tuple[int, int, list[int]]]:
+    return [(shard, fetch.need, fetch.keys.tolist()) for shard, fetch in messages]
+
+
 class PlainShard:
     """A shard as dictionaries by key, of one table whose changes add up. Only node 0 holds rows of it.
 

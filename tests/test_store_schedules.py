@@ -15,12 +15,12 @@ import pytest
 from stretto.comm.link import Link
 from stretto.comm.policy import Eager, Lazy, Managed
 from stretto.consistency.rules import ASP, BSP, SSP
-from stretto.testing import schedules
+from stretto.testing import check_replay, schedules
 from stretto.testing.draws import draw
-from stretto.testing.schedules import ScheduleFailed, main, run_seed, run_simulated
+from stretto.testing.schedules import ScheduleFailed, compare, main, run_seed, run_serial, run_simulated, run_threads
 
 # Far from the seeds that test-full runs, so that a day of fresh seeds finds new things.
-FRESH = int(os.environ.get("STRETTO_SCHEDULES", 1_000_000 + int.from_bytes(os.urandom(6), "big")))
+FRESH = int(os.environ.get("STRETTO_SCHEDULES", 1_000_000 + int.from_bytes(os.urandom(4), "big")))
 BLOCK = 50
 
 
@@ -44,6 +44,17 @@ def test_bsp_ends_with_the_serial_bits(crashes: int) -> None:
     for seed in range(12):
         report = run_seed(seed, rule=BSP(), crashes=crashes, clocks=5)
         assert report.oldest == 0
+
+
+def test_real_threads_keep_the_same_promises() -> None:
+    """Two threads of one process, as the machine schedules them; nothing is simulated."""
+    for seed in range(60):
+        schedule = draw(seed)
+        result = run_threads(schedule)
+        report = check_replay(result.recording)
+        if isinstance(schedule.rule, BSP):
+            compare(result, run_serial(schedule))
+        assert report.numbers["adds"] == len(result.recording.adds)
 
 
 def test_a_seed_says_everything() -> None:

@@ -55,10 +55,7 @@ def run_schedule(schedule: Schedule) -> Report:
 
 def run_simulated(schedule: Schedule) -> Any:
     """The run itself, with its recording."""
-    saving = {}
-    if schedule.checkpoint is not None:
-        saving = {"checkpoint": "simulated, so nothing is written", "checkpoint_every": schedule.checkpoint}
-    return _run(schedule, st.Simulated(**schedule.cluster), record="full", **saving)
+    return _run(schedule, st.Simulated(**schedule.cluster), record="full", checkpoint_every=schedule.checkpoint)
 
 
 def run_threads(schedule: Schedule, threads: int = 2) -> Any:

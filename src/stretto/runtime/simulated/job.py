@@ -251,6 +251,8 @@ class Cluster:
         number = node.number
         if self.nodes[number] is not node or self.trouble.puts_off(number, self._poll, node):
             return
+        if self.hub.now < self._poll_at[number]:
+            return  # an earlier call came in between and asked for a later one
         self._poll_at[number] = math.inf
         if node.wake_at <= self.hub.now:
             node.poll(self.hub.now)
