@@ -102,11 +102,14 @@ def test_a_complete_run_says_so(whole: Path) -> None:
 
 
 @pytest.mark.parametrize("every", [[], ["--checkpoint-every", "2 epochs"]], ids=["no checkpoint", "checkpoints"])
-def test_training_longer_equals_having_trained_longer(every: list[str], ratings: Path, tmp_path: Path) -> None:
-    train(ratings, tmp_path / "short", "--schedule", "constant", *every)
+@pytest.mark.parametrize("steps", [["--schedule", "constant"], ["--optimizer", "adarevision"]], ids=" ".join)
+def test_training_longer_equals_having_trained_longer(
+    steps: list[str], every: list[str], ratings: Path, tmp_path: Path
+) -> None:
+    train(ratings, tmp_path / "short", *steps, *every)
     said = stretto("resume", tmp_path / "short", "--epochs", "9")
     assert ("begins again" in said.out) == (not every)
-    options = ["--rank", "8", "--epochs", "9", "--schedule", "constant", "--out", str(tmp_path / "long")]
+    options = ["--rank", "8", "--epochs", "9", *steps, "--out", str(tmp_path / "long")]
     stretto("train", "mf", ratings, *options)
     assert same_model(tmp_path / "short", tmp_path / "long")
     assert "is complete: 9 epochs" in stretto("resume", tmp_path / "short").out

@@ -97,8 +97,7 @@ def test_an_honest_recording_says_what_was_proven() -> None:
     assert report.staleness.tolist() == [ROWS, ROWS]
     text = str(report)
     assert (
-        "SSP(1) kept: 2 reads of 6 rows by 2 workers in 2 clocks; the oldest was 1 clock behind, the bound is 1"
-        in text
+        "SSP(1) kept: 2 reads of 6 rows by 2 workers in 2 clocks; the oldest was 1 clock behind, the bound is 1" in text
     )
     assert "nothing lost or doubled: 4 adds, all in the final tables" in text
     assert "values agree with their adds in 6 rows read and 3 final rows" in text

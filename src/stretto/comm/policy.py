@@ -1,8 +1,8 @@
 """Policies: what is sent before it has to be.
 
-    Eager()                          the default: at the end of a clock everything, in between nothing
-    Lazy()                           only what somebody is about to need (a baseline)
-    Managed("100Mbit", rank="relative", codec="f2")    in between as well, within a budget, the weightiest rows first
+Eager()                          the default: at the end of a clock everything, in between nothing
+Lazy()                           only what somebody is about to need (a baseline)
+Managed("100Mbit", rank="relative", codec="f2")    in between as well, within a budget, the weightiest rows first
 """
 
 from __future__ import annotations

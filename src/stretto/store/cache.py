@@ -240,7 +240,12 @@ class Cache:
             return
         # Changes that name a version must reach the shard before it hears that the version is given back.
         since = self._clocking.sent_through if cached.versioned else FOREVER
-        slots = pool.surplus(self._waits.pinned(cached.number), since)
+        pinned = self._waits.pinned(cached.number)
+        if cached.versioned:
+            # A slower worker's use of a row says nothing of what a faster one, or one that has left, will still send.
+            slips = [slip.keys[: slip.count] for slip in cached.buffer.slips.values()]
+            pinned = np.concatenate([pinned, *slips, *self._clocking.unsent(cached.number)])
+        slots = pool.surplus(pinned, since)
         keys, shards = pool.keys_at(slots), pool.shard[slots]
         versions = pool.version[slots] if cached.versioned else None
         pool.let_go(slots)

@@ -40,6 +40,10 @@ class Clocking:
         """All changes of clocks before this one were sent, to every shard."""
         return min(self._sent)
 
+    def unsent(self, table: int) -> list[Keys]:
+        """Rows of a table with changes that wait."""
+        return [update.keys for waiting in self._waiting.values() for update in waiting if update.table == table]
+
     def due(self, clock: int, updates: list[tuple[int, Update]]) -> Sends:
         """The node has come to this clock, and these Updates are of clocks before; what goes now, own shard first."""
         for shard, update in updates:
