@@ -36,7 +36,7 @@ Indices = NDArray[np.int64]
 Keys = NDArray[np.int64]
 
 _BY_KEY = ("random", "round-robin")
-_WORD = 2**63 - 1
+_SEEDS = 2**63 - 1
 _LAST = 2**63 - 1  # the key after which the lowest comes
 _WORD = 2**64 - 1
 _FEW = 4  # choosing is quicker than sorting while fewer than m / _FEW are wanted
@@ -164,7 +164,7 @@ def _moved_scores(
 def _key_scores(rank: Rank, keys: Keys, state: RankState) -> NDArray[np.uint64]:
     if rank == "random":
         scores = np.empty(len(keys), np.uint64)
-        ranks.drawn.exact(state.seed & _WORD, state.draws, keys, scores)  # made of numbers of any size
+        ranks.drawn.exact(state.seed & _SEEDS, state.draws, keys, scores)  # made of numbers of any size
         state.draws += 1
         return scores
     # How far each key lies behind the last one sent, round the circle of all 64-bit numbers; the nearest first.
