@@ -141,7 +141,7 @@ def speeds() -> list[list[object]]:
 
 
 def peak() -> int:
-    """Most memory this process has held, in bytes. (What getrusage tells may be that of the process that started it.)"""
+    """Most memory this process has held, in bytes; getrusage may tell that of the process that started it."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) * 1024
 
