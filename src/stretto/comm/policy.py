@@ -43,7 +43,7 @@ class Managed:
 
     budget : what each node may send, such as "200Mbit" or bytes per second as a number; half of it is for updates, half
         for rows (`split`: the share of updates).
-    burst : rows of one message at most, (updates, rows).
+    burst : rows sent at a time at most, over all destinations, (updates, rows).
     rank : "random", "round-robin", "absolute", "relative", "effective", or a function(deltas [n, width], rows
         [n, width]) -> [n], larger first. On the side of the shards `absolute` and `relative` rank by how far a row has
         moved since it was last sent.

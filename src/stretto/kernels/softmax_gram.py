@@ -1,0 +1,129 @@
+"""A table of inner products of features, factorised, as the metric of a quasi-Newton method on dense data.
+
+Rows of X, some of them or all, are packed into panels of sixteen features (`pack_rows_worker`) and multiplied by
+`gram.dense_worker`. A metric A = share·G + diagonal is factorised into UᵀU, one for all classes or one for each
+(`factorise_worker`); `forward_worker` and `backward_worker` turn gradients and steps [p + 1, K] into the coordinates in
+which A is the identity, and back. The last feature of a panel's row is a one where there is an intercept.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from . import factor
+from .claims import next_visit
+from .compile import inner, kernel
+from .gram import PANEL
+from .vector import add, fma, load, splat, store, total
+
+
+@kernel
+def pack_rows_worker(pass_, worker, out, bounds, X, which, root, P):
+    """P[panel, i, c] = root[i]·x of row which[i], feature 16·panel + c; 1 for feature p, 0 beyond. Visits take rows."""
+    p = X.shape[1]
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        for i in range(bounds[visit], bounds[visit + 1]):
+            row, s = which[i], root[i]
+            for panel in range(P.shape[0]):
+                for c in range(PANEL):
+                    j = panel * PANEL + c
+                    P[panel, i, c] = s * X[row, j] if j < p else (s if j == p else 0.0)
+        visit = next_visit(pass_, worker, visit)
+
+
+@kernel
+def factorise_worker(pass_, worker, out, bounds, G, share, extra, U, inverse):
+    """Visit v: U[v] [size, size] with UᵀU = share·G + diag(extra[v]), inverse[v] [size] one over its diagonal."""
+    size = U.shape[2]
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        for which in range(bounds[visit], bounds[visit + 1]):
+            here, over = U[which], inverse[which]
+            for i in range(size):
+                for j in range(i, size):
+                    here[i, j] = share * G[i, j]
+                here[i, i] += extra[which, i]
+                over[i] = here[i, i]
+            for top in range(0, size, factor.BLOCK):
+                last = min(top + factor.BLOCK, size)
+                factor.diagonal(here, over, top, last, size)
+                pieces = (size - last + factor.CHUNK - 1) // factor.CHUNK
+                for piece in range(pieces):
+                    factor.finish(here, over, top, last, piece, size)
+                for piece in range((size - last + factor.STRIP - 1) // factor.STRIP):
+                    factor.trail(here, top, last, piece, size)
+        visit = next_visit(pass_, worker, visit)
+
+
+@inner
+def _forward(U, inverse, x, size):
+    """x [size] becomes the solution of Uᵀ x = x."""
+    step = U.shape[1]
+    for k in range(size):
+        x[k] *= inverse[k]
+        here = splat(-x[k])
+        c = k + 1
+        while c < size and c % 16 != 0:
+            x[c] -= x[k] * U[k, c]
+            c += 1
+        while c < size:
+            store(x, c, fma(here, load(U, k * step + c), load(x, c)))
+            c += 16
+
+
+@inner
+def _backward(U, inverse, x, size):
+    """x [size] becomes the solution of U x = x."""
+    step = U.shape[1]
+    for k in range(size - 1, -1, -1):
+        rest = x[k]
+        c = k + 1
+        while c < size and c % 16 != 0:
+            rest -= U[k, c] * x[c]
+            c += 1
+        s, t = splat(0.0), splat(0.0)
+        while c + 32 <= size:
+            s = fma(load(U, k * step + c), load(x, c), s)
+            t = fma(load(U, k * step + c + 16), load(x, c + 16), t)
+            c += 32
+        while c < size:
+            s = fma(load(U, k * step + c), load(x, c), s)
+            c += 16
+        x[k] = (rest - total(add(s, t))) * inverse[k]
+
+
+@kernel
+def forward_worker(pass_, worker, out, bounds, U, inverse, A, B):
+    """B [p + 1, K] = U⁻ᵀ A, class by class; class c has the factor U[c], or U[0] where there is but one."""
+    size, used = U.shape[2], A.shape[0]
+    x = np.empty(size)
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        for c in range(bounds[visit], bounds[visit + 1]):
+            which = min(c, U.shape[0] - 1)
+            x[:] = 0.0
+            for j in range(used):
+                x[j] = A[j, c]
+            _forward(U[which], inverse[which], x, size)
+            for j in range(used):
+                B[j, c] = x[j]
+        visit = next_visit(pass_, worker, visit)
+
+
+@kernel
+def backward_worker(pass_, worker, out, bounds, U, inverse, A, B):
+    """B [p + 1, K] = U⁻¹ A, class by class."""
+    size, used = U.shape[2], A.shape[0]
+    x = np.empty(size)
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        for c in range(bounds[visit], bounds[visit + 1]):
+            which = min(c, U.shape[0] - 1)
+            x[:] = 0.0
+            for j in range(used):
+                x[j] = A[j, c]
+            _backward(U[which], inverse[which], x, size)
+            for j in range(used):
+                B[j, c] = x[j]
+        visit = next_visit(pass_, worker, visit)
