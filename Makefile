@@ -15,7 +15,7 @@ help:  ## what can be made
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev,parquet]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,parquet,cluster]'
 	@touch $@
 
 .venv/.benched: .venv/.installed

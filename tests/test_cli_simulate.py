@@ -57,10 +57,6 @@ def rows_of(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def seconds(cell: str) -> float:
-    return float(cell.removesuffix(" s"))
-
-
 def test_a_sweep_answers_what_it_would_take(job: Path, tmp_path: Path) -> None:
     to, plot = tmp_path / "sweep.csv", tmp_path / "sweep.png"
     asked = ["--sweep", "link=1Mbit,100Mbit", "--sweep", "nodes=2,4", "--to", str(to), "--plot", str(plot)]
@@ -74,7 +70,10 @@ def test_a_sweep_answers_what_it_would_take(job: Path, tmp_path: Path) -> None:
         # The same bits on another network: only the time differs.
         assert slow["objective"] == quick["objective"]
         assert slow["clocks"] == quick["clocks"]
-        assert seconds(slow["to target"]) > 2 * seconds(quick["to target"])
+        assert float(slow["to target"]) > 2 * float(quick["to target"])
+        assert float(slow["seconds"]) > float(quick["seconds"])
+        assert 0 < float(slow["computing"]) < float(quick["computing"]) < 1  # plain numbers, whatever the table shows
+        assert int(slow["sent"]) > 1000
     assert plot.read_bytes().startswith(b"\x89PNG")
 
 
@@ -85,6 +84,41 @@ def test_the_same_file_gives_the_same_numbers(job: Path, tmp_path: Path) -> None
         assert stretto("simulate", str(job), *options).out == ""
         found.append((tmp_path / name).read_bytes())
     assert found[0] == found[1]
+
+
+def test_one_policy_is_compared_with_another(job: Path, tmp_path: Path) -> None:
+    """What only one of them knows does not stand in the way of the other."""
+    job.write_text(JOB.replace("bsp", "ssp(1)") + '[comm]\npolicy = "managed"\nbudget = "1Mbit"\n', encoding="utf-8")
+    to = tmp_path / "sweep.csv"
+    stretto("simulate", str(job), "--sweep", "policy=eager,lazy,managed", "--to", str(to), "--quiet")
+    assert len({row["sent"] for row in rows_of(to)}) == 3
+    # A file that says so itself is still told.
+    job.write_text(job.read_text(encoding="utf-8").replace('"managed"', '"eager"'), encoding="utf-8")
+    assert "has no 'budget'" in stretto("simulate", str(job), code=2).err
+
+
+def test_values_with_commas_and_values_of_other_kinds(job: Path, tmp_path: Path) -> None:
+    to = tmp_path / "sweep.csv"
+    rules = "weights.apply=proximal(0.1, 0.01),adagrad(0.1)"
+    bursts = "burst=[5, 5],[10, 10]"
+    asked = ("--sweep", rules, "--sweep", bursts, "--sweep", "budget=1Mbit", "--to", str(to), "--quiet")
+    stretto("simulate", str(job), *asked)
+    rows = rows_of(to)
+    assert [row["weights.apply"] for row in rows] == ["proximal(0.1, 0.01)"] * 2 + ["adagrad(0.1)"] * 2
+    assert [row["burst"] for row in rows] == ["[5, 5]", "[10, 10]"] * 2
+    asked_for = read_job(job)
+    assert with_values(asked_for, {"weights.check_finite": "false"}).tables["weights"]["check_finite"] is False
+    other = with_values(asked_for, {"cluster.seed": "7", "seed": "3", "comm.budget": "1Mbit"})
+    assert (other.simulated.seed, other.plain["seed"], other.policy) == (7, 3, Managed("1Mbit"))
+
+
+def test_where_nothing_can_be_written_is_said_before_anything_runs(job: Path, tmp_path: Path) -> None:
+    job.with_name("job.py").write_text("def worker(w): raise RuntimeError('ran')\ndef loss(v): return 0\n")
+    job.write_text(JOB.replace('start = "job.py:start"', ""), encoding="utf-8")
+    for option in ("--to", "--plot"):
+        said = stretto("simulate", str(job), option, str(tmp_path / "no" / "such.file"), code=2).err
+        assert "there is no folder" in said
+        assert "ran" not in said
 
 
 @pytest.mark.parametrize(
@@ -122,6 +156,13 @@ def test_the_parts_of_a_job(job: Path) -> None:
         (("job.py:loss", "job.py:lost"), "has no 'lost'"),
         (("target = 0.01", "target = "), "not a TOML file"),
         (("rows = 32", 'rows = 32\napply = "momentum(0.1)"'), "choose add"),
+        (("rows = 32", "rows = 32\napply = 3"), "apply = 3"),
+        (("threads = 2", "cores = 2"), "[cluster] has no 'cores'"),
+        (("target = 0.01", 'target = "low"'), "target = 'low'"),
+        (('watch = "job.py:loss"', ""), "target = 0.01 of what"),
+        (('worker = "job.py:worker"', "worker = 3"), "worker = 3; name a function"),
+        (("[tables.weights]", "[tables]\nother = 3\n[tables.weights]"), "write [tables.other]"),
+        (("[cluster]", '[comm]\nbudget = "1Mbit"\nburst = 10\n[cluster]'), "burst=10"),
     ],
 )
 def test_wrong_jobs_are_refused(job: Path, change: tuple[str, str], said: str) -> None:

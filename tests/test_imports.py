@@ -12,7 +12,10 @@ import pytest
 import stretto
 
 SRC = Path(stretto.__file__).parent
-HEAVY = ("numba", "llvmlite", "scipy", "sklearn", "matplotlib", "pandas", "pyarrow", "rich", "fsspec", "typer")
+HEAVY = (
+    *("numba", "llvmlite", "scipy", "sklearn", "matplotlib", "pandas", "pyarrow", "rich", "fsspec", "typer"),
+    *("ray", "zmq"),
+)
 
 
 def loaded_after(code: str, names: tuple[str, ...]) -> list[str]:
@@ -56,6 +59,8 @@ def loaded_after(code: str, names: tuple[str, ...]) -> list[str]:
         "stretto.comm.units",
         "stretto.runtime.serving",
         "stretto.runtime.simulated.spec",
+        "stretto.runtime.cluster",
+        "stretto.runtime.cluster.hosting",
         "stretto.observe.events",
         "stretto.errors",
     ],

@@ -27,6 +27,7 @@ from stretto.runtime.runtimes import Serial
         LassoCV(n_alphas=5, cv=3, tol=1e-12),
         LogisticRegression(tol=1e-12),
         LogisticRegression(tol=1e-12, l1_ratio=0.0, runtime=Serial()),
+        LogisticRegression(tol=1e-12, multi_class="ovr"),
     ]
 )
 def test_scikit_learn_checks(estimator: Any, check: Any) -> None:
@@ -137,7 +138,7 @@ def test_a_callback_sees_every_round_and_may_stop(model: Any, y: Any) -> None:
 
 def test_a_callback_sees_every_class() -> None:
     callback = StopAfter(1000)
-    LogisticRegression(1.0, tol=1e-9).set_callbacks(callback).fit(X, np.digitize(Y, [-1.0, 1.0]))
+    LogisticRegression(1.0, tol=1e-9, multi_class="ovr").set_callbacks(callback).fit(X, np.digitize(Y, [-1.0, 1.0]))
     assert [name for name, data in callback.seen if data["round"] == 1] == [f"class {k}, round 1" for k in range(3)]
 
 

@@ -69,7 +69,7 @@ def test_class_weights_agree_with_scikit_learn(class_weight: Any) -> None:
 
 
 def test_three_classes_are_each_learned_against_the_rest() -> None:
-    ours = LogisticRegression(0.5, tol=1e-11).fit(X, THREE)
+    ours = LogisticRegression(0.5, tol=1e-11, multi_class="ovr").fit(X, THREE)
     theirs = OneVsRestClassifier(saga(C=0.5, l1_ratio=1.0)).fit(X, THREE)
     assert ours.classes_.tolist() == ["low", "mid", "top"]
     assert ours.coef_.shape == (3, 12)
@@ -126,9 +126,13 @@ def test_the_gap_bounds_what_is_left_to_gain(C: float, tol: float) -> None:
 # --- using it ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("y", [Y, THREE], ids=["two", "three"])
-def test_probabilities_add_up(y: Any) -> None:
-    model = LogisticRegression(2.0).fit(X, y)
+@pytest.mark.parametrize(
+    ("y", "multi_class"),
+    [(Y, "multinomial"), (THREE, "multinomial"), (THREE, "ovr")],
+    ids=["two", "three", "against the rest"],
+)
+def test_probabilities_add_up(y: Any, multi_class: str) -> None:
+    model = LogisticRegression(2.0, multi_class=multi_class).fit(X, y)
     far = 1e4 * X  # log odds beyond what exp can hold
     for data in (X, far):
         chance = model.predict_proba(data)
@@ -162,7 +166,7 @@ def test_standardize_equals_scaling_by_hand() -> None:
 
 
 def test_a_warm_start_begins_where_the_last_fit_ended() -> None:
-    model = LogisticRegression(2.0, tol=1e-9, warm_start=True).fit(X, THREE)
+    model = LogisticRegression(2.0, tol=1e-9, warm_start=True, multi_class="ovr").fit(X, THREE)
     rounds, coef = model.n_iter_, model.coef_.copy()
     assert np.all(model.fit(X, THREE).n_iter_ <= rounds)
     np.testing.assert_allclose(model.coef_, coef, **SAME)
@@ -220,5 +224,5 @@ def test_explain_says_what_would_be_done() -> None:
         "1 worker",
     ):
         assert words in text
-    assert "for each of 3 classes against the rest" in LogisticRegression().explain(X, THREE)
+    assert "for each of 3 classes against the rest" in LogisticRegression(multi_class="ovr").explain(X, THREE)
     assert "no coefficient is set to zero" in LogisticRegression(l1_ratio=0.0).explain(X, Y)

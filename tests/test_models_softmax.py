@@ -1,67 +1,343 @@
-"""The joint softmax solver, against scikit-learn's optimum; the same bits at any number of threads."""
+"""The joint model of `LogisticRegression`: scikit-learn's optimum, proven, at any number of threads."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.sparse import csr_array
-from sklearn.linear_model import LogisticRegression
+import scipy.sparse as sp
+from scipy.special import log_softmax
+from sklearn import linear_model as sk
+from sklearn.datasets import load_iris
+from sklearn.exceptions import ConvergenceWarning
 
-import stretto as st
-from stretto.models.softmax_point import Problem
-from stretto.models.softmax_rows import Rows
-from stretto.models.softmax_solver import SoftmaxFit, solve
+from stretto.errors import DataError, PlanError
+from stretto.models import softmax_solver
+from stretto.models.logistic import LogisticRegression
+from stretto.runtime.runtimes import Serial
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(150, 12)) * (RNG.random((150, 12)) < 0.6)
+X[7] = 0.0  # an empty row
+Y = np.argmax(X[:, :4] @ RNG.normal(size=(4, 4)) + 0.7 * RNG.normal(size=(150, 4)), axis=1)
+WEIGHT = RNG.uniform(0.1, 2.0, 150)
+FORMS: dict[str, Any] = {"dense": X, "csr": sp.csr_array(X), "csc": sp.csc_matrix(X)}
 
 
-def made(n: int = 300, p: int = 12, k: int = 4, seed: int = 0) -> tuple[Any, Any]:
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, p))
-    X[np.abs(X) < 0.8] = 0.0
-    y = np.argmax(X @ rng.normal(size=(p, k)) + rng.gumbel(size=(n, k)), axis=1)
-    return X, y
+# With an even number of classes an L1 penalty leaves coefficients undecided: the same number may be added to those of a
+# feature in all classes, as long as half of them stay on either side of zero. Probabilities are decided.
 
 
-def problem(X: Any, y: Any, C: float = 1.0, l1: float = 0.0) -> Problem:
-    p = X.shape[1]
-    free = np.r_[np.ones(p), 0.0]
-    return Problem(
-        Rows.of(X), y.astype(np.int64), int(y.max()) + 1, np.full(len(y), C), True, l1 * free, (1 - l1) * free
+def objective(model: Any, X: Any, y: Any, C: float, l1_ratio: float, weight: Any = 1.0) -> float:
+    """scikit-learn's: C Σ s·log loss + penalty."""
+    which = np.unique(y, return_inverse=True)[1]
+    scores = np.asarray(X @ model.coef_.T + model.intercept_)
+    loss = -(weight * log_softmax(scores, axis=1)[np.arange(len(y)), which]).sum()
+    w = model.coef_
+    return float(C * loss + l1_ratio * np.abs(w).sum() + 0.5 * (1 - l1_ratio) * (w * w).sum())
+
+
+def theirs(X: Any, y: Any, C: float, l1_ratio: float, weight: Any = None, **options: Any) -> Any:
+    how = {"solver": "newton-cg", "tol": 1e-9} if l1_ratio == 0 else {"solver": "saga", "tol": 1e-7, "random_state": 0}
+    model = sk.LogisticRegression(C=C, l1_ratio=l1_ratio, max_iter=20_000, **how, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # saga does not always get there
+        return model.fit(X, y, weight)
+
+
+# --- scikit-learn's optimum -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("C", [0.05, 1.0, 20.0])
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.4, 1.0])
+def test_agrees_with_scikit_learn(form: str, C: float, l1_ratio: float) -> None:
+    ours = LogisticRegression(C, l1_ratio=l1_ratio, tol=1e-9).fit(FORMS[form], Y, WEIGHT)
+    other = theirs(X, Y, C, l1_ratio, WEIGHT)
+    found, best = (objective(model, X, Y, C, l1_ratio, WEIGHT) for model in (ours, other))
+    assert found <= best * (1 + 1e-8)
+    assert ours.objective_[0] == pytest.approx(found, rel=1e-10)
+    if best - found <= 1e-6 * best:  # saga may stop far from it where the penalty is weak
+        np.testing.assert_allclose(ours.predict_proba(FORMS[form]), other.predict_proba(X), atol=5e-3)
+    else:
+        assert l1_ratio > 0
+    assert ours.coef_.shape == (4, 12)
+    assert ours.intercept_.shape == (4,)
+    assert ours.n_iter_.shape == ours.dual_gap_.shape == ours.objective_.shape == (1,)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+def test_without_an_intercept(l1_ratio: float) -> None:
+    ours = LogisticRegression(0.5, l1_ratio=l1_ratio, fit_intercept=False, tol=1e-10).fit(X, Y)
+    other = theirs(X, Y, 0.5, l1_ratio, fit_intercept=False)
+    assert not ours.intercept_.any()
+    np.testing.assert_allclose(ours.predict_proba(X), other.predict_proba(X), atol=2e-3)
+
+
+@pytest.mark.parametrize("C", [0.1, 3.0])
+@pytest.mark.parametrize("tol", [1e-1, 1e-2, 1e-4])
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_the_gap_bounds_what_is_left_to_gain(C: float, tol: float, l1_ratio: float, form: str) -> None:
+    best = LogisticRegression(C, l1_ratio=l1_ratio, tol=1e-11).fit(X, Y).objective_[0]
+    model = LogisticRegression(C, l1_ratio=l1_ratio, tol=tol).fit(FORMS[form], Y)
+    assert -1e-9 <= model.objective_[0] - best <= model.dual_gap_[0] + 1e-9
+    share = np.bincount(Y) / len(Y)
+    assert model.dual_gap_[0] <= tol * -C * len(Y) * np.sum(share * np.log(share))
+
+
+def test_a_small_c_gives_all_zeros() -> None:
+    share = np.bincount(Y) / len(Y)
+    largest = np.abs(X.T @ (np.eye(4)[Y] - share)).max()
+    model = LogisticRegression(0.999 / largest, tol=1e-10).fit(FORMS["csr"], Y)
+    assert not model.coef_.any()
+    np.testing.assert_allclose(model.predict_proba(X[:1])[0], share, atol=1e-5)
+    assert np.count_nonzero(model.set_params(C=1.01 / largest).fit(FORMS["csr"], Y).coef_) >= 1
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+def test_l1_finds_zeros(form: str) -> None:
+    model = LogisticRegression(0.3, tol=1e-9).fit(FORMS[form], Y)
+    zeros = np.count_nonzero(model.coef_ == 0.0)
+    assert zeros == np.count_nonzero(np.abs(theirs(X, Y, 0.3, 1.0).coef_) < 1e-6)
+    assert zeros > 10
+
+
+@pytest.mark.parametrize("class_weight", ["balanced", {0: 3.0, 1: 0.5, 2: 1.0, 3: 2.0}], ids=["balanced", "given"])
+def test_class_weights_agree_with_scikit_learn(class_weight: Any) -> None:
+    ours = LogisticRegression(0.5, l1_ratio=0.0, class_weight=class_weight, tol=1e-11).fit(X, Y, WEIGHT)
+    other = theirs(X, Y, 0.5, 0.0, WEIGHT, class_weight=class_weight)
+    np.testing.assert_allclose(ours.coef_, other.coef_, atol=1e-4)
+
+
+# --- the same whatever carries it -------------------------------------------------------------------------------------
+
+
+def wide(form: str) -> tuple[Any, Any]:
+    rng = np.random.default_rng(5)
+    data = rng.normal(size=(900, 90)) * (rng.random((900, 90)) < 0.5)
+    y = np.argmax(data[:, :5] + 0.5 * rng.normal(size=(900, 5)), axis=1)
+    return (data if form == "dense" else sp.csr_array(data)), y
+
+
+@pytest.mark.parametrize("single", [False, True], ids=["float64", "float32"])
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("options", [{"l1_ratio": 0.0}, {}, {"profile": "fast"}], ids=["l2", "l1", "fast"])
+def test_threads_never_change_the_answer(
+    form: str, options: dict[str, Any], single: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, y = wide(form)
+    if single:
+        # As for large data: passes in float32, a short memory of float32.
+        monkeypatch.setattr(softmax_solver, "_LARGE", 0)
+        monkeypatch.setattr(softmax_solver, "_MANY", 0)
+        data = data.astype(np.float32)
+    runs: list[dict[str, Any]] = [{"n_jobs": 1}, {"n_jobs": 2}, {"n_jobs": 3}, {"runtime": Serial()}]
+    models = [LogisticRegression(1.0, tol=1e-6, **options, **where).fit(data, y) for where in runs]
+    for model in models[1:]:
+        for name in ("coef_", "intercept_", "dual_gap_", "objective_", "n_iter_"):
+            np.testing.assert_array_equal(getattr(model, name), getattr(models[0], name))
+    best = LogisticRegression(1.0, tol=1e-9, l1_ratio=options.get("l1_ratio", 1.0)).fit(*wide("csr")).objective_[0]
+    assert models[0].objective_[0] == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+def test_weights_count_as_repeated_samples(form: str, l1_ratio: float) -> None:
+    times = np.random.default_rng(3).integers(0, 4, 150)
+    times[[np.flatnonzero(c == Y)[0] for c in range(4)]] = 1
+    model = LogisticRegression(0.7, l1_ratio=l1_ratio, tol=1e-11)
+    weighted = model.fit(FORMS[form], Y, times.astype(float)).predict_proba(X)
+    repeated = model.fit(np.repeat(X, times, axis=0), np.repeat(Y, times)).predict_proba(X)
+    np.testing.assert_allclose(weighted, repeated, atol=1e-5)
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+def test_names_of_classes_only_order_the_rows(l1_ratio: float) -> None:
+    turn = np.array([2, 0, 3, 1])
+    model = LogisticRegression(0.7, l1_ratio=l1_ratio, tol=1e-11)
+    plain = model.fit(X, Y).predict_proba(X)
+    turned = model.fit(X, turn[Y]).predict_proba(X)
+    np.testing.assert_allclose(turned[:, turn], plain, atol=1e-5)
+    names = np.array(["low", "mid", "top", "zzz"])
+    np.testing.assert_array_equal(
+        model.fit(X, names[Y]).predict(X), names[LogisticRegression(**model.get_params()).fit(X, Y).predict(X)]
     )
 
 
-def solved(given: Problem, threads: int = 1, share: float = 1e-7) -> SoftmaxFit:
-    with st.Threads(threads).open() as crew:
-        return solve(given, crew, gap=share * given.empty, max_rounds=200)
+def test_forms_agree() -> None:
+    models = [LogisticRegression(0.7, l1_ratio=0.3, tol=1e-11).fit(form, Y) for form in FORMS.values()]
+    long = sp.csr_array(X)
+    long.indices, long.indptr = long.indices.astype(np.int64), long.indptr.astype(np.int64)
+    models.append(LogisticRegression(0.7, l1_ratio=0.3, tol=1e-11).fit(long, Y))
+    for model in models[1:]:
+        np.testing.assert_allclose(model.coef_, models[0].coef_, atol=1e-6)
 
 
-def objective(X: Any, y: Any, coef: Any, intercept: Any, C: float, l1: float) -> float:
-    z = X @ coef.T + intercept
-    top = z.max(axis=1, keepdims=True)
-    loss = (np.log(np.exp(z - top).sum(axis=1)) + top[:, 0] - z[np.arange(len(y)), y]).sum()
-    return float(C * loss + l1 * np.abs(coef).sum() + 0.5 * (1 - l1) * (coef**2).sum())
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+def test_standardize_equals_scaling_by_hand(l1_ratio: float) -> None:
+    stretched = X * np.logspace(-2, 2, 12)
+    mean = np.average(stretched, axis=0, weights=WEIGHT)
+    spread = np.sqrt(np.average((stretched - mean) ** 2, axis=0, weights=WEIGHT))
+    for form in (stretched, sp.csr_array(stretched)):
+        model = LogisticRegression(0.5, l1_ratio=l1_ratio, standardize=True, tol=1e-11, max_iter=300)
+        by_hand = LogisticRegression(0.5, l1_ratio=l1_ratio, tol=1e-11).fit(stretched / spread, Y, WEIGHT)
+        found = model.fit(form, Y, WEIGHT).predict_proba(stretched)
+        np.testing.assert_allclose(found, by_hand.predict_proba(stretched / spread), atol=1e-5)
 
 
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize(("C", "l1"), [(1.0, 0.0), (0.05, 0.0), (0.2, 1.0), (1.0, 0.5)])
-def test_the_optimum_is_that_of_scikit_learn(C: float, l1: float, sparse: bool) -> None:
-    X, y = made()
-    peer = LogisticRegression(C=C, l1_ratio=l1, solver="lbfgs" if l1 == 0 else "saga", tol=1e-9, max_iter=20_000)
-    peer.fit(X, y)
-    best = objective(X, y, peer.coef_, peer.intercept_, C, l1)
-    fit = solved(problem(csr_array(X) if sparse else X, y, C, l1))
-    assert fit.converged
-    k = 4
-    mine = objective(X, y, fit.W[:-1, :k].T, fit.W[-1, :k], C, l1)
-    assert mine == pytest.approx(fit.objective, rel=1e-9)
-    assert mine == pytest.approx(best, rel=2e-6)
-    assert mine - best <= fit.gap + 1e-6 * best
+# --- awkward data -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("l1", [0.0, 1.0])
-def test_the_same_bits_at_any_number_of_threads(l1: float) -> None:
-    X, y = made(2000, 30, 5, seed=1)
-    one, two, three = (solved(problem(X, y, 0.1, l1), threads, 1e-5).W for threads in (1, 2, 3))
-    assert np.array_equal(one, two)
-    assert np.array_equal(one, three)
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array], ids=["dense", "csr"])
+def test_awkward_columns(form: Any, l1_ratio: float) -> None:
+    awkward = X.copy()
+    awkward[:, 3] = 2.0  # constant
+    awkward[:, 5] = 0.0
+    awkward[:, 6] = awkward[:, 4]
+    awkward[:, 8] *= 50.0
+    model = LogisticRegression(1.0, l1_ratio=l1_ratio, tol=1e-8, max_iter=300).fit(form(awkward), Y)
+    assert objective(model, awkward, Y, 1.0, l1_ratio) <= objective(
+        theirs(awkward, Y, 1.0, l1_ratio), awkward, Y, 1.0, l1_ratio
+    ) * (1 + 1e-6)
+    assert not model.coef_[:, 5].any()
+
+
+def test_more_features_than_samples_and_many_classes() -> None:
+    rng = np.random.default_rng(2)
+    data, y = rng.normal(size=(80, 300)), np.arange(80) % 40
+    for form in (data, sp.csr_array(data)):
+        for l1_ratio in (0.0, 1.0):
+            model = LogisticRegression(1.0, l1_ratio=l1_ratio, tol=1e-5, max_iter=300).fit(form, y)
+            assert model.coef_.shape == (40, 300)
+            assert model.score(form, y) > 0.9
+
+
+def test_one_class_and_idle_classes_are_refused() -> None:
+    with pytest.raises(DataError, match="one class: 'a'"):
+        LogisticRegression().fit(X, ["a"] * 150)
+    with pytest.raises(DataError, match="class 2 has no weight"):
+        LogisticRegression().fit(X, Y, (Y != 2).astype(float))
+
+
+def test_unbounded_numbers_and_broken_matrices_are_refused() -> None:
+    broken = X.copy()
+    broken[4, 2] = np.inf
+    for form in (broken, sp.csr_array(broken)):
+        with pytest.raises(DataError, match="row 4, column 2"):
+            LogisticRegression().fit(form, Y)
+    damaged = sp.csr_array(X)
+    damaged.indices = damaged.indices.copy()
+    damaged.indices[3] = 99
+    with pytest.raises(DataError, match="damaged"):
+        LogisticRegression(n_jobs=1).fit(damaged, Y)
+
+
+@pytest.mark.parametrize("C", [0.3, 1.0, 30.0])
+def test_weights_that_send_one_another_through_zero(C: float) -> None:
+    """Correlated features: Newton's step frees two weights of one feature, and together they go the wrong way."""
+    flowers, kind = load_iris(return_X_y=True)
+    model = LogisticRegression(C, tol=1e-12).fit(flowers - flowers.mean(), kind)  # warnings are errors
+    assert model.dual_gap_[0] <= 1e-12 * C * 150 * np.log(3)
+
+
+# --- using it ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_warm_start_begins_where_the_last_fit_ended() -> None:
+    model = LogisticRegression(2.0, l1_ratio=0.0, tol=1e-6, warm_start=True).fit(X, Y)
+    rounds, coef = model.n_iter_[0], model.coef_.copy()
+    assert model.fit(X, Y).n_iter_[0] <= min(rounds, 1)
+    np.testing.assert_allclose(model.coef_, coef, atol=1e-3)
+    assert model.fit(X, Y > 1).coef_.shape == (1, 12)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adarevision"])
+@pytest.mark.parametrize("form", ["dense", "csr"])
+@pytest.mark.parametrize("l1_ratio", [0.0, 1.0])
+def test_stochastic_steps_come_near_and_depend_on_the_seed_alone(optimizer: str, form: str, l1_ratio: float) -> None:
+    best = LogisticRegression(1.0, l1_ratio=l1_ratio, tol=1e-8).fit(X, Y).objective_[0]
+    options: dict[str, Any] = {"solver": "sgd", "optimizer": optimizer, "max_iter": 60, "l1_ratio": l1_ratio}
+    found = []
+    for where in ({"n_jobs": 1}, {"n_jobs": 3}, {"runtime": Serial()}):
+        with pytest.warns(ConvergenceWarning, match="60 epochs"):
+            found.append(LogisticRegression(1.0, tol=1e-12, random_state=4, **options, **where).fit(FORMS[form], Y))
+    for model in found[1:]:
+        np.testing.assert_array_equal(model.coef_, found[0].coef_)
+    empty = 150 * np.log(4)
+    assert found[0].objective_[0] - best <= 0.1 * (empty - best)
+    assert found[0].objective_[0] <= best + found[0].dual_gap_[0]
+    with pytest.warns(ConvergenceWarning):
+        other = LogisticRegression(1.0, tol=1e-12, random_state=5, **options).fit(FORMS[form], Y)
+    assert np.any(other.coef_ != found[0].coef_)
+
+
+def test_a_callback_sees_every_round_and_may_stop() -> None:
+    class Stop:
+        seen: tuple[Any, ...] = ()
+
+        def setup(self, estimator: Any, context: Any) -> None: ...
+        def teardown(self, estimator: Any, context: Any) -> None: ...
+        def on_fit_task_begin(self, estimator: Any, context: Any) -> None: ...
+
+        def on_fit_task_end(self, estimator: Any, context: Any, *, metadata: Any, fitted_estimator: Any) -> bool:
+            if context.parent is None:
+                return False
+            assert fitted_estimator.predict(X).shape == (150,)
+            self.seen = (*self.seen, metadata)
+            return len(self.seen) == 2
+
+    stop = Stop()
+    model = LogisticRegression(100.0, tol=1e-13).set_callbacks(stop).fit(X, Y)  # no warning: the caller asked for it
+    assert [one["round"] for one in stop.seen] == [1, 2]
+    assert model.n_iter_[0] == 2
+    assert stop.seen[0]["objective"] >= stop.seen[1]["objective"] - 1e-9
+
+
+def test_too_few_rounds_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.warns(ConvergenceWarning, match="stopped after 1 rounds .* duality gap"):
+        LogisticRegression(100.0, tol=1e-12, max_iter=1, verbose=1).fit(X, Y)
+    assert "round 1  objective" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"multi_class": "multi"}, "multi_class must be one of 'multinomial', 'ovr'"),
+        ({"solver": "lbfgs"}, "solver must be one of"),
+        ({"optimizer": "adam"}, "optimizer must be one of"),
+        ({"learning_rate": 0}, "learning_rate must be a number more than 0"),
+        ({"solver": "sgd", "multi_class": "ovr"}, "three classes or more jointly"),
+    ],
+    ids=["multi_class", "solver", "optimizer", "rate", "sgd against the rest"],
+)
+def test_wrong_parameters_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        LogisticRegression(**options).fit(X, Y)
+
+
+def test_a_schedule_is_for_one_problem_at_a_time() -> None:
+    import stretto as st
+
+    with pytest.raises(PlanError, match="multi_class='ovr'"):
+        LogisticRegression(schedule=st.schedule.prioritised()).fit(X, Y)
+    with pytest.raises(PlanError, match="for two"):
+        LogisticRegression(solver="sgd").fit(X, Y > 1)
+
+
+def test_explain_says_what_would_be_done() -> None:
+    text = LogisticRegression(0.5, l1_ratio=0.8, n_jobs=1).explain(sp.csc_array(X), Y)
+    for words in (
+        "0.5 Σ −log softmax(z)_y + 0.8 ‖W‖₁ + ½ 0.2 ‖W‖²",
+        "4 classes jointly",
+        "CSC turned into CSR once",
+        "a CSC copy is made once",
+        "the curvature of every feature",
+        "1 worker",
+    ):
+        assert words in text
+    assert "products of all features" in LogisticRegression(l1_ratio=0.0).explain(X, Y)
+    assert "adarevision" in LogisticRegression(solver="sgd", optimizer="adarevision").explain(X, Y)

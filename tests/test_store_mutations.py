@@ -7,7 +7,7 @@ could matter, until it is caught; the same seeds pass without it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -127,11 +127,16 @@ def seen_too_soon(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_fence(patch: pytest.MonkeyPatch) -> None:
-    """Frames of the life before a restart are taken."""
+    """Messages of the life before a restart are taken. (Their numbers would give them away to the link.)"""
     honest = Node.receive
 
     def receive(self: Node, now: float, source: int, *frames: Frame) -> None:
-        honest(self, now, source, *(replace(frame, incarnation=self.incarnation) for frame in frames))
+        for frame in frames:
+            if frame.incarnation < self.incarnation and frame.message is not None:
+                assert self.recording is not None
+                self.recording.delivered(now, source, self.number, frame.incarnation, frame.sequence)
+                self._take(now, frame.message)
+        honest(self, now, source, *frames)
 
     patch.setattr(Node, "receive", receive)
 
@@ -167,7 +172,7 @@ def bold_speculation(patch: pytest.MonkeyPatch) -> None:
 
 def leftovers_lost(patch: pytest.MonkeyPatch) -> None:
     """What rounding to 16 bits had left is not part of a checkpoint."""
-    patch.setattr(Cache, "residuals", lambda self: {})
+    patch.setattr(Cache, "residuals", lambda self, clock=None: {})
 
 
 def released_too_soon(patch: pytest.MonkeyPatch) -> None:
@@ -204,7 +209,7 @@ BUGS = (
     Bug(clock_before_updates, {"rule": SSP(0), "nodes": 3, "clocks": 5}, ("too old",)),
     Bug(clock_before_rows, {"rule": SSP(0), "nodes": 3, "clocks": 5, "policy": Managed(1e5)}, ("too old",)),
     Bug(seen_too_soon, {"rule": ASP(), "nodes": 2, "kinds": ("add",)}, ("own", "back", "value")),
-    Bug(no_fence, {"nodes": 3, "crashes": 2}, ("order", "acknowledges frame")),
+    Bug(no_fence, {"nodes": 3, "crashes": 2}, ("order",)),
     Bug(sent_twice, {"rule": SSP(1), "nodes": 3, "kinds": ("add",), "policy": Managed(1e6)}, ("doubled", "future")),
     Bug(bold_speculation, {"rule": SSP(0, speculate=True), "nodes": 3, "clocks": 5}, ("too old",)),
     Bug(released_too_soon, {"rule": SSP(2), "nodes": 3, "kinds": ("adarevision",)}, ("nothing is kept any more",)),

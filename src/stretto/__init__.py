@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stretto.plan.plan import Plan
     from stretto.programs.coordinates import SparseRegression
     from stretto.programs.program import Program, program
+    from stretto.runtime.cluster.spec import Cluster
     from stretto.runtime.runtimes import Serial, Threads
     from stretto.runtime.session import Session
     from stretto.runtime.simulated.spec import Simulated
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 _SHELF = {
     "ASP": "stretto.consistency.rules:ASP",
     "BSP": "stretto.consistency.rules:BSP",
+    "Cluster": "stretto.runtime.cluster.spec:Cluster",
     "Data": "stretto.data.data:Data",
     "Eager": "stretto.comm.policy:Eager",
     "ElasticNet": "stretto.models.lasso:ElasticNet",
@@ -104,6 +106,7 @@ __all__ = [
     "ASP",
     "BSP",
     "SSP",
+    "Cluster",
     "Data",
     "Eager",
     "ElasticNet",

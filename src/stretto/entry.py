@@ -8,65 +8,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 from stretto.errors import PlanError
 
-if TYPE_CHECKING:
-    import os
-    from collections.abc import Mapping
 
-    from stretto.comm.policy import Policy
-    from stretto.consistency.rules import Rule
-    from stretto.programs.program import Program
-    from stretto.programs.values import Look
-    from stretto.programs.values import Result as ProgramResult
-    from stretto.runtime.runtimes import Runtime
-    from stretto.runtime.serving import Watched
-    from stretto.runtime.train import Saving
-    from stretto.tables.result import Result as TablesResult
-    from stretto.tables.table import Table
-    from stretto.tables.whole import View
-    from stretto.tables.worker import Worker
-
-
-@overload
-def run(
-    what: Program,
-    *,
-    rounds: int | None = None,
-    pipeline: int = 1,
-    seed: int = 0,
-    every: int = 1,
-    until: Callable[[Look], bool] | None = None,
-    seconds: float | None = None,
-    runtime: Runtime | None = None,
-    record: bool = False,
-    verbose: int = 0,
-) -> ProgramResult: ...
-
-
-@overload
-def run(
-    what: Callable[[Worker], Any],
-    *,
-    tables: Mapping[str, Table],
-    workers: int = 1,
-    sync: Rule | None = None,
-    comm: Policy | None = None,
-    runtime: Any = None,
-    watch: Callable[[View], float] | None = None,
-    every: int = 1,
-    until: Callable[[Watched], bool] | None = None,
-    record: str | None = None,
-    seed: int = 0,
-    checkpoint: str | os.PathLike[str] | Saving | None = None,
-    checkpoint_every: int | None = None,
-    resume: bool = False,
-) -> TablesResult: ...
-
-
-def run(what: Any, **options: Any) -> Any:
+def _run(what: Any, **options: Any) -> Any:
     """Run a program, or a worker function against parameter tables. Never changes a number: how many threads.
 
     Both
@@ -113,3 +60,29 @@ def run(what: Any, **options: Any) -> Any:
             "tables={name: st.Table(…)}; to run rounds of updates give an st.Program"
         )
     return chosen(what, **options)
+
+
+if TYPE_CHECKING:
+    from stretto.programs.run import run as run_program
+    from stretto.tables.run import run as run_worker
+
+    P = ParamSpec("P")
+    Q = ParamSpec("Q")
+    R_co = TypeVar("R_co", covariant=True)
+    S_co = TypeVar("S_co", covariant=True)
+
+    class Either(Protocol[P, R_co, Q, S_co]):
+        """Called as one function or as the other: whoever checks types hears of both, and each is written down once."""
+
+        @overload
+        def __call__(self, *args: P.args, **options: P.kwargs) -> R_co: ...
+
+        @overload
+        def __call__(self, *args: Q.args, **options: Q.kwargs) -> S_co: ...
+
+    def either(one: Callable[P, R_co], other: Callable[Q, S_co]) -> Either[P, R_co, Q, S_co]: ...
+
+    run = either(run_program, run_worker)
+else:
+    run = _run
+    run.__name__ = run.__qualname__ = "run"

@@ -229,6 +229,20 @@ WorkersOption = Annotated[
     int | None,
     _option("--workers", "-w", help="Threads; never changes the answer.", panel=_RUN, min=1, show_default="every core"),
 ]
+RuntimeOption = Annotated[
+    str | None,
+    _option(
+        "--runtime",
+        help="threads, serial, cluster (a Ray cluster, or a local one that is started), cluster:ADDRESS, or "
+        "cluster:processes; --workers then counts threads of each node. Never changes the answer.",
+        panel=_RUN,
+        metavar="WHERE",
+        show_default="threads",
+    ),
+]
+NodesOption = Annotated[
+    int | None, _option("--nodes", help="Nodes of the cluster.", panel=_RUN, min=1, show_default="2")
+]
 MemoryOption = Annotated[
     str | None,
     _option(

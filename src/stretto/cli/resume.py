@@ -10,7 +10,7 @@ import typer
 
 from stretto.errors import RunError
 
-from .options import MemoryOption, QuietOption, VerboseOption, WorkersOption
+from .options import MemoryOption, NodesOption, QuietOption, RuntimeOption, VerboseOption, WorkersOption
 from .show import say, warn
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ def resume(
         typer.Option("--file", help="Where the data are now, if they moved.", show_default="where they were"),
     ] = None,
     workers: WorkersOption = None,
+    runtime: RuntimeOption = None,
+    nodes: NodesOption = None,
     memory: MemoryOption = None,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
@@ -41,13 +43,14 @@ def resume(
     """Go on with a run that was stopped, that failed, or that should train longer.
 
     Uses the newest checkpoint that is whole, with the data and options of the run; the result has the same bits as
-    that of a run that was never interrupted, at any number of workers.
+    that of a run that was never interrupted, at any number of workers and on any runtime.
     """
     from dataclasses import replace
 
     from stretto.observe.record import RunRecord
 
     from . import runs
+    from .places import place
     from .recipe import Recipe
 
     view = RunRecord.load(run)
@@ -76,7 +79,8 @@ def resume(
     if not quiet:
         say(f"{run}: {view.status} after {reached} of {wanted} epochs; {_told(found)}")
     level = 0 if quiet else 1 + verbose
-    runs.run(recipe, run, workers=workers, verbose=level, resume=found is not None, anew=found is None)
+    there = place(runtime, workers, nodes)
+    runs.run(recipe, run, workers=workers, runtime=there, verbose=level, resume=found is not None, anew=found is None)
 
 
 def _newest(run: Path) -> Checkpoint | None:

@@ -11,7 +11,7 @@ import shlex
 import shutil
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -23,6 +23,10 @@ from .friendly import STOPPED
 from .recipe import Recipe
 from .show import complain, on_terminal, say
 from .watch import Lines, Watch, summary
+
+if TYPE_CHECKING:
+    from stretto.runtime.cluster.spec import Cluster
+    from stretto.runtime.runtimes import Serial, Threads
 
 MODEL = "model.safetensors"
 
@@ -46,7 +50,14 @@ def new_folder(out: str | None, prefix: str) -> Path:
 
 
 def run(
-    recipe: Recipe, folder: Path, *, workers: int | None, verbose: int, resume: bool = False, anew: bool = False
+    recipe: Recipe,
+    folder: Path,
+    *,
+    workers: int | None,
+    verbose: int,
+    runtime: Serial | Threads | Cluster | None = None,
+    resume: bool = False,
+    anew: bool = False,
 ) -> None:
     """Train as the recipe says and leave the model in the folder.
 
@@ -64,6 +75,8 @@ def run(
         if not kernels_cached():
             say("compiling for the first time, which takes a while; `stretto warmup` does it ahead")
     model = recipe.model(workers)
+    if runtime is not None:
+        model.set_params(runtime=runtime)
     watch = Watch(warnings=not (bars and verbose))
     listeners: list[Listener] = [watch]
     if anew:

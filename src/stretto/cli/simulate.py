@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import itertools
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from stretto.errors import PlanError, RunError
+from stretto.errors import DataError, PlanError, RunError
 
 from .options import QuietOption
 from .script import import_script
@@ -29,6 +30,7 @@ EXAMPLES = (
     'worker = "job.py:worker"\n\nwatch = "job.py:loss"\n\nsync = "ssp(2)"\n\n\\[cluster]\n\nnodes = 8\n\n'
     "\\[tables.weights]\n\nrows = 1000"
 )
+_COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not inside brackets: adagrad(0.1), proximal(0.1, 0.01)
 _HEADS = ("clocks", "seconds", "sent", "computing", "objective", "to target")
 
 
@@ -39,7 +41,10 @@ def simulate(
         typer.Option("--sweep", "-s", help="NAME=VALUE,VALUE,…: run with each value; several sweeps are combined."),
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw objective against time and bytes there.")] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="Write the table there as CSV.")] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", help="Write the table there as CSV, in plain numbers: seconds, bytes, shares."),
+    ] = None,
     quiet: QuietOption = False,
 ) -> None:
     """Run a job with tables on simulated clusters and compare: virtual seconds, bytes, how much of the time was spent
@@ -53,28 +58,30 @@ def simulate(
     names = [name for name, _ in sweeps]
     if len(set(names)) < len(names):
         raise PlanError("a name is swept twice; give all its values at once: --sweep link=100Mbit,1Gbit")
-    runs: list[tuple[tuple[str, ...], Result]] = []
-    rows = []
-    for values, result, cells in _runs(asked, names, [values for _, values in sweeps], quiet):
-        runs.append((values, result))
-        rows.append([*values, *cells])
+    for path in (plot, to):
+        if path is not None and not path.parent.is_dir():  # said now and not when all has been run
+            raise DataError(f"{path}: there is no folder {path.parent}; make it first")
+    runs = list(_runs(asked, names, [values for _, values in sweeps], quiet))
+    found = [_found(job, result) for _, result, job in runs]
     heads = [*names, *_HEADS]
+    if not quiet:
+        shown = [[*values, *_cells(of, job.target)] for (values, _, job), of in zip(runs, found, strict=True)]
+        table(f"{asked.path}, simulated", heads, shown, numbers=heads)
     if to is not None:
         with to.open("w", newline="", encoding="utf-8") as file:
+            rows = [[*values, *of] for (values, _, _), of in zip(runs, found, strict=True)]
             csv.writer(file).writerows([heads, *rows])
-    if not quiet:
-        table(f"{asked.path}, simulated", heads, rows, numbers=heads)
     if plot is not None:
         from stretto.observe.sweeps import draw_sweep
 
-        draw_sweep({_label(names, values): result.history for values, result in runs}, plot)
+        draw_sweep({_label(names, values): result.history for values, result, _ in runs}, plot)
         if not quiet:
             say(f"drawn in {plot}")
 
 
 def _parsed(text: str) -> tuple[str, list[str]]:
     name, equals, values = text.partition("=")
-    listed = [value.strip() for value in values.split(",") if value.strip()]
+    listed = [value.strip() for value in _COMMA.split(values) if value.strip()]
     if not equals or not name.strip() or not listed:
         raise PlanError(f"--sweep {text!r}: write NAME=VALUE,VALUE, such as --sweep link=100Mbit,1Gbit")
     return name.strip(), listed
@@ -82,8 +89,8 @@ def _parsed(text: str) -> tuple[str, list[str]]:
 
 def _runs(
     asked: JobFile, names: Sequence[str], choices: Sequence[Sequence[str]], quiet: bool
-) -> Iterator[tuple[tuple[str, ...], Result, list[str]]]:
-    """(values, result, cells of the table) of every combination, with a bar for those who wait."""
+) -> Iterator[tuple[tuple[str, ...], Result, JobFile]]:
+    """(values, result, job) of every combination, with a bar for those who wait."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -114,7 +121,7 @@ def _runs(
                 result = run(given.pop("worker"), **given)
             except RunError as error:
                 raise RunError(f"with {_label(names, values)}: {error}" if values else str(error)) from error
-            yield values, result, _cells(job, result)
+            yield values, result, job
             bar.advance(shown)
 
 
@@ -122,24 +129,35 @@ def _label(names: Sequence[str], values: Sequence[str]) -> str:
     return ", ".join(f"{name}={value}" for name, value in zip(names, values, strict=True))
 
 
-def _cells(job: JobFile, result: Result) -> list[str]:
+def _found(job: JobFile, result: Result) -> list[Any]:
+    """Clocks, seconds, bytes, share of the time spent computing, objective, seconds to the target; None for nothing."""
     cluster = job.simulated
-    sent = sum(pair.nbytes for pair in result.traffic)
     possible = result.seconds * cluster.nodes * cluster.threads
     # What was begun when the run ended counts as well, hence at most all.
     busy = min(1.0, result.items * cluster.seconds_per_item / possible) if possible else 0.0
-    target = job.plain.get("target")
-    reached = "–"
-    if target is not None:
-        times = [look.seconds for look in result.history if look.objective <= float(target)]
-        reached = f"{times[0]:.4g} s" if times else "not reached"
+    target = job.target
+    times = [look.seconds for look in result.history if target is not None and look.objective <= target]
     return [
-        str(min(result.clocks, default=0)),
-        f"{result.seconds:.4g} s",
+        min(result.clocks, default=0),
+        result.seconds,
+        sum(pair.nbytes for pair in result.traffic),
+        busy,
+        result.objective if result.history else None,
+        times[0] if times else None,
+    ]
+
+
+def _cells(found: Sequence[Any], target: float | None) -> list[str]:
+    """The same for people to read."""
+    clocks, seconds, sent, busy, objective, reached = found
+    missed = "–" if target is None else "not reached"
+    return [
+        str(clocks),
+        f"{seconds:.4g} s",
         _size(sent),
         f"{busy:.0%}",
-        f"{result.objective:.4g}" if result.history else "–",
-        reached,
+        "–" if objective is None else f"{objective:.4g}",
+        missed if reached is None else f"{reached:.4g} s",
     ]
 
 

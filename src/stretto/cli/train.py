@@ -11,7 +11,8 @@ app = typer.Typer(help="Train a model on a file and leave a run record.", no_arg
 MF_EXAMPLES = (
     "Examples:\n\nstretto train mf ratings.dat --rank 64 --epochs 20 --workers 2 --out runs/first\n\n"
     "stretto train mf plays.csv --solver als --implicit\n\n"
-    "stretto train mf ratings.csv.gz --on-error skip --duplicates last"
+    "stretto train mf ratings.csv.gz --on-error skip --duplicates last\n\n"
+    "stretto train mf ratings.dat --runtime cluster:10.0.0.5:6379 --nodes 8 --workers 16"
 )
 LDA_EXAMPLES = (
     "Examples:\n\nstretto train lda docword.txt.gz --topics 100 --out runs/topics\n\n"
@@ -47,6 +48,8 @@ def mf(
     on_error: o.OnErrorOption = o.OnError.stop,
     test: o.TestOption = None,
     workers: o.WorkersOption = None,
+    runtime: o.RuntimeOption = None,
+    nodes: o.NodesOption = None,
     memory: o.MemoryOption = None,
     out: o.OutOption = None,
     checkpoint_every: o.EveryOption = None,
@@ -59,9 +62,11 @@ def mf(
     Prints the error on the ratings and on a held-out part, and leaves a folder with the model, checkpoints, plots and a
     record of the run. Ctrl-C saves it; [bold]stretto resume[/bold] goes on and ends with the same bits.
     """
+    from .places import place
     from .recipe_mf import MfRecipe
     from .runs import new_folder, run
 
+    where = place(runtime, workers, nodes)
     recipe = MfRecipe(
         file=file,
         read={"format": format.value, "duplicates": duplicates.value, "on_error": on_error.value},
@@ -86,7 +91,7 @@ def mf(
         checkpoint_every=checkpoint_every,
         memory=memory,
     )
-    run(recipe, new_folder(out, "mf"), workers=workers, verbose=0 if quiet else 1 + verbose)
+    run(recipe, new_folder(out, "mf"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)
 
 
 @app.command("lda", epilog=LDA_EXAMPLES)

@@ -8,6 +8,7 @@ after a reset of the connection all of it goes again.
     messages = there.receive(frame)         in order, each once
     there.replies                           frames to carry back, drained after every receive
     frames = here.reset()                   the connection was lost and is there again: all to be sent again
+    here.tend(now)                          where nobody is told of that: what is due goes to `replies`
 
 A frame that was seen before is dropped, one that comes too early too: that is a gap, and one frame asks for everything
 after the last that arrived in order. Every connection belongs to an *incarnation* of the run. Frames of an older one
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from math import inf
 
 from stretto.errors import RunError
 
@@ -26,6 +28,11 @@ from .messages import Message
 
 BARE = 32  # bytes of a frame without a message; those of one with are in the message's own count
 EVERY = 8  # frames after which an acknowledgement goes by itself
+# For `tend`, in seconds: how long an acknowledgement may wait for a message to travel with; then when a question is
+# asked again, and when a frame is sent again, each time after twice as long, up to the last.
+SOON = 0.02
+ASK_AGAIN, SEND_AGAIN, SELDOM = 0.25, 1.0, 8.0
+SLOW = 1 << 20  # bytes per second: a frame on its way is not missed before it would have arrived on a link like this
 
 
 @dataclass(slots=True, eq=False)
@@ -51,11 +58,18 @@ class Link:
 
     __slots__ = (
         "_asked",
+        "_asks_after",
+        "_asks_at",
         "_every",
         "_kept",
+        "_oldest",
         "_owed",
+        "_owes_at",
         "_received",
+        "_sends_after",
+        "_sends_at",
         "_sequence",
+        "_tried",
         "duplicates",
         "gaps",
         "ignored",
@@ -79,7 +93,16 @@ class Link:
         self._received = 0  # all up to here have arrived
         self._owed = 0  # frames that arrived since the last acknowledgement
         self._asked = 0  # the missing frame that was asked for last
+        self._owes_at = self._asks_at = self._sends_at = inf  # when `tend` has something to do
+        self._asks_after, self._sends_after = ASK_AGAIN, SEND_AGAIN
+        self._oldest = 0  # the oldest frame that was not acknowledged when `tend` looked last
+        self._tried = 0  # the last frame sent when the oldest was sent once more, until an answer comes
         self.replies.clear()
+
+    @property
+    def sent(self) -> int:
+        """The number of the last frame sent."""
+        return self._sequence
 
     @property
     def unacknowledged(self) -> int:
@@ -89,7 +112,7 @@ class Link:
     def send(self, message: Message) -> Frame:
         """The frame that carries a message. It may be lost; `reset` and `replies` give it again."""
         self._sequence += 1
-        self._owed = 0
+        self._owed, self._owes_at = 0, inf
         frame = Frame(self.incarnation, self.node, self._sequence, self._received, message, False, message.nbytes)
         self._kept.append(frame)
         return frame
@@ -114,16 +137,23 @@ class Link:
                 f"{self._sequence} in incarnation {self.incarnation}"
             )
         kept = self._kept
+        before = len(kept)
         while kept and kept[0].sequence <= frame.acknowledges:
             kept.popleft()
         if frame.asks:
+            self._tried = 0
             self.replies += self._again()
+        elif self._tried and len(kept) < before:
+            # Frames arrive in the order they were sent: what went before the oldest was tried again has arrived or will
+            # not. (Where it was only slow, it arrives twice.)
+            last, self._tried = self._tried, 0
+            self.replies += self._again(last)
         message = frame.message
         if message is None:
             return []
         if frame.sequence == self._received + 1:
             self._received += 1
-            self._asked = 0
+            self._asked, self._asks_at = 0, inf
             self._owe()
             return [message]
         if frame.sequence <= self._received:
@@ -132,7 +162,7 @@ class Link:
             return []
         self.gaps += 1
         if self._asked != self._received + 1:
-            self._asked = self._received + 1
+            self._asked, self._asks_after = self._received + 1, ASK_AGAIN
             self.replies.append(self._bare(asks=True))
         return []
 
@@ -147,17 +177,50 @@ class Link:
 
     def reset(self) -> list[Frame]:
         """The connection was lost and is there again: what has to be sent again, in order."""
-        self._asked = 0
+        self._asked, self._asks_at = 0, inf
         self.replies.clear()
         return self._again()
 
-    def _again(self) -> list[Frame]:
+    def tend(self, now: float) -> float:
+        """For networks that lose connections without a word: what is due by now goes to `replies`; when to call again.
+
+        An acknowledgement that is owed for a while, a question that stays without an answer, and, when nothing that was
+        sent is acknowledged for long, the oldest frame of it once more: the answer tells what else was lost. Called
+        after every receive, and now and then while something is unacknowledged. Time counts from the call that notices.
+        """
+        if self._asked:
+            if self._asks_at == inf:
+                self._asks_at = now + self._asks_after
+            elif self._asks_at <= now:
+                self._asks_after = min(2 * self._asks_after, SELDOM)
+                self._asks_at = now + self._asks_after
+                self.replies.append(self._bare(asks=True))
+        elif self._owed:
+            if self._owes_at == inf:
+                self._owes_at = now + SOON
+            elif self._owes_at <= now:
+                self.replies.append(self._bare())
+        if not self._kept:
+            self._oldest, self._sends_at = 0, inf
+        elif self._kept[0].sequence != self._oldest:
+            self._oldest, self._sends_after = self._kept[0].sequence, SEND_AGAIN + self._kept[0].nbytes / SLOW
+            self._sends_at = now + self._sends_after
+        elif self._sends_at <= now:
+            self._sends_after = max(self._sends_after, min(2 * self._sends_after, SELDOM))
+            self._sends_at = now + self._sends_after
+            self._tried = self._sequence
+            self.replies += self._again(self._oldest)
+        return min(self._asks_at, self._owes_at, self._sends_at)
+
+    def _again(self, last: int | None = None) -> list[Frame]:
+        """What is kept, up to a frame."""
         # New frames: the old ones may still be on their way, and what they acknowledge has changed.
         if self._kept:
-            self._owed = 0
+            self._owed, self._owes_at = 0, inf
         return [
             Frame(self.incarnation, self.node, kept.sequence, self._received, kept.message, False, kept.nbytes)
             for kept in self._kept
+            if last is None or kept.sequence <= last
         ]
 
     def _owe(self) -> None:
@@ -166,7 +229,7 @@ class Link:
             self.replies.append(self._bare())
 
     def _bare(self, asks: bool = False) -> Frame:
-        self._owed = 0
+        self._owed, self._owes_at = 0, inf
         return Frame(self.incarnation, self.node, 0, self._received, None, asks, BARE)
 
 

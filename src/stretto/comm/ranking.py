@@ -7,8 +7,8 @@
     random        in an order drawn anew each time, from (seed, how many draws before, key)
     a function    of (deltas [m, width], rows [m, width]) -> [m], the larger first
 
-`order` gives the order of all m rows, `top` the first n of it for less, and remembers that these are sent. Of equals
-the earlier goes first. Shards do not keep deltas but how far each row has moved: `order_moved`, `top_moved`.
+`order` gives the order of all m rows, or the first n of it for less. Of equals the earlier goes first. Shards do not
+keep deltas but how far each row has moved: `order_moved`. Whoever sends some of them says so: `RankState.sent`.
 
     >>> import numpy as np
     >>> deltas, rows = np.array([[1.0], [-4.0], [2.0]]), np.array([[0.0], [100.0], [1.0]])
@@ -51,7 +51,7 @@ class RankState:
     last: int = _LAST
 
     def sent(self, key: int) -> None:
-        """The row with this key was the last one sent (where `order` was asked and not `top`)."""
+        """The row with this key was the last one sent: `round-robin` goes on after it."""
         self.last = int(key)
 
 
@@ -63,28 +63,27 @@ def order(
     scale: NDArray[Any] | None,
     keys: Keys,
     state: RankState,
+    n: int | None = None,
 ) -> Indices:
-    """[m] indices of all rows, the first to send first.
+    """[m] indices of all rows, the first to send first; with n only the first [min(n, m)].
 
     deltas, rows [m, width]; held [m], whether the row is in the cache (rows of others are not looked at; a function
     should find zeros there); scale, keys [m]. What the rank does not need may be None: `absolute` looks at deltas,
     `relative` at deltas, rows and held, `effective` at deltas and scale, a function at deltas and rows.
     """
-    return _sorted(_scores(rank, deltas, rows, held, scale, keys, state))
-
-
-def top(
-    rank: Rank,
-    deltas: NDArray[Any] | None,
-    rows: NDArray[Any] | None,
-    held: NDArray[np.bool_] | None,
-    scale: NDArray[Any] | None,
-    keys: Keys,
-    state: RankState,
-    n: int,
-) -> Indices:
-    """[min(n, m)] the first n of `order`; `round-robin` goes on after the last of them the next time."""
-    return _first(_scores(rank, deltas, rows, held, scale, keys, state), n, keys, state)
+    if rank in _BY_KEY:
+        scores: NDArray[Any] = _key_scores(rank, keys, state)
+    elif callable(rank):
+        scores = _called(rank, deltas, rows, len(keys))
+    else:
+        scores = np.empty(len(keys))
+        if rank == "absolute":
+            ranks.absolute.exact(deltas, scores)
+        elif rank == "relative":
+            ranks.relative.exact(deltas, rows, held, scores)
+        else:
+            ranks.effective.exact(deltas, scale, scores)
+    return _first(scores, n)
 
 
 def order_moved(
@@ -94,71 +93,24 @@ def order_moved(
     scale: NDArray[Any] | None,
     keys: Keys,
     state: RankState,
+    n: int | None = None,
 ) -> Indices:
-    """[m] indices of all rows of a shard, the first to send first.
+    """[m] indices of all rows of a shard, the first to send first; with n only the first [min(n, m)].
 
     moved [m]: how far each has moved since it was last sent; size [m]: Σ |a|; scale, keys [m]. A function is called
     with `moved` and `size` as single columns, [m, 1].
     """
-    return _sorted(_moved_scores(rank, moved, size, scale, keys, state))
-
-
-def top_moved(
-    rank: Rank,
-    moved: NDArray[Any],
-    size: NDArray[Any] | None,
-    scale: NDArray[Any] | None,
-    keys: Keys,
-    state: RankState,
-    n: int,
-) -> Indices:
-    """[min(n, m)] the first n of `order_moved`; `round-robin` goes on after the last of them the next time."""
-    return _first(_moved_scores(rank, moved, size, scale, keys, state), n, keys, state)
-
-
-def _scores(
-    rank: Rank,
-    deltas: NDArray[Any] | None,
-    rows: NDArray[Any] | None,
-    held: NDArray[np.bool_] | None,
-    scale: NDArray[Any] | None,
-    keys: Keys,
-    state: RankState,
-) -> NDArray[Any]:
-    """[m] float64 or uint64, the larger first."""
     if rank in _BY_KEY:
-        return _key_scores(rank, keys, state)
+        return _first(_key_scores(rank, keys, state), n)
     if callable(rank):
-        return _called(rank, deltas, rows, len(keys))
-    scores = np.empty(len(keys))
-    if rank == "absolute":
-        ranks.absolute.exact(deltas, scores)
-    elif rank == "relative":
-        ranks.relative.exact(deltas, rows, held, scores)
-    else:
-        ranks.effective.exact(deltas, scale, scores)
-    return scores
-
-
-def _moved_scores(
-    rank: Rank,
-    moved: NDArray[Any],
-    size: NDArray[Any] | None,
-    scale: NDArray[Any] | None,
-    keys: Keys,
-    state: RankState,
-) -> NDArray[Any]:
-    if rank in _BY_KEY:
-        return _key_scores(rank, keys, state)
-    if callable(rank):
-        return _called(rank, moved[:, None], None if size is None else size[:, None], len(keys))
+        return _first(_called(rank, moved[:, None], None if size is None else size[:, None], len(keys)), n)
     scores: NDArray[np.float64] = np.abs(moved, dtype=np.float64)
     if rank == "relative" and size is not None:
         np.divide(scores, np.abs(size), out=scores, where=size != 0)
     elif rank == "effective" and scale is not None:
         scores *= np.abs(scale)
     scores[np.isnan(scores)] = np.inf
-    return scores
+    return _first(scores, n)
 
 
 def _key_scores(rank: Rank, keys: Keys, state: RankState) -> NDArray[np.uint64]:
@@ -190,16 +142,11 @@ def _called(rank: Callable[[Any, Any], Any], deltas: Any, rows: Any, m: int) -> 
     return scores
 
 
-def _sorted(scores: NDArray[Any]) -> Indices:
-    return np.argsort(-scores if scores.dtype.kind == "f" else ~scores, kind="stable").astype(np.int64, copy=False)
-
-
-def _first(scores: NDArray[Any], n: int, keys: Keys, state: RankState) -> Indices:
-    if n * _FEW < len(scores):
+def _first(scores: NDArray[Any], n: int | None) -> Indices:
+    """[min(n, m)] the first n of the scores [m] float64 or uint64, the larger first; all of them without n."""
+    if n is not None and n * _FEW < len(scores):
         chosen = np.empty(n, np.int64)
         ranks.best.exact(scores, chosen)
-    else:
-        chosen = _sorted(scores)[:n]
-    if len(chosen):
-        state.last = int(keys[chosen[-1]])
-    return chosen
+        return chosen
+    whole = np.argsort(-scores if scores.dtype.kind == "f" else ~scores, kind="stable")
+    return whole.astype(np.int64, copy=False)[:n]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from stretto.kernels import slips
 
 from .messages import HEADER, KEY
+from .policy import Managed, Policy
 
 VERSION = 4
 
@@ -32,3 +33,15 @@ def row_sizes(values: NDArray[Any], versions: bool, wire: int) -> NDArray[np.int
 def rows_nbytes(values: NDArray[Any], versions: bool, wire: int) -> int:
     """Bytes of a message with these rows [n, width], its header included."""
     return HEADER + int(row_sizes(values, versions, wire).sum())
+
+
+def keys_of_burst(policy: Policy, cols: int, wire: int) -> int | None:
+    """Keys, with versions, that a message of a cache may hold to be no longer than one with a burst of rows; None where
+    there is no burst: questions and what is given back go through the same bucket.
+
+    >>> keys_of_burst(Managed("1MB", burst=(100, 100)), cols=16, wire=4)
+    600
+    """
+    if not isinstance(policy, Managed):
+        return None
+    return max(1, policy.burst[0] * (KEY + cols * wire) // (KEY + VERSION))

@@ -54,6 +54,8 @@ class SSP:
             raise PlanError(f"SSP(s={self.s!r}): the bound is a whole number of clocks, 0 or more") from None
         if s < 0:
             raise PlanError(f"SSP(s={s}): the bound is a whole number of clocks, 0 or more; st.ASP() has no bound")
+        if not isinstance(self.speculate, bool):
+            raise PlanError(f"SSP(speculate={self.speculate!r}): give True or False")
 
     def need(self, clock: int) -> int:
         """What a row must be through to be read at this clock."""

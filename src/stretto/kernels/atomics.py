@@ -6,6 +6,7 @@
     add(a, i, x)                a[i] += x in one piece; returns the old value
     cycles()                    the processor's time stamp counter
     rest()                      let another thread run
+    nap(x)                      sleep for x microseconds, a little more as a rule
 
 Arrays are one-dimensional, C-contiguous int64.
 """
@@ -101,3 +102,15 @@ def rest(typingctx):
         return context.get_dummy_value()
 
     return types.void(), codegen
+
+
+@intrinsic
+def nap(typingctx, x):
+    """Sleep for x microseconds: for those who wait for another process, which needs the processor more than they do."""
+
+    def codegen(context, builder, signature, args):
+        fn = cgutils.get_or_insert_function(builder.module, ir.FunctionType(_I32, [_I32]), "usleep")
+        builder.call(fn, [builder.trunc(args[0], _I32)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64), codegen

@@ -22,11 +22,13 @@ from typing import Any, NamedTuple
 from . import atomics
 from .compile import inner
 
-# Slots of `Pass.control`.
-STOP, LEFT, CURSOR, MODE, FAILED, LOGGED = range(6)
+# Slots of `Pass.control`. NAP: microseconds that a worker sleeps between two looks when nothing is ready for long, 0
+# where it only lets others run; WAITED: cycles that workers waited, counted where they nap.
+STOP, LEFT, CURSOR, MODE, FAILED, LOGGED, NAP, WAITED = range(8)
 CONTROL_SLOTS = 8
 CLAIMED, SCRIPTED = 0, 1
 _FAR = 1 << 30
+_LOOKS = 32  # looks before the first nap
 # Columns of `Pass.log`: visit, worker, start, end (time stamp counter).
 LOG_COLUMNS = 4
 
@@ -46,7 +48,7 @@ class Pass(NamedTuple):
     col_done: Any  # [C]
     taken: Any  # [V] 1 once claimed
     script: Any  # [S] visits in the order to run them (SCRIPTED only)
-    control: Any  # [8] stop flag, visits left, cursor, mode, failed visit + 1, log length
+    control: Any  # [8] stop flag, visits left, cursor, mode, failed visit + 1, log length, nap, cycles waited
     log: Any  # [V, 4] what ran where and when
 
 
@@ -70,6 +72,12 @@ def _finish(pass_, visit):
 
 
 @inner
+def _waited(pass_, since):
+    if since != 0:
+        atomics.add(pass_.control, WAITED, atomics.cycles() - since)
+
+
+@inner
 def next_visit(pass_, worker, finished=-1):
     """Report `finished` (or −1), then claim and return a ready visit; −1 when nothing is left to do.
 
@@ -88,8 +96,11 @@ def next_visit(pass_, worker, finished=-1):
         pass_.control[CURSOR] = at + 1
         return _begin(pass_, pass_.script[at], worker)
     rows = pass_.row_done.shape[0]
+    looks = 0
+    since = 0  # when waiting began
     while True:
         if atomics.load(pass_.control, STOP) != 0 or atomics.load(pass_.control, LEFT) == 0:
+            _waited(pass_, since)
             return -1
         best = -1
         most = -1
@@ -115,9 +126,18 @@ def next_visit(pass_, worker, finished=-1):
                 nearest = distance
         if best >= 0:
             if atomics.claim(pass_.taken, best):
+                _waited(pass_, since)
                 return _begin(pass_, best, worker)
-        else:
+        elif pass_.control[NAP] == 0:
             atomics.rest()
+        else:
+            if since == 0:
+                since = atomics.cycles()
+            looks += 1
+            if looks < _LOOKS:
+                atomics.rest()
+            else:
+                atomics.nap(pass_.control[NAP])
 
 
 @inner

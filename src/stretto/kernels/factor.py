@@ -13,7 +13,7 @@ import numpy as np
 
 from .compile import inner
 from .tile64 import COLUMNS, ROWS, add_tile
-from .vector import fma, get, load, mul, splat, store
+from .vector import add, fma, get, load, mul, splat, store, total
 
 BLOCK = 64
 STRIP = 16  # rows of a piece of TRAIL
@@ -36,10 +36,10 @@ def diagonal(U, inverse, top, last, size):
             U[k, k] = np.sqrt(pivot)
             inverse[k] = 1.0 / U[k, k]
         for c in range(k + 1, last):
-            total = U[k, c]
+            rest = U[k, c]
             for m in range(top, k):
-                total -= U[m, k] * U[m, c]
-            U[k, c] = total * inverse[k]
+                rest -= U[m, k] * U[m, c]
+            U[k, c] = rest * inverse[k]
 
 
 @inner
@@ -49,10 +49,10 @@ def finish(U, inverse, top, last, piece, size):
     left = last + piece * CHUNK
     for c in range(left, min(left + CHUNK, size), 16):
         for k in range(top, last):
-            total = load(U, k * step + c)
+            rest = load(U, k * step + c)
             for m in range(top, k):
-                total = fma(splat(-get(U, m * step + k)), load(U, m * step + c), total)
-            store(U, k * step + c, mul(total, splat(inverse[k])))
+                rest = fma(splat(-get(U, m * step + k)), load(U, m * step + c), rest)
+            store(U, k * step + c, mul(rest, splat(inverse[k])))
 
 
 @inner
@@ -67,8 +67,8 @@ def trail(U, top, last, piece, size):
 
 
 @inner
-def substitute(U, inverse, x, size):
-    """x [size] becomes the solution of UᵀU x = x."""
+def forward(U, inverse, x, size):
+    """x [size] becomes the solution of Uᵀ x = x."""
     step = U.shape[1]
     for k in range(size):
         x[k] *= inverse[k]
@@ -80,8 +80,31 @@ def substitute(U, inverse, x, size):
         while c < size:
             store(x, c, fma(here, load(U, k * step + c), load(x, c)))
             c += 16
+
+
+@inner
+def backward(U, inverse, x, size):
+    """x [size] becomes the solution of U x = x."""
+    step = U.shape[1]
     for k in range(size - 1, -1, -1):
-        total = x[k]
-        for c in range(k + 1, size):
-            total -= U[k, c] * x[c]
-        x[k] = total * inverse[k]
+        rest = x[k]
+        c = k + 1
+        while c < size and c % 16 != 0:
+            rest -= U[k, c] * x[c]
+            c += 1
+        s, t = splat(0.0), splat(0.0)
+        while c + 32 <= size:
+            s = fma(load(U, k * step + c), load(x, c), s)
+            t = fma(load(U, k * step + c + 16), load(x, c + 16), t)
+            c += 32
+        while c < size:
+            s = fma(load(U, k * step + c), load(x, c), s)
+            c += 16
+        x[k] = (rest - total(add(s, t))) * inverse[k]
+
+
+@inner
+def substitute(U, inverse, x, size):
+    """x [size] becomes the solution of UᵀU x = x."""
+    forward(U, inverse, x, size)
+    backward(U, inverse, x, size)

@@ -2,8 +2,8 @@
 
 Rows of X, some of them or all, are packed into panels of sixteen features (`pack_rows_worker`) and multiplied by
 `gram.dense_worker`. A metric A = share·G + diagonal is factorised into UᵀU, one for all classes or one for each
-(`factorise_worker`); `forward_worker` and `backward_worker` turn gradients and steps [p + 1, K] into the coordinates in
-which A is the identity, and back. The last feature of a panel's row is a one where there is an intercept.
+(`factorise_worker`); `solve_worker` turns gradients and steps [p + 1, K] into the coordinates in which A is the
+identity, and back. The last feature of a panel's row is a one where there is an intercept.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import numpy as np
 
 from . import factor
 from .claims import next_visit
-from .compile import inner, kernel
+from .compile import kernel
 from .gram import PANEL
-from .vector import add, fma, load, splat, store, total
 
 
 @kernel
@@ -56,46 +55,12 @@ def factorise_worker(pass_, worker, out, bounds, G, share, extra, U, inverse):
         visit = next_visit(pass_, worker, visit)
 
 
-@inner
-def _forward(U, inverse, x, size):
-    """x [size] becomes the solution of Uᵀ x = x."""
-    step = U.shape[1]
-    for k in range(size):
-        x[k] *= inverse[k]
-        here = splat(-x[k])
-        c = k + 1
-        while c < size and c % 16 != 0:
-            x[c] -= x[k] * U[k, c]
-            c += 1
-        while c < size:
-            store(x, c, fma(here, load(U, k * step + c), load(x, c)))
-            c += 16
-
-
-@inner
-def _backward(U, inverse, x, size):
-    """x [size] becomes the solution of U x = x."""
-    step = U.shape[1]
-    for k in range(size - 1, -1, -1):
-        rest = x[k]
-        c = k + 1
-        while c < size and c % 16 != 0:
-            rest -= U[k, c] * x[c]
-            c += 1
-        s, t = splat(0.0), splat(0.0)
-        while c + 32 <= size:
-            s = fma(load(U, k * step + c), load(x, c), s)
-            t = fma(load(U, k * step + c + 16), load(x, c + 16), t)
-            c += 32
-        while c < size:
-            s = fma(load(U, k * step + c), load(x, c), s)
-            c += 16
-        x[k] = (rest - total(add(s, t))) * inverse[k]
-
-
 @kernel
-def forward_worker(pass_, worker, out, bounds, U, inverse, A, B):
-    """B [p + 1, K] = U⁻ᵀ A, class by class; class c has the factor U[c], or U[0] where there is but one."""
+def solve_worker(pass_, worker, out, bounds, U, inverse, forth, back, A, B):
+    """B [p + 1, K] = U⁻¹U⁻ᵀA, class by class; without `back` U⁻ᵀA, without `forth` U⁻¹A. A and B may be one array.
+
+    Class c has the factor U[c], or U[0] where there is but one.
+    """
     size, used = U.shape[2], A.shape[0]
     x = np.empty(size)
     visit = next_visit(pass_, worker)
@@ -105,25 +70,10 @@ def forward_worker(pass_, worker, out, bounds, U, inverse, A, B):
             x[:] = 0.0
             for j in range(used):
                 x[j] = A[j, c]
-            _forward(U[which], inverse[which], x, size)
-            for j in range(used):
-                B[j, c] = x[j]
-        visit = next_visit(pass_, worker, visit)
-
-
-@kernel
-def backward_worker(pass_, worker, out, bounds, U, inverse, A, B):
-    """B [p + 1, K] = U⁻¹ A, class by class."""
-    size, used = U.shape[2], A.shape[0]
-    x = np.empty(size)
-    visit = next_visit(pass_, worker)
-    while visit >= 0:
-        for c in range(bounds[visit], bounds[visit + 1]):
-            which = min(c, U.shape[0] - 1)
-            x[:] = 0.0
-            for j in range(used):
-                x[j] = A[j, c]
-            _backward(U[which], inverse[which], x, size)
+            if forth:
+                factor.forward(U[which], inverse[which], x, size)
+            if back:
+                factor.backward(U[which], inverse[which], x, size)
             for j in range(used):
                 B[j, c] = x[j]
         visit = next_visit(pass_, worker, visit)

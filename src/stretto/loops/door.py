@@ -67,7 +67,7 @@ class Loop:
                 f"{fn.__name__} is compiled already; leave out numba.njit, st.parallel compiles the loop itself"
             )
         if runtime is not None and not hasattr(runtime, "workers"):
-            raise TypeError(f"runtime={runtime!r} is not a runtime; give st.Threads(n) or st.Serial()")
+            raise TypeError(f"runtime={runtime!r} is not a runtime; give st.Threads(n), st.Serial() or st.Cluster(...)")
         check(options)
         self.plain = fn
         self.options, self.runtime = options, runtime
@@ -119,7 +119,7 @@ class Loop:
                     self._set_up(step, held, args, kwargs, known)
                     continue
                 prepared = self._prepared(step, held, known, crew)
-                if self.options.schedule is None:
+                if self.options.schedule is None or crew.spreads:
                     self.seconds += run(prepared, held, known, crew)
                 else:
                     self.seconds, self.rounds = run_rounds(prepared, held, known, crew)

@@ -32,16 +32,16 @@ def moved(
 ) -> int:
     """Elements that change hands in an epoch. space: the dimension that is cut into `parts`, none if no index is."""
     total = 0
-    for array, group in _by_array(accesses).items():
+    for array, group in by_array(accesses).items():
         extent = extents.get(array)
         if extent is None or all(access.mode == "fold" for access in group):
             continue
         size = math.prod(extent.shape)
-        home = _home(group, dims, space[0]) if space else None
+        at = home(group, dims, space[0]) if space else None
         if any(access.mode == "buffer" for access in group):
             total += 2 * size * waves
-        elif home is not None:
-            axis, border = home
+        elif at is not None:
+            axis, border = at
             total += border * (size // max(1, extent.shape[axis])) * (parts - 1)
         else:
             total += size * (parts - 1)
@@ -54,18 +54,18 @@ def moved_by_worker(
     """(array, elements that one of `workers` receives and sends in an epoch, at most), in the order of the body."""
     strategy, dims = analysis.strategy, analysis.space.dims
     found = []
-    for array, group in _by_array(analysis.accesses).items():
+    for array, group in by_array(analysis.accesses).items():
         shape = shapes[array]
         size = float(math.prod(shape))
-        home = _home(group, dims, strategy.dims[0]) if strategy.dims and strategy.name != "2d transformed" else None
+        at = home(group, dims, strategy.dims[0]) if strategy.dims and strategy.name != "2d transformed" else None
         if all(access.mode == "fold" for access in group):
             pass  # one part for each visit, sent back once: its size
         elif any(access.mode == "buffer" for access in group):
             size *= 2 * waves
         elif all(any(s.kind == "record" for s in access.subscripts) for access in group):
             size = 0.0
-        elif home is not None:
-            size *= home[1] / max(1, shape[home[0]])
+        elif at is not None:
+            size *= at[1] / max(1, shape[at[0]])
         else:
             size *= (workers - 1) / workers
         found.append((array, size if workers > 1 else 0.0))
@@ -76,7 +76,7 @@ def placements(
     strategy: Strategy, accesses: Sequence[Access], dims: tuple[Dim, ...]
 ) -> tuple[tuple[str, str, str], ...]:
     """(array, placement, why) for every array, in the order in which the body mentions them."""
-    return tuple((array, *_placement(strategy, group, dims)) for array, group in _by_array(accesses).items())
+    return tuple((array, *_placement(strategy, group, dims)) for array, group in by_array(accesses).items())
 
 
 def _placement(strategy: Strategy, accesses: Sequence[Access], dims: tuple[Dim, ...]) -> tuple[str, str]:
@@ -86,10 +86,10 @@ def _placement(strategy: Strategy, accesses: Sequence[Access], dims: tuple[Dim, 
         return "replicated", "an accumulator: every visit folds into its own part"
     cut = () if strategy.name == "2d transformed" else strategy.dims
     for d, placement in zip(cut, ("owned", "rotating"), strict=False):
-        home = _home(accesses, dims, d)
-        if home is not None and home[1] == 0:
+        at = home(accesses, dims, d)
+        if at is not None and at[1] == 0:
             role = "cut between the parts" if placement == "owned" else "handed on after each visit"
-            return placement, f"axis {home[0]} is always subscripted by {dims[d].name}, {role}"
+            return placement, f"axis {at[0]} is always subscripted by {dims[d].name}, {role}"
     if all(any(s.kind == "record" for s in access.subscripts) for access in accesses):
         return "owned", "every record has its own element"
     unknown = next((s for access in accesses for s in access.subscripts if s.kind == "any"), None)
@@ -100,14 +100,15 @@ def _placement(strategy: Strategy, accesses: Sequence[Access], dims: tuple[Dim, 
     return "shared", "several parts touch the same elements; the order of visits keeps them apart"
 
 
-def _by_array(accesses: Sequence[Access]) -> dict[str, list[Access]]:
+def by_array(accesses: Sequence[Access]) -> dict[str, list[Access]]:
+    """The accesses to each array, in the order of the body."""
     arrays: dict[str, list[Access]] = {}
     for access in accesses:
         arrays.setdefault(access.array, []).append(access)
     return arrays
 
 
-def _home(accesses: Sequence[Access], dims: tuple[Dim, ...], d: int) -> tuple[int, int] | None:
+def home(accesses: Sequence[Access], dims: tuple[Dim, ...], d: int) -> tuple[int, int] | None:
     """(axis, border) where index d is the subscript of every access, None when there is no such axis.
 
     border: how far the offsets lie apart; 0 when no two values of the index share an element.

@@ -134,9 +134,10 @@ class Prefetch:
         """List the elements now. visits: those of whole visits too, not only of iterations."""
         if crew is not None:
             return self._record(crew, visits)
-        from stretto.runtime.runtimes import Threads
+        from stretto.runtime.runtimes import Serial, Threads
 
-        with (self.runtime or Threads()).open() as opened:
+        here = self.runtime if isinstance(self.runtime, Serial | Threads) else Threads()
+        with here.open() as opened:
             return self._record(opened, visits)
 
     # ---

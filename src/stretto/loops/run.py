@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,9 @@ from .room import Room, capacity
 from .userfunction import digest
 from .visits import Visits, lay
 
+if TYPE_CHECKING:
+    from stretto.runtime.cluster.spread import Spread
+
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
@@ -50,6 +53,13 @@ class Prepared:
     @property
     def worker(self) -> Kernel:
         return self.kernels["visit_worker"]
+
+    @cached_property
+    def spread(self) -> Spread:
+        """How it runs on several nodes."""
+        from .spreading import spread_of
+
+        return spread_of(self)
 
     @cached_property
     def passes(self) -> tuple[tuple[Ints, Order], ...]:
@@ -113,10 +123,10 @@ class Call:
     fault: Ints
     args: tuple[Any, ...]
 
-    def step(self, visits: Ints, order: Order, weight: Ints) -> Step:
-        """One pass over some of the visits."""
+    def step(self, visits: Ints, order: Order, weight: Ints, spread: Spread | None = None) -> Step:
+        """One pass over some of the visits; spread: over several nodes."""
         args = (self.fault, visits, *self.args)
-        return Step("visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)))
+        return Step("visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)), spread=spread)
 
     def check(self, failed: int | None) -> None:
         """RunError where a visit has failed."""
@@ -183,13 +193,16 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
     analysis, visits = prepared.analysis, prepared.visits
     if not len(analysis.space):
         return 0.0
+    spread = prepared.spread if crew.spreads else None
     call = begin(prepared, held, known)
     seconds = 0.0
     for wave, order in prepared.passes:
+        step = call.step(wave, order, visits.weight[wave], spread)
         with compiling(analysis):
-            done = crew.run(call.step(wave, order, visits.weight[wave]), analysis.options.profile, again=call.again)
+            done = crew.run(step, analysis.options.profile, again=call.again)
         call.check(done.failed)
         seconds += done.seconds + call.merge(len(wave), crew)
+    crew.gather()
     call.fold()
     call.end()
     return seconds

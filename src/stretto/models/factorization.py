@@ -27,14 +27,14 @@ from stretto.kernels.compile import PROFILES
 from stretto.plan.cost import parse_bytes
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.job import Report
-from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
 from stretto.runtime.session import Session, scratch_folder
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer
 
 from . import mf_serve, mf_store
 from .mf_base import Problem
-from .mf_build import FactorJob, build, going_on, put_factors, refuse_duplicates
+from .mf_build import FactorJob, build, going_on, put_factors, refuse_cluster, refuse_duplicates
 from .mf_feed import Feed, feed_from
 from .mf_input import as_matrix, as_pairs, known_indices
 from .mf_measure import named
@@ -70,7 +70,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     profile : "exact" (same bits on every x86-64 processor) or "fast".
     random_state : seed of the plan and the first factors.
     n_jobs : threads; None uses every core this process may use. Never changes the answer.
-    runtime : `st.Serial()` or `st.Threads(n)`; overrides n_jobs.
+    runtime : `st.Serial()`, `st.Threads(n)` or `st.Cluster(nodes=n)` (sgd only); overrides n_jobs.
     memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed (sgd only). Never changes
         the answer.
     verbose : 0 quiet, 1 a progress bar, 2 the plan too.
@@ -231,9 +231,15 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def _runtime(self) -> Runtime:
         return self.runtime if self.runtime is not None else Threads(self.n_jobs)
 
+    def _here(self) -> Runtime:
+        """Where a fitted model is used: on this machine, wherever it was learned."""
+        runtime = self._runtime()
+        return runtime if isinstance(runtime, Serial | Threads) else Threads(self.n_jobs)
+
     def _learn(self, feed: Feed, epochs: int, go_on: bool, session: Session, seed: int, scratch: Any) -> None:
         problem, runtime = self._problem(), self._runtime()
-        physical = Physical("serial" if isinstance(runtime, Serial) else "threads", runtime.workers, self._budget())
+        physical = Physical(type(runtime).__name__.lower(), runtime.workers, self._budget())
+        refuse_cluster(problem, physical)
         done = self.n_iter_ if go_on else 0
         if go_on:
             problem = going_on(problem, self, done)
@@ -260,7 +266,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 tell=tell,
                 saving=session.saving,
                 patience=self._patience(feed.test),
-                stop_after=lambda epoch, report: self._callbacks_stop(root, job, feed, epoch, report),
+                stop_after=lambda epoch, report: self._callbacks_stop(root, job, feed, crew, epoch, report),
             )
             settings: dict[str, Any] = {
                 "estimator": type(self).__name__,
@@ -288,8 +294,13 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         metric = None if test is None or self.implicit else next(iter(named("test", 0.0, self.loss)))
         return Patience(self.n_iter_no_change, self.tol, metric)
 
-    def _callbacks_stop(self, root: Any, job: FactorJob, feed: Feed, epoch: int, report: Report) -> bool:
+    def _callbacks_stop(self, root: Any, job: FactorJob, feed: Feed, crew: Crew, epoch: int, report: Report) -> bool:
         """Tell scikit-learn's callbacks of an epoch; whether one of them asks to stop."""
+
+        def fitted() -> dict[str, Any]:
+            crew.gather()
+            return self._fitted(job, feed)
+
         task = root.subcontext(task_name=f"epoch {epoch}")
         task.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)
         stop = task.call_on_fit_task_end(
@@ -297,7 +308,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             X=feed.data,
             y=None,
             metadata={"epoch": epoch, "objective": report.objective, **report.metrics},
-            reconstruction_attributes=lambda: self._fitted(job, feed),
+            reconstruction_attributes=fitted,
         )
         return bool(stop)
 
@@ -332,7 +343,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         """
         check_is_fitted(self)
         rows, cols = as_pairs(X, self.row_ids_, self.col_ids_)
-        with self._runtime().open() as crew:
+        with self._here().open() as crew:
             return mf_serve.predict(mf_serve.served(self), rows, cols, crew)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
@@ -345,7 +356,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         if data.shape[1] != self.n_features_in_:
             expected = f"{type(self).__name__} is expecting {self.n_features_in_} features as input"
             raise DataError(f"X has {data.shape[1]} features, but {expected}")
-        with self._runtime().open() as crew:
+        with self._here().open() as crew:
             return mf_serve.fold_in(mf_serve.served(self), data, self._problem(), crew)
 
     def recommend(
@@ -364,7 +375,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             allowed[known_indices(items, self.col_ids_, len(self.col_factors_), "column")] = True
         model = mf_serve.served(self)
         base = model.b + np.float32(model.mean)
-        with self._runtime().open() as crew:
+        with self._here().open() as crew:
             search = mf_serve.Search.over(model.H, model.c, crew)
             seen = self.seen() if filter_seen else None
             found, scores = search.best(model.W, rows, n, crew, base=base, seen=seen, allowed=allowed)
@@ -374,7 +385,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         """The n columns whose factors point most nearly the same way (cosine), without the column itself."""
         check_is_fitted(self)
         cols = known_indices(items, self.col_ids_, len(self.col_factors_), "column")
-        with self._runtime().open() as crew:
+        with self._here().open() as crew:
             found, scores = mf_serve.similar(self.col_factors_, cols, n, crew)
         return mf_serve.names(found, self.col_ids_), scores
 
@@ -382,7 +393,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         """Minus the error on X (RMSE, mean absolute error or log loss): higher is better, as scikit-learn expects."""
         check_is_fitted(self)
         data = self._in_numbering(X)
-        with self._runtime().open() as crew:
+        with self._here().open() as crew:
             return -mf_serve.error(mf_serve.served(self), data, self.loss, crew)
 
     def seen(self) -> mf_serve.Seen:

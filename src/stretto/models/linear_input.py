@@ -8,7 +8,7 @@ sample's own.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,17 @@ class Given:
 
 def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool) -> Given:
     """Validate what fit was given, by scikit-learn's rules. numeric: y holds numbers, not names of classes."""
+    given = taken(estimator, X, y, sample_weight, numeric=numeric)
+    return replace(given, design=Design.of(given.X))
+
+
+def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool = False) -> Given:
+    """`read` for those who lay X out themselves: the design is empty."""
     X, y = validate_data(
         estimator, X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=numeric
-    )  # the design looks for NaN and infinity itself, and says where they are
-    design = Design.of(X)
+    )  # whoever lays the data out looks for NaN and infinity, and says where they are
     weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    return Given(X, np.asarray(y), design, weight)
+    return Given(X, np.asarray(y), Design((0, 0)), weight)
 
 
 def squared(

@@ -3,21 +3,23 @@
     model = st.LogisticRegression(C=0.5).fit(X, y)      # l1_ratio=1: the Lasso's penalty
     model.predict_proba(X), model.dual_gap_
 
-More than two classes are learned one against the rest.
+More than two classes are learned jointly (softmax), as scikit-learn does, or each against the rest.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.callback import with_callbacks
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from stretto.errors import DataError
+from stretto.data.design import Design
+from stretto.errors import DataError, PlanError
 from stretto.programs.working import Problem
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
@@ -25,7 +27,8 @@ from stretto.schedule.spec import Schedule
 from . import checks
 from .linear_base import LinearModel
 from .linear_explain import explain_fit
-from .linear_input import Given, beginning, logistic, logistic_gap, read
+from .linear_input import Given, beginning, logistic, logistic_gap, taken
+from .softmax_fit import explain_joint, fit_joint, joint_problem, unpack
 
 Floats = NDArray[np.float64]
 
@@ -33,9 +36,8 @@ Floats = NDArray[np.float64]
 class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     """Logistic regression with an elastic-net penalty: C·Σ s·log(1 + exp(−yz)) + l1_ratio·‖w‖₁ + ½(1 − l1_ratio)‖w‖².
 
-    Here z = Xw + b, y is −1 or +1 and s are the sample weights. With k > 2 classes there are k such problems, each
-    class against all others; scikit-learn's solvers other than liblinear learn the classes jointly and get other
-    coefficients.
+    Here z = Xw + b, y is −1 or +1 and s are the sample weights. With k > 2 classes W and b have a row for each, and the
+    loss is that of all classes jointly, log Σ_c exp(z_c) − z_y: scikit-learn's objective.
 
     Parameters
     ----------
@@ -45,12 +47,18 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     standardize : penalise as if every column had standard deviation 1. X itself is not touched, so sparsity is kept.
     tol : stop when the duality gap is at most tol times the loss of the model without features.
     class_weight : {class: weight}, or "balanced" for weights that make the classes count alike.
-    max_iter, warm_start, schedule, n_jobs, runtime, profile, random_state, verbose : as in `st.Lasso`.
+    multi_class : for more than two classes: "multinomial", one model of all, or "ovr", each class against the rest.
+    solver : of the joint model: "auto" for quasi-Newton steps, "sgd" for stochastic ones; max_iter then counts epochs.
+    optimizer : of "sgd": "adagrad", "adarevision" (AdaGrad that allows for gradients which are out of date), or "sgd".
+    learning_rate : of "sgd"; None chooses one.
+    max_iter, warm_start, schedule, n_jobs, runtime, profile, random_state, verbose : as in `st.Lasso`; schedule is for
+        two classes and "ovr".
 
     Attributes
     ----------
     classes_ : [k].      coef_ : [1, p] for two classes, else [k, p].      intercept_ : [1] or [k].
-    sparse_coef_ : the coefficients as CSR.      dual_gap_, objective_, n_iter_ : [1] or [k], for each problem.
+    sparse_coef_ : the coefficients as CSR.      dual_gap_, objective_, n_iter_ : one for each problem: [1], or [k] for
+        "ovr".
 
     Examples
     --------
@@ -61,6 +69,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     array([4])
     >>> model.predict_proba(X[:3]).shape
     (3, 2)
+    >>> st.LogisticRegression(C=0.2).fit(X, np.digitize(X[:, 4], [-1, 1])).coef_.shape
+    (3, 20)
     """
 
     classes_: NDArray[Any]
@@ -80,6 +90,10 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         tol: float = 1e-4,
         max_iter: int = 100,
         class_weight: Any = None,
+        multi_class: str = "multinomial",
+        solver: str = "auto",
+        optimizer: str = "adagrad",
+        learning_rate: float | None = None,
         warm_start: bool = False,
         schedule: Schedule | None = None,
         n_jobs: int | None = None,
@@ -95,6 +109,10 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.tol = tol
         self.max_iter = max_iter
         self.class_weight = class_weight
+        self.multi_class = multi_class
+        self.solver = solver
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
         self.warm_start = warm_start
         self.schedule = schedule
         self.n_jobs = n_jobs
@@ -107,6 +125,11 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         super()._check_parameters()
         checks.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
         checks.number("l1_ratio", self.l1_ratio, least=0, most=1)
+        checks.choice("multi_class", self.multi_class, ("multinomial", "ovr"))
+        checks.choice("solver", self.solver, ("auto", "sgd"))
+        checks.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
+        if self.learning_rate is not None:
+            checks.number("learning_rate", self.learning_rate, above=0)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -115,8 +138,12 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """Learn from X [n, p], dense or sparse in any format, and the classes y [n]."""
         self._check_parameters()
         last = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
-        given = read(self, X, y, sample_weight, numeric=False)
-        self.classes_, problems = self._problems(given)
+        given = taken(self, X, y, sample_weight)
+        self.classes_, which, weight = self._classes(given)
+        if self._joint:
+            return self._fit_joint(given, which, weight, last)
+        given = replace(given, design=Design.of(given.X))
+        problems = self._problems(given, which, weight)
         shape = len(problems), given.design.shape[1]
         going_on = last is not None and last[0].shape == shape
         # Classes still to come are at zero, or where the last fit left them.
@@ -150,8 +177,32 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             self.n_iter_ = np.array([max(1, fit.rounds) for fit in fits])
         return self
 
-    def _problems(self, given: Given) -> tuple[NDArray[Any], list[Problem]]:
-        """(classes [k], the problems): one for two classes, else one for each class against the rest."""
+    def _fit_joint(
+        self, given: Given, which: NDArray[np.int64], weight: Floats, last: tuple[Floats, Floats] | None
+    ) -> Self:
+        """One model of all classes."""
+        problem = joint_problem(self, given.X, which, len(self.classes_), weight)
+        shape = len(self.classes_), problem.rows.shape[1]
+        with self._sitting(given) as sitting:
+            fit = fit_joint(self, sitting, problem, last if last is not None and last[0].shape == shape else None)
+            self.coef_, self.intercept_ = unpack(fit.W, problem)
+            self.dual_gap_, self.objective_ = np.array([fit.gap]), np.array([fit.objective])
+            self.n_iter_ = np.array([max(1, fit.rounds)])
+        return self
+
+    @property
+    def _joint(self) -> bool:
+        """Whether there is one model of all classes."""
+        several = len(self.classes_) > 2
+        if self.solver != "auto" and not (several and self.multi_class == "multinomial"):
+            raise PlanError(
+                f"solver={self.solver!r} learns three classes or more jointly; for two, or multi_class='ovr', "
+                "leave solver='auto'"
+            )
+        return several and self.multi_class == "multinomial"
+
+    def _classes(self, given: Given) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
+        """(classes [k], the number of each sample's class [n], the samples' weights [n] with those of the classes)."""
         check_classification_targets(given.y)
         classes, which = np.unique(given.y, return_inverse=True)
         if len(classes) < 2:
@@ -169,9 +220,14 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
                 f"class {classes.tolist()[idle[0]]!r} has no weight: its samples all weigh 0; "
                 "give them weight or leave them out"
             )
+        return classes, which.astype(np.int64), weight
+
+    def _problems(self, given: Given, which: NDArray[np.int64], weight: Floats) -> list[Problem]:
+        """One problem for two classes, else one for each class against the rest."""
+        count = len(self.classes_)
         scale = given.design.spread(weight) if self.standardize else None
-        positives = [1] if len(classes) == 2 else range(len(classes))
-        return classes, [
+        positives = [1] if count == 2 else range(count)
+        return [
             logistic(
                 given.design,
                 np.where(which == k, 1.0, -1.0),
@@ -185,14 +241,19 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def explain(self, X: Any, y: Any, sample_weight: Any = None) -> str:
         """What fit would do with these data, in words: the problem, how X is stored, how and where it is solved."""
         self._check_parameters()
-        given = read(self, X, y, sample_weight, numeric=False)
-        classes, problems = self._problems(given)
+        model = clone(self)  # explaining leaves no trace
+        given = taken(model, X, y, sample_weight)
+        model.classes_, which, weight = model._classes(given)
+        if model._joint:
+            return explain_joint(model, joint_problem(model, given.X, which, len(model.classes_), weight))
+        given = replace(given, design=Design.of(given.X))
+        problems = model._problems(given, which, weight)
         formula = f"{self.C:.4g} Σ log(1 + exp(−y z))"
         formula += f" + {self.l1_ratio:.4g} ‖w‖₁" if self.l1_ratio else ""
         formula += f" + ½ {1 - self.l1_ratio:.4g} ‖w‖²" if self.l1_ratio < 1 else ""
         if len(problems) > 1:
-            formula = f"for each of {len(classes)} classes against the rest {formula}"
-        return explain_fit(self, given, problems[0], formula, self._strongest)
+            formula = f"for each of {len(model.classes_)} classes against the rest {formula}"
+        return explain_fit(model, given, problems[0], formula, model._strongest)
 
     def _strongest(self, largest: float, samples: int) -> str:
         if self.l1_ratio == 0:
@@ -203,7 +264,9 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     # --- using it ---------------------------------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> Floats:
-        """[n] log odds of the second class, or [n, k] of each class against the rest."""
+        """[n] log odds of the second class, or [n, k] scores of all: log probabilities up to a constant for each
+        sample, or with "ovr" log odds against the rest.
+        """
         X = self._features(X)
         scores = np.asarray(X @ self.coef_.T + self.intercept_)
         return scores.ravel() if len(self.classes_) == 2 else scores
@@ -215,7 +278,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> Floats:
-        """[n, k] probabilities of the classes; with more than two, those of the k problems made to add up to 1."""
+        """[n, k] probabilities of the classes; with "ovr", those of the k problems made to add up to 1."""
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> Floats:
@@ -225,4 +288,4 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         scores = self.decision_function(X)
         if scores.ndim == 1:
             return np.stack([log_expit(-scores), log_expit(scores)], axis=1)
-        return np.asarray(log_softmax(log_expit(scores), axis=1))
+        return np.asarray(log_softmax(log_expit(scores) if self.multi_class == "ovr" else scores, axis=1))

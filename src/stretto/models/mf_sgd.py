@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from stretto.kernels.losses import CODES
 from stretto.kernels.sgd import adagrad_worker, sgd_worker
 from stretto.plan.cost import Cost, refuse_if_over
 from stretto.plan.plan import Binding, Logical, Physical, Plan
+from stretto.runtime.cluster.spread import NUMBER, SAME, Role, Spread, by_cols, by_rows, by_visits, named_kernel
 from stretto.runtime.cpus import available_memory
 from stretto.runtime.job import Report
 from stretto.runtime.layout import Blocks, Survey, index_type, lay_out, survey, tally
@@ -126,6 +128,7 @@ class SgdJob:
         self.problem, self.plan, self.blocks, self.factors, self.limit = problem, plan, blocks, factors, limit
         self.crew, self.held = crew, held
         self.items, self.repeats = len(blocks.r), blocks.repeats
+        self.spread = spread_sgd(problem, plan.logical, blocks) if crew.spreads else None
 
     def steps(self, epoch: int) -> Sequence[Step]:
         """One pass over the grid."""
@@ -133,7 +136,8 @@ class SgdJob:
         arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
         states = (factors.W.array, factors.H.array, factors.b.array, factors.c.array)
         squares = tuple(state.array for state in factors.squares.values())
-        return [sgd_step(self.problem, self.plan.order, epoch, factors.scale, self.limit, arrays, states, squares)]
+        step = sgd_step(self.problem, self.plan.order, epoch, factors.scale, self.limit, arrays, states, squares)
+        return [step if self.spread is None else replace(step, spread=self.spread)]
 
     def report(self, epoch: int, steps: Sequence[Step]) -> Report:
         """The loss met on the way through the epoch, and the held-out error after it."""
@@ -171,6 +175,17 @@ def sgd_step(
     if name == "adarevision":
         return make_step(name, adarevision_worker, order, weight, *arrays, *states, *squares, *settings, count)
     return make_step(name, sgd_worker, order, weight, *arrays, *states, *settings, count)
+
+
+def spread_sgd(problem: Problem, logical: Logical, blocks: Blocks) -> Spread:
+    """The step on several nodes: entries lie with their visits, row factors stay, column factors go round."""
+    workers = {"sgd": sgd_worker, "adagrad": adagrad_worker, "adarevision": adarevision_worker}
+    entries, cuts = by_visits(blocks.ptr), (by_rows(logical.rows.bounds), by_cols(logical.cols.bounds))
+    biases: tuple[Role, ...] = cuts if problem.biases else (SAME, SAME)
+    squares = tuple(cuts[axis] if wide else SAME for axis, wide in squares_of(problem).values())
+    roles = (SAME, entries, entries, entries, SAME, SAME, *cuts, *biases, *squares)
+    numbers = 7 if problem.optimizer == "adagrad" else 6  # step, two penalties, loss, limit, (rank,) count
+    return Spread(named_kernel(workers[problem.optimizer]), (*roles, *(NUMBER,) * numbers))
 
 
 def build_sgd(

@@ -71,6 +71,8 @@ class Table:
         passes.run("pack", kernels.pack_rows_worker, _even(len(which)), X, which, root, panels)
         self.G = np.zeros((self.size, self.size))
         passes.run("products", gram.dense_worker, np.arange(len(panels) + 1), panels, self.G)
+        if not problem.intercept:
+            self.G[p] = self.G[:, p] = 0.0
         # Features that the drawn samples hardly show must not look free to move.
         exact = passes.squares() * (k - 1) / k**2
         held = np.diagonal(self.G)[: p + 1]
@@ -94,24 +96,23 @@ class Table:
     def solve(self, r: Floats) -> Floats:
         """[p + 1, K] what the metric makes of a gradient: the solution of A z = r."""
         made = np.zeros_like(r)
-        self._solve("forward", kernels.forward_worker, r, made)
-        self._solve("backward", kernels.backward_worker, made, made)
+        self._solve("solve", r, made)
         return made
 
     def pull(self, turned: Floats) -> None:
         """Changes and slope of turned [3, p + 1, K]; the step is known already."""
         for part in turned[1:]:
-            self._solve("forward", kernels.forward_worker, part, part)
+            self._solve("pull", part, part, back=False)
 
     def push(self, d: Floats) -> Floats:
         """[p + 1, K] the direction d in weights."""
         made = np.zeros_like(d)
-        self._solve("backward", kernels.backward_worker, d, made)
+        self._solve("push", d, made, forth=False)
         return made
 
-    def _solve(self, name: str, kernel: object, A: Floats, B: Floats) -> None:
+    def _solve(self, name: str, A: Floats, B: Floats, *, forth: bool = True, back: bool = True) -> None:
         bounds = np.arange(self.problem.classes + 1, dtype=np.int64)
-        self.passes.run(name, kernel, bounds, self.U, self.inverse, A, B)
+        self.passes.run(name, kernels.solve_worker, bounds, self.U, self.inverse, forth, back, A, B)
 
 
 def room_for_table(problem: Problem) -> bool:

@@ -23,7 +23,9 @@ Mask = NDArray[np.bool_]
 
 _NEAR = 0.9  # of the pull at which a feature comes into use
 _FIXED = 1e6  # times the largest curvature: a weight that stays where it is
+_FLAT = 1e-11  # of the features' own curvatures, where there is none
 _FACES = 12
+_TRIES = 5  # to find out which weights may leave zero together
 _TURNS = 60  # of conjugate gradients on a face
 
 
@@ -64,19 +66,17 @@ def newton_step(point: Point, metric: Diagonal | Table, closeness: float) -> Flo
     table = metric if isinstance(metric, Table) else None
     share = point.spread() if table is not None else 1.0
     first = float(np.abs(model.slope()).max())
-    for _ in range(_FACES):
-        v = model.slope()
-        if float(np.abs(v).max()) <= closeness * first:
-            break
-        free = v != 0.0
-        free |= model.used & (model.w != 0.0)
-        free |= model.used & (model.l1 == 0.0)
+
+    def solved(v: Floats, free: Mask) -> tuple[Floats, Floats]:
         even: Callable[[Floats], Floats] = model.even
         if table is not None:
             table.renew(share, np.where(free, 0.0, _FIXED * float(model.curved.max())))
             even = table.solve
-        e, bent = _conjugate(model, v, free, 0.3 * closeness * first, even)
-        if not e.any() or not _move(model, v, e, bent):
+        return _conjugate(model, v, free, 0.3 * closeness * first, even)
+
+    for _ in range(_FACES):
+        v = model.slope()
+        if float(np.abs(v).max()) <= closeness * first or not _face(model, v, solved):
             break
     way = np.zeros(point.passes.shape)
     way[which] = model.w - point.W[which]
@@ -143,15 +143,19 @@ def _conjugate(
     d = z.copy()
     size = float(np.sum(r * z))
     for _ in range(_TURNS):
-        if float(np.abs(r).max()) <= enough or size <= 0.0:
+        if float(np.abs(r).max()) <= enough or not size > 0.0:
             break
         whole = model.bend(d)
         curve = float(np.sum(d * whole))
-        if not curve > 0.0:
+        flat = not curve > _FLAT * float(np.sum(d * d * model.curved))
+        # Where the model is a slope without a bottom, a column that another one replaces, it ends at the next corner.
+        a = _corner(model, model.w + e, d, v) if flat else size / curve
+        if not np.isfinite(a):
             break
-        a = size / curve
         e += a * d
         bent += a * whole
+        if flat:
+            break
         r -= a * np.where(free, whole, 0.0)
         z = np.where(free, even(r), 0.0)
         last, size = size, float(np.sum(r * z))
@@ -159,23 +163,49 @@ def _conjugate(
     return e, bent
 
 
+def _face(model: _Model, v: Floats, solved: Callable[[Floats, Mask], tuple[Floats, Floats]]) -> bool:
+    """Go to the minimum over the weights in use and those that are pulled away from zero; whether the model fell."""
+    bound = model.used & (model.l1 > 0.0) & (model.w == 0.0)
+    free = (model.used & ~bound) | (v != 0.0)
+    for _ in range(_TRIES):
+        e, bent = solved(v, free)
+        if e.any() and _move(model, v, e, bent):
+            return True
+        # Weights set free together can send one another through zero, against the pull: those stay where they are.
+        against = bound & free & (e * v > 0.0)
+        if not against.any():
+            break
+        free &= ~against
+    # Where those in use are at rest, one more alone follows its pull.
+    free = model.used & ~bound
+    free.flat[np.argmax(np.where(bound, np.abs(v), -1.0))] = True
+    e, bent = solved(v, free)
+    return bool(e.any()) and _move(model, v, e, bent)
+
+
+def _corner(model: _Model, w: Floats, d: Floats, v: Floats) -> float:
+    """How far along d from w the first weight comes to its corner."""
+    toward = (model.l1 > 0.0) & (w * d < 0.0) & (w * np.where(model.w != 0.0, model.w, -v) > 0.0)
+    return float(np.min(-w[toward] / d[toward], initial=np.inf))
+
+
 def _move(model: _Model, v: Floats, e: Floats, bent: Floats) -> bool:
     """Go along e as far as the model falls, weights stopping at zero; whether it fell."""
     side = np.where(model.w != 0.0, model.w, -v)
     bound = model.l1 > 0.0
-    t = 1.0
-    for _ in range(8):
+    first = _corner(model, model.w, e, v)
+    for t in (1.0, 0.3, 0.1, 0.03, min(1.0, first)):
         there = model.w + t * e
         crosses = bound & (there * side <= 0.0)
-        if not np.any(crosses & (e != 0.0)):
+        if t == first:
+            crosses |= bound & (e != 0.0) & (np.abs(there) <= 1e-14 * np.abs(model.w))
+        if not np.any(crosses & (e != 0.0)) or t == first:
             d, product = t * e, t * bent
         else:
             d = np.where(crosses, 0.0, there) - model.w
             product = model.bend(d)
         if model.worth(d, product) < 0.0:
-            model.w = model.w + d
-            model.w[crosses & bound] = 0.0
+            model.w = np.where(crosses, 0.0, model.w + d)
             model.r = model.r + product
             return True
-        t *= 0.3
     return False

@@ -28,6 +28,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _ROUNDING = 1e-13  # of a sum
+_SINGLE = 1e-6  # of the objective and of every loss in it: what a bound found in float32 may be wrong by
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,8 @@ class Point:
         self.scale = np.ones(shape[0])
         self.value = self.plain = self.gap = math.inf  # with the corner rounded, as it is; no W is better by more
         self._dual = -math.inf
-        self._share0 = problem.masses / problem.weight.sum()
+        self._weighed = float(problem.weight.sum())
+        self._share0 = problem.masses / self._weighed
         self._mass = passes.sums() if problem.intercept else np.zeros(shape[0])
         self._begin()
 
@@ -92,6 +94,11 @@ class Point:
         self.W = np.array(W)
         self.attempt(np.zeros_like(self.W), 0.0, free=True)
         self.settle()
+
+    def widen(self) -> None:
+        """Go on with all digits."""
+        self.dtype = np.dtype(np.float64)
+        self.start(self.W)
 
     def attempt(self, d: Floats, t: float, *, free: bool = False) -> float:
         """The objective at W + t·d, inside the orthant unless free; `fall` is what the slope promised for that step."""
@@ -122,7 +129,10 @@ class Point:
             *self.turned, share, self.G0, self._mass, tilt,
         )  # fmt: skip
         self.W, self.value, self.plain = self.there, self._next, self._plain
-        self._dual = max(self._dual, self._bound(share, floor, math.fsum(sums[:, 0]), float(sums[:, 1].max())))
+        found = self._bound(share, floor, math.fsum(sums[:, 0]), float(sums[:, 1].max()))
+        if self.dtype != np.float64:
+            found -= _SINGLE * (abs(self.plain) + self._weighed)
+        self._dual = max(self._dual, found)
         self.gap = max(0.0, self.plain - self._dual)
 
     def spread(self) -> float:
@@ -138,9 +148,8 @@ class Point:
         masses, k = self.problem.masses, self.problem.classes
         total, excess = float(masses.sum()), self.G[-1, :k]
         # Sums of residuals are no better than their rounding, which a class of hardly any weight would magnify.
-        excess = np.where(
-            np.abs(excess) <= _ROUNDING * float(np.sum(self.problem.weight * self.passes.wrong)), 0.0, excess
-        )
+        least = _ROUNDING * float(np.sum(self.problem.weight * self.passes.wrong))
+        excess = np.where(np.abs(excess) <= least, 0.0, excess)
         share = float(np.max(np.where(excess > 0.0, excess / np.maximum(excess + masses, 1e-300), 0.0)))
         if share <= 1e-15:
             return 0.0, tilt, 0.0

@@ -26,7 +26,7 @@ from .softmax_quasi import Memory
 Floats = NDArray[np.float64]
 
 STEPS = 5  # of a round
-_ROUNDING = 2e-15
+_ROUNDING = 1e-15  # of the objective and of every logarithm in it
 _CLOSE = 0.3, 0.1, 0.03  # how closely the first of Newton's systems are solved; the last holds for all later ones
 _COARSE = 1e-4  # of the loss of the model without features
 _ROUNDINGS = (50.0, 15.0, 5.0)  # of a corner, in units of what the gap asked for allows
@@ -104,8 +104,8 @@ class Search:
             self._quasi(self._slow if self.cornered else self._still)
         self._newton()
         if point.dtype != np.float64:
-            point.dtype = np.dtype(np.float64)
-            point.start(point.W)
+            point.widen()
+            self._newton()
         return SoftmaxFit(point.W, point.gap, point.plain, self.rounds, self.looks, point.gap <= self.wanted)
 
     @property
@@ -138,8 +138,7 @@ class Search:
                 if self.point.dtype == np.float64 or self.over:
                     return
                 # What stopped it may be the digits; begin again with all of them.
-                self.point.dtype = np.dtype(np.float64)
-                self.point.start(self.point.W)
+                self.point.widen()
                 self.memory.clear()
                 values = [self.point.value]
 
@@ -169,13 +168,13 @@ class Search:
     def _walk(self, way: Floats, t: float, *, free: bool = False) -> float:
         """Go along the way as far as the objective falls by a fair part of what the slope promises; 0: nowhere."""
         point = self.point
-        before = point.value
-        slope = None
+        before, slope = point.value, None
+        noise = _ROUNDING * (abs(before) + float(point.problem.weight.sum()))
         for _ in range(25):
             value = point.attempt(way, t, free=free)
             self.looks += 1
             # At the end steps change the objective by less than its rounding, and still lower the gap.
-            if value <= before + 1e-4 * min(point.fall, 0.0) + _ROUNDING * abs(before):
+            if value <= before + 1e-4 * min(point.fall, 0.0) + noise:
                 point.settle()
                 return t
             slope = float(np.sum(point.slope * way)) if slope is None else slope
@@ -237,8 +236,7 @@ class Search:
         closeness, failed = 0.1, 0
         while not self.over and failed < 3:
             if point.dtype != np.float64 and (failed or self.wanted < 1e-5 * point.plain):
-                point.dtype = np.dtype(np.float64)
-                point.start(point.W)
+                point.widen()
                 continue
             before, value = point.gap, point.value
             t = self._walk(newton_step(point, self.metric, closeness), 1.0, free=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from numbers import Real
-from operator import index
 from typing import Any
 
 from stretto.errors import PlanError
-from stretto.runtime.runtimes import Runtime, Threads
+from stretto.runtime.asked import whole
+from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.schedule.spec import Schedule
 
 from .program import Program
@@ -51,15 +51,15 @@ def run(
             + ("make one: run(" + program.__name__ + "(…))" if isinstance(program, type) else "see st.program")
         )
     options = Options(
-        rounds=None if rounds is None else _whole("rounds", rounds, 0),
-        pipeline=_whole("pipeline", pipeline, 1),
-        seed=_seed(seed),
-        every=_whole("every", every, 1),
+        rounds=None if rounds is None else whole("rounds", rounds, 0),
+        pipeline=whole("pipeline", pipeline, 1),
+        seed=whole("seed", seed, None),
+        every=whole("every", every, 1),
         until=_until(until),
         seconds=_positive(seconds),
         runtime=_place(runtime),
         record=record,
-        verbose=_whole("verbose", verbose, 0),
+        verbose=whole("verbose", verbose, 0),
     )
     endless = rounds is None and until is None and seconds is None
     if endless and isinstance(getattr(program, "schedule", None), Schedule):
@@ -68,24 +68,6 @@ def run(
             "or seconds="
         )
     return program.launch(options)
-
-
-def _whole(name: str, value: Any, least: int | None) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        least_words = "" if least is None else f" of at least {least}"
-        raise PlanError(f"run: {name}={value!r} is not a whole number; give one{least_words}") from None
-    if least is not None and number < least:
-        raise PlanError(f"run: {name}={number} is less than {least}")
-    return number
-
-
-def _seed(seed: Any) -> int:
-    number = _whole("seed", seed, None)
-    if not -(2**63) <= number < 2**63:  # compiled schedules keep it in 64 bits
-        raise PlanError(f"run: seed={number} does not fit in 64 bits; give one from −2⁶³ to 2⁶³ − 1")
-    return number
 
 
 def _until(until: Any) -> Callable[[Look], bool] | None:
@@ -105,4 +87,9 @@ def _place(runtime: Runtime | None) -> Runtime:
         return Threads()
     if isinstance(runtime, type) or not hasattr(runtime, "workers"):
         raise PlanError(f"run: runtime={runtime!r} is not a runtime; give st.Threads(n) or st.Serial()")
+    if not isinstance(runtime, Serial | Threads):
+        raise PlanError(
+            f"run: runtime={runtime!r}: a program chooses its jobs round by round in one memory; give st.Threads(n), "
+            "or write it as a worker function over tables, which runs on a cluster"
+        )
     return runtime

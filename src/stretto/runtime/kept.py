@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from .runtimes import Crew, Runtime, Serial
+from .runtimes import Crew, Runtime
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class _Idle:
     runtime: Runtime
     process: int
     crew: Crew
+    workers: int  # of the runtime, which may ask for "all" of a number that changes
     end: weakref.finalize[[], KeptCrew]
 
 
@@ -38,8 +39,9 @@ class KeptCrew:
         """A crew for this runtime, used by nobody else meanwhile."""
         idle = self._take(runtime)
         if idle is None:
-            crew = Crew(runtime.workers, serial=isinstance(runtime, Serial))
-            idle = _Idle(runtime, os.getpid(), crew, weakref.finalize(self, crew.close))
+            stack = ExitStack()
+            crew = stack.enter_context(runtime.open())
+            idle = _Idle(runtime, os.getpid(), crew, runtime.workers, weakref.finalize(self, stack.close))
         try:
             yield idle.crew
         except BaseException:
@@ -58,7 +60,7 @@ class KeptCrew:
         if idle.process != os.getpid():
             idle.end.detach()  # its threads stayed in the parent
             return None
-        if idle.runtime == runtime and idle.crew.workers == runtime.workers:
+        if idle.runtime == runtime and idle.workers == runtime.workers:
             return idle
         idle.end()
         return None

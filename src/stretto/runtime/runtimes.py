@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -31,11 +31,14 @@ from .step import Done, Step
 from .team import Team
 
 if TYPE_CHECKING:
+    from .cluster.spec import Cluster
     from .serving import Outcome, TableJob
 
 
 class Crew:
-    """The threads of one run."""
+    """The threads of one run. spreads: whether steps with a spread run elsewhere, and their arrays with them."""
+
+    spreads = False
 
     def __init__(self, workers: int, serial: bool) -> None:
         self.workers = workers
@@ -127,6 +130,9 @@ class Crew:
         self.asked = True
         self.stop()
 
+    def gather(self) -> None:
+        """See that the arrays of the steps that were run hold what was learned. Here they always do."""
+
     def close(self) -> None:
         self._team.close()
 
@@ -179,4 +185,4 @@ class Threads:
         return run(job, self.workers)
 
 
-Runtime = Serial | Threads
+Runtime: TypeAlias = "Serial | Threads | Cluster"

@@ -25,6 +25,7 @@ from stretto.consistency.clocks import Clocks
 from stretto.errors import RunError
 from stretto.store.node import Node
 from stretto.store.recording import Recording
+from stretto.store.shard import Past
 
 from .served_cut import Cut, Cuts, Part, Shelf
 from .served_turns import Sitter, Turns
@@ -121,6 +122,10 @@ class Hall:
         self._last: int | None = None  # the clock at which everybody stops, since the user asked
         self._cuts = Cuts(self.node, None if job.keeping is None else job.keeping.every)
         self._looked = begin.clock
+        self._exact = job.watch is not None and job.rule.exact
+        self._at: int | None = None  # the clock that is looked at, where the shard is beyond it
+        if self._exact:
+            self.node.shard.keep_past(job.every)
         self._failure: tuple[int, int, BaseException] | None = None
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._began = time.perf_counter() - begin.seconds
@@ -294,7 +299,12 @@ class Hall:
                 self.turns.rouse(seat)
             else:
                 self._late.append((need, seat))
-        if low < FAR and low // self.job.every > self._looked // self.job.every:
+        every, before = self.job.every, self._looked
+        if self._exact:  # also at clocks that ended together, because a worker left
+            self._looked = max(before, min(low, self.most))
+            for at in range((before // every + 1) * every, self._looked + 1, every):
+                self._look_back(at)
+        elif low < FAR and low // every > before // every:
             self._looked = low
             self._look(low)
 
@@ -351,17 +361,32 @@ class Hall:
             self._fail(-1, clock, error)
         self._began += time.perf_counter() - began
 
+    def _look_back(self, clock: int) -> None:
+        """Look at a clock as it was, unless there was enough before: then that stays to be seen."""
+        if not self.turns.ending:
+            self._at = clock
+            self._look(clock)
+        if not self.turns.ending:
+            self._at = None
+            self.node.shard.past.pop(clock, None)
+
+    def _then(self, table: int) -> Past:
+        """What the shard holds of a table, at the clock that is looked at or now."""
+        shard = self.node.shard
+        past = None if self._at is None else shard.past.get(self._at)
+        return (*shard.table(table), shard.states(table)) if past is None else past[table]
+
     def _values(self, table: int) -> tuple[Keys, NDArray[Any]]:
         if table in self.arrays:
             return np.arange(len(self.arrays[table])), self.arrays[table]
-        return self.node.shard.table(table)
+        return self._then(table)[:2]
 
     def _outcome(self, seconds: float) -> Outcome:
         shard, recording = self.node.shard, self.recording
         tables = []
         for table in range(len(self.job.tables)):
             keys, values = self._values(table)
-            states = () if table in self.arrays else tuple(shard.states(table))
+            states = () if table in self.arrays else self._then(table)[2]
             tables.append(Rest(keys, values, states))
             if recording.full:
                 recording.final[table] = shard.witness(table)

@@ -93,7 +93,7 @@ class Cuts:
         while self.open and self.open[0].clock <= low:
             cut = self.open[0]
             if cut.node is None:
-                cut.node = NodePart(cut.clock, {}, self._node.cache.residuals())
+                cut.node = NodePart(cut.clock, {}, self._node.cache.residuals(cut.clock))
                 fill(cut)
             arrays = self._node.shard.saved()
             if arrays is None:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
-from stretto.comm.policy import Policy
+from stretto.comm.policy import Managed, Policy
 from stretto.consistency.rules import Rule
 from stretto.errors import PlanError
 from stretto.store.layout import Layout, TableSpec
@@ -142,6 +142,8 @@ class TableJob:
                     f"table {table.name!r}: shards={table.shards}, and this run has nodes 0 to {nodes - 1}; name some "
                     "of these, or leave shards= out"
                 )
+        if isinstance(self.policy, Managed) and nodes > 1:  # a single node sends nothing
+            self.policy.check_nodes(nodes)
         witness = self.record == "full"
         return Layout(tuple(tables), nodes, self.workers, self.rule, self.policy, witness, reserve, self.seed)
 

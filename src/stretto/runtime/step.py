@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels.compile import Kernel
 from stretto.schedule.order import Ints, Order
+
+if TYPE_CHECKING:
+    from .cluster.spread import Spread
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +24,7 @@ class Step:
     weight [V]: items in each visit. out [V]: one number for each visit.
     before(fresh): called before any visit is made; fresh is False when the step goes on after a stop. after(): called
     when all are made. visits [V]: the plan's numbers of these visits, when the step makes only some of the plan's.
+    spread: how the step runs on several nodes; None: only where its arrays are.
     """
 
     name: str
@@ -32,6 +36,7 @@ class Step:
     before: Callable[[bool], None] | None = None
     after: Callable[[], None] | None = None
     visits: Ints | None = None
+    spread: Spread | None = None
 
     @property
     def items(self) -> int:
@@ -68,10 +73,11 @@ def make_step(
     *args: Any,
     before: Callable[[bool], None] | None = None,
     after: Callable[[], None] | None = None,
+    spread: Spread | None = None,
 ) -> Step:
     """A step with an `out` of its own."""
     weight = np.ascontiguousarray(weight, dtype=np.int64)
-    return Step(name, kernel, order, weight, args, np.zeros(len(order)), before, after)
+    return Step(name, kernel, order, weight, args, np.zeros(len(order)), before, after, spread=spread)
 
 
 def parts(n: int, at_most: int, least: int = 65536) -> Ints:

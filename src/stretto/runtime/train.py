@@ -156,6 +156,7 @@ class Trainer:
                 break
             if at.epoch < epochs and self._due(at):
                 self.save()
+        self.crew.gather()
         return Outcome(status, at.epoch, at.reports, at)
 
     def _epoch(self, at: Position, epochs: int) -> Report | None:
@@ -236,6 +237,7 @@ class Trainer:
         """Write a checkpoint of where the run stands now. A disk that refuses is reported; training goes on."""
         if self.saving is None:
             return
+        self.crew.gather()
         at = self.position
         at.saves += 1
         arrays: dict[str, NDArray[Any]] = {f"state/{name}": array for name, array in self.job.arrays().items()}

@@ -39,8 +39,9 @@ from .cached import CachedTable
 from .clocking import Clocking
 from .layout import Layout
 from .picking import Picker
+from .recording import Picked
 from .sending import Sender
-from .waits import Waits
+from .waits import Waits, pieces
 
 _LOCKS = 4096
 
@@ -63,7 +64,7 @@ class Cache:
         self._tables = [CachedTable(layout, table, workers, self._seen, shared) for table in range(len(layout.tables))]
         self.needs_lock = [locks and not table.free for table in self._tables]
         self._sender = Sender(layout, node)
-        self._clocking = Clocking(layout, node)
+        self._clocking = Clocking(layout, node, [table.keys_at_once for table in self._tables])
         self._waits = Waits(layout, node, self._tables, self._known)
         self._picker = Picker(layout, node, self._tables, self._sender)
         self._announcing = Announcing(layout, node)
@@ -73,6 +74,7 @@ class Cache:
         self.open: NDArray[np.bool_] | None = None
         self.dirty = False
         self._left_at = 0  # the highest clock of workers that have ended: changes of it may not have been sent
+        self._at = 0  # the node's clock, as far as its changes were sent
         if not len(workers):  # nobody has to wait for this node
             self.outgoing += self._clocking.due(FOREVER, [])
 
@@ -148,7 +150,9 @@ class Cache:
 
     def announce(self, worker: int, table: int, clock: int, keys: Keys) -> list[tuple[int, Announce]]:
         """In this clock the worker will add to these rows of the table only."""
-        self._announcing.add(worker, table, clock, keys)
+        if not self._rule.speculate:  # nobody would listen
+            return []
+        self._announcing.add(worker, self.clocks[worker - self._first], table, clock, keys)
         return self._announcing.complete(self._running())
 
     def tick(self, worker: int) -> list[tuple[int, ToShard]]:
@@ -171,7 +175,11 @@ class Cache:
         self._waits.forget(worker)
         self._left_at = max(self._left_at, self.clocks[i])
         moved = self._clocks.retire(i)
-        self.outgoing += self._announcing.complete(self._running())
+        if self._rule.speculate:
+            for cached in self._tables:
+                for slip in cached.buffer.slips.values():
+                    self._announcing.left(worker, cached.number, slip.clock, slip.keys[: slip.count])
+            self.outgoing += self._announcing.complete(self._running())
         return self._ended() if moved else []
 
     def _running(self) -> list[int]:
@@ -180,17 +188,24 @@ class Cache:
     def _ended(self) -> list[tuple[int, ToShard]]:
         """The node's clock has moved on: what was added in the clocks before is sent, by clock, worker and table."""
         low = self._clocks.low
+        for cached in self._tables:
+            cached.starts_ending()
         self._picker.forget()
+        self._announcing.forget(low)
         closed = [(cached, slip) for cached in self._tables for slip in cached.buffer.close(low)]
         closed.sort(key=lambda pair: (pair[1].clock, pair[1].worker, pair[0].number))
         updates: list[tuple[int, Update]] = []
         for cached, slip in closed:
+            if slip.clock > self._at:  # several clocks end together, and a checkpoint may be between them
+                cached.ends(slip.clock)
             updates += self._sender.end(cached, slip)
             cached.buffer.reuse(slip)
+        self._at = low
+        sends = self._clocking.due(low, updates)
         for cached in self._tables:
             cached.forget_lost(low)
-            self._make_room(cached)
-        return self._clocking.due(low, updates)
+            self._make_room(cached)  # said after what is sent now, so rows that only this clock used may go
+        return sends
 
     # -- what shards say ---------------------------------------------------------------------------------------------
 
@@ -251,9 +266,9 @@ class Cache:
         pool.let_go(slots)
         for shard in np.unique(shards).tolist():
             here = np.flatnonzero(shards == shard)
-            here = here[np.argsort(keys[here])]
-            held = None if versions is None else versions[here]
-            self.outgoing.append((shard, Dropped(self.node, cached.number, keys[here], held)))
+            for some in pieces(here[np.argsort(keys[here])], cached.keys_at_once):
+                held = None if versions is None else versions[some]
+                self.outgoing.append((shard, Dropped(self.node, cached.number, keys[some], held)))
 
     # -- between clocks ----------------------------------------------------------------------------------------------
 
@@ -264,17 +279,25 @@ class Cache:
         self.dirty = self.dirty or found
         return updates
 
+    def picked(self) -> list[Picked]:
+        """What was picked since this was last asked, and how it was ranked; in runs that record everything."""
+        found, self._picker.picked = self._picker.picked, []
+        return found
+
     def flush(self) -> list[tuple[int, ToShard]]:
         """Send everything of clocks that are over, also what a lazy policy would keep."""
         return self._clocking.flush(self._clocks.low)
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
-    def residuals(self) -> dict[str, NDArray[Any]]:
-        """What rounding took from changes of clocks before the node's, as arrays "table/worker/keys" and "…/rows"."""
+    def residuals(self, clock: int | None = None) -> dict[str, NDArray[Any]]:
+        """What rounding took from changes of clocks before the node's, as arrays "table/worker/keys" and "…/rows".
+
+        clock: of a checkpoint, where the node's may have moved on by several at once, as when a worker leaves.
+        """
         found: dict[str, NDArray[Any]] = {}
         for cached in self._tables:
-            for worker, (keys, rows) in cached.lost(self._clocks.low).items():
+            for worker, (keys, rows) in cached.lost(self._clocks.low if clock is None else clock).items():
                 found[f"{cached.spec.name}/{worker}/keys"] = keys
                 found[f"{cached.spec.name}/{worker}/rows"] = rows
         return found
@@ -284,6 +307,7 @@ class Cache:
         self._clocks = Clocks(len(self.clocks), clock)
         self.clocks = self._clocks.values
         self._known[:] = clock
+        self._at = clock
         self._clocking.begin(clock)
         for cached in self._tables:
             cached.buffer.begin(clock)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from stretto.comm.codec import travels_short, value_bytes
 from stretto.comm.messages import Keys, Rows
+from stretto.comm.sizes import keys_of_burst
 from stretto.kernels import served, slips
 
 from .buffer import NO_LOCKS, Buffer, Locks, Slip
@@ -23,6 +24,7 @@ NO_SLIPS = np.empty((0, 3), np.int64)
 class CachedTable:
     """own: changes show in the cached rows at once, for all workers of the node. aside: in exact runs a worker's own
     changes are added to what it reads. short: changes travel as 16-bit floats, of `wire` bytes a value in any case.
+    keys_at_once: in a message of keys at most, None for no bound.
     locks: of rows that threads share (empty without). seen [shards]: the last of our Updates that each shard has."""
 
     def __init__(self, layout: Layout, table: int, workers: range, seen: NDArray[np.int64], locks: Locks) -> None:
@@ -35,6 +37,7 @@ class CachedTable:
         self.versioned = spec.versioned and not exact
         self.short = travels_short(spec.dtype, layout.policy.codec)
         self.wire = value_bytes(spec.dtype, layout.policy.codec)
+        self.keys_at_once = keys_of_burst(layout.policy, spec.cols, self.wire)
         self.locks = locks if self.pool.index is None else NO_LOCKS
         # Without a lock on everything threads may read and add to a table that never moves a row: reserved rows, and
         # slips that are reserved too, or private ones that nobody looks into before they are closed.
@@ -45,12 +48,40 @@ class CachedTable:
         self.settles = self.short and exact
         self.leftovers = Leftovers(spec.cols, spec.kept) if self.short and not exact else None
         self._lost: dict[tuple[int, int], tuple[Keys, NDArray[Any]]] = {}
+        self._taken: list[tuple[Keys, NDArray[Any]]] = []  # leftovers that early sends of the clock that ends next took
+        self._before: dict[int, tuple[Keys, NDArray[Any]]] = {}  # leftovers before clocks that ended together did
+        self._from = 0  # the clock of the node
 
     def lost(self, clock: int) -> dict[int, tuple[Keys, NDArray[Any]]]:
-        """By worker (−1: the node), keys and rows of what rounding took from changes of clocks before this one."""
-        if self.leftovers is not None:
-            return {-1: self.leftovers.arrays()}
-        return {worker: lost for (at, worker), lost in sorted(self._lost.items()) if at == clock}
+        """By worker (−1: the node), keys and rows of what rounding took from changes of clocks before this one, which
+        is that of the node or one it has just jumped over: a restart from there makes all later changes again."""
+        if self.leftovers is None:
+            return {worker: lost for (at, worker), lost in sorted(self._lost.items()) if at == clock}
+        later = min((at for at in self._before if at >= clock), default=None)
+        if later is not None:
+            return {-1: self._before[later]}
+        keys, rows = (np.concatenate(parts) for parts in zip(self.leftovers.arrays(), *self._taken, strict=True))
+        order = np.argsort(keys)
+        return {-1: (keys[order], rows[order])}
+
+    def take_leftovers(self, keys: Keys, deltas: NDArray[Any]) -> None:
+        """Add what is left of these rows to changes of the clock that ends next, which go early."""
+        assert self.leftovers is not None
+        left = np.zeros_like(deltas)
+        self.leftovers.move_to(keys, left)
+        deltas += left
+        some = left.any(axis=1)
+        if some.any():
+            self._taken.append((keys[some], left[some]))
+
+    def starts_ending(self) -> None:
+        """The clock of the node has moved on."""
+        self._before.clear()
+
+    def ends(self, clock: int) -> None:
+        """Changes of this clock are about to be sent, together with those of clocks around it."""
+        if self.leftovers is not None and clock not in self._before:
+            self._before[clock] = self.leftovers.arrays()
 
     def keep_lost(self, slip: Slip, keys: Keys, rows: NDArray[Any]) -> None:
         """Exact runs: a worker begins the clock of this slip with what rounding took from its changes in the last."""
@@ -59,10 +90,12 @@ class CachedTable:
         slips.put_back.exact(places, slip.keys, slip.deltas, NO_LOCKS, rows)
         slip.changed[places] = 1
 
-    def forget_lost(self, before: int) -> None:
-        """Clocks < before are over."""
-        for at in [at for at in self._lost if at[0] < before]:
+    def forget_lost(self, clock: int) -> None:
+        """The node has come to this clock; what `lost` may be asked for are the clocks since the one it was in."""
+        for at in [at for at in self._lost if at[0] < self._from]:
             del self._lost[at]
+        self._from = clock
+        self._taken.clear()
 
     def give_back(self, worker: int, keys: Keys, rows: NDArray[Any]) -> None:
         """What `lost` gave, after a restart."""

@@ -7,6 +7,7 @@ the node's own workers need rows that hold them, or a shard demands them for oth
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +18,16 @@ from stretto.consistency.clocks import FOREVER
 from .layout import Layout
 
 Sends = list[tuple[int, ToShard]]
+_Released = tuple[int, Keys, NDArray[np.int32]]  # table, keys, versions
 _Release = tuple[int, int, Keys, NDArray[np.int32]]  # the NodeClock it goes with, table, keys, versions
 
 
 class Clocking:
-    """Updates that wait, and versions to give back, by shard. Each shard is told a clock once, after its Updates."""
+    """Updates that wait, and versions to give back, by shard. Each shard is told a clock after its Updates, and once
+    more for each further message that versions are given back with; most: keys of a table in one, None for no bound."""
 
-    def __init__(self, layout: Layout, node: int) -> None:
+    def __init__(self, layout: Layout, node: int, most: Sequence[int | None]) -> None:
+        self._most = most
         self._node, self._nodes = node, layout.nodes
         self._rule, self._lazy = layout.rule, layout.policy.lazy
         self._sent = [0] * layout.nodes  # the last NodeClock
@@ -81,16 +85,21 @@ class Clocking:
         waiting = self._waiting.get(shard)
         while waiting and waiting[0].clock < through:
             sends.append((shard, waiting.popleft()))
-        sends.append((shard, NodeClock(self._node, through, self._released(shard, through))))
+        sends += [(shard, NodeClock(self._node, through, some)) for some in self._released(shard, through)]
 
-    def _released(self, shard: int, clock: int) -> tuple[tuple[int, Keys, NDArray[np.int32]], ...]:
+    def _released(self, shard: int, clock: int) -> list[tuple[_Released, ...]]:
+        """What the messages about this clock give back, at least one message."""
         releases = self._releases.get(shard)
         if not releases:
-            return ()
+            return [()]
         ripe = [release for release in releases if release[0] <= clock]
         self._releases[shard] = [release for release in releases if release[0] > clock]
-        found = []
+        found: list[_Released] = []
         for table in sorted({release[1] for release in ripe}):
             of = [release for release in ripe if release[1] == table]
-            found.append((table, np.concatenate([r[2] for r in of]), np.concatenate([r[3] for r in of])))
-        return tuple(found)
+            keys, versions = np.concatenate([r[2] for r in of]), np.concatenate([r[3] for r in of])
+            step = self._most[table] or len(keys)
+            found += [(table, keys[at : at + step], versions[at : at + step]) for at in range(0, len(keys), step)]
+        if all(most is None for most in self._most):
+            return [tuple(found)]
+        return [(some,) for some in found] or [()]

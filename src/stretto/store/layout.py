@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from stretto.comm.policy import Eager, Policy
 from stretto.consistency.rules import BSP, Rule
+from stretto.errors import PlanError
 
 if TYPE_CHECKING:
     from .functions import ServerFunction
@@ -133,6 +134,12 @@ class Layout:
             start = start[keys]
         elif callable(start):
             start = np.asarray(start(keys))
+            if start.size != len(keys) * spec.cols or start.dtype.kind not in "fiub":
+                shape = f"[{len(keys)}, {spec.cols}]"
+                raise PlanError(
+                    f"table {spec.name!r}: start(keys) gave {start.dtype} {list(start.shape)} for {len(keys)} keys; "
+                    f"return a row of numbers for each, {shape if spec.cols > 1 else shape + f' or [{len(keys)}]'}"
+                )
         else:
             return np.full((len(keys), spec.cols), start, dtype=dtype)
         return np.ascontiguousarray(start, dtype=dtype).reshape(len(keys), spec.cols)

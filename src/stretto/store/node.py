@@ -1,7 +1,8 @@
 """One node: its cache, its shard, what waits to be sent, and the links to the other nodes, put together.
 
-A runtime calls read, add, tick and leave for its workers, receive and reset for what the network does, poll when
-`wake_at` has come, and after every call takes away
+A runtime calls read, add, tick and leave for its workers, receive and reset for what the network does (on a network
+that tells nobody of lost connections, tend in place of reset), poll when `wake_at` has come, and after every call takes
+away
 
     frames     [(node, frame)] to be carried to other nodes, in this order
     woken      workers that were refused and may try again
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -32,7 +34,7 @@ from stretto.consistency.clocks import FOREVER
 
 from .cache import Cache
 from .layout import Layout
-from .recording import Recording
+from .recording import Picked, Recording
 from .shard import Shard
 
 _FOR_SHARDS = frozenset((Update, NodeClock, Fetch, Dropped, Announce))
@@ -159,6 +161,9 @@ class Node:
         for frame in frames:
             if frame.incarnation != self.incarnation:
                 continue
+            if frame.acknowledges > link.sent:  # no node says that; and nobody's mistake shall end the run
+                link.ignored += 1
+                continue
             for message in link.receive(frame):
                 if self._full:
                     assert self.recording is not None
@@ -182,6 +187,20 @@ class Node:
     def poll(self, now: float) -> None:
         """Send what may be sent now."""
         self._settle(now)
+
+    def tend(self, now: float, peer: int | None = None) -> float:
+        """Poll, if it is time to or something has changed meanwhile, and see to what links have owed the other side, or
+        missed from it, for too long (`Link.tend`): of all links, or of that to `peer`. Returned: when to call again.
+        """
+        if self.wake_at <= now or (self._managed and (self.cache.dirty or self.shard.dirty)):
+            self._settle(now)
+        due = inf
+        for other in self._links if peer is None else (peer,):
+            link = self._link(other)
+            due = min(due, link.tend(now))
+            if link.replies:
+                self._reply(now, other, link)
+        return min(due, self.wake_at)
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -249,13 +268,23 @@ class Node:
                 rows.touch()
         here = False
         if updates.wake_at <= now:
-            for target, message, reason in updates.poll(now, self._unacknowledged):
+            leaving = updates.poll(now, self._unacknowledged)
+            if self._full:
+                self._tell_picks(now, "updates", self.cache.picked())
+            for target, message, reason in leaving:
                 here |= self._carry(now, target, message, "updates", reason)
         if rows.wake_at <= now:
-            for target, message, reason in rows.poll(now, self._unacknowledged):
+            leaving = rows.poll(now, self._unacknowledged)
+            if self._full:
+                self._tell_picks(now, "rows", self.shard.picked())
+            for target, message, reason in leaving:
                 here |= self._carry(now, target, message, "rows", reason)
         self.wake_at = min(updates.wake_at, rows.wake_at)
         return here
+
+    def _tell_picks(self, now: float, side: str, picks: list[Picked]) -> None:
+        for picked in picks:
+            self.recording.picked(now, self.number, side, picked)  # type: ignore[union-attr]
 
     def _carry(self, now: float, target: int, message: Message, side: str, reason: str) -> bool:
         if target == self.number:

@@ -21,6 +21,7 @@ from .buffer import Slip
 from .cached import CachedTable
 from .index import Places
 from .layout import Layout
+from .recording import Picked
 from .sending import Sender, Updates
 
 LOT = 8
@@ -29,12 +30,15 @@ _SEED = 1_000_003
 
 @dataclass(slots=True, eq=False)
 class Lot:
-    """Changed rows in the order of their rank: row i is at places[i] of slips[which[i]], for shards[i]."""
+    """Changed rows in the order of their rank: row i is at places[i] of slips[which[i]], for shards[i], and came at
+    ranks[i] among all that were ranked, from 0 on."""
 
     slips: list[Slip]
     which: Places
     places: Places
     shards: Places
+    ranks: Places
+    among: int
 
     def take(self, rows: int, open_: NDArray[np.bool_] | None) -> Lot:
         """The first rows, at most so many, of shards that are open; they are taken out."""
@@ -42,16 +46,19 @@ class Lot:
             chosen = np.arange(min(rows, len(self.places)))
         else:
             chosen = np.flatnonzero(open_[self.shards])[:rows]
-        taken = Lot(self.slips, self.which[chosen], self.places[chosen], self.shards[chosen])
+        which, places, shards, ranks = (column[chosen] for column in self._columns())
+        taken = Lot(self.slips, which, places, shards, ranks, self.among)
         if len(chosen):
-            self.which = np.delete(self.which, chosen)
-            self.places = np.delete(self.places, chosen)
-            self.shards = np.delete(self.shards, chosen)
+            self.which, self.places, self.shards, self.ranks = (np.delete(each, chosen) for each in self._columns())
         return taken
+
+    def _columns(self) -> tuple[Places, Places, Places, Places]:
+        return self.which, self.places, self.shards, self.ranks
 
 
 class Picker:
-    """Chooses for one node, from the open slips of all its tables."""
+    """Chooses for one node, from the open slips of all its tables. picked: what `pick` chose and how it was ranked, in
+    runs that record everything; whoever reads it empties it."""
 
     def __init__(self, layout: Layout, node: int, tables: Sequence[CachedTable], sender: Sender) -> None:
         self._layout, self._tables, self._sender = layout, tables, sender
@@ -60,6 +67,8 @@ class Picker:
         self._states = [ranking.RankState(seed + table * _SEED) for table in range(len(tables))]
         self._lots: dict[int, Lot] = {}
         self._turn = 0
+        self._records = layout.witness
+        self.picked: list[Picked] = []
 
     def forget(self) -> None:
         """A clock has ended: slips that were ranked are gone."""
@@ -86,6 +95,7 @@ class Picker:
                 self._lots[table] = lot
                 taken = lot.take(left, open_)
             found = True
+            self._note(table, taken)
             for number in np.unique(taken.which).tolist():
                 slip = taken.slips[number]
                 places = taken.places[taken.which == number]
@@ -94,6 +104,17 @@ class Picker:
             if left <= 0:
                 break
         return updates, found
+
+    def _note(self, table: int, taken: Lot) -> None:
+        """These rows go now; what is left of their lot may yet be thrown away, and does not count as sent."""
+        last = taken.slips[int(taken.which[-1])]
+        self._states[table].sent(int(last.keys[taken.places[-1]]))
+        if self._records:
+            keys = np.empty(len(taken.places), np.int64)
+            for number in np.unique(taken.which).tolist():
+                here = taken.which == number
+                keys[here] = taken.slips[number].keys[taken.places[here]]
+            self.picked.append(Picked(table, keys, taken.ranks, taken.among))
 
     def _ranked(self, number: int, rows: int, open_: NDArray[np.bool_] | None) -> tuple[Lot | None, bool]:
         """A new lot of a table, None where no changed row may be sent; and whether there was any changed row."""
@@ -116,14 +137,15 @@ class Picker:
             which, places, keys, shards = which[can], places[can], keys[can], shards[can]
             if not len(which):
                 return None, True
-        chosen = ranking.top(
+        chosen = ranking.order(
             self._rank or "",
             *self._facts(table, slips, which, places, keys),
             keys,
             self._states[number],
             max(LOT * rows, len(which) // LOT),
         )
-        return Lot(slips, which[chosen], places[chosen], shards[chosen]), True
+        ranks = np.arange(len(chosen))
+        return Lot(slips, which[chosen], places[chosen], shards[chosen], ranks, len(which)), True
 
     def _facts(
         self, table: CachedTable, slips: list[Slip], which: Places, places: Places, keys: Places

@@ -18,14 +18,14 @@ from .index import Index, Places, longer
 from .layout import Layout
 
 # What new slots hold in each column.
-_FILLS = {"values": 0, "through": -1, "shard": 0, "witness": 0, "version": -1, "scale": 1, "pending": -1, "wanted": -1}
+_FILLS = {"values": 0, "through": -1, "shard": 0, "witness": 0, "version": -1, "scale": 1, "pending": -1}
 _SPARE = 8  # a full cache lets go of an eighth, so that making room is rare
 
 
 class Pool:
     """Columns by slot: values [slots, width]; through, −1 where the row is not held; shard; witness [slots, workers];
-    version, −1 without; scale; pending: the need of the Fetch under way, −1 without; wanted: the highest need that was
-    noted meanwhile; used: the clock of the last read or change (only with a bound on rows)."""
+    version, −1 without; scale; pending: the need of the Fetch under way, −1 without; used: the clock of the last read
+    or change (only with a bound on rows)."""
 
     def __init__(self, layout: Layout, table: int) -> None:
         spec = layout.tables[table]
@@ -46,7 +46,6 @@ class Pool:
         self.version: NDArray[np.int32] = np.full(slots if versioned else 0, -1, np.int32)
         self.scale: NDArray[np.float32] = np.ones(slots, np.float32)
         self.pending: NDArray[np.int64] = np.full(slots, -1)
-        self.wanted: NDArray[np.int64] = np.full(slots, -1)
         self.used: NDArray[np.int64] = np.zeros(0 if self.bound is None else slots, np.int64)
         if self.index is None:
             self.shard[:] = layout.shard_of(table, np.arange(slots))

@@ -10,6 +10,7 @@ The events of a full recording lie in lists of named tuples, one for each kind, 
     adds         Add         a worker added to rows (keys as given: a key may occur more than once in one call)
     ticks        Tick        a worker ended a clock; `clock` is the one it has now
     sends        Send        a node gave a message to a link (for budgets); also resent and bare acknowledging frames
+    picks        Pick        rows were chosen to go between clocks, and at which rank each of them stood
     deliveries   Delivery    a node took a message from a link, once and in order
     updates      Given       a shard was given an Update, from its own node or another
     rows         Given       a cache was given Rows, from its own node's shard or another
@@ -87,6 +88,31 @@ class Send(NamedTuple):
     keys: Keys | None
 
 
+class Picked(NamedTuple):
+    """Rows of a table that were chosen together, the first to send first: keys [n], and ranks [n], the place of each in
+    the order of all `among` rows that had changed and could go; 0 is the weightiest. A ranking may serve several
+    choices, so the ranks of one need not begin with 0."""
+
+    table: int
+    keys: Keys
+    ranks: NDArray[np.int64]
+    among: int
+
+
+class Pick(NamedTuple):
+    """Rows a node chose to send between clocks. side: "updates" (by its cache) or "rows" (by its shard, each to all who
+    hold it). They leave as Sends with reason "rank", or stay on the node where its own shard has them."""
+
+    order: int
+    now: float
+    node: int
+    side: str
+    table: int
+    keys: Keys
+    ranks: NDArray[np.int64]
+    among: int
+
+
 class Delivery(NamedTuple):
     order: int
     now: float
@@ -141,6 +167,7 @@ class Recording:
         self.adds: list[Add] = []
         self.ticks: list[Tick] = []
         self.sends: list[Send] = []
+        self.picks: list[Pick] = []
         self.deliveries: list[Delivery] = []
         self.updates: list[Given] = []
         self.rows: list[Given] = []
@@ -188,6 +215,10 @@ class Recording:
             kind = type(message).__name__ if message is not None else ""
             entry = (next(self._order), now, source, target, side, reason, nbytes, kind, table, keys)
             self.sends.append(Send(*entry))
+
+    def picked(self, now: float, node: int, side: str, picked: Picked) -> None:
+        """A cache or a shard chose rows to send between clocks."""
+        self.picks.append(Pick(next(self._order), now, node, side, *picked))
 
     def delivered(self, now: float, source: int, target: int, incarnation: int, sequence: int) -> None:
         """A message came off a link."""

@@ -76,7 +76,7 @@ class Sender:
         elif table.leftovers is not None:
             # Only the next clock to end may take leftovers along: a checkpoint finds those of all clocks before it.
             if oldest:
-                table.leftovers.move_to(batch.keys, batch.deltas)
+                table.take_leftovers(batch.keys, batch.deltas)
             sent = round_f2(batch.deltas)
             kernels.lose.exact(batch.deltas, sent)
             kernels.put_back.exact(places, slip.keys, slip.deltas, table.locks, batch.deltas)

@@ -44,10 +44,12 @@ from .announced import Announced
 from .applying import Slots
 from .held import Held
 from .layout import Layout
+from .recording import Picked
 from .shard_table import ShardTable
 from .snapshot import Cut, joined, of_table
 
 Answers = list[tuple[int, ToCache]]
+Past = tuple[Keys, NDArray[Any], tuple[NDArray[Any], ...]]  # keys [n], values [n, cols], states [n, cols] each
 _IDLE = 2**62  # the clock of a node without workers: nobody waits for it
 _BATCH = 1 << 16  # rows applied together when a clock closes
 _ALL = 2**62
@@ -75,6 +77,8 @@ class Shard:
         self._turn = 0  # the table that `pick` looks at first
         self._latest = -1  # the highest clock of which something was applied
         self._cuts: list[Cut] = []  # by clock
+        self.past: dict[int, list[Past]] = {}  # clock -> what each table held
+        self._every = self._next = 0
         # Not everybody begins with node 0.
         self._order = [(shard + 1 + k) % layout.nodes for k in range(layout.nodes)]
         self._receivers = {
@@ -150,7 +154,10 @@ class Shard:
         """Every node has ended all clocks < clock."""
         if self._held is not None:
             for held in self._held.clocks_before(clock):
+                self._keep_past_until(held)
                 self._close(held, self._held)
+            if clock < _IDLE:
+                self._keep_past_until(clock)
         self.clock = clock
         for cut in self._cuts:
             if not cut.complete and cut.clock <= clock:
@@ -230,6 +237,13 @@ class Shard:
         self.dirty = bool(found) and any(table.changed for table in self.tables)
         return found
 
+    def picked(self) -> list[Picked]:
+        """What was picked since this was last asked, and how it was ranked; in runs that record everything."""
+        found = [entry for table in self.tables for entry in table.picked]
+        for table in self.tables:
+            table.picked.clear()
+        return found
+
     # -- what it holds -----------------------------------------------------------------------------------------------
 
     def table(self, table: int) -> tuple[Keys, NDArray[Any]]:
@@ -248,6 +262,17 @@ class Shard:
         found = self.tables[table]
         return found.keys[: found.used].copy(), found.columns.witness[: found.used].copy()
 
+    def keep_past(self, every: int) -> None:
+        """Exact runs: from now on keep in `past` what the tables hold at each clock that is a multiple of this; whoever
+        looks at all shards at one clock takes it out. A clock that is not there holds what the tables hold now."""
+        self._every, self._next = every, (self.clock // every + 1) * every
+
+    def _keep_past_until(self, clock: int) -> None:
+        """All updates of clocks < clock are in the rows, and no others."""
+        while self._every and self._next <= clock:
+            self.past[self._next] = [(*self.table(t), self.states(t)) for t in range(len(self.tables))]
+            self._next += self._every
+
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
     def checkpoint(self, clock: int) -> None:
@@ -261,6 +286,10 @@ class Shard:
         if clock == self.clock:
             cut.finish()
         self._cuts = sorted([*self._cuts, cut], key=lambda cut: cut.clock)
+
+    def forget_checkpoint(self, clock: int) -> None:
+        """The state at this clock is not wanted any more, whether it is complete or not."""
+        self._cuts = [cut for cut in self._cuts if cut.clock != clock]
 
     @property
     def saving(self) -> int | None:

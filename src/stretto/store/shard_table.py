@@ -23,6 +23,7 @@ from .applying import Applier, Change, Slots
 from .held import Batch
 from .index import Index, longer
 from .layout import Layout
+from .recording import Picked
 from .snapshot import Cut
 from .versions import NONE, Snapshots
 
@@ -30,7 +31,8 @@ _SCALE = 4  # bytes of a row's scale in a message
 
 
 class ShardTable:
-    """columns: the rows by slot; the others as in the kernels. changed: rows somebody may have to be told of."""
+    """columns: the rows by slot; the others as in the kernels. changed: rows somebody may have to be told of. picked:
+    what `pick` chose and how it was ranked, in runs that record everything; whoever reads it empties it."""
 
     def __init__(self, layout: Layout, table: int, shard: int) -> None:
         self._layout, self._table, self._shard = layout, table, shard
@@ -53,6 +55,7 @@ class ShardTable:
         self._listed = np.zeros(first, dtype=np.uint8)
         self._dirty = np.zeros(first, dtype=np.int64)
         self.changed = 0
+        self.picked: list[Picked] = []
         self._everybody = np.ones(layout.nodes, dtype=np.bool_)
         self._rank = ranking.RankState(seed=layout.seed + 7919 * shard + table)
         self._none = np.empty((0, spec.cols), dtype=self.applier.snapshot_of(self.columns).dtype)
@@ -195,10 +198,13 @@ class ShardTable:
         first = self._weightiest(slots[:m], limit)
         slots, pairs = slots[first], pairs[first]
         fits = max(1, int(np.searchsorted(np.cumsum(pairs), limit, side="right")))
-        chosen = self._affordable(slots[:fits])
-        if not len(chosen):
+        ranks = np.flatnonzero(self._affordable(slots[:fits]))
+        if not len(ranks):
             return []
+        chosen = slots[ranks]
         self._rank.sent(int(self.keys[chosen[-1]]))
+        if self._layout.witness:
+            self.picked.append(Picked(self._table, self.keys[chosen], ranks, m))
         told = self._tell(chosen, through, seen, open_)
         self.changed = kernels.relist.exact(self._dirty, self.changed, self._listed)
         return told
@@ -208,17 +214,18 @@ class ShardTable:
         assert isinstance(policy, Managed)
         # The server function's factor is in `moved` already, hence no scale.
         moved, size = self.columns.moved[slots], self.columns.size[slots]
-        return ranking.top_moved(policy.rank, moved, size, None, self.keys[slots], self._rank, limit)
+        return ranking.order_moved(policy.rank, moved, size, None, self.keys[slots], self._rank, limit)
 
-    def _affordable(self, slots: Slots) -> Slots:
-        """Those of the rows that need no new snapshot, or one there is room for."""
+    def _affordable(self, slots: Slots) -> NDArray[np.bool_]:
+        """[n] which of the rows need no new snapshot, or one there is room for."""
         if self.snapshots is None:
-            return slots
+            return np.ones(len(slots), dtype=np.bool_)
         lacking = self._fresh[slots] > 0
         same = np.flatnonzero(~lacking)
         lacking[same] = self.snapshots.lacking(slots[same], self.columns.version[slots[same]])
         room = self.spec.apply.allow_send(len(self.snapshots), int(lacking.sum()))
-        return slots[~lacking | (np.cumsum(lacking) <= room)]
+        fitting: NDArray[np.bool_] = ~lacking | (np.cumsum(lacking) <= room)
+        return fitting
 
     def _tell(self, chosen: Slots, through: int, seen: list[int], open_: NDArray[np.bool_]) -> list[tuple[int, Rows]]:
         ends, slots = kernels.tell_holders.exact(

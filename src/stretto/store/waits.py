@@ -4,7 +4,7 @@ A row is asked for once, however many workers wait for it. Rows that are not hel
 the node needs them: they come at once or soon, and what faster workers miss is pushed like to every holder. (Asking for
 what the reader needs could wait for a clock which the slowest worker cannot end, because it waits for the same row.)
 Rows that are held and too old are asked for where nothing is pushed (lazy), or where an answer may come before the
-clock does (speculation). Of two needs the lower is asked for at once, the higher when the answer to the lower is here.
+clock does (speculation). Of several needs the lowest is asked for at once, the next when its answer is here.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ class Waits:
         absent = pool.through[missing] < 0
         fetches = self._fetch(table, missing[absent], least)
         if self._chases:
-            self._note(table, missing[absent], need)
             fetches += self._fetch(table, missing[~absent], need)
         return fetches
 
@@ -68,32 +67,31 @@ class Waits:
         count = served.unmet.exact(slots, pool.through, pool.shard, self._known, need, self._lazy, out)
         return out[:count]
 
-    def _note(self, table: int, slots: Places, need: int) -> None:
-        wanted = self._tables[table].pool.wanted
-        wanted[slots] = np.maximum(wanted[slots], need)
-
     def _fetch(self, table: int, slots: Places, need: int) -> list[tuple[int, Fetch]]:
         """Ask for those of these rows that were not asked for, or only with a higher need."""
         pool = self._tables[table].pool
         pending = pool.pending[slots]
-        if self._chases:
-            self._note(table, slots[(pending >= 0) & (pending < need)], need)
         slots = slots[(pending < 0) | (pending > need)]
         pool.pending[slots] = need
         split = by_shard(pool.keys_at(slots), pool.shard[slots])
-        return [(shard, Fetch(self._node, table, keys, need)) for shard, keys in split.items()]
+        most = self._tables[table].keys_at_once
+        return [
+            (shard, Fetch(self._node, table, part, need))
+            for shard, keys in split.items()
+            for part in pieces(keys, most)
+        ]
 
     def answered(self, table: int, slots: Places) -> list[tuple[int, Fetch]]:
-        """The answer to a Fetch is here; what is to be asked for again, with a higher need."""
+        """The answer to a Fetch is here; what is to be asked for again: of several needs the lowest comes first."""
         pool = self._tables[table].pool
         pool.pending[slots] = -1
         fetches: list[tuple[int, Fetch]] = []
         if self._chases:
-            wanted = pool.wanted[slots]
-            for need in np.unique(wanted[wanted >= 0]).tolist():
-                late = slots[wanted == need]
-                pool.wanted[late] = -1
-                fetches += self._fetch(table, late[self._unmet(table, late, need)], need)
+            waits = [wait for wait in self.waiting.values() if wait.table == table]
+            for wait in sorted(waits, key=lambda wait: wait.need):
+                late = pool.find(np.concatenate([*wait.missing.values()]))
+                late = late[np.isin(late, slots)]
+                fetches += self._fetch(table, late[self._unmet(table, late, wait.need)], wait.need)
         return fetches
 
     def over(self, shard: int, table: int | None = None, through: int = -1) -> list[int]:
@@ -123,6 +121,15 @@ class Waits:
         waits = [*self.waiting.values(), *self.served.values()]
         rows = [wait.rows for wait in waits if wait.table == table]
         return np.concatenate(rows) if rows else np.empty(0, np.int64)
+
+
+def pieces(keys: Keys, most: int | None) -> list[Keys]:
+    """The keys in pieces of at most so many; in one without a bound.
+
+    >>> pieces(np.array([4, 5, 9]), 2), pieces(np.array([4, 5, 9]), None)
+    ([array([4, 5]), array([9])], [array([4, 5, 9])])
+    """
+    return [keys[at : at + (most or len(keys))] for at in range(0, len(keys), most or max(1, len(keys)))]
 
 
 def by_shard(keys: Keys, shards: NDArray[np.int32]) -> dict[int, Keys]:

@@ -109,7 +109,8 @@ class Handle(ABC):
         found = self._keys(keys)
         if len(found):
             self._ask(found)
-        return Pending(self, keys if _single(keys) else found, out)
+        # The caller may go on with its array; what was asked for stays.
+        return Pending(self, keys if _single(keys) else found.copy() if found is keys else found, out)
 
     def add(self, keys: ArrayLike, deltas: Any = None, **parts: ArrayLike) -> None:
         """Add to rows. deltas: [n, cols], or [n] for width 1; where the table has fields also a dict of them, or

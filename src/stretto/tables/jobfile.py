@@ -56,7 +56,20 @@ class JobFile:
     @property
     def simulated(self) -> Simulated:
         """The cluster."""
-        return Simulated(**self.cluster)
+        made: Simulated = _made(Simulated, dict(self.cluster), f"{self.path}: [cluster]")
+        return made
+
+    @property
+    def target(self) -> float | None:
+        """The objective that ends a run."""
+        given = self.plain.get("target")
+        if given is None:
+            return None
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            raise PlanError(f"{self.path}: target = {given!r}; give the objective that is good enough, a number")
+        if "watch" not in self.plain:
+            raise PlanError(f'{self.path}: target = {given!r} of what? Name the objective: watch = "job.py:loss"')
+        return float(given)
 
     @property
     def rule(self) -> Rule:
@@ -70,7 +83,7 @@ class JobFile:
         name = given.pop("policy", "managed" if "budget" in given else "eager")
         if name not in _POLICIES:
             raise PlanError(f"{self.path}: [comm] policy = {name!r}; choose {', '.join(_POLICIES)}")
-        if "burst" in given:
+        if isinstance(given.get("burst"), list):
             given["burst"] = tuple(given["burst"])
         made: Policy = _made(_POLICIES[name], given, f"{self.path}: [comm] policy = {name!r}")
         return made
@@ -81,6 +94,10 @@ class JobFile:
         if "worker" not in plain or not self.tables:
             missing = 'worker = "job.py:worker"' if "worker" not in plain else "a table: [tables.NAME]"
             raise DataError(f"{self.path}: the job has no {missing}")
+        for name in ("worker", "watch"):
+            if not isinstance(plain.get(name, ""), str):
+                raise DataError(f'{self.path}: {name} = {plain[name]!r}; name a function: "job.py:{name}"')
+        target = self.target
         found: dict[str, Any] = {
             "worker": find(plain["worker"]),
             "tables": {name: self._table(name, table, find) for name, table in self.tables.items()},
@@ -93,13 +110,14 @@ class JobFile:
         }
         if "watch" in plain:
             found["watch"] = find(plain["watch"])
-            if "target" in plain:
-                target = float(plain["target"])
+            if target is not None:
                 found["until"] = lambda look: look.objective <= target
         return found
 
     def _table(self, name: str, given: Mapping[str, Any], find: Find) -> Table:
         where = f"{self.path}: [tables.{name}]"
+        if not isinstance(given, Mapping):
+            raise DataError(f"{self.path}: [tables] {name} = {given!r}; write [tables.{name}] and its values below")
         values = dict(given)
         if "apply" in values:
             values["apply"] = parse_function(values["apply"], where, find)
@@ -132,22 +150,31 @@ def read_job(path: Path) -> JobFile:
 
 
 def with_values(job: JobFile, values: Mapping[str, str]) -> JobFile:
-    """The job with other values for some names: of the cluster, of the policy, of the job, or a table's (a.rows)."""
+    """The job with other values for some names: of the cluster, of the policy, of the job, or a table's (a.rows). What
+    is called the same in two places goes by its full name: seed is the job's, cluster.seed the cluster's.
+    """
     clusters, policies = ({f.name for f in fields(kind)} for kind in (Simulated, Managed))
+    policies.add("policy")
     for name, text in values.items():
         value = _value(text)
-        table, _, key = name.rpartition(".")
-        if table in job.tables:
-            job = replace(job, tables={**job.tables, table: {**job.tables[table], key: value}})
+        part, _, key = name.rpartition(".")
+        if part in job.tables:
+            job = replace(job, tables={**job.tables, part: {**job.tables[part], key: value}})
         elif name in _PLAIN:
             job = replace(job, plain={**job.plain, name: value})
-        elif name in clusters:
-            job = replace(job, cluster={**job.cluster, name: value})
-        elif name in policies or name == "policy":
-            job = replace(job, comm={**job.comm, name: value})
+        elif part in ("", "cluster") and key in clusters:
+            job = replace(job, cluster={**job.cluster, key: value})
+        elif part in ("", "comm") and key in policies:
+            job = replace(job, comm={**job.comm, key: value})
         else:
-            every = sorted(clusters | policies | {"sync", "workers", "target", "policy"})
+            every = sorted(clusters | policies | {"sync", "workers", "target"})
             raise PlanError(f"{name} cannot be swept; names are {', '.join(every)}, and TABLE.NAME of a table")
+    chosen = _POLICIES.get(values.get("policy", values.get("comm.policy", "")))
+    if chosen is not None:  # one policy is compared with another: what only the other knows is left out
+        known = {"policy"} | {f.name for f in fields(chosen)}
+        job = replace(
+            job, comm={name: value for name, value in job.comm.items() if name in known or name not in policies}
+        )
     return job
 
 
@@ -168,6 +195,8 @@ def parse_function(text: str, where: str, find: Find) -> Any:
     """A server function: "adarevision(0.1)", "add", or "job.py:name" of a script."""
     from stretto.store import functions
 
+    if not isinstance(text, str):
+        raise PlanError(f'{where} apply = {text!r}; choose {", ".join(_FUNCTIONS)}, such as "adarevision(0.1)"')
     if ".py:" in text:
         return find(text)
     found = re.fullmatch(r"\s*(\w+)\s*(?:\(([^()]*)\))?\s*", text)
@@ -192,10 +221,12 @@ def _made(kind: Any, values: dict[str, Any], where: str) -> Any:
 
 
 def _value(text: str) -> Any:
-    """A number where it is one, else the text."""
-    for kind in (int, float):
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text
+    """What TOML makes of it (a number, true, [1, 2]), else the text.
+
+    >>> _value("1_000"), _value("true"), _value("[5, 10]"), _value("100Mbit")
+    (1000, True, [5, 10], '100Mbit')
+    """
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

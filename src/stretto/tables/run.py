@@ -7,7 +7,6 @@ import inspect
 import json
 import os
 from collections.abc import Callable, Mapping
-from operator import index
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -16,6 +15,7 @@ import numpy as np
 from stretto.comm.policy import Eager, Lazy, Managed, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
+from stretto.runtime.asked import whole
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.runtime.serving import Keeping, Moment, TableJob, Watched
 from stretto.runtime.simulated.spec import Simulated
@@ -102,10 +102,16 @@ def _job(
     simulated: bool,
 ) -> TableJob:
     _function("worker", worker, "worker(w)")
+    for made, what in ((inspect.isgeneratorfunction, "generator"), (inspect.iscoroutinefunction, "coroutine")):
+        if made(worker):
+            raise PlanError(
+                f"run: worker is a function that only makes a {what}, and nothing of it would run; take out "
+                f"{'its yield' if what == 'generator' else 'the async'}: a worker is called, and waits where it reads"
+            )
     tables = _tables(tables)
     rule: Rule = _one_of("sync", sync, (BSP, SSP, ASP), "st.BSP(), st.SSP(s) or st.ASP()", BSP)
     policy: Policy = _one_of("comm", comm, (Eager, Lazy, Managed), "st.Eager(), st.Managed(budget) or st.Lazy()", Eager)
-    many, every, seed = _whole("workers", workers, 1), _whole("every", every, 1), _whole("seed", seed, None)
+    many, every, seed = whole("workers", workers, 1), whole("every", every, 1), whole("seed", seed, None)
     if watch is not None:
         _function("watch", watch, "watch(view) -> objective")
     if until is not None:
@@ -213,25 +219,12 @@ def _function(name: str, value: Any, words: str) -> None:
         pass  # a function that does not say what it takes
 
 
-def _whole(name: str, value: Any, least: int | None) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        words = "" if least is None else f" of at least {least}"
-        raise PlanError(f"run: {name}={value!r} is not a whole number; give one{words}") from None
-    if least is not None and number < least:
-        raise PlanError(f"run: {name}={number} is less than {least}")
-    if not -(2**63) <= number < 2**63:
-        raise PlanError(f"run: {name}={number} does not fit in 64 bits")
-    return number
-
-
 def _keeping(checkpoint: Any, every: Any, resume: bool, fingerprint: str) -> Keeping | None:
     if checkpoint is None:
         if resume or every is not None:
             raise PlanError("run: resume= and checkpoint_every= need checkpoint=, the folder checkpoints are saved in")
         return None
-    clocks = None if every is None else _whole("checkpoint_every", every, 1)
+    clocks = None if every is None else whole("checkpoint_every", every, 1)
     if isinstance(checkpoint, Saving):
         if checkpoint.every_epochs is not None or checkpoint.every_seconds is not None:
             raise PlanError("run: tables are saved by clocks; say checkpoint_every= and leave every_… out of st.Saving")
@@ -248,7 +241,7 @@ def _in_memory(checkpoint: Any, every: Any, resume: bool) -> int | None:
             "run: a simulated cluster keeps its checkpoints in memory; leave checkpoint= and resume= out, and say "
             "checkpoint_every= for the clocks between them"
         )
-    return None if every is None else _whole("checkpoint_every", every, 1)
+    return None if every is None else whole("checkpoint_every", every, 1)
 
 
 def _fingerprint(tables: Mapping[str, Table], workers: int, rule: Rule, policy: Policy, seed: int) -> str:

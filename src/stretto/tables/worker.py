@@ -12,6 +12,8 @@ How many logical workers there are is part of what is computed; how many threads
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import inf
+from numbers import Real
 from operator import index
 from typing import Any
 
@@ -79,10 +81,14 @@ class Worker:
         itself.
         """
         self._check("work")
-        self._seat.work(items)
+        self._seat.work(self._items(items))
 
     def clocks(self, n: int) -> Iterator[int]:
         """The clocks from the present one to n − 1; each ends with a tick when the next is asked for."""
+        try:
+            index(n)
+        except TypeError:
+            raise self._wrong(f"clocks({n!r}); give a whole number of clocks") from None
         while self.clock < n:
             yield self.clock
             self.tick()
@@ -121,7 +127,7 @@ class Worker:
                 cursor[0] += 1
                 last = min(n, first + size)
                 batch = share.take(first, last)
-                self._due += last - first if work is None else float(work(batch))
+                self._due += last - first if work is None else self._items(work(batch))
                 yield batch
                 self._charge()
         finally:
@@ -147,6 +153,14 @@ class Worker:
         due, self._due = self._due, 0.0
         if due:
             self._seat.work(due)
+
+    def _items(self, items: Any) -> float:
+        if not (isinstance(items, Real) and 0 <= float(items) < inf):
+            raise self._wrong(f"work({items!r}); give how many items were computed, a number from 0 on")
+        return float(items)
+
+    def _wrong(self, what: str) -> RunError:
+        return RunError(f"worker {self.number}, clock {self.clock}: {what}")
 
     def _check(self, what: str) -> None:
         if self._open.over:

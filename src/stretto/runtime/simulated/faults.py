@@ -100,6 +100,8 @@ Fault = Pause | SlowLink | Delay | Reset | Crash
 
 def check(faults: Iterable[object], nodes: int) -> tuple[Fault, ...]:
     """The faults as a tuple, each of a kind we know and about nodes that are there."""
+    if not isinstance(faults, Iterable):
+        raise PlanError(f"{faults!r}: faults are given as a list, also a single one: [{faults!r}]")
     found: list[Fault] = []
     for fault in faults:
         if not isinstance(fault, Pause | SlowLink | Delay | Reset | Crash):

@@ -27,6 +27,7 @@ from stretto.runtime.serving import FAR, Ended, Moment, Outcome, Rest, TableJob,
 from stretto.runtime.session import heeding_ctrl_c
 from stretto.store.node import Node, NodePart
 from stretto.store.recording import Recording
+from stretto.store.shard import Past
 
 from .hub import Hub
 from .network import Network, Train
@@ -64,6 +65,8 @@ class Cluster:
         self.history: list[Watched] = []
         self.items = 0.0
         self._stopped = ""
+        self._exact = job.watch is not None and job.rule.exact
+        self._at: int | None = None  # the clock that is looked at, where shards may be ahead of it
         self._failure: tuple[int, int, Exception] | None = None
         self._poll_at = [math.inf] * spec.nodes
         self._lag = np.zeros((layout.workers, 32), dtype=np.int64)
@@ -109,6 +112,10 @@ class Cluster:
                 saved = NodePart(clock, checkpoint.shards[number], checkpoint.nodes[number])
             life = self.recovery.incarnation
             self.nodes.append(Node(layout, number, incarnation=life, recording=self.recording, saved=saved))
+        if self._exact:
+            for node in self.nodes:
+                assert node is not None
+                node.shard.keep_past(self.job.every)
         self._shards = Clocks(layout.nodes, clock)
         self._clocks = Clocks(layout.workers, clock)
         self._most = clock
@@ -194,7 +201,7 @@ class Cluster:
         """A worker's clock has moved on."""
         opened = self.recovery.open
         if opened is not None and node.number not in opened.nodes and node.clock >= opened.clock:
-            self.recovery.node_part(node.number, node.cache.residuals())
+            self.recovery.node_part(node.number, node.cache.residuals(opened.clock))
         if self._clocks.advance(worker, clock):
             if self._clocks.low < FAR:
                 self.recording.moved_on(self.hub.now, self._clocks.low, self._most)
@@ -280,9 +287,11 @@ class Cluster:
         if not self._shards.advance(number, clock):
             return
         least = self._shards.low
+        if self._exact:
+            self._look_back(before, min(least, self._most))
         if least >= FAR:
-            self.hub.over = not self.recovery.down  # what a lost node had is lost even now
-        elif least // self.job.every > before // self.job.every:
+            self.hub.over = self.hub.over or not self.recovery.down  # what a lost node had is lost even now
+        elif least // self.job.every > before // self.job.every and not self._exact:
             self._look(least)
 
     # -- checkpoints ------------------------------------------------------------------------------------------------
@@ -297,7 +306,7 @@ class Cluster:
             if node is not None:
                 node.shard.checkpoint(clock)
                 if node.clock >= clock:  # its workers have ended, or it has none
-                    self.recovery.node_part(node.number, node.cache.residuals())
+                    self.recovery.node_part(node.number, node.cache.residuals(clock))
         for seat in self.seats:
             if seat.ended:
                 self.recovery.worker_part(seat.worker, seat.part())
@@ -307,6 +316,19 @@ class Cluster:
             self._plan_checkpoint()
 
     # -- watching, and what is told at the end ----------------------------------------------------------------------
+
+    def _look_back(self, before: int, clock: int) -> None:
+        """Exact runs: look at every clock that all shards have passed, at each of them as it was then."""
+        every = self.job.every
+        for at in range((before // every + 1) * every, clock + 1, every):
+            if not self._stopped:  # what was enough stays to be looked at
+                self._at = at
+                self._look(at)
+            if not self._stopped:
+                self._at = None
+                for node in self.nodes:
+                    if node is not None:
+                        node.shard.past.pop(at, None)
 
     def _look(self, clock: int) -> None:
         job, now, nbytes = self.job, self.hub.now, self.recording.bytes
@@ -327,10 +349,19 @@ class Cluster:
         self._failure = self._failure or (worker, clock, error)
         self.hub.over = True
 
+    def _then(self, table: int) -> list[Past]:
+        """What each shard holds of a table, at the clock that is looked at or now."""
+        found = []
+        for node in self.nodes:
+            if node is not None:
+                view = None if self._at is None else node.shard.past.get(self._at)
+                found.append((*node.shard.table(table), node.shard.states(table)) if view is None else view[table])
+        return found
+
     def _values(self, table: int) -> tuple[Keys, NDArray[Any]]:
-        """keys [n] and rows [n, cols] that the shards hold now."""
-        parts = [node.shard.table(table) for node in self.nodes if node is not None]
-        return np.concatenate([keys for keys, _ in parts]), np.concatenate([rows for _, rows in parts])
+        """keys [n] and rows [n, cols] that the shards hold, at the clock that is looked at or now."""
+        keys, rows, _ = zip(*self._then(table), strict=True)
+        return np.concatenate(keys), np.concatenate(rows)
 
     def _outcome(self) -> Outcome:
         recording = self.recording
@@ -338,12 +369,12 @@ class Cluster:
         nodes = [node for node in self.nodes if node is not None]
         tables = []
         for table in range(len(self.layout.tables)):
-            states = zip(*(node.shard.states(table) for node in nodes), strict=True)
+            states = zip(*(states for _, _, states in self._then(table)), strict=True)
             tables.append(Rest(*self._values(table), tuple(np.concatenate(parts) for parts in states)))
-            if recording.full:
+            if recording.full:  # as it is now, whatever clock was looked at
                 keys, counts = zip(*(node.shard.witness(table) for node in nodes), strict=True)
                 recording.final[table] = np.concatenate(keys), np.concatenate(counts)
-                recording.final_values[table] = tables[-1].values
+                recording.final_values[table] = np.concatenate([node.shard.table(table)[1] for node in nodes])
         self._count_lag()
         return Outcome(
             tuple(tables),

@@ -113,7 +113,11 @@ class Simulated:
             return replace(given, seed=self.seed)
         if given is None or callable(given):
             return given
-        if not isinstance(given, Mapping) or set(given) != set(_STRAGGLERS):
+        if (
+            not isinstance(given, Mapping)
+            or set(given) != set(_STRAGGLERS)
+            or not all(isinstance(value, Real) for value in given.values())
+        ):
             raise PlanError(
                 f"Simulated(stragglers={given!r}): give {{'share': …, 'slow': …, 'seconds': …}}, or a function of "
                 "(node, seconds) that says how many times slower"

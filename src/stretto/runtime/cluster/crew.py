@@ -1,0 +1,263 @@
+"""The driver's side of spread steps: a crew whose steps run on the nodes of a cluster.
+
+    with st.Cluster(nodes=4).open() as crew:
+        done = crew.run(step, "exact")      # a step with a spread: on the nodes; any other: on the driver's threads
+        crew.gather()                       # the driver's arrays hold what was learned
+
+What never changes (entries) is sent once, states when the driver's copy changed, and both stay on the nodes from run to
+run. The driver's arrays are older than those of the nodes until they are gathered: by whoever reads them, by a step
+that reads them here, and every now and then, so that little has to be made again when a host is lost. Then all begin
+again from what was gathered last, and the runs since are made once more; the bits are the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+
+from stretto.errors import RunError
+from stretto.kernels import claims
+from stretto.runtime import passes
+from stretto.runtime.checkpoint import interval_seconds
+from stretto.runtime.cpus import workers_from
+from stretto.runtime.runtimes import Crew
+from stretto.runtime.step import Done, Step
+from stretto.schedule.order import Ints
+
+from .crew_plan import CrewPlan, Kept
+from .fleet import HostLost
+from .hosting import Told
+from .ring_node import Go, Ran, turns_of
+from .ring_task import WITHIN, make_ring_task
+
+_FAILURE_SECONDS = 86_400.0  # mean time between losses of one host
+_LOOK = 0.2  # seconds between looks whether somebody asked for an end
+_SLOW = 5e6  # bytes a second that any control plane carries
+_COMPILE = 600.0  # seconds for the slowest machine to compile a worker
+_PLANS = 8  # spreads whose entries stay on the nodes
+
+
+class HostsApi(Protocol):
+    """What is needed of `hosts.Hosts`."""
+
+    nodes: int
+    where: tuple[int, ...]
+
+    def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
+    def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]: ...
+    def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any: ...
+    def events(self, wait: float) -> list[Told]: ...
+    def lose(self, lost: HostLost) -> None: ...
+
+
+class ClusterCrew(Crew):
+    """hosts: `hosts.Hosts`, entered. ran: of the last run, what each node told, for those who measure."""
+
+    spreads = True
+
+    def __init__(self, hosts: HostsApi) -> None:
+        super().__init__(workers_from(None), serial=False)
+        self.hosts = hosts
+        self.ran: dict[int, Ran] = {}
+        self._plans: dict[int, CrewPlan] = {}  # by the id of the spread, which the plan keeps alive
+        self._plan: CrewPlan | None = None  # the one that ran last
+        self._numbered = 0
+        self._begun = False
+        self._ending = False
+        self._gathered_at = time.monotonic()
+        self._gather_seconds = 0.1
+
+    def run(
+        self,
+        step: Step,
+        profile: str,
+        finished: Ints | None = None,
+        seconds: float | None = None,
+        *,
+        drain: bool = False,
+        again: bool = False,
+    ) -> Done:
+        """As `Crew.run`; on the nodes when the step has a spread."""
+        if step.spread is None:
+            if self._plan is not None and self._plan.is_ahead_of(step.args):
+                self.gather()
+            return super().run(step, profile, finished, seconds, drain=drain, again=again)
+        if step.before is not None:
+            step.before(finished is None)
+        if not again:
+            _compile_here(step, profile)
+        started = np.zeros(0, np.int64) if finished is None else np.asarray(finished, np.int64)
+        plan, turns = self._switch(step, profile), turns_of(step.order, started)
+        if plan.ahead and not np.array_equal(turns, plan.turns):
+            self.gather()
+        plan.take(step, turns)
+        kept = plan.next_run(started)
+        self._ending = False
+        while True:
+            try:
+                self._ready(plan)
+                ran, wall, interrupted = self._make(plan, kept, seconds, heed=drain or seconds is not None)
+                break
+            except HostLost as lost:
+                self._lost(lost)
+        self.ran = ran
+        if interrupted and not drain:
+            self._forget()  # half a result would be taken for a whole one
+            raise KeyboardInterrupt
+        failed = plan.collect(ran)
+        log = np.concatenate([one.log for one in ran.values()])
+        made = np.union1d(log[:, 0], started).astype(np.int64)
+        whole = len(made) == len(step.order) and not interrupted
+        plan.advance(kept, made, whole)
+        if failed is not None or not whole or self._due():
+            self.gather()
+        if whole and failed is None and step.after is not None:
+            step.after()
+        return Done(
+            step,
+            wall,
+            log[np.argsort(log[:, 2], kind="stable")],
+            finished=None if whole else made,
+            failed=failed,
+            interrupted=interrupted or (drain and self.asked and not whole),
+        )
+
+    def gather(self) -> None:
+        """Bring the driver's arrays up to date."""
+        plan = self._plan
+        if plan is None or not plan.ahead:
+            return
+        began = time.monotonic()
+        while True:
+            try:
+                self._ready(plan)
+                timeout = WITHIN + plan.state_bytes / _SLOW
+                answers = self.hosts.ask("fetch", plan.number, plan.turns, timeout=timeout)
+                break
+            except HostLost as lost:
+                self._lost(lost)
+        plan.gathered([pieces for answer in answers.values() for pieces in answer.values()])
+        self._gathered_at = time.monotonic()
+        self._gather_seconds = self._gathered_at - began
+
+    def stop(self) -> None:
+        """Ask the running step to end after the visits now being made."""
+        self._ending = True
+        super().stop()
+
+    # -- having everything in place ----------------------------------------------------------------------------------
+
+    def _switch(self, step: Step, profile: str) -> CrewPlan:
+        """The plan of a step; what another has learned is gathered first, for they may share arrays."""
+        plan = self._plans.get(id(step.spread))
+        if plan is not self._plan or (plan is not None and plan.other_arrays(step)):
+            self.gather()
+        if plan is None:
+            plan = CrewPlan.of(self._numbered, step, profile, self.hosts.nodes)
+            self._numbered += 1
+            for oldest in list(self._plans)[: 1 - _PLANS]:
+                self._drop(self._plans.pop(oldest))
+            self._plans[id(step.spread)] = plan
+        self._plan = plan
+        return plan
+
+    def _drop(self, plan: CrewPlan) -> None:
+        """Nobody will ask for its steps again, as far as one can tell."""
+        try:
+            if self._begun and plan.loaded:
+                self.hosts.ask("drop", plan.number)
+        except HostLost as lost:
+            self._lost(lost)
+
+    def _ready(self, plan: CrewPlan) -> None:
+        """Have everything on the nodes that a run needs, and runs made again that were lost."""
+        if not self._begun:
+            self.hosts.begin(make_ring_task, dict.fromkeys(range(self.hosts.nodes)))
+            self._begun = True
+        if not plan.loaded:
+            self._send("load", plan.loads(self.hosts.nodes), plan.entry_bytes)
+            plan.loaded = True
+        if plan.stale or not plan.settled:
+            self._send("put", plan.puts(self.hosts.nodes), plan.state_bytes)
+            plan.stale.clear()
+            plan.settled = True
+        while plan.made < len(plan.since):
+            if self._make(plan, plan.since[plan.made], None, heed=False)[2]:
+                self._forget()
+                raise KeyboardInterrupt
+            plan.made += 1
+
+    def _send(self, what: str, values: dict[int, Any], nbytes: int) -> None:
+        """To every host what its nodes need."""
+        hosts = sorted(set(self.hosts.where))
+        shares = {host: {n: v for n, v in values.items() if self.hosts.where[n] == host} for host in hosts}
+        timeout = WITHIN + nbytes / _SLOW
+        with ThreadPoolExecutor(len(hosts)) as pool:
+            asked = [pool.submit(self.hosts.ask_one, host, what, shares[host], timeout=timeout) for host in hosts]
+            for answer in asked:
+                answer.result()
+
+    def _lost(self, lost: HostLost) -> None:
+        """A host is gone, and with it what the nodes have: all begin again."""
+        self.hosts.lose(lost)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._begun = False
+        for plan in self._plans.values():
+            plan.forget()
+
+    def _due(self) -> bool:
+        """Whether so much has been learned since the last gathering that losing it would cost more than gathering."""
+        mean = _FAILURE_SECONDS / self.hosts.nodes
+        interval = interval_seconds(self._gather_seconds, mean_time_to_failure=mean)
+        return time.monotonic() - self._gathered_at > interval
+
+    # -- a run -------------------------------------------------------------------------------------------------------
+
+    def _make(
+        self, plan: CrewPlan, kept: Kept, seconds: float | None, *, heed: bool
+    ) -> tuple[dict[int, Ran], float, bool]:
+        """One run on all nodes: what each told, the seconds, and whether Ctrl-C was pressed. heed: `stop` ends it."""
+        if not plan.warm:
+            self.hosts.ask("warm", plan.go(kept), timeout=_COMPILE)
+            plan.warm = True
+        go: Go = plan.go(kept)
+        began = time.monotonic()
+        deadline = None if seconds is None else began + seconds
+        self.hosts.ask("run", go)
+        ran: dict[int, Ran] = {}
+        stopped = interrupted = False
+        while len(ran) < self.hosts.nodes:
+            try:
+                left = _LOOK if deadline is None else min(_LOOK, max(0.0, deadline - time.monotonic()))
+                for told in self.hosts.events(left if not stopped else _LOOK):
+                    if told.what == "ran":
+                        ran[told.node] = told.value
+                    elif told.what == "failed":
+                        self._forget()
+                        raise self._failure(told)
+            except KeyboardInterrupt:
+                interrupted = True
+            late = deadline is not None and time.monotonic() >= deadline
+            failed = any(one.failed >= 0 for one in ran.values())
+            if not stopped and (interrupted or late or failed or (heed and self._ending)):
+                stopped = True
+                self.hosts.ask("stop")
+        return ran, time.monotonic() - began, interrupted
+
+    def _failure(self, told: Told) -> BaseException:
+        error: BaseException = told.value[2]
+        return RunError(f"node {told.node} of the cluster, on host {told.host}: {error}")
+
+
+def _compile_here(step: Step, profile: str) -> None:
+    """Compile the worker in this process first: an error is then the caller's, and other processes of this machine find
+    the machine code."""
+    pass_ = passes.start(step.order, step.weight)
+    pass_.control[claims.STOP] = 1
+    step.kernel[profile](pass_, 0, step.out, *step.args)

@@ -1,0 +1,86 @@
+"""The processes of a job, as the driver sees them: started, called, lost, replaced. What starts them is a fleet.
+
+    members = fleet.start(range(4))
+    answer = members[0].call("address")
+    answer.result(10.0)                     # HostLost when the process is gone, TimeoutError when it does not answer
+
+Every wait has a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from stretto.errors import RunError
+
+if TYPE_CHECKING:
+    from .spec import Cluster
+
+
+class HostLost(Exception):
+    """A host is gone, or counts as gone; why: in words, with the machine and the log."""
+
+    def __init__(self, host: int, why: str) -> None:
+        super().__init__(f"host {host}: {why}")
+        self.host, self.why = host, why
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What every host of a job is made with. ip: to listen on; "": the one its machine is known by."""
+
+    job: str
+    threads: int
+    encrypt: bool
+    patience: float
+    ip: str = ""
+
+
+class Answer(Protocol):
+    """What a call will give."""
+
+    def result(self, timeout: float | None = None) -> Any: ...
+
+
+class Member(Protocol):
+    """One host. note: what is known about it, for messages: machine, process, log."""
+
+    number: int
+    note: str
+
+    def call(self, method: str, *args: Any) -> Answer:
+        """Have a method of `host.Host` called; does not wait."""
+
+    def kill(self) -> None:
+        """End it now, whatever it does; it never comes back."""
+
+
+class Fleet(Protocol):
+    """Starts hosts."""
+
+    def start(self, numbers: Iterable[int]) -> Mapping[int, Member]:
+        """Start all of them, or RunError with the reason."""
+
+    def replace(self, number: int, within: float) -> Member | None:
+        """Another one in the place of a member that is gone; None if there was no room for it in time."""
+
+    def close(self) -> None:
+        """End all that are left."""
+
+
+def fleet_of(spec: Cluster, settings: Settings) -> Fleet:
+    """The fleet a spec asks for."""
+    if spec.address == "processes":
+        from .fleet_local import LocalFleet
+
+        return LocalFleet(settings)
+    try:
+        from .fleet_ray import RayFleet
+    except ModuleNotFoundError as error:
+        raise RunError(
+            f"Cluster(address={spec.address!r}) needs Ray, and {error.name} is not installed: "
+            "pip install 'stretto[cluster]'; or take address='processes'"
+        ) from error
+    return RayFleet(spec, settings)

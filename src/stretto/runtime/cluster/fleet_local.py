@@ -1,0 +1,209 @@
+"""Hosts as plain processes of this machine, called over a socket pair: no Ray, started in a second.
+
+A call is one pickled tuple (number, method, arguments), its answer (number, worked, value); the socket is inherited,
+so nobody else can reach it. When a process ends, its end of the socket closes, and whoever waits is told at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from stretto.errors import RunError
+
+from .fleet import HostLost, Settings
+
+_LENGTH = struct.Struct("<Q")
+_AT_ONCE = 8  # calls that a host works on at the same time
+_SECONDS = 60.0
+
+
+class LocalFleet:
+    """Starts `python -m stretto.runtime.cluster.fleet_local`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._members: list[_Process] = []
+
+    def start(self, numbers: Iterable[int]) -> dict[int, _Process]:
+        made = {number: self._spawn(number) for number in numbers}
+        for member in made.values():
+            try:
+                member.call("address").result(_SECONDS)
+            except (HostLost, TimeoutError) as error:
+                self.close()
+                raise RunError(f"a process of the cluster did not start: {error}") from error
+        return made
+
+    def replace(self, number: int, within: float) -> _Process | None:
+        member = self._spawn(number)
+        try:
+            member.call("address").result(within)
+        except (HostLost, TimeoutError):
+            member.kill()
+            return None
+        return member
+
+    def close(self) -> None:
+        for member in self._members:
+            member.kill()
+        self._members.clear()
+
+    def _spawn(self, number: int) -> _Process:
+        member = _Process(number, self._settings)
+        self._members.append(member)
+        return member
+
+
+class _Answer:
+    def __init__(self, future: Future[Any]) -> None:
+        self._future = future
+
+    def result(self, timeout: float | None = None) -> Any:
+        return self._future.result(timeout)
+
+
+class _Process:
+    """One process, and the thread that takes its answers."""
+
+    def __init__(self, number: int, settings: Settings) -> None:
+        self.number = number
+        here, there = socket.socketpair()
+        folder = Path(tempfile.gettempdir()) / f"stretto-{settings.job}"
+        folder.mkdir(exist_ok=True)
+        where = folder / f"host-{number}.log"
+        with there, where.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(there.fileno())],
+                pass_fds=[there.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+            )
+        self.note = f"process {self._process.pid} of this machine (log: {where})"
+        self._socket = here
+        self._sending = threading.Lock()
+        self._numbers = count()
+        self._open: dict[int, Future[Any]] = {}
+        self._gone = ""
+        threading.Thread(target=self._listen, name=f"stretto-host-{number}", daemon=True).start()
+        self.call("open", number, settings, str(where))
+
+    def call(self, method: str, *args: Any) -> _Answer:
+        future: Future[Any] = Future()
+        body = cloudpickle.dumps((number := next(self._numbers), method, args), protocol=5)
+        with self._sending:
+            if self._gone:
+                future.set_exception(HostLost(self.number, self._gone))
+                return _Answer(future)
+            self._open[number] = future
+            with contextlib.suppress(OSError):  # the listening thread notices too, and tells everybody
+                self._socket.sendall(_LENGTH.pack(len(body)) + body)
+        return _Answer(future)
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def _listen(self) -> None:
+        while (body := _receive(self._socket)) is not None:
+            number, worked, value = pickle.loads(body)
+            future = self._open.pop(number)
+            if worked:
+                future.set_result(value)
+            else:
+                future.set_exception(value)
+        code = self._process.wait()
+        how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        with self._sending:
+            self._gone = f"{self.note} has ended ({how})"
+            left, self._open = self._open, {}
+        for future in left.values():
+            future.set_exception(HostLost(self.number, self._gone))
+        self._socket.close()
+
+
+def _receive(connection: socket.socket) -> bytes | None:
+    """One message; None: the other side has closed."""
+    try:
+        head = _exactly(connection, _LENGTH.size)
+        return None if head is None else _exactly(connection, _LENGTH.unpack(head)[0])
+    except OSError:
+        return None
+
+
+def _exactly(connection: socket.socket, n: int) -> bytes | None:
+    found = bytearray(n)
+    view = memoryview(found)
+    while view:
+        got = connection.recv_into(view)
+        if not got:
+            return None
+        view = view[got:]
+    return bytes(found)
+
+
+# --- in the process -------------------------------------------------------------------------------------------------
+
+
+def _serve(connection: socket.socket) -> None:
+    """Answer calls until the driver is gone."""
+    from .host import Host
+
+    host: Any = None
+    sending = threading.Lock()
+
+    def begin(number: int, settings: Settings, log: str) -> None:
+        nonlocal host
+        host = Host(
+            number,
+            settings.job,
+            ip=settings.ip or "127.0.0.1",
+            threads=settings.threads,
+            encrypt=settings.encrypt,
+            patience=settings.patience,
+            log=log,
+        )
+
+    def answer(number: int, method: str, args: tuple[Any, ...]) -> None:
+        try:
+            value, worked = (begin if method == "open" else getattr(host, method))(*args), True
+        except BaseException as error:
+            value, worked = error, False
+        try:
+            body = cloudpickle.dumps((number, worked, value), protocol=5)
+        except Exception as error:
+            body = cloudpickle.dumps((number, False, RunError(f"{method} gave what cannot be sent: {error}")))
+        with sending:
+            connection.sendall(_LENGTH.pack(len(body)) + body)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        while (body := _receive(connection)) is not None:
+            number, method, args = pickle.loads(body)
+            if method == "open":
+                answer(number, method, args)  # nothing else makes sense before it
+            else:
+                pool.submit(answer, number, method, args)
+        os._exit(0)  # nobody is left to work for; workers may be in the middle of anything
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which tells us what to do
+    _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,269 @@
+"""The hosts of a job, from the driver's side: who is there, who holds which node, and who is lost.
+
+    with Hosts(spec) as hosts:
+        hosts.begin(make, payloads)         # halts what runs, replaces who is gone, begins everywhere
+        for event in hosts.events(1.0): …   # HostLost: begin again
+
+A host is lost when its process has ended, when it does not answer the driver, or when the others have not heard of it
+for longer than `patience`. It is killed before anything else happens, and whatever it may still have sent belongs to an
+incarnation that nobody listens to any more.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+from collections import Counter
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from stretto.errors import RunError
+
+from .fleet import HostLost, Member, Settings, fleet_of
+from .hosting import Address, Begin, Told
+from .spec import Cluster
+
+_ASKING = 0.5  # seconds that a host may take to find something to tell
+_GRACE = 1.0  # seconds in which accusations are collected
+_BUSY = 6.0  # times patience, for a host that answers the driver
+_BEGIN = 300.0  # seconds in which a task has to begin: the first time everything is compiled
+_SLACK = 20.0  # beyond patience, for the driver's own calls
+
+
+class Hosts:
+    """N hosts for N nodes at first; fewer when lost ones cannot be replaced."""
+
+    def __init__(self, spec: Cluster) -> None:
+        self.spec = spec
+        self.nodes = spec.nodes
+        self.incarnation = 0
+        self.where: tuple[int, ...] = tuple(range(spec.nodes))
+        self.addresses: dict[int, Address] = {}
+        self.losses: list[tuple[float, int, str]] = []  # (seconds since the start, host, why)
+        self.began = time.monotonic()
+        self._patience = float(spec.patience)
+        settings = Settings(os.urandom(8).hex(), spec.threads, spec.encrypt, self._patience)
+        self._fleet = fleet_of(spec, settings)
+        self._members: dict[int, Member] = {}
+        self._gone: dict[int, bool] = {}  # hosts without a process → whether one was waited for in vain
+        self._told: SimpleQueue[Told | tuple[Member, HostLost]] = SimpleQueue()
+        self._accused: dict[tuple[int, int], float] = {}  # (by, whom) → seconds of silence
+        self._judge_at = 0.0
+        self._answered: dict[int, float] = {}  # when a host last answered the driver
+
+    def __enter__(self) -> Self:
+        self._members = dict(self._fleet.start(range(self.nodes)))
+        try:
+            for number in list(self._members):
+                self._greet(number)
+        except BaseException:
+            self._fleet.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        members, self._members = self._members, {}
+        if kind is None:
+            for answer in [member.call("close") for member in members.values()]:
+                try:
+                    answer.result(5.0)
+                except Exception:
+                    break  # they are ended below in any case
+        self._fleet.close()
+
+    # -- incarnations ------------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        make: Callable[..., Any],
+        payloads: Mapping[int, Any] | Callable[[int, list[int]], Any],
+    ) -> None:
+        """A task on every host, in a new incarnation. payloads: by node (a host gets those of its nodes), or
+        function(host, nodes) -> payload. Hosts that are lost meanwhile are replaced, and it begins once more.
+        """
+        while True:
+            self.incarnation += 1
+            self._replace()
+            self._accused.clear()
+            try:
+                begins = {number: self._begin(number, make, payloads) for number in self._members}
+                answers = [(number, self._call(number, "begin", begin)) for number, begin in begins.items()]
+                for number, answer in answers:
+                    self._result(number, answer, _BEGIN)
+                return
+            except HostLost as lost:
+                self.lose(lost)
+
+    def _begin(self, number: int, make: Callable[..., Any], payloads: Any) -> Begin:
+        nodes = [node for node, at in enumerate(self.where) if at == number]
+        payload = payloads(number, nodes) if callable(payloads) else {node: payloads[node] for node in nodes}
+        roster = {host: self.addresses[host] for host in self._members}
+        return Begin(self.incarnation, roster, self.where, make, payload)
+
+    def _replace(self) -> None:
+        """Have lost hosts replaced, or their nodes held by others."""
+        for number, vain in sorted(self._gone.items()):
+            member = self._fleet.replace(number, 2.0 if vain else float(self.spec.replace_within))
+            if member is None:
+                self._gone[number] = True
+                continue
+            self._members[number] = member
+            try:
+                self._greet(number)
+                del self._gone[number]
+            except HostLost:
+                self._members.pop(number, None)
+        if not self._members:
+            raise RunError(f"no host of the cluster is left; {self.story()}")
+        left = sorted(self._members)
+        self.where = tuple(node if node in self._members else left[node % len(left)] for node in range(self.nodes))
+
+    def lose(self, lost: HostLost, then: str = "what it did is done again") -> None:
+        """A host is gone: see that it is, note it, and tell the user. then: how the job goes on, in words."""
+        member = self._members.pop(lost.host, None)
+        if member is None:
+            return
+        member.kill()
+        where = self.addresses.get(lost.host)
+        at = "" if where is None else f" on {where.machine} (log: {where.log})"
+        warnings.warn(f"host {lost.host}{at} was lost: {lost.why}; {then}", RuntimeWarning, stacklevel=2)
+        self._gone[lost.host] = False
+        self.losses.append((time.monotonic() - self.began, lost.host, lost.why))
+        if len(self.losses) > self.spec.restarts:
+            raise RunError(
+                f"{len(self.losses)} times a host of the cluster was lost, and restarts={self.spec.restarts}; "
+                f"{self.story()}"
+            ) from lost
+
+    def story(self) -> str:
+        """What became of the lost hosts, in words."""
+        if not self.losses:
+            return "none was lost before"
+        seconds, host, why = self.losses[-1]
+        where = self.addresses.get(host)
+        at = f" on {where.machine} (log: {where.log})" if where is not None else ""
+        return f"the last loss, after {seconds:.1f} s, was host {host}{at}: {why}"
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]:
+        """A call of the task on every host at the same time: results by host."""
+        answers = {number: self._call(number, "ask", what, *args) for number in self._members}
+        return {number: self._result(number, answer, timeout) for number, answer in answers.items()}
+
+    def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any:
+        """The same on one host."""
+        return self._result(host, self._call(host, "ask", what, *args), timeout)
+
+    def halt(self) -> None:
+        """End the task everywhere."""
+        for number, answer in [(number, self._call(number, "halt")) for number in self._members]:
+            self._result(number, answer)
+
+    def events(self, wait: float) -> list[Told]:
+        """What hosts of this incarnation have told, after `wait` seconds at most. Raises HostLost."""
+        found: list[Told] = []
+        deadline = time.monotonic() + wait
+        while True:
+            left = 0.0 if found else max(0.0, deadline - time.monotonic())
+            try:
+                told = self._told.get(timeout=min(left, _GRACE / 2)) if left else self._told.get_nowait()
+            except Empty:
+                self._judge()
+                if found or time.monotonic() >= deadline:
+                    return found
+                continue
+            if not isinstance(told, Told):
+                member, lost = told
+                if self._members.get(lost.host) is member:
+                    raise lost
+            elif told.what == "silent":
+                if told.incarnation == self.incarnation:
+                    self._accused[told.host, int(told.value[0])] = float(told.value[1])
+                    self._judge_at = time.monotonic() + _GRACE
+            elif told.incarnation == self.incarnation:
+                found.append(told)
+
+    def _judge(self) -> None:
+        """Of hosts that do not hear each other, the one that most others do not hear is lost.
+
+        One that still answers the driver is given more time: it may compile, or be short of processor time.
+        """
+        now = time.monotonic()
+        if not self._accused or now < self._judge_at:
+            return
+        self._judge_at = now + _GRACE
+        for by, whom in list(self._accused):
+            silence = self._silence(by, whom)
+            if silence < self._patience:
+                del self._accused[by, whom]
+            else:
+                self._accused[by, whom] = silence
+        accused = Counter(whom for by, whom in self._accused)
+        for whom, votes in sorted(accused.items(), key=lambda entry: (entry[1], entry[0]), reverse=True):
+            longest = max(silence for (_, other), silence in self._accused.items() if other == whom)
+            busy = now - self._answered.get(whom, 0.0) < self._patience / 2 + _ASKING
+            if longest > (_BUSY if busy else 1.0) * self._patience:
+                raise HostLost(whom, f"{votes} other hosts have heard nothing of it for {longest:.1f} s")
+
+    def _silence(self, by: int, whom: int) -> float:
+        """How long a host has not heard another; 0 where one of them is not there, or does not say."""
+        if by not in self._members or whom not in self._members:
+            return 0.0
+        try:
+            return float(self._call(by, "heard", whom).result(_GRACE))
+        except (HostLost, TimeoutError):
+            return 0.0
+
+    def _call(self, number: int, method: str, *args: Any) -> Any:
+        member = self._members.get(number)
+        if member is None:
+            raise HostLost(number, "is not there any more")
+        return member.call(method, *args)
+
+    def _result(self, number: int, answer: Any, timeout: float | None = None) -> Any:
+        seconds = self._patience + _SLACK if timeout is None else timeout
+        try:
+            return answer.result(seconds)
+        except TimeoutError:
+            raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
+
+    # -- listening ---------------------------------------------------------------------------------------------------
+
+    def _greet(self, number: int) -> None:
+        """Learn a new host's address, and listen to it from now on."""
+        member = self._members[number]
+        self.addresses[number] = self._result(number, member.call("address"))
+        self._check_versions()
+        threading.Thread(target=self._listen, args=(member,), name=f"stretto-events-{number}", daemon=True).start()
+
+    def _listen(self, member: Member) -> None:
+        """On a thread for each host: ask for events until it is gone, or somebody else is in its place."""
+        while self._members.get(member.number) is member:
+            try:
+                for told in member.call("events", _ASKING).result(self._patience + _SLACK):
+                    self._told.put(told)
+                self._answered[member.number] = time.monotonic()
+            except TimeoutError:
+                self._told.put((member, HostLost(member.number, "does not answer the driver any more")))
+                return
+            except HostLost as lost:
+                self._told.put((member, lost))
+                return
+            except Exception as error:
+                self._told.put((member, HostLost(member.number, f"{type(error).__name__}: {error}")))
+                return
+
+    def _check_versions(self) -> None:
+        first = self.addresses[min(self.addresses)]
+        for address in self.addresses.values():
+            for name, version in address.versions.items():
+                if first.versions.get(name) != version:
+                    raise RunError(
+                        f"{name} is {version} on {address.machine} and {first.versions.get(name)} on {first.machine}: "
+                        "a job needs the same on every machine of the cluster; install one of them everywhere"
+                    )

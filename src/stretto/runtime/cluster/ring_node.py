@@ -1,0 +1,335 @@
+"""One node's part of spread steps: its memory, its workers, and the blocks that come and go.
+
+On a node run the same compiled workers over the same `Pass` as on one machine, except that only the visits of its own
+row blocks are there. One more thread looks for column blocks that have to leave (`kernels.departures`), copies them out
+and sends them; blocks that arrive are copied into their place on the wire's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import RunError
+from stretto.kernels import claims
+from stretto.kernels.clock import read_cycles
+from stretto.kernels.departures import arrive, await_departures
+from stretto.runtime import passes
+from stretto.runtime.team import Team
+from stretto.schedule.order import Ints, Order
+
+from .pages import Pages
+from .ring import Block, Leave, Ring, raw
+from .spread import Pieces, Route, Spread
+
+# Microseconds between two looks, of workers that wait for a block and of the thread that waits for blocks to leave. A
+# look costs some ten microseconds of a processor that others could use, and a block travels for milliseconds.
+NAP, WATCH = 250, 500
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """A spread step for one node: everything that is the same in every run. shapes: of the arrays that are cut."""
+
+    plan: int
+    spread: Spread
+    order: Order
+    owner: Ints
+    priority: Ints
+    profile: str
+    shapes: dict[int, tuple[tuple[int, ...], str]]
+    given: dict[int, Any]  # arguments with role `same` or `fault`
+    pieces: dict[int, Pieces]  # of those cut by visits, this node's
+
+
+@dataclass(frozen=True, eq=False)
+class Put:
+    """States for one node, as they are after turns[c] visits of each column block in this epoch."""
+
+    plan: int
+    epoch: int
+    turns: Ints
+    pieces: dict[int, Pieces]
+
+
+@dataclass(frozen=True, eq=False)
+class Go:
+    """A run: make every visit that is not in `finished`. parts: of those with role `parts`, what each begins as."""
+
+    plan: int
+    epoch: int
+    finished: Ints
+    numbers: dict[int, Any]
+    wholes: dict[int, NDArray[Any]]
+    parts: dict[int, NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """What came of a run on a node. made: visits, and what they gave; log in nanoseconds since the node began."""
+
+    made: Ints
+    out: NDArray[np.float64]
+    parts: dict[int, NDArray[Any]]
+    log: Ints
+    failed: int  # −1: none
+    faults: dict[int, NDArray[Any]]
+    seconds: float
+    waited: float  # seconds that workers waited for blocks, added up
+    moved: int  # bytes of blocks sent
+
+
+@dataclass(eq=False)
+class Loaded:
+    """A spread step on this node."""
+
+    load: Load
+    route: Route
+    ring: Ring
+    compiled: Callable[..., Any]
+    args: list[Any]
+    pages: dict[int, Pages]
+    own: Ints  # visits
+    sizes: list[list[int]] = field(default_factory=list)  # [C][…] bytes of each rotating array's block
+
+    @classmethod
+    def of(cls, load: Load, node: int) -> Loaded:
+        spread = load.spread
+        route = Route(load.order, load.owner)
+        pages = {k: Pages(shape, dtype) for k, (shape, dtype) in load.shapes.items()}
+        args: list[Any] = [None] * len(spread.roles)
+        for k, value in load.given.items():
+            args[k] = value
+        for k, made in pages.items():
+            args[k] = made.array
+        for k, pieces in load.pieces.items():
+            spread.ranges(k).fill(args[k], pieces)
+        kernel = spread.kernel.load()[load.profile]
+        found = cls(load, route, Ring(node, route), kernel, args, pages, route.own_visits(node))
+        found.sizes = [[int(found.view(k, block).nbytes) for k in spread.rotating] for block in range(load.order.cols)]
+        return found
+
+    def view(self, k: int, block: int) -> NDArray[Any]:
+        """A block of a rotating array, live."""
+        ranges = self.load.spread.ranges(k)
+        return ranges.view(
+            self.args[k], (int(ranges.first[block]), max(int(ranges.first[block]), int(ranges.last[block])))
+        )
+
+    def put(self, put: Put, node: int) -> None:
+        for k, pieces in put.pieces.items():
+            self.load.spread.ranges(k).fill(self.args[k], pieces)
+        self.ring.settle(put.epoch, put.turns)
+
+    def prepare(self, go: Go) -> NDArray[np.float64]:
+        """The arguments of a run; where visits write their numbers to."""
+        visits = len(self.load.order)
+        for k, number in go.numbers.items():
+            self.args[k] = number
+        for k, array in go.wholes.items():
+            self.args[k] = array
+        for k, one in go.parts.items():
+            self.args[k] = np.repeat(one, visits, axis=0)
+        for k in self.load.spread.of("fault"):
+            self.args[k] = np.zeros_like(self.args[k])
+        return np.zeros(visits)
+
+    def pass_of(self, finished: Ints, col_done: Ints) -> claims.Pass:
+        """The pass over this node's visits."""
+        order = self.load.order
+        taken = np.zeros(len(order), np.int64)
+        taken[finished] = 1
+        mine = np.zeros(len(order), bool)
+        mine[self.own] = True
+        row_visits = order.row_visits[mine[order.row_visits]]
+        counts = np.bincount(order.row_block[self.own], minlength=order.rows)
+        done = finished[mine[finished]]
+        left = len(self.own) - len(done)
+        control = np.zeros(claims.CONTROL_SLOTS, np.int64)
+        control[claims.LEFT], control[claims.NAP] = left, NAP
+        return claims.Pass(
+            row_block=order.row_block,
+            col_block=order.col_block,
+            row_turn=order.row_turn,
+            col_turn=order.col_turn,
+            priority=self.load.priority,
+            row_first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            row_visits=np.ascontiguousarray(row_visits),
+            row_last=np.full(order.rows, -1, np.int64),
+            row_done=np.bincount(order.row_block[done], minlength=order.rows).astype(np.int64),
+            col_done=col_done,
+            taken=taken,
+            script=np.empty(0, np.int64),
+            control=control,
+            log=np.zeros((left, claims.LOG_COLUMNS), np.int64),
+        )
+
+
+def turns_of(order: Order, finished: Ints) -> Ints:
+    """[C] how many visits of each column block are among the finished ones."""
+    return np.bincount(order.col_block[finished], minlength=order.cols).astype(np.int64)
+
+
+class RingNode:
+    """A node. send(block, to): have a message carried to another node."""
+
+    def __init__(self, number: int, threads: int, send: Callable[[int, Block], None]) -> None:
+        self.number, self._send, self._threads = number, send, threads
+        self._team = Team(threads)
+        self._plans: dict[int, Loaded] = {}
+        self._changed = threading.Condition()  # guards the rings and what follows
+        self._running: tuple[int, claims.Pass] | None = None  # the plan whose blocks are counted in this pass
+        self._stopped = False
+        self._halted = False
+
+    # -- calls of the driver -----------------------------------------------------------------------------------------
+
+    def load(self, load: Load) -> None:
+        """Make room for a step, and put what never changes there."""
+        self._plans[load.plan] = Loaded.of(load, self.number)
+
+    def drop(self, plan: int) -> None:
+        self._plans.pop(plan, None)
+
+    def put(self, put: Put) -> None:
+        """Take over the driver's states."""
+        with self._changed:
+            self._plans[put.plan].put(put, self.number)
+            self._running = None
+
+    def warm(self, go: Go) -> None:
+        """Have what a run needs compiled before time is measured."""
+        loaded = self._plans[go.plan]
+        out = loaded.prepare(go)
+        pass_ = loaded.pass_of(go.finished, loaded.route.turns.copy())
+        pass_.control[claims.STOP] = 1
+        loaded.compiled(pass_, 0, out, *loaded.args)
+        none = np.empty(0, np.int64)
+        await_departures.exact(none, none, pass_.control, none, 0)
+        arrive.exact(np.zeros(1, np.int64), 0, 0)
+
+    def fetch(self, plan: int, turns: Ints, seconds: float) -> dict[int, Pieces]:
+        """This node's part of what is learned; waits for blocks that are on their way here."""
+        loaded = self._plans[plan]
+        with self._changed:
+            came = self._changed.wait_for(lambda: self._halted or loaded.ring.complete(turns), seconds)
+        if not came or self._halted:
+            raise RunError(f"node {self.number}: blocks that were sent to it have not come within {seconds:g} s")
+        spread = loaded.load.spread
+        own = {"rows": loaded.route.own_rows(self.number), "cols": loaded.route.held(self.number, turns)}
+        return {k: spread.ranges(k).pieces(loaded.args[k], own[spread.ranges(k).by]) for k in spread.cut(written=True)}
+
+    def stop(self) -> None:
+        """Claim no more visits in this run."""
+        with self._changed:
+            self._stopped = True
+            if self._running is not None:
+                self._running[1].control[claims.STOP] = 1
+
+    def halt(self) -> None:
+        """End everything."""
+        with self._changed:
+            self._halted = True
+            self._changed.notify_all()
+        self.stop()
+        self._team.close()
+
+    def begin(self) -> None:
+        """A run is about to be made: what `stop` said of the one before no longer holds."""
+        with self._changed:
+            self._stopped = False
+
+    def run(self, go: Go) -> Ran:
+        """Make this node's visits; on a thread of its own."""
+        loaded = self._plans[go.plan]
+        ring, control = loaded.ring, np.zeros(0, np.int64)
+        out = loaded.prepare(go)
+        with self._changed:
+            pass_ = loaded.pass_of(go.finished, ring.start(go.epoch, turns_of(loaded.load.order, go.finished)))
+            control = pass_.control
+            self._running = (go.plan, pass_)
+            if self._stopped or self._halted:
+                control[claims.STOP] = 1
+
+        def halt() -> None:
+            control[claims.STOP] = 1
+
+        began, cycles = time.perf_counter_ns(), read_cycles()
+        shares = [(pass_, worker, out, *loaded.args) for worker in range(self._threads)]
+        call = self._team.call(loaded.compiled, shares, halt)
+        ready = np.zeros(loaded.load.order.cols, np.int64)
+        moved = self._hand_on(loaded, pass_, ready)
+        call.wait()
+        moved += self._hand_on(loaded, pass_, ready)  # after a stop: those whose last visit was being made
+        nanoseconds, gone = time.perf_counter_ns() - began, read_cycles() - cycles
+        call.check()
+        log = passes.logged(pass_)
+        each = nanoseconds / max(1, gone)
+        log[:, 2:] = (log[:, 2:] - cycles) * each
+        log[:, 1] += self.number * self._threads
+        made = np.ascontiguousarray(log[:, 0])
+        spread = loaded.load.spread
+        return Ran(
+            made,
+            out[made],
+            {k: loaded.args[k][made] for k in spread.of("parts")},
+            log,
+            int(control[claims.FAILED]) - 1,
+            {k: loaded.args[k] for k in spread.of("fault")},
+            nanoseconds / 1e9,
+            float(control[claims.WAITED]) * each / 1e9,
+            moved,
+        )
+
+    def sizes(self, plan: int, block: int) -> list[int] | None:
+        """Bytes of every rotating array's block, None if there is no such block."""
+        loaded = self._plans.get(plan)
+        return loaded.sizes[block] if loaded is not None and 0 <= block < len(loaded.sizes) else None
+
+    # -- blocks ------------------------------------------------------------------------------------------------------
+
+    def _hand_on(self, loaded: Loaded, pass_: claims.Pass, ready: Ints) -> int:
+        """Send blocks on as they come to the turn of another node, until the pass is over; the bytes of them."""
+        ring, moved = loaded.ring, 0
+        while count := await_departures.exact(pass_.col_done, ring.leave_at, pass_.control, ready, WATCH):
+            for block in ready[:count].tolist():
+                parts = tuple(raw(loaded.view(k, block)) for k in loaded.load.spread.rotating)
+                with self._changed:
+                    leave: Leave = ring.leaves(block)
+                self._forget(loaded, block)
+                message = Block(loaded.load.plan, leave.epoch, block, leave.turn, parts)
+                moved += message.nbytes
+                self._send(leave.node, message)
+        return moved
+
+    def _forget(self, loaded: Loaded, block: int) -> None:
+        for k in loaded.load.spread.rotating:
+            ranges = loaded.load.spread.ranges(k)
+            if ranges.axis == 0:
+                loaded.pages[k].forget(int(ranges.first[block]), int(ranges.last[block]))
+
+    def arrives(self, message: Block) -> None:
+        """A block has come. On the wire's thread. RunError if it does not belong here: the run could never end."""
+        loaded = self._plans.get(message.plan)
+        with self._changed:
+            why = "there is no such plan" if loaded is None else loaded.ring.refuses(message)
+            if not why and loaded is not None and [len(part) for part in message.parts] != loaded.sizes[message.block]:
+                why = "it has another size"
+            if why or loaded is None:
+                raise RunError(
+                    f"node {self.number} cannot take block {message.block} after turn {message.turn} of epoch "
+                    f"{message.epoch}: {why}; please report this, with the logs of the hosts"
+                )
+            for k, part in zip(loaded.load.spread.rotating, message.parts, strict=True):
+                place = loaded.view(k, message.block)
+                place[...] = part.view(place.dtype).reshape(place.shape)
+            turn = loaded.ring.arrives(message)
+            if turn is not None and self._running is not None and self._running[0] == message.plan:
+                arrive.exact(self._running[1].col_done, message.block, turn)
+            self._changed.notify_all()

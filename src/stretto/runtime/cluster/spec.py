@@ -1,0 +1,92 @@
+"""`Cluster`: where a job runs when one process is not enough, as a value.
+
+st.Cluster(nodes=4, threads=8)                       a running Ray cluster, or a local one that is started
+st.Cluster("10.0.0.5:6379", nodes=16, threads=16)    that Ray cluster
+st.Cluster("processes", nodes=2)                     plain processes of this machine, without Ray
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from operator import index
+from typing import TYPE_CHECKING, Any
+
+from stretto.comm.units import seconds
+from stretto.errors import PlanError
+
+if TYPE_CHECKING:
+    from stretto.runtime.serving import Outcome, TableJob
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes that tell each other over ZeroMQ what has changed; Ray starts them and starts them again.
+
+    address : of a Ray cluster; "auto": the one this program runs in or RAY_ADDRESS names, else one that is started on
+        this machine; "processes": plain processes of this machine
+    nodes : how many; spread over machines as evenly as they have room. threads : workers of each that run at a time
+    encrypt : CURVE between nodes, only this job's keys admitted. False only to measure what it costs
+    patience : a node that nobody hears of for so long is lost
+    start_within : until all nodes must be there. replace_within : until a lost one must be replaced; after that the
+        others share its work
+    restarts : losses of nodes after which the run gives up
+    """
+
+    address: str = "auto"
+    nodes: int = 2
+    threads: int = 1
+    encrypt: bool = True
+    patience: str | float = 5.0
+    start_within: str | float = 60.0
+    replace_within: str | float = 30.0
+    restarts: int = 100
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.address, str) or not self.address:
+            raise PlanError(
+                f"Cluster: address={self.address!r}; give 'auto', the address of a Ray cluster such as "
+                "'10.0.0.5:6379', or 'processes' for processes of this machine"
+            )
+        for name, least in (("nodes", 1), ("threads", 1), ("restarts", 0)):
+            object.__setattr__(self, name, _whole(name, getattr(self, name), least))
+        for name in ("patience", "start_within", "replace_within"):
+            value = seconds(getattr(self, name))
+            if not value > 0:
+                raise PlanError(f"Cluster: {name}={getattr(self, name)!r}; give a time above zero, such as '5s'")
+            object.__setattr__(self, name, value)
+
+    @property
+    def workers(self) -> int:
+        """Threads of all nodes."""
+        return self.nodes * self.threads
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        """A crew that runs passes over blocks on the nodes."""
+        from .crew import ClusterCrew
+        from .hosts import Hosts
+
+        with Hosts(self) as hosts:
+            crew = ClusterCrew(hosts)
+            try:
+                yield crew
+            finally:
+                crew.close()
+
+    def serve(self, job: TableJob) -> Outcome:
+        """Run a job over tables."""
+        from .tables import run
+
+        return run(self, job)
+
+
+def _whole(name: str, value: Any, least: int) -> int:
+    try:
+        number = index(value)
+    except TypeError:
+        raise PlanError(f"Cluster: {name}={value!r} is not a whole number; give one of at least {least}") from None
+    if number < least:
+        raise PlanError(f"Cluster: {name}={number} is less than {least}")
+    return number
