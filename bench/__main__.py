@@ -39,6 +39,8 @@ NAMES = {
     "bosen_mlr": "managed communication: logistic regression on a simulated cluster",
     "cluster_calibration": "the simulator beside the laboratory: seconds of a pass, predicted and measured",
     "cluster_kills": "fifty random kills across ten jobs on the laboratory: what a kill costs",
+    "cluster_scaling": "predicted scaling of matrix factorisation and topic models to 256 nodes",
+    "cluster_stall": "rotation on the laboratory: how long machines wait for blocks",
     "cluster_managed": "managed communication on cables of 100 Mbit; a factor served, replicated and rotating",
     "softmax": "many classes jointly: time to within 1e-3 of the optimum, beside scikit-learn's solvers",
     "sparse_logistic": "L1 logistic regression, beside liblinear, skglm, celer and scikit-learn",

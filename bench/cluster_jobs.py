@@ -2,7 +2,8 @@
 
     python -m bench.cluster_jobs ratings '{"where": "cluster", "nodes": 4, "budget": "50Mbit"}'
 
-prints one line of JSON: took, looks [(clock, seconds, bytes, objective)], items, reasons {reason: bytes}, bits.
+prints one line of JSON: took, looks [(clock, seconds, bytes, objective)], items, reasons {reason: bytes}, bits; where
+time is real also ends [seconds at which the last worker ended each clock, since the first one's] and spent.
 """
 
 from __future__ import annotations
@@ -57,6 +58,9 @@ def told(result: Any) -> dict[str, Any]:
     if ended:
         last = np.max(ended, axis=0)
         looks = [[c, float(last[c - 1] - last[0]) if c else 0.0, n, o] for c, _, n, o in looks]
+    # CPU seconds of a clock, the first third left out: of a worker's process, and of its thread alone.
+    kept = [local["spent"] for local in result.local if "spent" in local]
+    spent = [np.diff(each[len(each) // 3 :], axis=0).mean(axis=0) for each in kept]
     recording = result.recording
     reasons = {} if recording is None else {why: three[2] for why, three in recording.by_reason().items()}
     waits = {} if recording is None else {why: float(each.mean()) for why, each in recording.waits.items()}
@@ -66,6 +70,8 @@ def told(result: Any) -> dict[str, Any]:
         "items": result.items,
         "reasons": reasons,
         "waits": waits,
+        "ends": (np.max(ended, axis=0) - np.max(ended, axis=0)[0]).tolist() if ended else [],
+        "spent": np.mean(spent, axis=0).tolist() if spent else [],
         "bits": found.hexdigest()[:16],
     }
 
@@ -83,9 +89,10 @@ def documents(nodes: int, topics: int, batches: int) -> Corpus:
 
 
 def stamp(w: Any, where: str, clock: int, clocks: int) -> None:
-    """Write down when a worker ended a clock, where time is real."""
+    """Write down when a worker ended a clock and the CPU time of its process and its thread, where time is real."""
     if where == "cluster":
         w.local.setdefault("ended", np.zeros(clocks))[clock] = time.monotonic()
+        w.local.setdefault("spent", np.zeros((clocks, 2)))[clock] = time.process_time(), time.thread_time()
 
 
 def movielens() -> st.Data:
@@ -203,7 +210,13 @@ def corpus(
 
 
 def pictures(
-    where: str = "cluster", nodes: int = 4, batches: int = 5, passes: int = 10, step: float = 0.5, **more: Any
+    where: str = "cluster",
+    nodes: int = 4,
+    batches: int = 5,
+    passes: int = 10,
+    step: float = 0.5,
+    every: int = 1,
+    **more: Any,
 ) -> dict[str, Any]:
     """Multiclass logistic regression on MNIST by barriers: a clock is a batch."""
     found = Images.mnist() or Images.scaled(
@@ -236,7 +249,7 @@ def pictures(
         sync=st.BSP(),
         runtime=runtime(where, nodes, more),
         watch=lambda view: -found.loss(view["weights"]),
-        every=batches,
+        every=batches * every,
     )
     return told(result)
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import numpy as np
@@ -342,6 +343,8 @@ def test_ctrl_c_saves_and_the_run_goes_on(tmp_path: Path) -> None:
             x.add([0], x.read([0]) * 0.5 + w.number)
             if strikes and w.number == 0 and clock == 4:
                 strike()
+            if strikes and clock >= 4:
+                sleep(0.05)  # the signal must find a run that is not over
 
     tables = {"x": st.Table(rows=1, dtype="f8")}
     stopped = st.run(lambda w: body(w, True), workers=2, tables=tables, checkpoint=tmp_path)
@@ -360,6 +363,8 @@ def test_ctrl_c_does_not_wait_for_the_next_checkpoint(tmp_path: Path) -> None:
             x.add([0], clock + w.number - 0.4 * x.read([0]))
             if strikes and w.number == 0 and clock == 330:
                 strike()
+            if strikes and clock >= 330:
+                sleep(0.01)  # the signal must find a run that is not over
 
     tables = {"x": st.Table(rows=1, dtype="f8")}
     options: dict[str, Any] = {"workers": 2, "tables": tables, "checkpoint": tmp_path, "checkpoint_every": 300}

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from stretto.runtime.cluster.spec import Cluster
     from stretto.runtime.runtimes import Serial, Threads
     from stretto.runtime.session import Session
+    from stretto.runtime.simulated.faults import Crash, Delay, Pause, Reset, SlowLink
     from stretto.runtime.simulated.spec import Simulated
     from stretto.runtime.train import Saving
     from stretto.state.accumulator import accumulator
@@ -51,7 +52,9 @@ _SHELF = {
     "ASP": "stretto.consistency.rules:ASP",
     "BSP": "stretto.consistency.rules:BSP",
     "Cluster": "stretto.runtime.cluster.spec:Cluster",
+    "Crash": "stretto.runtime.simulated.faults:Crash",
     "Data": "stretto.data.data:Data",
+    "Delay": "stretto.runtime.simulated.faults:Delay",
     "Eager": "stretto.comm.policy:Eager",
     "ElasticNet": "stretto.models.lasso:ElasticNet",
     "IdMap": "stretto.data.ids:IdMap",
@@ -62,13 +65,16 @@ _SHELF = {
     "LogisticRegression": "stretto.models.logistic:LogisticRegression",
     "Managed": "stretto.comm.policy:Managed",
     "MatrixFactorization": "stretto.models.factorization:MatrixFactorization",
+    "Pause": "stretto.runtime.simulated.faults:Pause",
     "Plan": "stretto.plan.plan:Plan",
     "Program": "stretto.programs.program:Program",
+    "Reset": "stretto.runtime.simulated.faults:Reset",
     "SSP": "stretto.consistency.rules:SSP",
     "Saving": "stretto.runtime.train:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
     "Session": "stretto.runtime.session:Session",
     "Simulated": "stretto.runtime.simulated.spec:Simulated",
+    "SlowLink": "stretto.runtime.simulated.faults:SlowLink",
     "SparseRegression": "stretto.programs.coordinates:SparseRegression",
     "State": "stretto.state.state:State",
     "Table": "stretto.tables.table:Table",
@@ -107,7 +113,9 @@ __all__ = [
     "BSP",
     "SSP",
     "Cluster",
+    "Crash",
     "Data",
+    "Delay",
     "Eager",
     "ElasticNet",
     "IdMap",
@@ -118,12 +126,15 @@ __all__ = [
     "LogisticRegression",
     "Managed",
     "MatrixFactorization",
+    "Pause",
     "Plan",
     "Program",
+    "Reset",
     "Saving",
     "Serial",
     "Session",
     "Simulated",
+    "SlowLink",
     "SparseRegression",
     "State",
     "Table",

@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from stretto.data import svmlight, triples
 from stretto.data.detect import Guess, detect
+from stretto.data.partreport import PartReport
 from stretto.data.report import Report
 from stretto.data.source import CHUNK, Lines
+from stretto.errors import DataError
 
 BINARY = ("npz", "parquet")
 
@@ -38,6 +40,8 @@ class Parsing:
     """Iterate to get `Chunk`s; afterwards `names` knows the text ids. Use as a context manager.
 
     guess : what the file is;  sized : the sizes its header promises, or None
+    part : (k, n) to read the k-th of n parts only; what the file is, its first bytes say to all
+    report : the one that was given, or for a part one of its own
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class Parsing:
         report: Report,
         names: triples.Names | None = None,
         chunk: int = CHUNK,
+        part: tuple[int, int] | None = None,
     ) -> None:
         self.path, self.report = path, report
         self.names = names or triples.Names.new()
@@ -61,9 +66,28 @@ class Parsing:
                 self.sized = triples.bow_header(path, head)
             elif self.guess.format == "mm":
                 self.sized = triples.mm_header(path, head)
+            if part is not None:
+                self._narrow(*part)
         except BaseException:
             self.text.close()
             raise
+
+    def _narrow(self, number: int, parts: int) -> None:
+        guess = self.guess if self.sized is None else self.sized.guess
+        if not self.is_text:
+            raise DataError(
+                f"{self.path}: {guess.format} files like this one are read whole, no part of them alone; write it as "
+                "text (triples), or read it whole"
+            )
+        if guess.row_text or guess.col_text:
+            raise DataError(
+                f"{self.path}: the ids are text, which is numbered as it is met, and so otherwise in each part; write "
+                "the file with integer ids, or read it whole"
+            )
+        self.report = PartReport(self.path, self.report.on_error, self.text.narrow(number, parts, guess.skip))
+        self.guess = replace(self.guess, skip=0)
+        if self.sized is not None:
+            self.sized = replace(self.sized, guess=replace(guess, skip=0))
 
     @property
     def is_text(self) -> bool:

@@ -21,6 +21,7 @@ from stretto.data import arrays
 from stretto.data.columns import Growing, Lookup
 from stretto.data.data import SLICE, Data
 from stretto.data.describe import histogram
+from stretto.data.filepart import asked
 from stretto.data.ids import IdMap
 from stretto.data.parsing import Options, Parsing
 from stretto.data.report import Report
@@ -42,22 +43,30 @@ def iter_triples(
     columns: tuple[int | str, ...] | None = None,
     ids: str = "auto",
     chunk: int = CHUNK,
+    part: tuple[int, int] | None = None,
 ) -> Iterator[Triples]:
     """Records in file order as `(rows, cols, values)` of bounded length: int64 ids as written, float32 values.
 
     Text ids are numbered in the order they are met; svmlight columns are as written, from 0 or from 1. `scan` gives
     indices.
+
+    part : (k, n) for the records whose lines begin in the k-th of n even ranges of the file's bytes, k from 0. Each
+        record is in exactly one part, and a part is found by seeking: nothing but the file's first bytes and the part
+        is read. For text that is not packed and whose ids are integers. Rows of svmlight and lda-c count from 0 in
+        each part, and the number of entries that a header promises is not checked.
+
+    >>> halves = [list(iter_triples("ratings.dat", part=(k, 2))) for k in range(2)]  # doctest: +SKIP
     """
     path = os.fspath(path)
     options = Options(format, sep, None if columns is None else tuple(columns), ids)
     report = Report(path, on_error)
-    with Parsing(path, options, report, chunk=chunk) as parsing:
+    with Parsing(path, options, report, chunk=chunk, part=asked(part)) as parsing:
         if not parsing.is_text:
             yield from _slices(arrays.load(path, parsing.guess.format, options, "keep"))
             return
-        for part in parsing:
-            yield part.rows.astype(np.int64), part.cols.astype(np.int64), part.values.copy()
-    report.close()
+        for piece in parsing:
+            yield piece.rows.astype(np.int64), piece.cols.astype(np.int64), piece.values.copy()
+    parsing.report.close()
 
 
 class _Axis:

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.filepart import FilePart, cut, wrong
 from stretto.errors import DataError, FormatError
 
 CHUNK = 4 << 20  # bytes of text parsed together: large enough to forget the call, small enough to stay in cache
@@ -57,7 +58,7 @@ def open_plain(path: str) -> Iterator[tuple[BinaryIO, str | None]]:
         try:
             kind = compression_of(raw.read(8))
             raw.seek(0)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise DataError(f"{path}: cannot be read ({error})") from error
         if kind is None:
             yield raw, None
@@ -92,7 +93,7 @@ class Lines:
 
     Iterating yields (n,) uint8 arrays that end with a newline; each is a view that is overwritten by the next. A
     missing newline at the end of the file is added. `walked` is for the parser to count lines in, so that a broken
-    stream can be placed.
+    stream can be placed. `part` is what `narrow` left of the file, None for all of it.
     """
 
     def __init__(self, path: str, chunk: int = CHUNK) -> None:
@@ -101,6 +102,7 @@ class Lines:
         self.stream, self.compression = self._open.enter_context(open_plain(path))
         self.walked = 0
         self.bytes = 0
+        self.part: FilePart | None = None
         self._buffer = np.empty(chunk + 1, dtype=np.uint8)
 
     def __enter__(self) -> Lines:
@@ -121,10 +123,29 @@ class Lines:
         self.stream.seek(0)
         return b"".join(parts)
 
+    def narrow(self, number: int, parts: int, skip: int) -> FilePart:
+        """From here on read one part only, without the file's first `skip` lines."""
+        if self.compression is not None:
+            raise DataError(
+                f"{self.path}: is packed ({self.compression}), so no part of it can be read alone; unpack it, or read "
+                "it whole"
+            )
+        try:
+            part = cut(self.stream, number, parts, skip)
+            self.stream.seek(part.begin)
+        except (OSError, ValueError) as error:
+            raise DataError(
+                f"{self.path}: cannot be read from the middle ({error}); copy it to where it can, or read it whole"
+            ) from error
+        self.part, self.walked = part, part.walked or 0
+        return part
+
     def __iter__(self) -> Iterator[NDArray[np.uint8]]:
         fill = 0
         while True:
             room = len(self._buffer) - 1 - fill  # one byte is kept for a missing last newline
+            if self.part is not None:
+                room = min(room, self.part.end - self.part.begin - self.bytes)
             target = memoryview(self._buffer)[fill : fill + room]  # type: ignore[arg-type]
             got = self._guard(partial(cast("Any", self.stream).readinto, target))
             if not got:
@@ -156,7 +177,7 @@ class Lines:
 
     def _enlarge(self) -> None:
         if len(self._buffer) > LONGEST_LINE:
-            raise FormatError(self.path, self.walked + 1, "a line is longer than 1 GiB", "is this a text file?")
+            raise wrong(self.part, self.path, self.walked + 1, "a line is longer than 1 GiB", "is this a text file?")
         larger = np.empty(2 * len(self._buffer), dtype=np.uint8)
         larger[: len(self._buffer)] = self._buffer
         self._buffer = larger
@@ -172,4 +193,5 @@ class Lines:
             raise FormatError(self.path, self.walked + 1, problem, "copy or download it again") from error
         except (zlib.error, LZMAError, OSError) as error:
             packed = f"the {self.compression} stream is damaged" if self.compression else "reading failed"
-            raise FormatError(self.path, self.walked + 1, f"{packed} ({error})", "copy or download it again") from error
+            remedy = "copy or download it again"
+            raise wrong(self.part, self.path, self.walked + 1, f"{packed} ({error})", remedy) from error

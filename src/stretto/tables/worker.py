@@ -21,6 +21,7 @@ import numpy as np
 
 from stretto.errors import DataError, PlanError, RunError
 from stretto.keyed import uniform
+from stretto.runtime.reading import Triples, read_part
 from stretto.runtime.serving import Seat
 
 from .handle import ElementHandle, Handle, Open, RowHandle
@@ -116,9 +117,9 @@ class Worker:
         self._check("batches")
         share = share_of(data, self.number, self.workers, part)
         n = len(share)
-        size = max(1, n) if size is None else _least_one("size", size)
+        size = max(1, n) if size is None else _least_one("batches", "size", size)
         each = -(-n // size)
-        total = each * _least_one("passes", passes)
+        total = each * _least_one("batches", "passes", passes)
         cursor = self._before.pop(0) if self._before else [0]
         self._seat.cursors.append(cursor)
         try:
@@ -133,6 +134,29 @@ class Worker:
         finally:
             # By identity: another loop may stand at the same place.
             self._seat.cursors[:] = [other for other in self._seat.cursors if other is not cursor]
+
+    def triples(self, path: Any, format: str = "auto", *, passes: int = 1, **options: Any) -> Iterator[Triples]:
+        """This worker's part of a text file, chunk by chunk as (rows, cols, values), each [n]: int64 ids as written and
+        float32 values. Does not tick. Every record is in the part of exactly one worker, and of the file only that part
+        is read. Each entry counts as one item of work.
+
+            for clock in w.clocks(10):
+                for rows, cols, values in w.triples("s3://bucket/ratings.csv"): ...
+
+        path : a local file or a URL that fsspec opens, the same file for every worker. Unpacked, with integer ids; a
+            worker that is alone also takes what has to be read whole (packed or binary files, ids that are text).
+        passes : how often the part is gone through.
+        options : sep, columns, ids and on_error as for st.read; chunk, the bytes of text that are read together.
+
+        Rows of svmlight files count from 0 in each part. Where it stands is no part of a checkpoint: a worker that is
+        started again begins its part again. With ticks between passes only, as above, nothing is done twice.
+        """
+        self._check("triples")
+        passes = _least_one("triples", "passes", passes)
+        for found in read_part(path, format, (self.number, self.workers), passes, options):
+            self._due += len(found[2])
+            yield found
+            self._charge()
 
     def random(self, *keys: int) -> np.random.Generator:
         """Random numbers that depend on the seed of the run, this worker's number and the keys, and on nothing else:
@@ -169,11 +193,11 @@ class Worker:
             )
 
 
-def _least_one(name: str, value: Any) -> int:
+def _least_one(where: str, name: str, value: Any) -> int:
     try:
         number = index(value)
     except TypeError:
         number = 0
     if number < 1:
-        raise DataError(f"batches: {name}={value!r}; give a whole number of at least 1")
+        raise DataError(f"{where}: {name}={value!r}; give a whole number of at least 1")
     return number
