@@ -13,6 +13,7 @@ import pytest
 
 import stretto as st
 from stretto.errors import RunError
+from stretto.runtime.cluster.judging import lost_one
 
 pytest.importorskip("zmq", reason="the extra stretto[cluster] is not installed")
 
@@ -182,3 +183,34 @@ def test_a_checkpoint_of_a_cluster_is_gone_on_from_on_threads(tmp_path: Any, ref
 def test_nonsense_is_refused(given: Any, words: Any) -> None:
     with pytest.raises(ValueError, match=words):
         st.Cluster(**given)
+
+
+def test_what_cannot_travel_is_said() -> None:
+    import threading
+
+    lock = threading.Lock()
+
+    def holds(w: Any) -> None:
+        with lock:
+            w.tick()
+
+    with pytest.raises(RunError, match=r"cannot be sent to other processes: .*lock.*inside the function"):
+        st.run(holds, workers=2, tables=tables(), runtime=cluster(2))
+
+
+def test_the_host_that_most_others_do_not_hear_is_lost_and_a_busy_one_gets_more_time() -> None:
+    cut_off = {(0, 2): 5.5, (1, 2): 6.0, (2, 0): 5.5, (2, 1): 6.0}
+    assert lost_one(cut_off, (), 5.0) == (2, 2, 6.0)
+    assert lost_one({(0, 1): 5.5, (1, 0): 5.5}, (), 5.0) == (1, 1, 5.5)
+    assert lost_one({(0, 1): 29.0}, (1,), 5.0) is None
+    assert lost_one({(0, 1): 31.0}, (1,), 5.0) == (1, 1, 31.0)
+    assert lost_one({(0, 1): 31.0, (1, 0): 6.0}, (1,), 5.0) == (1, 1, 31.0)
+    assert lost_one({}, (), 5.0) is None
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("stretto.runtime.cluster.spec.find_spec", lambda name: None)
+    with pytest.raises(
+        RunError, match=r"needs zmq, cloudpickle, which is not installed: pip install 'stretto\[cluster\]'"
+    ):
+        st.run(worker, workers=2, tables=tables(), runtime=cluster(2))

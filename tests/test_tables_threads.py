@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from time import sleep
 from typing import Any
 
 import numpy as np
@@ -241,6 +240,21 @@ def strike() -> None:
     signal.pthread_kill(ident, signal.SIGINT)
 
 
+@pytest.fixture
+def noticed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
+    """Set when a run on threads knows of Ctrl-C: a worker that waits for it cannot be through before."""
+    from stretto.runtime.served import Hall
+
+    event, ask = threading.Event(), Hall._ask
+
+    def told(hall: Hall) -> None:
+        ask(hall)
+        event.set()
+
+    monkeypatch.setattr(Hall, "_ask", told)
+    return event
+
+
 @pytest.mark.parametrize("runtime", [st.Threads(1), st.Threads(3), st.Serial()], ids=repr)
 def test_ctrl_c_ends_a_run_at_the_end_of_a_clock(runtime: Any) -> None:
     def body(w: Worker) -> None:
@@ -336,15 +350,14 @@ def test_a_checkpoint_under_bounded_staleness_loses_nothing(tmp_path: Path, sync
     assert result.tables["x"].tolist() == [60.0, 20.0, 20.0, 20.0]
 
 
-def test_ctrl_c_saves_and_the_run_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_the_run_goes_on(tmp_path: Path, noticed: threading.Event) -> None:
     def body(w: Worker, strikes: bool) -> None:
         x = w.table("x")
         for clock in w.clocks(30):
             x.add([0], x.read([0]) * 0.5 + w.number)
             if strikes and w.number == 0 and clock == 4:
                 strike()
-            if strikes and clock >= 4:
-                sleep(0.05)  # the signal must find a run that is not over
+                assert noticed.wait(60)
 
     tables = {"x": st.Table(rows=1, dtype="f8")}
     stopped = st.run(lambda w: body(w, True), workers=2, tables=tables, checkpoint=tmp_path)
@@ -356,15 +369,14 @@ def test_ctrl_c_saves_and_the_run_goes_on(tmp_path: Path) -> None:
     assert resumed.tables["x"].tobytes() == whole.tables["x"].tobytes()
 
 
-def test_ctrl_c_does_not_wait_for_the_next_checkpoint(tmp_path: Path) -> None:
+def test_ctrl_c_does_not_wait_for_the_next_checkpoint(tmp_path: Path, noticed: threading.Event) -> None:
     def body(w: Worker, strikes: bool) -> None:
         x = w.table("x")
         for clock in w.clocks(600):
             x.add([0], clock + w.number - 0.4 * x.read([0]))
             if strikes and w.number == 0 and clock == 330:
                 strike()
-            if strikes and clock >= 330:
-                sleep(0.01)  # the signal must find a run that is not over
+                assert noticed.wait(60)
 
     tables = {"x": st.Table(rows=1, dtype="f8")}
     options: dict[str, Any] = {"workers": 2, "tables": tables, "checkpoint": tmp_path, "checkpoint_every": 300}

@@ -1,4 +1,4 @@
-"""Numbers that callers of `st.run` pass, checked; an error names the option and says what would do.
+"""Numbers that callers pass, checked; an error names the option and says what would do.
 
 >>> whole("workers", 8, 1)
 8
@@ -12,15 +12,15 @@ from typing import Any
 from stretto.errors import PlanError
 
 
-def whole(name: str, value: Any, least: int | None) -> int:
+def whole(name: str, value: Any, least: int | None, who: str = "run") -> int:
     """A whole number of at least `least`; without one, any that compiled code can keep in 64 bits."""
     try:
         number = index(value)
     except TypeError:
         words = "" if least is None else f" of at least {least}"
-        raise PlanError(f"run: {name}={value!r} is not a whole number; give one{words}") from None
+        raise PlanError(f"{who}: {name}={value!r} is not a whole number; give one{words}") from None
     if least is not None and number < least:
-        raise PlanError(f"run: {name}={number} is less than {least}")
+        raise PlanError(f"{who}: {name}={number} is less than {least}")
     if not -(2**63) <= number < 2**63:
-        raise PlanError(f"run: {name}={number} does not fit in 64 bits; give one from −2⁶³ to 2⁶³ − 1")
+        raise PlanError(f"{who}: {name}={number} does not fit in 64 bits; give one from −2⁶³ to 2⁶³ − 1")
     return number

@@ -9,9 +9,12 @@ Every wait has a deadline.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
+
+import cloudpickle
 
 from stretto.errors import RunError
 
@@ -36,6 +39,18 @@ class Settings:
     encrypt: bool
     patience: float
     ip: str = ""
+
+
+def packed(content: Any) -> bytes:
+    """What is sent to another process, as bytes; functions and what they refer to go along."""
+    try:
+        found: bytes = cloudpickle.dumps(content, protocol=5)
+    except (TypeError, AttributeError, pickle.PicklingError) as error:
+        raise RunError(
+            f"what the job refers to cannot be sent to other processes: {error}; open files, connections and locks "
+            "inside the function that runs there"
+        ) from error
+    return found
 
 
 class Answer(Protocol):
@@ -76,11 +91,6 @@ def fleet_of(spec: Cluster, settings: Settings) -> Fleet:
         from .fleet_local import LocalFleet
 
         return LocalFleet(settings)
-    try:
-        from .fleet_ray import RayFleet
-    except ModuleNotFoundError as error:
-        raise RunError(
-            f"Cluster(address={spec.address!r}) needs Ray, and {error.name} is not installed: "
-            "pip install 'stretto[cluster]'; or take address='processes'"
-        ) from error
+    from .fleet_ray import RayFleet
+
     return RayFleet(spec, settings)

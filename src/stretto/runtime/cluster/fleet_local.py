@@ -22,11 +22,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
 from stretto.errors import RunError
 
-from .fleet import HostLost, Settings
+from .fleet import HostLost, Settings, packed
 
 _LENGTH = struct.Struct("<Q")
 _AT_ONCE = 8  # calls that a host works on at the same time
@@ -107,7 +105,7 @@ class _Process:
 
     def call(self, method: str, *args: Any) -> _Answer:
         future: Future[Any] = Future()
-        body = cloudpickle.dumps((number := next(self._numbers), method, args), protocol=5)
+        body = packed((number := next(self._numbers), method, args))
         with self._sending:
             if self._gone:
                 future.set_exception(HostLost(self.number, self._gone))
@@ -188,9 +186,9 @@ def _serve(connection: socket.socket) -> None:
         except BaseException as error:
             value, worked = error, False
         try:
-            body = cloudpickle.dumps((number, worked, value), protocol=5)
-        except Exception as error:
-            body = cloudpickle.dumps((number, False, RunError(f"{method} gave what cannot be sent: {error}")))
+            body = packed((number, worked, value))
+        except RunError as error:
+            body = packed((number, False, error))
         with sending:
             connection.sendall(_LENGTH.pack(len(body)) + body)
 

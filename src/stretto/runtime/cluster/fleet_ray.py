@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-import cloudpickle
 import ray
 from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
@@ -22,7 +21,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from stretto.errors import RunError
 
-from .fleet import HostLost, Settings
+from .fleet import HostLost, Settings, packed
 from .spec import Cluster
 
 _AT_ONCE = 8  # calls that a host works on at the same time
@@ -44,9 +43,8 @@ class HostActor:
             log=os.readlink("/proc/self/fd/2") if os.path.exists("/proc/self/fd/2") else "",
         )
 
-    def call(self, method: str, packed: bytes) -> bytes:
-        answer: bytes = cloudpickle.dumps(getattr(self._host, method)(*pickle.loads(packed)))
-        return answer
+    def call(self, method: str, args: bytes) -> bytes:
+        return packed(getattr(self._host, method)(*pickle.loads(args)))
 
 
 class RayFleet:
@@ -136,7 +134,7 @@ class _Actor:
 
     def call(self, method: str, *args: Any) -> _Answer:
         # Packed here: arrays that Ray unpacks are read-only, and what arrives shall be as it was sent.
-        return _Answer(self.number, self._handle.call.remote(method, cloudpickle.dumps(args)))
+        return _Answer(self.number, self._handle.call.remote(method, packed(args)))
 
     def kill(self) -> None:
         with contextlib.suppress(Exception):  # it may be gone, and Ray too

@@ -15,7 +15,6 @@ import os
 import threading
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -25,11 +24,11 @@ from stretto.errors import RunError
 
 from .fleet import HostLost, Member, Settings, fleet_of
 from .hosting import Address, Begin, Told
+from .judging import lost_one
 from .spec import Cluster
 
 _ASKING = 0.5  # seconds that a host may take to find something to tell
 _GRACE = 1.0  # seconds in which accusations are collected
-_BUSY = 6.0  # times patience, for a host that answers the driver
 _BEGIN = 300.0  # seconds in which a task has to begin: the first time everything is compiled
 _SLACK = 20.0  # beyond patience, for the driver's own calls
 
@@ -189,10 +188,7 @@ class Hosts:
                 found.append(told)
 
     def _judge(self) -> None:
-        """Of hosts that do not hear each other, the one that most others do not hear is lost.
-
-        One that still answers the driver is given more time: it may compile, or be short of processor time.
-        """
+        """Ask again those who did not hear others, and let `judging` decide."""
         now = time.monotonic()
         if not self._accused or now < self._judge_at:
             return
@@ -203,12 +199,11 @@ class Hosts:
                 del self._accused[by, whom]
             else:
                 self._accused[by, whom] = silence
-        accused = Counter(whom for by, whom in self._accused)
-        for whom, votes in sorted(accused.items(), key=lambda entry: (entry[1], entry[0]), reverse=True):
-            longest = max(silence for (_, other), silence in self._accused.items() if other == whom)
-            busy = now - self._answered.get(whom, 0.0) < self._patience / 2 + _ASKING
-            if longest > (_BUSY if busy else 1.0) * self._patience:
-                raise HostLost(whom, f"{votes} other hosts have heard nothing of it for {longest:.1f} s")
+        recent = self._patience / 2 + _ASKING
+        answering = [host for host, when in self._answered.items() if now - when < recent]
+        if found := lost_one(self._accused, answering, self._patience):
+            whom, votes, silence = found
+            raise HostLost(whom, f"{votes} other hosts have heard nothing of it for {silence:.1f} s")
 
     def _silence(self, by: int, whom: int) -> float:
         """How long a host has not heard another; 0 where one of them is not there, or does not say."""

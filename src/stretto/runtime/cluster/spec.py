@@ -10,11 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from operator import index
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from stretto.comm.units import seconds
-from stretto.errors import PlanError
+from stretto.errors import PlanError, RunError
+from stretto.runtime.asked import whole
 
 if TYPE_CHECKING:
     from stretto.runtime.serving import Outcome, TableJob
@@ -50,7 +51,7 @@ class Cluster:
                 "'10.0.0.5:6379', or 'processes' for processes of this machine"
             )
         for name, least in (("nodes", 1), ("threads", 1), ("restarts", 0)):
-            object.__setattr__(self, name, _whole(name, getattr(self, name), least))
+            object.__setattr__(self, name, whole(name, getattr(self, name), least, "Cluster"))
         for name in ("patience", "start_within", "replace_within"):
             value = seconds(getattr(self, name))
             if not value > 0:
@@ -65,6 +66,7 @@ class Cluster:
     @contextmanager
     def open(self) -> Iterator[Any]:
         """A crew that runs passes over blocks on the nodes."""
+        _check_installed(self.address)
         from .crew import ClusterCrew
         from .hosts import Hosts
 
@@ -77,16 +79,18 @@ class Cluster:
 
     def serve(self, job: TableJob) -> Outcome:
         """Run a job over tables."""
+        _check_installed(self.address)
         from .tables import run
 
         return run(self, job)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        raise PlanError(f"Cluster: {name}={value!r} is not a whole number; give one of at least {least}") from None
-    if number < least:
-        raise PlanError(f"Cluster: {name}={number} is less than {least}")
-    return number
+def _check_installed(address: str) -> None:
+    """Refuse, with what to install, where the extra is missing."""
+    needed = ["zmq", "cloudpickle"] if address == "processes" else ["ray", "zmq", "cloudpickle"]
+    missing = [name for name in needed if find_spec(name) is None]
+    if missing:
+        raise RunError(
+            f"Cluster(address={address!r}) needs {', '.join(missing)}, which is not installed: "
+            "pip install 'stretto[cluster]'"
+        )
