@@ -31,7 +31,7 @@ LAM, SCALE = 0.02, 0.3
 LINK, LATENCY, SECONDS = "1Gbit", "10us", 2e-6
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def gradients(users: Any, items: Any, values: Any, W: Any, H: Any, lam: Any, dW: Any, dH: Any) -> None:
     """Σ gradients of ½(r − w·h)² + ½λ(w² + h²) over ratings at W [n, k], H [m, k], added to dW, dH."""
     lam = np.float32(lam)
@@ -45,7 +45,7 @@ def gradients(users: Any, items: Any, values: Any, W: Any, H: Any, lam: Any, dW:
             dH[j, k] += lam * H[j, k] - error * W[i, k]
 
 
-@njit(cache=True)  # type: ignore[untyped-decorator]
+@njit(nogil=True, cache=True)  # type: ignore[untyped-decorator]
 def steps(users: Any, items: Any, values: Any, W: Any, H: Any, lam: Any, rate: Any) -> None:
     """Plain SGD, one rating after another, W and H in place."""
     lam, rate = np.float32(lam), np.float32(rate)

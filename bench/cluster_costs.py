@@ -1,39 +1,46 @@
-"""What the simulator is told of our own machinery: what a message, a byte and an item cost.
+"""What the simulator is told of our own machinery: what a message, a byte and an item cost on the laboratory.
 
-A job that does nothing but read and add n rows of 16 numbers each clock, under BSP, on four nodes, for two n. The CPU
-time of a node's process (ZeroMQ's and Ray's threads, encryption and the kernel's part of sending are in it) less that
-of its worker's thread is what messages cost; two equations give seconds for a message and for a byte, of either end.
+Everything is CPU time of a node's process (ZeroMQ's threads, encryption and the kernel's part of sending are in it),
+measured where it will be spent: on machines with a quota, all four busy. Two kinds of runs are compared. In one every
+machine works alone on a cluster of one node, so that nothing travels; that gives what an item costs, with reading,
+adding and applying, and which share of a processor a busy process really gets. In the other four nodes do the same
+together, n rows a clock under BSP. What they need more is what travelling costs; two n give seconds for a message and
+for a byte, at either end. Rows are of 16 numbers; and of 100 counts of which 4 change, as in topic models, where a byte
+costs more because zeros are left out on the way. Each clock a worker goes through SWEPT bytes of memory as real ones
+do, so that the processor's caches are not warmer here than there.
+
 What a clock of one row on two nodes takes beyond what the simulator makes of it with these costs is the latency of
-waking threads, half of it on the way to the shard and half on the way back. What an item costs is the CPU time of a
-worker's thread, reading and adding included. So a node's CPU time is split in two, and nothing is counted twice.
+waking threads, half of it on the way to the shard and half on the way back.
 
-    costs = measure()                           # on plain processes; "auto": on the Ray cluster this runs in
-    costs.message, costs.latency                # (seconds per message, seconds per byte), seconds
-    item(JOBS["ratings"], {"passes": 12}, 4)    # CPU seconds of an item
-
-    python -m bench.cluster_costs               # on a Ray cluster, prints them as JSON
+    python -m bench.cluster_costs KIND ROWS NODES ADDRESS     # one run, as JSON
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 import stretto as st
 
-ROWS, COLS = (64, 8192), 16
-CLOCKS, FIRST, NODES = 220, 20, 4
+if TYPE_CHECKING:
+    from lab import Lab
+
+COLS = {"dense": 16, "sparse": 100}
+CHANGED = 4  # columns of a sparse row
+RUNS = (("dense", 64), ("dense", 8192), ("sparse", 4096))
+CLOCKS, FIRST, NODES = 100, 20, 4
+SWEPT = 8 << 20
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A clock on average: seconds, CPU seconds of a node without its worker, messages and bytes that a node sends."""
+    """A clock on average: seconds, CPU seconds of a node's process, messages and bytes that a node sends."""
 
     seconds: float
     cpu: float
@@ -43,28 +50,37 @@ class Clock:
 
 @dataclass(frozen=True)
 class Costs:
-    """message: (seconds per message, seconds per byte) at either end; latency: seconds from node to node."""
+    """message: {kind of rows: (seconds per message, seconds per byte) at either end}; latency: seconds from node to
+    node; share: of a processor, that a busy process gets. alone, together: the clocks behind them, by (kind, rows)."""
 
-    message: tuple[float, float]
+    message: dict[str, tuple[float, float]]
     latency: float
+    share: float
+    alone: dict[tuple[str, int], Clock]
+    together: dict[tuple[str, int], Clock]
 
 
-def clocks(rows: int, nodes: int, address: str) -> Clock:
+def clocks(kind: str, rows: int, nodes: int, address: str) -> Clock:
     """A worker on each of so many nodes reads and adds all rows each clock."""
+    cols, dtype = COLS[kind], "f4" if kind == "dense" else "i4"
 
     def work(w: Any) -> None:
         table, keys = w.table("x"), np.arange(rows)
-        change = np.ones((rows, COLS), np.float32)
-        seen = w.local.setdefault("seen", np.zeros((CLOCKS, 3)))
+        change = np.ones((rows, cols), dtype)
+        if kind == "sparse":
+            change[:] = np.random.default_rng(w.number).random(change.shape) < CHANGED / cols
+        memory = np.zeros(SWEPT // 8)
+        seen = w.local.setdefault("seen", np.zeros((CLOCKS, 2)))
         for clock in w.clocks(CLOCKS):
-            seen[clock] = time.monotonic(), time.process_time(), time.thread_time()
+            seen[clock] = time.monotonic(), time.process_time()
             table.read(keys)
+            memory += 1.0
             table.add(keys, change)
             w.work(1)
 
     found = st.run(
         work,
-        tables={"x": st.Table(rows=rows, cols=COLS)},
+        tables={"x": st.Table(rows=rows, cols=cols, dtype=dtype)},
         workers=nodes,
         sync=st.BSP(),
         runtime=st.Cluster(address, nodes=nodes, patience=10.0),
@@ -74,43 +90,71 @@ def clocks(rows: int, nodes: int, address: str) -> Clock:
     # Acknowledgements that travel alone too: the simulator lets a node pay for them as for any other message.
     messages, nbytes = (sum(entry[at] for entry in reasons.values()) / CLOCKS / nodes for at in (0, 2))
     each = np.mean([np.diff(local["seen"][FIRST:], axis=0).mean(axis=0) for local in found.local], axis=0)
-    return Clock(float(each[0]), float(each[1] - each[2]), messages, nbytes)
+    return Clock(float(each[0]), float(each[1]), messages, nbytes)
 
 
-def measure(address: str = "processes") -> Costs:
-    """Now; the machines should have nothing else to do."""
-    left, right = [], []
-    for rows in ROWS:
-        found = clocks(rows, NODES, address)
-        left.append([2 * found.messages, 2 * found.bytes])  # a node receives as many as it sends
-        right.append(found.cpu)
-    per_message, per_byte = np.linalg.solve(np.array(left), np.array(right))
-    message = max(0.0, float(per_message)), max(0.0, float(per_byte))
-    waits = clocks(1, 2, address).seconds
-    return Costs(message, max(0.0, (waits - clocks_simulated(message)) / 2))
+def line_of(text: str, what: str) -> Any:
+    """The last line of JSON that a run printed."""
+    lines = [line for line in text.splitlines() if line.startswith(("{", "["))]
+    if not lines:
+        raise SystemExit(f"{what} failed:\n{text[-3000:]}")
+    return json.loads(lines[-1])
 
 
-def clocks_simulated(message: tuple[float, float]) -> float:
-    """Virtual seconds of a clock of one row without latency."""
+def on_each(lab: Lab, argv: list[str], timeout: float = 200.0) -> list[Any]:
+    """Run a program on every machine that has a quota, at the same time; what each printed. "HERE" in an argument
+    becomes the machine's place among them."""
+    env = {"STRETTO_DATA": os.environ.get("STRETTO_DATA", ""), "RAY_ADDRESS": ""}
+    started = []
+    for place, machine in enumerate(lab.workers):
+        mine = [sys.executable, *(word.replace("HERE", str(place)) for word in argv)]
+        started.append(lab.start(mine, machine.number, env, "alone.log"))
+    deadline = time.monotonic() + timeout
+    for process, _ in started:
+        process.wait(max(1.0, deadline - time.monotonic()))
+    return [line_of(log.read_text(), " ".join(argv)) for _, log in started]
+
+
+def measure(lab: Lab) -> Costs:
+    """On the laboratory; its machines should have nothing else to do."""
+    alone, together = {}, {}
+    for kind, rows in RUNS:
+        each = on_each(lab, ["-m", "bench.cluster_costs", kind, str(rows), "1", "processes"])
+        alone[kind, rows] = Clock(*np.mean(each, axis=0).tolist())
+        together[kind, rows] = _together(lab, kind, rows, NODES)
+    few, many, sparse = RUNS
+    left = [[2 * together[run].messages, 2 * together[run].bytes] for run in (few, many)]  # as many come in as go out
+    more = {run: together[run].cpu - alone[run].cpu for run in RUNS}
+    per_message, per_byte = np.linalg.solve(np.array(left), np.array([more[few], more[many]])).tolist()
+    rest = more[sparse] - 2 * per_message * together[sparse].messages
+    message = {
+        "dense": (max(0.0, per_message), max(0.0, per_byte)),
+        "sparse": (max(0.0, per_message), max(0.0, rest / (2 * together[sparse].bytes))),
+    }
+    share = alone[many].cpu / alone[many].seconds
+    waits = _together(lab, "dense", 1, 2).seconds - simulated(message["dense"], alone[few].cpu)
+    return Costs(message, max(0.0, waits / 2), share, alone, together)
+
+
+def _together(lab: Lab, kind: str, rows: int, nodes: int) -> Clock:
+    argv = [sys.executable, "-m", "bench.cluster_costs", kind, str(rows), str(nodes), "auto"]
+    done = lab.run(argv, timeout=200)
+    return Clock(*line_of(done.stdout, " ".join(argv)))
+
+
+def simulated(message: tuple[float, float], item: float) -> float:
+    """Virtual seconds of a clock of one row on two nodes without latency."""
 
     def work(w: Any) -> None:
         table = w.table("x")
         for _ in w.clocks(CLOCKS):
             table.read([0])
-            table.add([0], np.ones((1, COLS), np.float32))
+            table.add([0], np.ones((1, COLS["dense"]), np.float32))
             w.work(1)
 
-    runtime = st.Simulated(nodes=2, threads=1, link="100Gbit", latency=0.0, seconds_per_item=0.0, message_cost=message)
-    found = st.run(work, tables={"x": st.Table(rows=1, cols=COLS)}, workers=2, sync=st.BSP(), runtime=runtime)
+    runtime = st.Simulated(nodes=2, threads=1, link="1Gbit", latency=0.0, seconds_per_item=item, message_cost=message)
+    found = st.run(work, tables={"x": st.Table(rows=1, cols=COLS["dense"])}, workers=2, sync=st.BSP(), runtime=runtime)
     return found.seconds / CLOCKS
-
-
-def item(job: Callable[..., dict[str, Any]], options: dict[str, Any], nodes: int) -> float:
-    """CPU seconds that a worker's thread spends on an item, on plain processes."""
-    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the processes that are started: as in the laboratory
-    passes = options["passes"]
-    told = job(where="cluster", address="processes", nodes=nodes, every=passes, **options)
-    return float(told["spent"][1]) * len(told["ends"]) * nodes / float(told["items"])
 
 
 def pace(ends: list[float], passes: int) -> float:
@@ -120,7 +164,7 @@ def pace(ends: list[float], passes: int) -> float:
 
 
 if __name__ == "__main__":
-    from bench.cluster_costs import measure as found  # by the module's own name, so that nodes find it
+    from bench.cluster_costs import clocks as run_clocks  # by the module's own name, so that nodes find it
 
-    costs = found("auto")
-    print(json.dumps({"message": costs.message, "latency": costs.latency}))
+    one = run_clocks(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])
+    print(json.dumps([one.seconds, one.cpu, one.messages, one.bytes]))

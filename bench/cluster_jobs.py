@@ -2,8 +2,9 @@
 
     python -m bench.cluster_jobs ratings '{"where": "cluster", "nodes": 4, "budget": "50Mbit"}'
 
-prints one line of JSON: took, looks [(clock, seconds, bytes, objective)], items, reasons {reason: bytes}, bits; where
-time is real also ends [seconds at which the last worker ended each clock, since the first one's] and spent.
+prints one line of JSON: took, looks [(clock, seconds, bytes, objective)], items, reasons {reason: [messages, rows,
+bytes]}, bits; where time is real also ends [seconds at which the last worker ended each clock, since the first one's]
+and spent.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def told(result: Any) -> dict[str, Any]:
     kept = [local["spent"] for local in result.local if "spent" in local]
     spent = [np.diff(each[len(each) // 3 :], axis=0).mean(axis=0) for each in kept]
     recording = result.recording
-    reasons = {} if recording is None else {why: three[2] for why, three in recording.by_reason().items()}
+    reasons = {} if recording is None else {why: list(three) for why, three in recording.by_reason().items()}
     waits = {} if recording is None else {why: float(each.mean()) for why, each in recording.waits.items()}
     return {
         "took": result.seconds,
@@ -116,14 +117,18 @@ def ratings(
     every: int = 1,
     size: int = 16,
     bound: int = 2,
+    alone: int | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Matrix factorisation, both factors served, data-parallel, bounded staleness; the objective is minus the loss."""
+    """Matrix factorisation, both factors served, data-parallel, bounded staleness; the objective is minus the loss.
+
+    alone: only the worker of this number, on a cluster of one node; `nodes` says how the data are dealt out.
+    """
     job = dealt(nodes, size)
     apply = st.add if server == "add" else st.adarevision(rate)
 
     def work(w: Any) -> None:
-        here = dealt(nodes, size).parts[w.number]
+        here = dealt(nodes, size).parts[w.number if alone is None else alone]
         W, H = w.table("users"), w.table("items")
         for clock in w.clocks(passes):
             for rows, cols, users, items, values in here:
@@ -147,10 +152,10 @@ def ratings(
             "users": st.Table(rows=job.users, cols=size, start=job.W, apply=apply),
             "items": st.Table(rows=job.items, cols=size, start=job.H, apply=apply),
         },
-        workers=nodes,
+        workers=nodes if alone is None else 1,
         sync=st.SSP(bound),
         comm=policy(budget, rank),
-        runtime=runtime(where, nodes, more),
+        runtime=runtime(where, nodes if alone is None else 1, more),
         watch=lambda view: -job.loss(view["users"], view["items"]),
         every=every,
         until=lambda look: not np.isfinite(look.objective) or look.objective >= -until,
@@ -169,14 +174,15 @@ def corpus(
     until: float = 0.0,
     every: int = 1,
     bound: int = 2,
+    alone: int | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Data-parallel LDA; the objective is the joint log-likelihood per token."""
+    """Data-parallel LDA; the objective is the joint log-likelihood per token. alone: as in `ratings`."""
     docs = documents(nodes, topics, batches)
     spread, seed = docs.words * BETA, docs.seed
 
     def work(w: Any) -> None:
-        share = documents(nodes, topics, batches).shares[w.number]
+        share = documents(nodes, topics, batches).shares[w.number if alone is None else alone]
         topic = w.local.setdefault("topic", share.topic.copy())
         counts = w.local.setdefault("counts", share.counts(topics))
         words, totals = w.table("words"), w.table("totals")
@@ -196,11 +202,13 @@ def corpus(
     result = st.run(
         work,
         tables=tables_of(docs),
-        workers=nodes,
+        workers=nodes if alone is None else 1,
         sync=st.SSP(bound),
         comm=policy(budget, rank),
-        runtime=runtime(where, nodes, more),
-        watch=lambda view: docs.likelihood(
+        runtime=runtime(where, nodes if alone is None else 1, more),
+        watch=None
+        if alone is not None
+        else lambda view: docs.likelihood(
             [local.get("topic", share.topic) for local, share in zip(view.local, docs.shares, strict=True)]
         ),
         every=every,
@@ -216,9 +224,10 @@ def pictures(
     passes: int = 10,
     step: float = 0.5,
     every: int = 1,
+    alone: int | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Multiclass logistic regression on MNIST by barriers: a clock is a batch."""
+    """Multiclass logistic regression on MNIST by barriers: a clock is a batch. alone: as in `ratings`."""
     found = Images.mnist() or Images.scaled(
         np.random.default_rng(0).integers(0, 255, (10_000, 784)), np.arange(10_000) % 10
     )
@@ -227,7 +236,7 @@ def pictures(
 
     def work(w: Any) -> None:
         table, keys = w.table("weights"), np.arange(x.shape[1])
-        mine = np.arange(w.number, len(y), w.workers)
+        mine = np.arange(w.number if alone is None else alone, len(y), nodes)
         cuts = np.linspace(0, len(mine), batches + 1).astype(int)
         for clock in w.clocks(batches * passes):
             at = clock % batches
@@ -238,16 +247,16 @@ def pictures(
             np.exp(scores, out=scores)
             scores /= scores.sum(axis=1, keepdims=True)
             scores[np.arange(len(target)), target] -= 1.0
-            table.add(keys, (-step * len(keys) ** 0.5 / (len(rows) * w.workers)) * (part.T @ scores))
+            table.add(keys, (-step * len(keys) ** 0.5 / (len(rows) * nodes)) * (part.T @ scores))
             w.work(len(rows))
             stamp(w, where, clock, batches * passes)
 
     result = st.run(
         work,
         tables={"weights": st.Table(rows=x.shape[1], cols=classes)},
-        workers=nodes,
+        workers=nodes if alone is None else 1,
         sync=st.BSP(),
-        runtime=runtime(where, nodes, more),
+        runtime=runtime(where, nodes if alone is None else 1, more),
         watch=lambda view: -found.loss(view["weights"]),
         every=batches * every,
     )
@@ -259,7 +268,8 @@ def strata(
 ) -> dict[str, Any]:
     """Stratified matrix factorisation: workers own users, item blocks are visited in turn, a clock for each.
 
-    Items' rows are served, a block at home on one node; a worker reads the block of its turn, or all (`whole`).
+    Items' rows are served, a block at home on one node; a worker asks for the block of its turn, or everybody has a
+    copy of all and gets what others changed at the end of each clock (`whole`).
     """
     data = movielens()
     block_of = np.arange(data.shape[1]) * nodes // data.shape[1]
@@ -289,6 +299,7 @@ def strata(
             steps(*parts[w.number][at], own, new, 0.02, 0.005)
             table.add(keys[at], new - rows)
             w.work(len(parts[w.number][at][2]))
+            stamp(w, where, clock, passes * nodes)
 
     def loss(view: Any) -> float:
         held, found = view["items"], 0.0
@@ -306,11 +317,13 @@ def strata(
         },
         workers=nodes,
         sync=st.BSP(),
+        comm=st.Eager() if whole else st.Lazy(),
         runtime=runtime(where, nodes, more),
         watch=loss,
         every=passes * nodes,
     )
-    return told(result)
+    said = told(result)
+    return {**said, "pace": nodes * float(np.diff(said["ends"][nodes - 1 :]).mean()) if said["ends"] else 0.0}
 
 
 def rotation(
@@ -337,7 +350,8 @@ def rotation(
     each = [b - a for a, b in pairwise(seconds[:passes])]
     found = hashlib.sha256(model.row_factors_.tobytes() + model.col_factors_.tobytes()).hexdigest()[:16]
     looks = [[k + 1, 0.0, 0, -float(epoch["objective"])] for k, epoch in enumerate(model.history_)]
-    return {"took": sum(each) * passes / max(1, len(each)), "looks": looks, "items": len(data) * passes, "bits": found,
+    pace = sum(each) / max(1, len(each))
+    return {"took": pace * passes, "pace": pace, "looks": looks, "items": len(data) * passes, "bits": found,
             "reasons": {}, "waits": {}}  # fmt: skip
 
 

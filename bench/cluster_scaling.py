@@ -5,7 +5,7 @@ The jobs and networks of `bench.bosen_mf` (MovieLens-1M, rank 16, AdaRevision, l
 sent at the end of a clock (BS), a clock a pass, two workers a node. Values, messages and bytes are real, time is
 virtual. Strong: the same data on more nodes. Weak: a node's share stays what it is on 16 nodes; more data are copies of
 the set with users and items (documents, but not words) of their own, less is a part of its users (documents). Handling
-a message costs the simulator's default (15 µs and 1 ns a byte); "dear": what was measured on the laboratory, 120 µs and
+a message costs the simulator's default (15 µs and 1 ns a byte); "dear": what was measured on the laboratory, 190 µs and
 4.4 ns.
 
 Other than there, a pass has 4 batches and not 16: the first pass fetches its rows batch by batch, and on 256 nodes
@@ -38,7 +38,7 @@ PASSES, SKIPPED, BATCHES = 4, 2, 4
 # Dissertation, section 4.2.4, in words: 9× with the 16 cores of a machine, 80× with the 256 of 16, no more with others.
 PAPER = {1: 1.0, 16: 80 / 9, 64: 80 / 9}
 TITLES = {"mf": "MF", "dear": "MF, dear messages", "lda": "LDA"}
-DEAR = (120e-6, 4.4e-9)  # as bench.cluster_calibration measured on the laboratory
+DEAR = (190e-6, 4.4e-9)  # as bench.cluster_costs measured on the laboratory
 
 
 def part(sizes: Any, share: float) -> Any:

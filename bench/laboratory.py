@@ -39,11 +39,13 @@ def laboratory(hosts: int = HOSTS, link: str = "1Gbit", slots: int = 2) -> Itera
         yield lab
 
 
-def drive(lab: Lab, job: str, timeout: float = 400.0, **options: Any) -> dict[str, Any]:
+def drive(
+    lab: Lab, job: str, timeout: float = 400.0, module: str = "bench.cluster_jobs", **options: Any
+) -> dict[str, Any]:
     """Run a job of `bench.cluster_jobs` on host 0. What it told, and by host: bytes, and the most in any second."""
     env = {name: os.environ[name] for name in ("STRETTO_DATA", "STRETTO_CACHE") if name in os.environ}
     with lab.sample() as looks:
-        done = lab.run([sys.executable, "-m", "bench.cluster_jobs", job, json.dumps(options)], env=env, timeout=timeout)
+        done = lab.run([sys.executable, "-m", module, job, json.dumps(options)], env=env, timeout=timeout)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         raise SystemExit(f"{job} {options} failed:\n{done.stdout[-3000:]}")
@@ -51,5 +53,6 @@ def drive(lab: Lab, job: str, timeout: float = 400.0, **options: Any) -> dict[st
     hosts = [machine.number for machine in lab.workers]
     told["kernel_bytes"] = [looks.total(host) for host in hosts]
     told["kernel_most"] = [looks.most(host) for host in hosts]
-    print(f"  {job} {options}: {told['took']:.2f} s, {sum(told['kernel_bytes']) / 1e6:.1f} MB", flush=True)
+    said = {name: value for name, value in options.items() if name not in ("folder", "looks")}
+    print(f"  {job} {said}: {told['took']:.2f} s, {sum(told['kernel_bytes']) / 1e6:.1f} MB", flush=True)
     return told

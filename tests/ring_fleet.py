@@ -19,6 +19,7 @@ from stretto.runtime.cluster.crew import ClusterCrew
 from stretto.runtime.cluster.fleet import HostLost
 from stretto.runtime.cluster.hosting import Begin, Task, Told
 from stretto.runtime.cluster.ring import Block
+from stretto.runtime.cluster.spec import Cluster
 
 
 class QueueHost:
@@ -86,7 +87,17 @@ class QueueHost:
 class QueueHosts:
     """What `ClusterCrew` needs of hosts. lose: share of the frames that are lost; twice: that come twice."""
 
-    def __init__(self, nodes: int, threads: int = 1, *, lose: float = 0.0, twice: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self,
+        nodes: int,
+        threads: int = 1,
+        *,
+        lose: float = 0.0,
+        twice: float = 0.0,
+        seed: int = 0,
+        patience: float = 5.0,
+    ) -> None:
+        self.spec = Cluster("processes", nodes=nodes, threads=threads, patience=patience)
         self.nodes, self.incarnation, self.where = nodes, 0, tuple(range(nodes))
         self.told: SimpleQueue[Any] = SimpleQueue()
         self.hosts = {number: QueueHost(number, threads, self) for number in range(nodes)}

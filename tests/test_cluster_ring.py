@@ -253,7 +253,7 @@ def test_entries_travel_once_and_blocks_no_more_than_they_must() -> None:
         order = job.plan.order
         hosts = runtime.hosts[0]
         assert hosts.asked.count("load") == hosts.asked.count("put") == 2
-        assert hosts.asked.count("run") == 2 * 4
+        assert hosts.asked.count("run") == 2 * 3  # the second was told with the first
         moves = Route(order, owners(order, job.plan.weight, 2)).moves()
         assert len(hosts.blocks) == 4 * moves
         assert {(source, target) for source, target, *_ in hosts.blocks} == {(0, 1), (1, 0)}
@@ -297,7 +297,7 @@ def test_validation_early_stopping_and_going_on() -> None:
 
 
 def test_what_does_not_run_on_a_cluster_is_refused() -> None:
-    for settings in ({"solver": "als"}, {"solver": "ccd"}, {"memory": "1GiB"}):
+    for settings in ({"solver": "als"}, {"solver": "ccd"}):
         model = st.MatrixFactorization(runtime=cast(Any, _Cluster()), **cast(Any, settings))
         with pytest.raises(PlanError, match=r"on a cluster: .* use solver='sgd'"):
             model.fit(DATA)
@@ -334,7 +334,8 @@ def test_stopped_within_an_epoch_and_resumed_anywhere(tmp_path: Path, after: Any
     problem = PROBLEMS["adagrad"]
     expected, _ = learned(Serial(), problem)
     with job_on(on(2), problem, DATA) as (job, crew):
-        trainer = Trainer(job, crew, saving=Saving(tmp_path))
+        # Somebody who looks after every epoch: nobody is ahead, and `Asking` can tell when the second begins.
+        trainer = Trainer(job, crew, saving=Saving(tmp_path), stop_after=lambda epoch, report: False)
         hosts = cast(ClusterCrew, crew).hosts
         hosts.before = Asking(cast(ClusterCrew, crew), trainer)  # type: ignore[attr-defined]
         outcome = trainer.run(3)

@@ -30,6 +30,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import stretto as st
+from stretto.observe.events import EpochDone
+from stretto.runtime.session import Session
 
 if TYPE_CHECKING:
     from lab import Lab
@@ -74,11 +76,33 @@ def factorise(runtime: Any, epochs: int = 60, ratings: int = 100_000, mark: str 
     """Matrix factorisation by rotation."""
     data = st.generate_ratings(ratings, 1500, 1200, rank=6, noise=0.4, seed=3).data
     model = st.MatrixFactorization(rank=16, epochs=epochs, random_state=0, runtime=runtime, duplicates="last", **more)
-    if mark:
-        model.set_callbacks(Marking(mark, epochs // 4))
-    model.fit(data)
+
+    def look(event: Any) -> None:  # a listener and no callback: nobody waits for it, and nodes are in two epochs
+        if mark and isinstance(event, EpochDone) and event.epoch >= epochs // 4:
+            _mark(mark)
+
+    model.fit(data, session=Session(listeners=[look]))
     return {
         "digest": digest(model.row_factors_, model.col_factors_, model.row_bias_, model.col_bias_),
+        "objective": float(model.history_[-1]["objective"]),
+        "fingerprint": model.fingerprint_,
+    }
+
+
+def topics(runtime: Any, epochs: int = 30, tokens: int = 150_000, mark: str = "", **more: Any) -> dict[str, Any]:
+    """A topic model: documents stay, words go round, totals are merged between epochs."""
+    draw = np.random.default_rng(4)
+    documents, words = draw.integers(800, size=tokens), draw.zipf(1.3, size=tokens) % 600
+    counts = np.zeros((800, 600), np.int32)
+    np.add.at(counts, (documents, (words + 7 * (documents % 8)) % 600), 1)
+    model = st.LatentDirichletAllocation(
+        20, epochs=epochs, evaluate_every=epochs // 3, random_state=0, runtime=runtime, **more
+    )
+    if mark:
+        model.set_callbacks(Marking(mark, epochs // 4))
+    model.fit(counts)
+    return {
+        "digest": digest(model.components_, model.doc_topic_prior_),
         "objective": float(model.history_[-1]["objective"]),
         "fingerprint": model.fingerprint_,
     }
@@ -152,7 +176,12 @@ def failing(runtime: Any) -> dict[str, Any]:
     return {}
 
 
-JOBS: dict[str, Callable[..., dict[str, Any]]] = {"factorise": factorise, "regression": regression, "failing": failing}
+JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "factorise": factorise,
+    "topics": topics,
+    "regression": regression,
+    "failing": failing,
+}
 
 
 def do(job: str, options: dict[str, Any]) -> dict[str, Any]:
@@ -252,7 +281,7 @@ def struck(
     while not mark.exists() and time.monotonic() < deadline and not driver.ready(0.02):
         pass
     done = 0
-    while done < kills and time.monotonic() < deadline and not driver.ready(draw.uniform(0.2, 8.0)):
+    while done < kills and time.monotonic() < deadline and not driver.ready(draw.uniform(0.2, 5.0)):
         held = [host for host in range(len(lab.machines)) if lab.actors(host)]
         if held:
             done += len(lab.kill_actor(draw.choice(held)))

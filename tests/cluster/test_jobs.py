@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivers import Driver, factorise, regression, struck
+from drivers import Driver, factorise, regression, struck, topics
 from lab import Lab
 from machines import Machine
 
@@ -65,6 +65,19 @@ def test_factorising_by_rotation_gives_the_same_bits_everywhere(driver: Driver, 
     assert found["fingerprint"] == factorised["fingerprint"]
     assert found["digest"] == factorised["digest"]
     assert found["said"] == []
+
+
+def test_topics_by_rotation_have_the_same_bits_everywhere_and_a_host_is_killed(
+    cluster: Lab, driver: Driver, tmp_path: Path
+) -> None:
+    wanted = topics(st.Threads(2))
+    found = fine(driver.ask("topics", nodes=NODES))
+    assert found["fingerprint"] == wanted["fingerprint"]
+    assert (found["digest"], found["objective"]) == (wanted["digest"], wanted["objective"])
+    driver.tell("topics", nodes=NODES, mark=str(tmp_path / "mark"))
+    appears(tmp_path / "mark")
+    assert cluster.kill_actor(1)
+    assert fine(driver.answer(90))["digest"] == wanted["digest"]
 
 
 def test_regression_by_tables_gives_the_same_bits_everywhere(driver: Driver, regressed: dict[str, Any]) -> None:

@@ -17,7 +17,8 @@ MF_EXAMPLES = (
 LDA_EXAMPLES = (
     "Examples:\n\nstretto train lda docword.txt.gz --topics 100 --out runs/topics\n\n"
     "stretto train lda docword.news.txt --topics 1000 --optimize-every 10 --workers 2 --memory 2GiB\n\n"
-    "stretto train lda docword.news.txt --topics 50 --epochs 500 --early-stopping --test 0.1"
+    "stretto train lda docword.news.txt --topics 50 --epochs 500 --early-stopping --test 0.1\n\n"
+    "stretto train lda docword.news.txt --topics 1000 --runtime cluster:10.0.0.5:6379 --nodes 8 --workers 16"
 )
 
 
@@ -115,6 +116,8 @@ def lda(
     test: o.HeldOption = None,
     strict: o.StrictOption = False,
     workers: o.WorkersOption = None,
+    runtime: o.RuntimeOption = None,
+    nodes: o.NodesOption = None,
     memory: o.MemoryOption = None,
     out: o.OutOption = None,
     checkpoint_every: o.EveryOption = None,
@@ -128,10 +131,12 @@ def lda(
     Prints the topics, and leaves a folder with the model, topics.html to look through, checkpoints, plots and a
     record of the run. Ctrl-C saves it; [bold]stretto resume[/bold] goes on and ends with the same bits.
     """
+    from .places import place
     from .recipe_lda import LdaRecipe, held_share
     from .runs import new_folder, run
     from .vocabulary import vocabulary_of
 
+    where = place(runtime, workers, nodes)
     recipe = LdaRecipe(
         file=file,
         vocabulary=vocabulary_of(file, vocab, quiet=quiet),
@@ -158,4 +163,4 @@ def lda(
         memory=memory,
         show_all=everything,
     )
-    run(recipe, new_folder(out, "lda"), workers=workers, verbose=0 if quiet else 1 + verbose)
+    run(recipe, new_folder(out, "lda"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)

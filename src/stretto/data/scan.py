@@ -149,6 +149,11 @@ class Scan:
     _first_col: int
     _loaded: Data | None
 
+    @property
+    def in_memory(self) -> bool:
+        """Whether the file is of a kind that is not walked but read."""
+        return self._loaded is not None
+
     def chunks(self, chunk: int = CHUNK) -> Iterator[Triples]:
         """Records in file order as int32 indices inside `shape` (int64 when it is larger) and float32 values."""
         if self._loaded is not None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from stretto.errors import PlanError
+from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 
 
@@ -46,13 +47,25 @@ def number(
     raise PlanError(f"{text}; got {value!r}" + (f"; {why}" if why else ""))
 
 
-def place(runtime: Any, n_jobs: Any) -> Runtime:
-    """Where to run: the runtime given, or so many threads."""
-    if runtime is not None and not isinstance(runtime, Serial | Threads):
-        raise PlanError(f"runtime must be st.Threads(n), st.Serial() or None; got {runtime!r}")
+def place(runtime: Any, n_jobs: Any, *, cluster: bool = False) -> Runtime:
+    """Where to run: the runtime given, or so many threads. cluster: whether it may be one."""
+    if isinstance(runtime, Cluster) and not cluster:
+        raise PlanError(
+            f"runtime={runtime!r}: a linear model looks at all its coordinates in one memory, which nodes do not have; "
+            "use st.Threads(n), or write it as a worker function over tables (st.run), which runs on a cluster"
+        )
+    if runtime is not None and not isinstance(runtime, Serial | Threads | Cluster):
+        others = ", st.Cluster(...)" if cluster else ""
+        raise PlanError(f"runtime must be st.Threads(n), st.Serial(){others} or None; got {runtime!r}")
     found = Threads(n_jobs) if runtime is None else runtime
     _ = found.workers  # refuses what is no number of threads
     return found
+
+
+def here(runtime: Any, n_jobs: Any) -> Runtime:
+    """Where a fitted model is used: on this machine, wherever it was learned."""
+    found = place(runtime, n_jobs, cluster=True)
+    return Threads(n_jobs) if isinstance(found, Cluster) else found
 
 
 def flags(**values: Any) -> None:

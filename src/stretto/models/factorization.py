@@ -9,6 +9,7 @@ Same seed, same bits, whatever `n_jobs` is.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Self, cast
@@ -71,8 +72,8 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     random_state : seed of the plan and the first factors.
     n_jobs : threads; None uses every core this process may use. Never changes the answer.
     runtime : `st.Serial()`, `st.Threads(n)` or `st.Cluster(nodes=n)` (sgd only); overrides n_jobs.
-    memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed (sgd only). Never changes
-        the answer.
+    memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed (sgd only). On a cluster
+        the nodes read their ratings from the file, and the driver none. Never changes the answer.
     verbose : 0 quiet, 1 a progress bar, 2 the plan too.
 
     Attributes
@@ -190,6 +191,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             seed=seed,
             memory=self._budget(),
             scratch=None if scratch is None else Path(scratch.name),
+            nodes=not isinstance(self._runtime(), Serial | Threads),
         )
         go_on = self.warm_start and self._is_fitted()
         self._learn(feed, self.epochs, go_on, session or Session(verbose=self.verbose), seed, scratch)
@@ -255,6 +257,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 width=self.width,
                 physical=physical,
                 scratch=None if scratch is None else Path(scratch.name),
+                once=self.duplicates == "error",
             )
             if self.duplicates == "error":
                 refuse_duplicates(job, feed)
@@ -266,7 +269,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 tell=tell,
                 saving=session.saving,
                 patience=self._patience(feed.test),
-                stop_after=lambda epoch, report: self._callbacks_stop(root, job, feed, crew, epoch, report),
+                stop_after=self._stop_after(root, job, feed, crew),
             )
             settings: dict[str, Any] = {
                 "estimator": type(self).__name__,
@@ -293,6 +296,12 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             return None
         metric = None if test is None or self.implicit else next(iter(named("test", 0.0, self.loss)))
         return Patience(self.n_iter_no_change, self.tol, metric)
+
+    def _stop_after(self, root: Any, job: FactorJob, feed: Feed, crew: Crew) -> Callable[[int, Report], bool] | None:
+        """Who may end the run after an epoch; None where there are no callbacks: then nobody waits for an answer."""
+        if not getattr(self, "_skl_callbacks", ()):
+            return None
+        return lambda epoch, report: self._callbacks_stop(root, job, feed, crew, epoch, report)
 
     def _callbacks_stop(self, root: Any, job: FactorJob, feed: Feed, crew: Crew, epoch: int, report: Report) -> bool:
         """Tell scikit-learn's callbacks of an epoch; whether one of them asks to stop."""

@@ -31,7 +31,7 @@ from stretto.runtime.session import Session, scratch_folder
 from . import checks, lda_store
 from .coherence import coherence as topic_coherence
 from .lda_base import FIRST_TOPICS, SAMPLERS, Problem
-from .lda_fit import Learned, Settings, learn
+from .lda_fit import Learned, Settings, learn, place_for
 from .lda_infer import Inferrer
 from .lda_input import Corpus, as_corpus, names_its_words, split_tokens
 from .lda_topics import Topics
@@ -77,7 +77,7 @@ class LatentDirichletAllocation(
     profile : "exact" (same bits on every x86-64 processor) or "fast".
     random_state : seed of the plan and of every draw.
     n_jobs : threads; None uses every core this process may use. Never changes the answer.
-    runtime : `st.Serial()` or `st.Threads(n)`; overrides n_jobs.
+    runtime : `st.Serial()`, `st.Threads(n)` or `st.Cluster(...)`; overrides n_jobs. Never changes the answer.
     memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed. Never changes the answer.
     verbose : 0 quiet, 1 a progress bar, 2 the plan too.
 
@@ -222,7 +222,7 @@ class LatentDirichletAllocation(
         checks.choice("profile", self.profile, PROFILES)
         checks.flags(early_stopping=self.early_stopping, strict=self.strict)
         self._alpha()
-        checks.place(self.runtime, self.n_jobs)
+        place_for(self.runtime, self.n_jobs, self.memory)
 
     def _alpha(self) -> tuple[float, ...]:
         K, given = int(self.n_components), self.doc_topic_prior
@@ -265,7 +265,7 @@ class LatentDirichletAllocation(
             epochs=int(epochs),
             profile=self.profile,
             width=int(self.width),
-            runtime=checks.place(self.runtime, self.n_jobs),
+            runtime=place_for(self.runtime, self.n_jobs, self.memory),
             memory=None if self.memory is None else parse_bytes(self.memory),
             strict=bool(self.strict),
             evaluate_every=int(self.evaluate_every),
@@ -404,7 +404,7 @@ class LatentDirichletAllocation(
         )
 
     def _place(self) -> Runtime:
-        return checks.place(self.runtime, self.n_jobs)
+        return checks.here(self.runtime, self.n_jobs)
 
     def _prepared(self, crew: Any) -> Inferrer:
         if self.topics_ not in _prepared:

@@ -57,7 +57,7 @@ def browse(
     most: tuple[list[list[str]], NDArray[np.float32]] = [[] for _ in range(K)], np.empty((K, 0), np.float32)
     score: NDArray[np.float32] | None = None
     facts = _facts(model, corpus)
-    with checks.place(model.runtime, model.n_jobs).open() as crew:
+    with checks.here(model.runtime, model.n_jobs).open() as crew:
         if K <= MOST_ALIKE:
             alike = similar_topics(topics.by_topic(), similar, crew)
         if corpus is not None:

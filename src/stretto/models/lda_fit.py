@@ -13,12 +13,14 @@ from scipy.sparse import csr_array
 
 from stretto.errors import DataError, PlanError
 from stretto.plan.plan import Physical, Plan
+from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.job import Report
-from stretto.runtime.runtimes import Crew, Runtime, Serial
+from stretto.runtime.runtimes import Crew, Runtime
 from stretto.runtime.session import Session
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer
 
+from . import checks
 from .lda_base import Problem, settled
 from .lda_input import Corpus, as_corpus, names_its_words, split_documents, split_tokens
 from .lda_job import LdaJob, build_lda
@@ -74,6 +76,17 @@ class Feed:
 Stop = Callable[[Any, "Corpus | None", int, Report, Callable[[], Topics]], bool]
 
 
+def place_for(runtime: Any, n_jobs: Any, memory: Any) -> Runtime:
+    """Where a fit runs. PlanError where it cannot run there."""
+    found = checks.place(runtime, n_jobs, cluster=True)
+    if isinstance(found, Cluster) and memory is not None:
+        raise PlanError(
+            f"memory={memory!r} on a cluster: documents are streamed from the disk of one machine; leave memory= out, "
+            "for a node holds its own documents only, or use runtime=st.Threads()"
+        )
+    return found
+
+
 def learn(
     estimator: Any,
     X: Any,
@@ -92,7 +105,7 @@ def learn(
     if start is not None:
         problem = _going_on(problem, start)
     runtime = settings.runtime
-    physical = Physical("serial" if isinstance(runtime, Serial) else "threads", runtime.workers, settings.memory)
+    physical = Physical(type(runtime).__name__.lower(), runtime.workers, settings.memory)
     watch = Watch(settings.evaluate_every, settings.epochs, feed.held)
     root = estimator._init_callback_context(max_subtasks=None)
     root.call_on_fit_task_begin(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)

@@ -29,6 +29,7 @@ from stretto.schedule.order import Order
 from .lda_base import Census, Problem, Shape, logical_lda, plan_lda
 from .lda_layout import Laid, lay_out_tokens, new_counts, put_earlier, take_census, topics_of, word_entries
 from .lda_priors import CountRows, Histogram, count_documents, count_words
+from .lda_spread import spread_lda
 from .lda_topics import Topics
 from .lda_watch import Watch
 
@@ -93,9 +94,12 @@ def sampling_step(
     return make_step("gibbs", gibbs_packed_worker, order, weight, *args, **around)
 
 
-def merge_totals(counts: Counts) -> None:
-    """The changes of an epoch become part of the totals; whole numbers, so their order does not matter."""
-    counts.total[:] += counts.col_moved.sum(axis=0, dtype=np.int64)
+def merge_totals(counts: Counts, moved: NDArray[np.int32] | None = None) -> None:
+    """The changes of an epoch become part of the totals; whole numbers, so their order does not matter.
+
+    moved: what rows or columns say of them, who say the same; the columns unless given.
+    """
+    counts.total[:] += (counts.col_moved if moved is None else moved).sum(axis=0, dtype=np.int64)
     counts.row_moved[:] = 0
     counts.col_moved[:] = 0
 
@@ -124,6 +128,7 @@ class LdaJob:
         self.doc_tokens = shape.doc_tokens.astype(np.int32)
         self.items = int(plan.weight.sum())
         self.summed = Summed(shape, wanted=bool(problem.average_every))
+        self.spread = spread_lda(problem, plan.logical, shape, laid.tokens) if crew.spreads else None
 
     def steps(self, epoch: int) -> Sequence[Step]:
         """One pass over the grid."""
@@ -140,7 +145,9 @@ class LdaJob:
             seed=epoch_seed(self.seed, epoch),
             first=epoch == 0,
             warmth=self.problem.warmth(epoch),
-            after=lambda: merge_totals(self.counts),
+            # Of several nodes, each tells what its own rows say.
+            after=lambda: merge_totals(self.counts, self.counts.row_moved),
+            spread=self.spread,
         )
         return [step]
 
@@ -150,6 +157,7 @@ class LdaJob:
 
     def histograms(self, by_topic: bool) -> tuple[Histogram, Histogram]:
         """What the counts say of the priors of documents and of words."""
+        self.crew.gather()
         counts, shape = self.counts, self.shape
         documents = document_rows(shape, counts.doc_at, counts.doc_length, counts.doc_rows)
         return (
@@ -164,6 +172,7 @@ class LdaJob:
 
     def add_up(self) -> None:
         """Add the present word counts to those that are averaged."""
+        self.crew.gather()
         cols = self.plan.logical.cols
         self.summed.add(*word_entries(self.shape, cols, self.counts.word_length, self.counts.word_rows))
 
@@ -172,6 +181,7 @@ class LdaJob:
         cols, V = self.plan.logical.cols, len(self.shape.word_tokens)
         entries = self.summed.mean()
         if entries is None:
+            self.crew.gather()
             entries = word_entries(self.shape, cols, self.counts.word_length, self.counts.word_rows)
         return topics_of(entries, V, self.priors.alpha, self.priors.beta)
 

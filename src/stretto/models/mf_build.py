@@ -25,6 +25,7 @@ from .mf_base import Factors, Problem
 from .mf_ccd import CcdJob, build_ccd
 from .mf_feed import Feed
 from .mf_measure import Held
+from .mf_nodes import FileSource, build_from_file
 from .mf_sgd import build_sgd, entry_bytes, logical_sgd, plan_sgd, row_bytes
 from .mf_stream import choose_side, stream_sgd
 
@@ -61,8 +62,13 @@ def build(
     width: int,
     physical: Physical,
     scratch: Path | None = None,
+    once: bool = False,
 ) -> FactorJob:
-    """The job of the problem's solver; on disk when the budget asks for it and SGD can."""
+    """The job of the problem's solver; on disk when the budget asks for it and SGD can. once: nodes that read the
+    ratings refuse pairs that are rated twice."""
+    if isinstance(feed.source, FileSource):
+        common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
+        return build_from_file(problem, feed.source, crew, test=feed.test, once=once, **common)
     if problem.solver == "sgd" and physical.memory is not None and scratch is not None:
         job = _within_budget(problem, feed, crew, seed, profile, width, physical, scratch)
         if job is not None:
@@ -103,10 +109,9 @@ def _within_budget(
 
 def refuse_cluster(problem: Problem, physical: Physical) -> None:
     """PlanError where a fit that shall run on a cluster cannot."""
-    if physical.runtime == "cluster" and (problem.solver != "sgd" or physical.memory is not None):
-        what = f"solver={problem.solver!r}" if problem.solver != "sgd" else "a memory budget"
+    if physical.runtime == "cluster" and problem.solver != "sgd":
         raise PlanError(
-            f"MatrixFactorization on a cluster: {what} is for one machine; use solver='sgd' without memory=, or "
+            f"MatrixFactorization on a cluster: solver={problem.solver!r} is for one machine; use solver='sgd', or "
             "runtime=st.Threads()"
         )
 

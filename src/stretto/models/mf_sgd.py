@@ -26,7 +26,17 @@ from stretto.kernels.losses import CODES
 from stretto.kernels.sgd import adagrad_worker, sgd_worker
 from stretto.plan.cost import Cost, refuse_if_over
 from stretto.plan.plan import Binding, Logical, Physical, Plan
-from stretto.runtime.cluster.spread import NUMBER, SAME, Role, Spread, by_cols, by_rows, by_visits, named_kernel
+from stretto.runtime.cluster.spread import (
+    NUMBER,
+    SAME,
+    Reader,
+    Role,
+    Spread,
+    by_cols,
+    by_rows,
+    by_visits,
+    named_kernel,
+)
 from stretto.runtime.cpus import available_memory
 from stretto.runtime.job import Report
 from stretto.runtime.layout import Blocks, Survey, index_type, lay_out, survey, tally
@@ -124,11 +134,13 @@ class SgdJob:
         limit: float,
         crew: Crew,
         held: Held | None,
+        reader: Reader | None = None,
     ) -> None:
         self.problem, self.plan, self.blocks, self.factors, self.limit = problem, plan, blocks, factors, limit
         self.crew, self.held = crew, held
         self.items, self.repeats = len(blocks.r), blocks.repeats
-        self.spread = spread_sgd(problem, plan.logical, blocks) if crew.spreads else None
+        self.steps_ahead = held is None
+        self.spread = spread_sgd(problem, plan.logical, blocks, reader) if crew.spreads else None
 
     def steps(self, epoch: int) -> Sequence[Step]:
         """One pass over the grid."""
@@ -177,7 +189,7 @@ def sgd_step(
     return make_step(name, sgd_worker, order, weight, *arrays, *states, *settings, count)
 
 
-def spread_sgd(problem: Problem, logical: Logical, blocks: Blocks) -> Spread:
+def spread_sgd(problem: Problem, logical: Logical, blocks: Blocks, reader: Reader | None = None) -> Spread:
     """The step on several nodes: entries lie with their visits, row factors stay, column factors go round."""
     workers = {"sgd": sgd_worker, "adagrad": adagrad_worker, "adarevision": adarevision_worker}
     entries, cuts = by_visits(blocks.ptr), (by_rows(logical.rows.bounds), by_cols(logical.cols.bounds))
@@ -185,7 +197,7 @@ def spread_sgd(problem: Problem, logical: Logical, blocks: Blocks) -> Spread:
     squares = tuple(cuts[axis] if wide else SAME for axis, wide in squares_of(problem).values())
     roles = (SAME, entries, entries, entries, SAME, SAME, *cuts, *biases, *squares)
     numbers = 7 if problem.optimizer == "adagrad" else 6  # step, two penalties, loss, limit, (rank,) count
-    return Spread(named_kernel(workers[problem.optimizer]), (*roles, *(NUMBER,) * numbers))
+    return Spread(named_kernel(workers[problem.optimizer]), (*roles, *(NUMBER,) * numbers), reader)
 
 
 def build_sgd(

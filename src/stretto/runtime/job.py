@@ -22,7 +22,11 @@ class Report:
 
 
 class Job(Protocol):
-    """An iterative-convergent model under a plan."""
+    """An iterative-convergent model under a plan.
+
+    One may also have `steps_ahead`: True when `steps` of the next epoch and `report` read nothing that is learned, so
+    that a crew may begin the next epoch before this one is reported.
+    """
 
     @property
     def plan(self) -> Plan: ...

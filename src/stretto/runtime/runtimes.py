@@ -57,6 +57,7 @@ class Crew:
         *,
         drain: bool = False,
         again: bool = False,
+        then: Step | None = None,
     ) -> Done:
         """Make every visit of the step; those in `finished` are already made.
 
@@ -64,6 +65,8 @@ class Crew:
         what was finished. Without drain Ctrl-C is passed on, since half a result would be taken for a whole one.
         `step.before` is called first, `step.after` when all visits are made. again: a step like this one was run before
         and nobody looks at the log of this one, so that neither compiling nor logging takes time; its log is empty.
+        then: the step that is run next for certain, nothing of this one being looked at before; crews of a cluster may
+        begin it, and until it is asked for they are `told_ahead`.
         """
         if step.before is not None:
             step.before(finished is None)
@@ -119,6 +122,11 @@ class Crew:
             failed=failed - 1 if failed else None,
             interrupted=interrupted,
         )
+
+    @property
+    def told_ahead(self) -> bool:
+        """Whether a step was begun that has to be run next."""
+        return False
 
     def stop(self) -> None:
         """Ask the running step to end after the visits now being made."""

@@ -32,6 +32,8 @@ from .served_turns import Sitter, Turns
 from .serving import FAR, Ended, Moment, Outcome, Rest, TableJob, Watched
 from .session import heeding_ctrl_c
 
+_LOOK = 0.5  # seconds: a signal that arrives just before a wait begins is noticed when the wait ends
+
 OURS = -2  # whose mistake it was: not a worker's and not that of the watching function, which is −1
 
 
@@ -180,14 +182,15 @@ class Hall:
 
     def _serve(self, left: int) -> None:
         while left:
-            wait = None
+            due = None
             if self.shelf is not None and self.shelf.keeping.every is None and not self._cuts.open:
-                wait = self.shelf.due_in()
+                due = self.shelf.due_in()
             try:
-                event = self._events.get(timeout=wait)
+                event = self._events.get(timeout=_LOOK if due is None else min(due, _LOOK))
             except Empty:
-                with self.lock:
-                    self._plan(now=True)
+                if due is not None and due <= _LOOK:
+                    with self.lock:
+                        self._plan(now=True)
                 continue
             if event == "ended":
                 left -= 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from . import checkpoint
 from .arrayfile import copy_in
 from .job import Job, Report
 from .runtimes import Crew
+from .step import Step
 
 # Mean time between failures assumed when the checkpoint interval is not given: a day.
 _FAILURE_SECONDS = 86_400.0
@@ -101,6 +102,7 @@ class Trainer:
         self.position = Position()
         self._saved_at = time.perf_counter()
         self._save_seconds = 0.05
+        self._next: tuple[int, Sequence[Step]] | None = None  # an epoch, and its steps made ahead
 
     def restore(self) -> int:
         """Go back to the newest usable checkpoint; the number of finished epochs."""
@@ -143,6 +145,7 @@ class Trainer:
         plan = self.job.plan
         blocks = np.stack([plan.order.row_block, plan.order.col_block], axis=1)
         self.tell(PlanMade(plan.fingerprint, plan.explain(), self.profile, blocks))
+        self._next = None  # whoever owns the arrays may have changed them
         at = self.position
         status: Status = "done"
         while at.epoch < epochs:
@@ -154,24 +157,25 @@ class Trainer:
             if self._enough(at, report):
                 status = "early"
                 break
-            if at.epoch < epochs and self._due(at):
+            if at.epoch < epochs and self._due(at) and not self.crew.told_ahead:
                 self.save()
         self.crew.gather()
         return Outcome(status, at.epoch, at.reports, at)
 
     def _epoch(self, at: Position, epochs: int) -> Report | None:
         """One epoch, or what is left of it; None when the user stopped it."""
-        steps = self.job.steps(at.epoch)
+        steps = self._steps(at.epoch)
         for k, out in at.outs.items():
             steps[k].out[:] = out
         stuck = False
         while at.step < len(steps):
-            if self.crew.asked:
+            if self.crew.asked and not self.crew.told_ahead:
                 return None
             step = steps[at.step]
             # An interval shorter than the workers need to wake up must not keep them from ever making a visit.
             seconds = None if stuck else self._seconds_left()
-            done = self.crew.run(step, self.profile, at.finished, seconds, drain=True)
+            then = self._following(at, steps, epochs)
+            done = self.crew.run(step, self.profile, at.finished, seconds, drain=True, then=then)
             stuck = not len(done.log)
             at.seconds += done.seconds
             log = done.log
@@ -195,6 +199,22 @@ class Trainer:
         event = EpochDone(time.time(), at.epoch, epochs, seconds, self.job.items, report.objective, report.metrics)
         self.tell(event)
         return report
+
+    def _following(self, at: Position, steps: Sequence[Step], epochs: int) -> Step | None:
+        """The first step of the next epoch, when this is the last of its own and nobody looks between the two."""
+        last = at.step + 1 == len(steps) and at.epoch + 1 < epochs and not self.crew.asked
+        looks = self.patience is not None or self.stop_after is not None
+        ahead = self.crew.spreads and getattr(self.job, "steps_ahead", False)
+        if not last or not ahead or looks or self._saves_after(at.epoch + 1):
+            return None
+        if self._next is None or self._next[0] != at.epoch + 1:
+            self._next = (at.epoch + 1, self.job.steps(at.epoch + 1))
+        return self._next[1][0]
+
+    def _steps(self, epoch: int) -> Sequence[Step]:
+        """The steps of an epoch, those that were made ahead if there are such."""
+        made, self._next = self._next, None
+        return made[1] if made is not None and made[0] == epoch else self.job.steps(epoch)
 
     def _enough(self, at: Position, report: Report) -> bool:
         stop = self.stop_after is not None and self.stop_after(at.epoch, report)
@@ -224,11 +244,16 @@ class Trainer:
         interval = self._interval()
         return None if interval is None else max(0.0, interval - (time.perf_counter() - self._saved_at))
 
+    def _saves_after(self, epoch: int) -> bool:
+        """Whether a checkpoint is asked for after so many epochs."""
+        every = None if self.saving is None else self.saving.every_epochs
+        return every is not None and epoch % every == 0
+
     def _due(self, at: Position) -> bool:
         """Whether a checkpoint is due now, between two epochs."""
         if self.saving is None:
             return False
-        if self.saving.every_epochs is not None and at.epoch % self.saving.every_epochs == 0:
+        if self._saves_after(at.epoch):
             return True
         left = self._seconds_left()
         return left is not None and left <= 0

@@ -107,8 +107,9 @@ class Slip:
         served.add_found.exact(lookup.keys, lookup.slots, self.deltas, self.witness, keys, out, seen)
 
     def dirty(self) -> Places:
-        """The places of rows that were changed and not sent."""
-        return np.flatnonzero(self.changed[: self.count])
+        """The places of rows that were changed and not sent. Others may be adding: NumPy counts first and fills then,
+        so it gets a copy."""
+        return np.flatnonzero(self.changed[: self.count].copy())
 
     def clear(self) -> None:
         """Empty again, with all its room."""

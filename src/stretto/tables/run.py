@@ -56,7 +56,8 @@ def run(
     runtime : st.Threads(n), the default, st.Serial() or st.Simulated(…)
     watch : function(view) -> objective, called at the start, at the end and every `every` clocks: `Result.history`
     until : function(look) -> bool, asked after each look; the run ends when it is true
-    record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled
+    record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled; on a
+        cluster that has lost a node, since all began again
     seed : what `w.random` and the communication policy draw from
     checkpoint : folder to save checkpoints in (or st.Saving); checkpoint_every : clocks between them, None for as often
         as it is worth it; resume : go on from the newest one that is whole. st.Simulated(…) keeps them in memory: only

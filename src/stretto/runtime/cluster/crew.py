@@ -7,7 +7,8 @@
 What never changes (entries) is sent once, states when the driver's copy changed, and both stay on the nodes from run to
 run. The driver's arrays are older than those of the nodes until they are gathered: by whoever reads them, by a step
 that reads them here, and every now and then, so that little has to be made again when a host is lost. Then all begin
-again from what was gathered last, and the runs since are made once more; the bits are the same.
+again from what was gathered last, and the runs since are made once more; the bits are the same. Where nothing is looked
+at between two steps the nodes do not wait for the driver in between (`crew_runs`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,29 +30,15 @@ from stretto.runtime.step import Done, Step
 from stretto.schedule.order import Ints
 
 from .crew_plan import CrewPlan, Kept
+from .crew_runs import HostsApi, Made, Runs
 from .fleet import HostLost
-from .hosting import Told
-from .ring_node import Go, Ran, turns_of
+from .ring_node import Ran, turns_of
 from .ring_task import WITHIN, make_ring_task
 
 _FAILURE_SECONDS = 86_400.0  # mean time between losses of one host
-_LOOK = 0.2  # seconds between looks whether somebody asked for an end
 _SLOW = 5e6  # bytes a second that any control plane carries
 _COMPILE = 600.0  # seconds for the slowest machine to compile a worker
 _PLANS = 8  # spreads whose entries stay on the nodes
-
-
-class HostsApi(Protocol):
-    """What is needed of `hosts.Hosts`."""
-
-    nodes: int
-    where: tuple[int, ...]
-
-    def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
-    def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]: ...
-    def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any: ...
-    def events(self, wait: float) -> list[Told]: ...
-    def lose(self, lost: HostLost) -> None: ...
 
 
 class ClusterCrew(Crew):
@@ -63,6 +50,7 @@ class ClusterCrew(Crew):
         super().__init__(workers_from(None), serial=False)
         self.hosts = hosts
         self.ran: dict[int, Ran] = {}
+        self._runs = Runs(hosts)
         self._plans: dict[int, CrewPlan] = {}  # by the id of the spread, which the plan keeps alive
         self._plan: CrewPlan | None = None  # the one that ran last
         self._numbered = 0
@@ -80,8 +68,10 @@ class ClusterCrew(Crew):
         *,
         drain: bool = False,
         again: bool = False,
+        then: Step | None = None,
     ) -> Done:
-        """As `Crew.run`; on the nodes when the step has a spread."""
+        """As `Crew.run`; on the nodes when the step has a spread. `then` is begun there without another word, when
+        nothing that this step leaves in the driver can change it."""
         if step.spread is None:
             if self._plan is not None and self._plan.is_ahead_of(step.args):
                 self.gather()
@@ -96,34 +86,45 @@ class ClusterCrew(Crew):
             self.gather()
         plan.take(step, turns)
         kept = plan.next_run(started)
+        if not self._runs.expects(plan, kept):
+            self._forget()  # what was told ahead is not what is asked for
+        after = None if then is None or self._due() else plan.run_after(then)
         self._ending = False
+        deadline = None if seconds is None else time.monotonic() + seconds
+
+        def ending() -> bool:
+            return (self._ending and (drain or seconds is not None)) or (drain and self.asked)
+
         while True:
             try:
                 self._ready(plan)
-                ran, wall, interrupted = self._make(plan, kept, seconds, heed=drain or seconds is not None)
+                over = self._make(plan, kept, after, deadline, ending)
                 break
             except HostLost as lost:
                 self._lost(lost)
-        self.ran = ran
-        if interrupted and not drain:
+        self.ran = over.ran
+        if over.struck and not drain:
             self._forget()  # half a result would be taken for a whole one
             raise KeyboardInterrupt
-        failed = plan.collect(ran)
-        log = np.concatenate([one.log for one in ran.values()])
+        failed = plan.collect(over.ran)
+        log = np.concatenate([one.log for one in over.ran.values()])
         made = np.union1d(log[:, 0], started).astype(np.int64)
-        whole = len(made) == len(step.order) and not interrupted
-        plan.advance(kept, made, whole)
-        if failed is not None or not whole or self._due():
-            self.gather()
+        whole = len(made) == len(step.order) and not over.struck
+        if over.torn:
+            self._forget()
+        else:
+            plan.advance(kept, made, whole)
+            if failed is not None or not whole or (self._due() and not self.told_ahead):
+                self.gather()
         if whole and failed is None and step.after is not None:
             step.after()
         return Done(
             step,
-            wall,
+            over.seconds,
             log[np.argsort(log[:, 2], kind="stable")],
             finished=None if whole else made,
             failed=failed,
-            interrupted=interrupted or (drain and self.asked and not whole),
+            interrupted=over.struck or (drain and self.asked and not whole),
         )
 
     def gather(self) -> None:
@@ -131,10 +132,13 @@ class ClusterCrew(Crew):
         plan = self._plan
         if plan is None or not plan.ahead:
             return
+        if self.told_ahead:
+            self._forget()  # the nodes are in an epoch that nobody has asked for: they begin again, and end before it
         began = time.monotonic()
         while True:
             try:
                 self._ready(plan)
+                self._runs.settle(plan)
                 timeout = WITHIN + plan.state_bytes / _SLOW
                 answers = self.hosts.ask("fetch", plan.number, plan.turns, timeout=timeout)
                 break
@@ -143,6 +147,11 @@ class ClusterCrew(Crew):
         plan.gathered([pieces for answer in answers.values() for pieces in answer.values()])
         self._gathered_at = time.monotonic()
         self._gather_seconds = self._gathered_at - began
+
+    @property
+    def told_ahead(self) -> bool:
+        """Whether the nodes were told of a step that nobody has asked for yet."""
+        return self._runs.ahead
 
     def stop(self) -> None:
         """Ask the running step to end after the visits now being made."""
@@ -186,7 +195,7 @@ class ClusterCrew(Crew):
             plan.stale.clear()
             plan.settled = True
         while plan.made < len(plan.since):
-            if self._make(plan, plan.since[plan.made], None, heed=False)[2]:
+            if self._make(plan, plan.since[plan.made]).struck:
                 self._forget()
                 raise KeyboardInterrupt
             plan.made += 1
@@ -204,10 +213,13 @@ class ClusterCrew(Crew):
     def _lost(self, lost: HostLost) -> None:
         """A host is gone, and with it what the nodes have: all begin again."""
         self.hosts.lose(lost)
+        struck = self._runs.struck
         self._forget()
+        self._runs.struck = struck
 
     def _forget(self) -> None:
         self._begun = False
+        self._runs.forget()
         for plan in self._plans.values():
             plan.forget()
 
@@ -217,42 +229,23 @@ class ClusterCrew(Crew):
         interval = interval_seconds(self._gather_seconds, mean_time_to_failure=mean)
         return time.monotonic() - self._gathered_at > interval
 
-    # -- a run -------------------------------------------------------------------------------------------------------
-
     def _make(
-        self, plan: CrewPlan, kept: Kept, seconds: float | None, *, heed: bool
-    ) -> tuple[dict[int, Ran], float, bool]:
-        """One run on all nodes: what each told, the seconds, and whether Ctrl-C was pressed. heed: `stop` ends it."""
+        self,
+        plan: CrewPlan,
+        kept: Kept,
+        then: Kept | None = None,
+        deadline: float | None = None,
+        ending: Callable[[], bool] = lambda: False,
+    ) -> Made:
+        """One run on all nodes, see `Runs.make`."""
         if not plan.warm:
             self.hosts.ask("warm", plan.go(kept), timeout=_COMPILE)
             plan.warm = True
-        go: Go = plan.go(kept)
-        began = time.monotonic()
-        deadline = None if seconds is None else began + seconds
-        self.hosts.ask("run", go)
-        ran: dict[int, Ran] = {}
-        stopped = interrupted = False
-        while len(ran) < self.hosts.nodes:
-            try:
-                left = _LOOK if deadline is None else min(_LOOK, max(0.0, deadline - time.monotonic()))
-                for told in self.hosts.events(left if not stopped else _LOOK):
-                    if told.what == "ran":
-                        ran[told.node] = told.value
-                    elif told.what == "failed":
-                        self._forget()
-                        raise self._failure(told)
-            except KeyboardInterrupt:
-                interrupted = True
-            late = deadline is not None and time.monotonic() >= deadline
-            failed = any(one.failed >= 0 for one in ran.values())
-            if not stopped and (interrupted or late or failed or (heed and self._ending)):
-                stopped = True
-                self.hosts.ask("stop")
-        return ran, time.monotonic() - began, interrupted
-
-    def _failure(self, told: Told) -> BaseException:
-        error: BaseException = told.value[2]
-        return RunError(f"node {told.node} of the cluster, on host {told.host}: {error}")
+        try:
+            return self._runs.make(plan, kept, then, deadline, ending)
+        except RunError:
+            self._forget()
+            raise
 
 
 def _compile_here(step: Step, profile: str) -> None:

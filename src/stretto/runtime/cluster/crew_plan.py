@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +20,26 @@ from .spread import Pieces, Route, Spread, owners
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A run, to be made again should it be lost."""
+    """A run, to be made again should it be lost. only: the visits that it made, if it was stopped."""
 
     epoch: int
     finished: Ints
     numbers: dict[int, Any]
-    wholes: dict[int, NDArray[Any]]
+    wholes: dict[int, Whole]
     parts: dict[int, NDArray[Any]]
+    only: Ints | None = None
+
+
+class Whole(NamedTuple):
+    """An array that all nodes read, as it was when a run began, and the digest of it."""
+
+    mark: bytes
+    array: NDArray[Any]
 
 
 @dataclass(eq=False)
 class CrewPlan:
-    """step: the last one; its arguments are the driver's arrays.
+    """step: the last one; args: its arguments, numbered as in `Spread.flat`: the driver's arrays.
 
     Those are as they were at (base_epoch, base_turns); the nodes have made `made` of the runs `since`, and are then at
     (epoch, turns). stale: states of which the nodes do not have what the driver has.
@@ -41,6 +49,7 @@ class CrewPlan:
     spread: Spread
     profile: str
     step: Step
+    args: list[Any]
     route: Route
     turns: Ints
     base_turns: Ints
@@ -53,7 +62,9 @@ class CrewPlan:
     since: list[Kept] = field(default_factory=list)
     made: int = 0
     _marks: dict[int, bytes] = field(default_factory=dict)  # digests of the driver's states when the nodes got them
-    _whole: dict[int, bytes] = field(default_factory=dict)  # of the arrays that all nodes read
+    _kept: dict[int, Whole] = field(default_factory=dict)  # of the arrays that all nodes read, the last that was kept
+    _whole: dict[int, bytes] = field(default_factory=dict)  # digests of those that the nodes have
+    _fresh: dict[int, NDArray[Any]] = field(default_factory=dict)  # what fresh arrays were at base_turns, if not zeros
 
     @classmethod
     def of(cls, number: int, step: Step, profile: str, nodes: int) -> Self:
@@ -61,7 +72,8 @@ class CrewPlan:
         assert step.spread is not None
         route = Route(step.order, owners(step.order, step.weight, nodes))
         none = np.zeros(step.order.cols, np.int64)
-        return cls(number, step.spread, profile, step, route, none, none.copy(), stale=set(step.spread.states))
+        args, stale = step.spread.flat(step.args), set(step.spread.states)
+        return cls(number, step.spread, profile, step, args, route, none, none.copy(), stale=stale)
 
     @property
     def ahead(self) -> bool:
@@ -72,84 +84,115 @@ class CrewPlan:
         """Whether these arguments hold something that the nodes have changed since."""
         if not self.ahead:
             return False
-        out = [self.step.args[k] for k in self.spread.cut(written=True)]
-        return any(np.may_share_memory(arg, mine) for arg in args if isinstance(arg, np.ndarray) for mine in out)
+        out = [self.args[k] for k in self.spread.cut(written=True)]
+        return any(np.may_share_memory(arg, mine) for arg in _arrays(args) for mine in out)
 
     def other_arrays(self, step: Step) -> bool:
         """Whether a step has other arrays than the last one for what is learned."""
-        return any(step.args[k] is not self.step.args[k] for k in self.spread.states)
+        args = self.spread.flat(step.args)
+        return any(args[k] is not self.args[k] for k in self.spread.states)
 
     # -- before a run ------------------------------------------------------------------------------------------------
 
     def take(self, step: Step, turns: Ints) -> None:
         """The next step: note which of its arrays the nodes do not have as they are."""
-        self.step = step
+        self.step, self.args = step, self.spread.flat(step.args)
         if self.ahead:
             return
         if not np.array_equal(turns, self.turns):
             self.stale.update(self.spread.states)
             self.settled = False
-        for k in self.spread.states:
-            if k not in self.stale and self._marks.get(k) != _digest(step.args[k]):
+        for k in self._asked(turns):
+            if k not in self.stale and self._marks.get(k) != _digest(self.args[k]):
                 self.stale.add(k)
+        # Should this run be lost after the epoch's end, the driver's are zeros again by then.
+        self._fresh = {k: self.args[k].copy() for k in self.spread.fresh()} if turns.any() else {}
         self.turns = self.base_turns = turns
         self.base_epoch = self.epoch
 
+    def _asked(self, turns: Ints) -> list[int]:
+        """The states that say where a run stands: when an epoch begins, those that are zeros then do not."""
+        return [k for k in self.spread.states if turns.any() or not self.spread.ranges(k).fresh]
+
     def next_run(self, finished: Ints) -> Kept:
         """What the next run is given."""
-        args = self.step.args
+        args = self.args
+        for k in self.spread.of("whole"):  # copied when they change, for their owner writes to them between runs
+            mark = _digest(args[k])
+            if k not in self._kept or self._kept[k].mark != mark:
+                self._kept[k] = Whole(mark, args[k].copy())
         return Kept(
             self.epoch,
             finished,
             {k: args[k] for k in self.spread.of("number")},
-            {k: args[k] for k in self.spread.of("whole")},
+            dict(self._kept),
             {k: args[k][:1].copy() for k in self.spread.of("parts")},
         )
+
+    def run_after(self, step: Step) -> Kept | None:
+        """The run of the next epoch, when nothing that this one leaves in the driver can change it; else None."""
+        spread = self.spread
+        known = step.spread is spread and not (spread.of("whole") or spread.of("parts") or spread.fresh())
+        if not known or step.before is not None or self.step.after is not None or self.other_arrays(step):
+            return None
+        args, none = spread.flat(step.args), np.zeros(0, np.int64)
+        return Kept(self.epoch + 1, none, {k: args[k] for k in spread.of("number")}, {}, {})
 
     def go(self, kept: Kept) -> Go:
         """A run as the nodes are told of it: with those arrays that they do not have yet."""
         wholes = {}
-        for k, array in kept.wholes.items():
-            mark = _digest(array)
+        for k, (mark, array) in kept.wholes.items():
             if self._whole.get(k) != mark:
                 wholes[k], self._whole[k] = array, mark
-        return Go(self.number, kept.epoch, kept.finished, kept.numbers, wholes, kept.parts)
+        return Go(self.number, kept.epoch, kept.finished, kept.numbers, wholes, kept.parts, only=kept.only)
 
     def loads(self, nodes: int) -> dict[int, Load]:
         """What never changes, by node."""
-        args, spread, order = self.step.args, self.spread, self.step.order
+        args, spread, order = self.args, self.spread, self.step.order
         priority = np.ascontiguousarray(order.tails(self.step.weight))
         shapes = {k: (args[k].shape, args[k].dtype) for k in spread.cut()}
+        scratch = {k: (args[k].shape[1:], args[k].dtype) for k in spread.of("scratch")}
         given = {k: args[k] for k in (*spread.of("same"), *spread.of("fault"))}
         found = {}
         for node in range(nodes):
             own = self.route.own_visits(node)
-            pieces = {k: spread.ranges(k).pieces(args[k], own) for k in spread.cut("visits")}
+            sent = spread.entries if spread.reader is None else []
+            pieces = {k: spread.ranges(k).pieces(args[k], own) for k in sent}
             owner, profile = self.route.owner, self.profile
-            found[node] = Load(self.number, spread, order, owner, priority, profile, shapes, given, pieces)
+            found[node] = Load(self.number, spread, order, owner, priority, profile, shapes, given, pieces, scratch)
         return found
 
     def puts(self, nodes: int) -> dict[int, Put]:
         """States that the nodes do not have, by node."""
         found = {}
         for node in range(nodes):
-            own = {"rows": self.route.own_rows(node), "cols": self.route.held(node, self.base_turns)}
+            own = self.route.own(node, self.base_turns)
             pieces = {}
             for k in sorted(self.stale):
                 ranges = self.spread.ranges(k)
-                pieces[k] = ranges.pieces(self.step.args[k], own[ranges.by])
+                if not ranges.fresh:
+                    pieces[k] = ranges.pieces(self.args[k], own[ranges.by])
+                elif k in self._fresh:
+                    pieces[k] = ranges.pieces(self._fresh[k], own[ranges.by])
             found[node] = Put(self.number, self.base_epoch, self.base_turns, pieces)
         return found
 
     @cached_property
     def entry_bytes(self) -> int:
         """Of what is sent once."""
-        return sum(int(self.step.args[k].nbytes) for k in self.spread.cut("visits"))
+        return sum(int(self.args[k].nbytes) for k in self.spread.entries)
 
     @cached_property
     def state_bytes(self) -> int:
         """Of what is learned."""
-        return sum(int(self.step.args[k].nbytes) for k in self.spread.states)
+        return sum(int(self.args[k].nbytes) for k in self.spread.states)
+
+    @cached_property
+    def block_bytes(self) -> int:
+        """Of the largest column block."""
+        ranges = [(self.spread.ranges(k), self.args[k]) for k in self.spread.rotating]
+        sizes = [(r.last - r.first).clip(0) * (a.nbytes // max(1, a.shape[r.axis])) for r, a in ranges]
+        return int(sum(sizes).max(initial=0)) if sizes else 0
 
     # -- after a run -------------------------------------------------------------------------------------------------
 
@@ -159,11 +202,13 @@ class CrewPlan:
         for one in ran.values():
             step.out[one.made] = one.out
             for k, part in one.parts.items():
-                step.args[k][one.made] = part
+                self.args[k][one.made] = part
+            for k, left in one.fresh.items():
+                self.spread.ranges(k).fill(self.args[k], left)
             if one.failed >= 0:
                 failed = one.failed
                 for k, fault in one.faults.items():
-                    step.args[k][...] = fault
+                    self.args[k][...] = fault
         return failed
 
     def advance(self, kept: Kept, made: Ints, whole: bool) -> None:
@@ -172,15 +217,15 @@ class CrewPlan:
             self.epoch, self.turns = self.epoch + 1, np.zeros_like(self.turns)
         else:
             self.turns = turns_of(self.step.order, made)
-        self.since.append(kept)
+        self.since.append(kept if whole else replace(kept, only=made))
         self.made = len(self.since)
 
     def gathered(self, answers: list[dict[int, Pieces]]) -> None:
         """Everything that was learned has come: the driver's arrays are where the nodes are."""
         for pieces in answers:
             for k, found in pieces.items():
-                self.spread.ranges(k).fill(self.step.args[k], found)
-        self._marks = {k: _digest(self.step.args[k]) for k in self.spread.states}
+                self.spread.ranges(k).fill(self.args[k], found)
+        self._marks = {k: _digest(self.args[k]) for k in self.spread.states}
         self.since.clear()
         self.made = 0
         self.base_epoch, self.base_turns = self.epoch, self.turns
@@ -191,6 +236,15 @@ class CrewPlan:
         self.stale = set(self.spread.states)
         self.made = 0
         self._whole.clear()
+
+
+def _arrays(args: Iterable[Any]) -> Iterator[NDArray[Any]]:
+    """The arrays among arguments, and in named tuples among them."""
+    for arg in args:
+        if isinstance(arg, np.ndarray):
+            yield arg
+        elif isinstance(arg, tuple):
+            yield from _arrays(arg)
 
 
 def _digest(array: NDArray[Any]) -> bytes:

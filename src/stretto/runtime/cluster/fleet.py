@@ -3,6 +3,7 @@
     members = fleet.start(range(4))
     answer = members[0].call("address")
     answer.result(10.0)                     # HostLost when the process is gone, TimeoutError when it does not answer
+    members[0] = fleet.replace(0, within=30.0)
 
 Every wait has a deadline.
 """
@@ -28,6 +29,10 @@ class HostLost(Exception):
     def __init__(self, host: int, why: str) -> None:
         super().__init__(f"host {host}: {why}")
         self.host, self.why = host, why
+
+
+class NotStarted(HostLost):
+    """Its process came up and could not become a host: another in its place would fail the same way."""
 
 
 @dataclass(frozen=True)
@@ -76,10 +81,11 @@ class Fleet(Protocol):
     """Starts hosts."""
 
     def start(self, numbers: Iterable[int]) -> Mapping[int, Member]:
-        """Start all of them, or RunError with the reason."""
+        """Start all of them, or RunError if there is no room; they may still be starting when it returns."""
 
     def replace(self, number: int, within: float) -> Member | None:
-        """Another one in the place of a member that is gone; None if there was no room for it in time."""
+        """Another one in the place of a member that is gone, which answers; None if there was no room for it in time.
+        Raises HostLost if it ended while it started."""
 
     def close(self) -> None:
         """End all that are left."""

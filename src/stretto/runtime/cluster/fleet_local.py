@@ -6,7 +6,6 @@ so nobody else can reach it. When a process ends, its end of the socket closes, 
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pickle
 import signal
@@ -18,17 +17,19 @@ import tempfile
 import threading
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 from stretto.errors import RunError
 
-from .fleet import HostLost, Settings, packed
+from .fleet import HostLost, NotStarted, Settings, packed
 
 _LENGTH = struct.Struct("<Q")
 _AT_ONCE = 8  # calls that a host works on at the same time
-_SECONDS = 60.0
+_OPEN = 0  # the number of the first call, which makes the host
+_STUCK = 20  # seconds in which a process takes nothing of what is sent to it, after which it counts as gone
 
 
 class LocalFleet:
@@ -39,22 +40,18 @@ class LocalFleet:
         self._members: list[_Process] = []
 
     def start(self, numbers: Iterable[int]) -> dict[int, _Process]:
-        made = {number: self._spawn(number) for number in numbers}
-        for member in made.values():
-            try:
-                member.call("address").result(_SECONDS)
-            except (HostLost, TimeoutError) as error:
-                self.close()
-                raise RunError(f"a process of the cluster did not start: {error}") from error
-        return made
+        return {number: self._spawn(number) for number in numbers}
 
     def replace(self, number: int, within: float) -> _Process | None:
         member = self._spawn(number)
         try:
             member.call("address").result(within)
-        except (HostLost, TimeoutError):
+        except TimeoutError:
             member.kill()
             return None
+        except HostLost:
+            member.kill()
+            raise
         return member
 
     def close(self) -> None:
@@ -63,7 +60,13 @@ class LocalFleet:
         self._members.clear()
 
     def _spawn(self, number: int) -> _Process:
-        member = _Process(number, self._settings)
+        try:
+            member = _Process(number, self._settings)
+        except OSError as error:
+            raise RunError(
+                f"no process can be started for host {number}: {error}; see that {tempfile.gettempdir()} (or TMPDIR) "
+                "can be written to and that the machine has room for another process"
+            ) from error
         self._members.append(member)
         return member
 
@@ -81,11 +84,12 @@ class _Process:
 
     def __init__(self, number: int, settings: Settings) -> None:
         self.number = number
-        here, there = socket.socketpair()
         folder = Path(tempfile.gettempdir()) / f"stretto-{settings.job}"
         folder.mkdir(exist_ok=True)
         where = folder / f"host-{number}.log"
-        with there, where.open("ab") as log:
+        with where.open("ab") as log, ExitStack() as undo:
+            here, there = map(undo.enter_context, socket.socketpair())
+            here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _STUCK, 0))
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(there.fileno())],
                 pass_fds=[there.fileno()],
@@ -94,8 +98,10 @@ class _Process:
                 stderr=log,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
-        self.note = f"process {self._process.pid} of this machine (log: {where})"
+            there.close()
+            undo.pop_all()
         self._socket = here
+        self.note = f"process {self._process.pid} of this machine (log: {where})"
         self._sending = threading.Lock()
         self._numbers = count()
         self._open: dict[int, Future[Any]] = {}
@@ -111,8 +117,10 @@ class _Process:
                 future.set_exception(HostLost(self.number, self._gone))
                 return _Answer(future)
             self._open[number] = future
-            with contextlib.suppress(OSError):  # the listening thread notices too, and tells everybody
+            try:
                 self._socket.sendall(_LENGTH.pack(len(body)) + body)
+            except OSError:
+                self._process.kill()  # half a message may be there; the listening thread tells everybody
         return _Answer(future)
 
     def kill(self) -> None:
@@ -121,13 +129,16 @@ class _Process:
         self._process.wait()
 
     def _listen(self) -> None:
+        refused = ""  # why it could not become a host
         while (body := _receive(self._socket)) is not None:
             number, worked, value = pickle.loads(body)
             future = self._open.pop(number)
             if worked:
                 future.set_result(value)
+            elif number == _OPEN:
+                refused = f"{type(value).__name__}: {value}"
             else:
-                future.set_exception(value)
+                future.set_exception(NotStarted(self.number, refused) if refused else value)
         code = self._process.wait()
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
         with self._sending:

@@ -10,21 +10,26 @@ import contextlib
 import logging
 import os
 import pickle
+import re
 import time
+import warnings
 from collections.abc import Iterable
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError, RayTaskError
+from ray.exceptions import AuthenticationError, GetTimeoutError, RayActorError, RayError, RayTaskError
 from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from stretto.errors import RunError
 
-from .fleet import HostLost, Settings, packed
+from .fleet import HostLost, NotStarted, Settings, packed
+from .ray_found import found
 from .spec import Cluster
 
 _AT_ONCE = 8  # calls that a host works on at the same time
+_SOON = 10.0  # seconds after which it is said that there is no room yet
+_WORDS = 600  # letters of Ray's reasons at most
 
 
 class HostActor:
@@ -62,16 +67,16 @@ class RayFleet:
         deadline = time.monotonic() + float(spec.start_within)
         self._group = placement_group([{"CPU": spec.threads}] * len(numbers), strategy="SPREAD")
         try:
-            if not self._group.wait(timeout_seconds=max(1.0, deadline - time.monotonic())):
-                raise RunError(_no_room(spec))
+            within = float(spec.start_within)
+            if not self._group.wait(timeout_seconds=min(_SOON, within)):
+                if within > _SOON:
+                    warnings.warn(f"{_no_room(spec, _SOON)}; waiting for {within - _SOON:g} s more", RuntimeWarning, 2)
+                if not self._group.wait(timeout_seconds=max(1.0, deadline - time.monotonic())):
+                    raise RunError(
+                        f"{_no_room(spec, within)}; ask for fewer nodes= or threads=, or wait until others are done"
+                    )
             for number in numbers:
                 self._members[number] = self._make(number)
-            for member in self._members.values():
-                try:
-                    member.call("address").result(max(1.0, deadline - time.monotonic()))
-                except (HostLost, TimeoutError) as error:
-                    why = str(error) or f"no answer within {spec.start_within:g} s"
-                    raise RunError(f"host {member.number} of the cluster did not start: {why}") from error
         except BaseException:
             self.close()
             raise
@@ -81,9 +86,12 @@ class RayFleet:
         member = self._make(number)
         try:
             member.call("address").result(within)
-        except (HostLost, TimeoutError):
+        except TimeoutError:
             member.kill()
             return None
+        except HostLost:
+            member.kill()
+            raise
         self._members[number] = member
         return member
 
@@ -124,13 +132,16 @@ class _Answer:
             cause = error.cause
             raise (cause if isinstance(cause, Exception) else error) from None
         except RayActorError as error:
-            raise HostLost(self._host, " ".join(str(error).split())) from error
+            kind = NotStarted if error.actor_init_failed else HostLost
+            raise kind(self._host, _reason(str(error), error.actor_init_failed)) from error
+        except RayError as error:  # its machine, its disk, or what it was sent
+            raise HostLost(self._host, f"{type(error).__name__}: {_first(error)}") from error
 
 
 class _Actor:
     def __init__(self, number: int, handle: Any) -> None:
         self.number, self._handle = number, handle
-        self.note = f"Ray actor {handle._actor_id.hex()[:12]}"
+        self.note = f"Ray actor {handle._actor_id.hex()[:12]}, logs on its machine in {_session()}"
 
     def call(self, method: str, *args: Any) -> _Answer:
         # Packed here: arrays that Ray unpacks are read-only, and what arrives shall be as it was sent.
@@ -146,31 +157,63 @@ def _here() -> str:
     return str(asked.get_node_ip_address())
 
 
+def _reason(said: str, raised: bool) -> str:
+    """Ray's reason in a line: where a constructor raised, what it raised; else all but the names of things in Ray."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    if raised:
+        return f"{lines[-1]} ({_address(said)})" if _address(said) else lines[-1]
+    kept = [line for line in lines if not line.startswith(("class_name:", "actor_id:", "name:", "namespace:"))]
+    return " ".join(kept)[:_WORDS]
+
+
+def _address(said: str) -> str:
+    """The process and machine Ray names in a traceback, such as "pid=4711, ip=10.0.0.5"."""
+    found = re.search(r"\((?:\w+\.__init__\(\) )?(pid=\d+, ip=[\w.:]+)", said)
+    return found[1] if found else ""
+
+
 def _connect(spec: Cluster) -> bool:
-    """Whether a Ray of our own was started."""
+    """Join the cluster a spec asks for, or start one here; whether somebody has to leave it again."""
     if ray.is_initialized():
         return False
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    address = found(spec.address)
     try:
-        ray.init(address=spec.address, **quiet)
-        return True
-    except ConnectionError as error:
-        if spec.address != "auto" or os.environ.get("RAY_ADDRESS"):
-            where = os.environ.get("RAY_ADDRESS") if spec.address == "auto" else spec.address
+        if address:
+            ray.init(address=address, **quiet)
+        else:
+            cpus = max(spec.workers, os.cpu_count() or 1)
+            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
+    except AuthenticationError as error:
+        raise RunError(
+            f"the Ray cluster at {address or 'this machine'} turned us away: {_first(error)}; set RAY_AUTH_MODE=token "
+            "and RAY_AUTH_TOKEN to that cluster's, or give address='local' for one of your own on this machine"
+        ) from error
+    except (ConnectionError, RayError, RuntimeError) as error:
+        if not address:
             raise RunError(
-                f"no Ray cluster answers at {where}: {error}; check the address and, where the cluster asks for it, "
-                "RAY_AUTH_MODE and RAY_AUTH_TOKEN"
+                f"a Ray cluster could not be started on this machine: {_first(error)}; see Ray's logs in {_session()}"
             ) from error
-    ray.init(num_cpus=max(spec.workers, os.cpu_count() or 1), include_dashboard=False, **quiet)
+        raise RunError(
+            f"the Ray cluster at {address} answers, and could not be joined: {_first(error)}; if it asks for a token, "
+            "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to its own; this machine needs its versions of Ray and Python"
+        ) from error
     return True
 
 
-def _no_room(spec: Cluster) -> str:
+def _first(error: BaseException) -> str:
+    return " ".join(str(error).split())[:_WORDS]
+
+
+def _session() -> str:
+    return os.path.join(os.environ.get("RAY_TMPDIR", "/tmp"), "ray/session_latest/logs")
+
+
+def _no_room(spec: Cluster, seconds: float) -> str:
     asked: Any = ray
     there, free = asked.cluster_resources(), asked.available_resources()
     machines = sum(bool(node["Alive"]) for node in asked.nodes())
     return (
-        f"Cluster: {spec.nodes} nodes with {spec.threads} CPUs each found no room within {spec.start_within:g} s: the "
-        f"Ray cluster has {machines} machines with {there.get('CPU', 0):g} CPUs, {free.get('CPU', 0):g} of them free; "
-        "ask for fewer nodes= or threads=, or wait until others are done"
+        f"Cluster: {spec.nodes} nodes with {spec.threads} CPUs each found no room within {seconds:g} s: the "
+        f"Ray cluster has {machines} machines with {there.get('CPU', 0):g} CPUs, {free.get('CPU', 0):g} of them free"
     )

@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from stretto.comm.link import Frame
@@ -88,8 +89,9 @@ class Host:
             _machine(self._wire.endpoint),
             os.getpid(),
             self._log,
-            {name: _version(name) for name in ("stretto", "numba", "numpy")} | {"python": platform.python_version()},
+            versions(),
             target(),
+            _starved(),
         )
 
     def begin(self, begin: Begin) -> None:
@@ -226,6 +228,21 @@ class Host:
 def _machine(endpoint: str) -> str:
     """The machine's name and the IP address it is reached at."""
     return f"{socket.gethostname()} ({endpoint.removeprefix('tcp://').rpartition(':')[0]})"
+
+
+def versions() -> dict[str, str]:
+    """What must be the same on every machine of a job."""
+    found = {name: _version(name) for name in ("stretto", "numba", "numpy", "ray", "pyzmq")}
+    return found | {"python": platform.python_version()}
+
+
+def _starved() -> int:
+    """How many processes the kernel of this machine has ended for lack of memory so far; −1: it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return -1
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), -1)
 
 
 def _version(name: str) -> str:

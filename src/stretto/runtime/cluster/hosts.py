@@ -6,15 +6,18 @@
 
 A host is lost when its process has ended, when it does not answer the driver, or when the others have not heard of it
 for longer than `patience`. It is killed before anything else happens, and whatever it may still have sent belongs to an
-incarnation that nobody listens to any more.
+incarnation that nobody listens to any more. It is the same while a job starts: who is lost then is replaced too, unless
+it happens again and again, or another process would fail for the same reason.
 """
 
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -22,7 +25,8 @@ from typing import Any, Self
 
 from stretto.errors import RunError
 
-from .fleet import HostLost, Member, Settings, fleet_of
+from .fleet import HostLost, Member, NotStarted, Settings, fleet_of
+from .host import versions
 from .hosting import Address, Begin, Told
 from .judging import lost_one
 from .spec import Cluster
@@ -31,6 +35,7 @@ _ASKING = 0.5  # seconds that a host may take to find something to tell
 _GRACE = 1.0  # seconds in which accusations are collected
 _BEGIN = 300.0  # seconds in which a task has to begin: the first time everything is compiled
 _SLACK = 20.0  # beyond patience, for the driver's own calls
+_STARTS = 3  # times in a row that a host may end before it has begun, or for lack of memory
 
 
 class Hosts:
@@ -53,12 +58,25 @@ class Hosts:
         self._accused: dict[tuple[int, int], float] = {}  # (by, whom) → seconds of silence
         self._judge_at = 0.0
         self._answered: dict[int, float] = {}  # when a host last answered the driver
+        self._early: Counter[int] = Counter()  # losses of a host since it last began
+        self._starved: Counter[int] = Counter()  # losses for lack of memory
 
     def __enter__(self) -> Self:
-        self._members = dict(self._fleet.start(range(self.nodes)))
+        deadline = time.monotonic() + float(self.spec.start_within)
         try:
-            for number in list(self._members):
-                self._greet(number)
+            self._members = dict(self._fleet.start(range(self.nodes)))
+            for number, member in list(self._members.items()):
+                try:
+                    self._greet(number, max(1.0, deadline - time.monotonic()))
+                except TimeoutError as error:
+                    raise RunError(
+                        f"host {number} of the cluster did not start within {self.spec.start_within:g} s: "
+                        f"{member.note}; see its log, or give it longer with start_within="
+                    ) from error
+                except NotStarted as error:
+                    raise RunError(f"host {number} of the cluster did not start: {error.why}; {member.note}") from error
+                except HostLost as lost:
+                    self.lose(lost, "another is started in its place")
         except BaseException:
             self._fleet.close()
             raise
@@ -93,6 +111,7 @@ class Hosts:
                 answers = [(number, self._call(number, "begin", begin)) for number, begin in begins.items()]
                 for number, answer in answers:
                     self._result(number, answer, _BEGIN)
+                self._early.clear()
                 return
             except HostLost as lost:
                 self.lose(lost)
@@ -106,20 +125,61 @@ class Hosts:
     def _replace(self) -> None:
         """Have lost hosts replaced, or their nodes held by others."""
         for number, vain in sorted(self._gone.items()):
-            member = self._fleet.replace(number, 2.0 if vain else float(self.spec.replace_within))
-            if member is None:
-                self._gone[number] = True
-                continue
-            self._members[number] = member
-            try:
-                self._greet(number)
+            within = 2.0 if vain else float(self.spec.replace_within)
+            why = self._try_to_replace(number, within)
+            if not why:
                 del self._gone[number]
-            except HostLost:
-                self._members.pop(number, None)
+                continue
+            if not vain and len(self._gone) < self.nodes:
+                self._warn(f"nothing came in the place of host {number}: {why}; the others share its work")
+            self._gone[number] = True
         if not self._members:
             raise RunError(f"no host of the cluster is left; {self.story()}")
         left = sorted(self._members)
         self.where = tuple(node if node in self._members else left[node % len(left)] for node in range(self.nodes))
+
+    def _try_to_replace(self, number: int, within: float) -> str:
+        """Why there is no replacement, "" if there is one."""
+        deadline, why = time.monotonic() + within, ""
+        for _ in range(_STARTS):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            before = self.addresses.get(number)
+            try:
+                member = self._fleet.replace(number, left)
+                if member is None:
+                    return f"no room for it within {within:g} s"
+                self._members[number] = member
+                self._greet(number, self._patience + _SLACK)
+            except NotStarted as lost:
+                return lost.why
+            except RunError as error:
+                if (gone := self._members.pop(number, None)) is not None:
+                    gone.kill()
+                return str(error)
+            except (HostLost, TimeoutError) as lost:
+                why = str(lost)
+                if (gone := self._members.pop(number, None)) is not None:
+                    gone.kill()
+                continue
+            self._look_for_memory(number, before)
+            return ""
+        return why or f"none came within {within:g} s"
+
+    def _look_for_memory(self, number: int, before: Address | None) -> None:
+        """Whether the host that was there before ended for lack of memory: its machine's kernel counts those."""
+        here = self.addresses[number]
+        if before is None or before.machine != here.machine or not 0 <= before.starved < here.starved:
+            return
+        self._starved[number] += 1
+        what = (
+            f"host {number} on {here.machine} (log: {here.log}) was lost when that machine ran out of memory: its "
+            f"kernel has ended {here.starved - before.starved} processes there since it started"
+        )
+        if self._starved[number] >= _STARTS:
+            raise RunError(f"{what}, and this was the third time; use more nodes, or machines with more memory")
+        self._warn(what)
 
     def lose(self, lost: HostLost, then: str = "what it did is done again") -> None:
         """A host is gone: see that it is, note it, and tell the user. then: how the job goes on, in words."""
@@ -128,15 +188,23 @@ class Hosts:
             return
         member.kill()
         where = self.addresses.get(lost.host)
-        at = "" if where is None else f" on {where.machine} (log: {where.log})"
-        warnings.warn(f"host {lost.host}{at} was lost: {lost.why}; {then}", RuntimeWarning, stacklevel=2)
+        at = f" ({member.note})" if where is None else f" on {where.machine} (log: {where.log})"
         self._gone[lost.host] = False
+        self._early[lost.host] += 1
         self.losses.append((time.monotonic() - self.began, lost.host, lost.why))
+        if self._early[lost.host] >= _STARTS:
+            raise RunError(
+                f"host {lost.host} was lost {_STARTS} times in a row before it had begun its work; {self.story()}"
+            ) from lost
         if len(self.losses) > self.spec.restarts:
             raise RunError(
                 f"{len(self.losses)} times a host of the cluster was lost, and restarts={self.spec.restarts}; "
                 f"{self.story()}"
             ) from lost
+        self._warn(f"host {lost.host}{at} was lost: {lost.why}; {then}")
+
+    def _warn(self, text: str) -> None:
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     def story(self) -> str:
         """What became of the lost hosts, in words."""
@@ -229,11 +297,12 @@ class Hosts:
 
     # -- listening ---------------------------------------------------------------------------------------------------
 
-    def _greet(self, number: int) -> None:
+    def _greet(self, number: int, within: float) -> None:
         """Learn a new host's address, and listen to it from now on."""
         member = self._members[number]
-        self.addresses[number] = self._result(number, member.call("address"))
-        self._check_versions()
+        address: Address = member.call("address").result(within)
+        self._check_versions(address)
+        self.addresses[number] = address
         threading.Thread(target=self._listen, args=(member,), name=f"stretto-events-{number}", daemon=True).start()
 
     def _listen(self, member: Member) -> None:
@@ -253,12 +322,14 @@ class Hosts:
                 self._told.put((member, HostLost(member.number, f"{type(error).__name__}: {error}")))
                 return
 
-    def _check_versions(self) -> None:
-        first = self.addresses[min(self.addresses)]
-        for address in self.addresses.values():
+    def _check_versions(self, address: Address) -> None:
+        """What runs there must be what runs here, or with the first."""
+        others = {"the driver's machine, " + socket.gethostname(): versions()}
+        others |= {other.machine: other.versions for other in list(self.addresses.values())[:1]}
+        for machine, theirs in others.items():
             for name, version in address.versions.items():
-                if first.versions.get(name) != version:
+                if theirs.get(name) != version:
                     raise RunError(
-                        f"{name} is {version} on {address.machine} and {first.versions.get(name)} on {first.machine}: "
-                        "a job needs the same on every machine of the cluster; install one of them everywhere"
+                        f"{name} is {version} on {address.machine} and {theirs.get(name)} on {machine}: a job needs "
+                        "the same on every machine of the cluster; install one of them everywhere"
                     )

@@ -1,4 +1,5 @@
-"""Which host is lost, when some do not hear each other: a decision, without a clock or a network."""
+"""Which host is lost: when some do not hear each other, and when one lives but does not get on. Decisions, without a
+clock or a network."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 
 BUSY = 6.0  # times patience, for a host that answers the driver: it may compile, or be short of processor time
+VISITS = 20.0  # times the longest visit
+FIRST = 120.0  # times patience, for the first visit of all
 
 
 def lost_one(
@@ -26,3 +29,49 @@ def lost_one(
         if longest > (BUSY if whom in answering else 1.0) * patience:
             return whom, count, longest
     return None
+
+
+class Standstill:
+    """Who has stopped getting on in a rotation, though there is something it could do.
+
+    still = Standstill(patience=5.0)
+    still.see(now, {0: ((3, 17), 2), 1: ((3, 20), 0)})   # by node: a mark that changes as it gets on, what it could do
+    still.stuck(now, longest=0.2)                        # (node, seconds), or None
+    still.idle(now)                                      # seconds in which nobody got on and nobody had anything to do
+
+    A visit takes as long as it takes: a node is stuck when one lasts VISITS times the longest that was seen anywhere,
+    and BUSY times patience at least; before any has ended nothing is known, and FIRST times patience must do.
+    """
+
+    def __init__(self, patience: float) -> None:
+        self._patience = patience
+        self._nodes: dict[int, tuple[tuple[int, ...], bool, float]] = {}  # mark, whether busy, since when both are so
+        self._moved = -1.0  # when any of it last changed
+
+    def see(self, now: float, told: Mapping[int, tuple[tuple[int, ...], int]]) -> None:
+        """What nodes that make a run said of it; of those that have made it, nothing."""
+        before, self._nodes = self._nodes, {}
+        for node, (mark, busy) in told.items():
+            known = before.get(node)
+            if known is not None and known[:2] == (mark, busy > 0):
+                self._nodes[node] = known
+            else:
+                self._nodes[node] = (mark, busy > 0, now)
+        if self._moved < 0 or before != self._nodes:
+            self._moved = now
+
+    def stuck(self, now: float, longest: float) -> tuple[int, float] | None:
+        """The node that has something to do and has not got on for longest, if that is too long, and for how long.
+
+        longest: seconds of the longest visit so far, 0 if none has ended.
+        """
+        limit = max(BUSY * self._patience, VISITS * longest) if longest else FIRST * self._patience
+        busy = [(since, node) for node, (_, busy, since) in self._nodes.items() if busy]
+        since, node = min(busy, default=(now, -1))
+        return (node, now - since) if now - since > limit else None
+
+    def idle(self, now: float) -> float:
+        """For how long nobody has got on, while nobody had anything to do: blocks must be on their way."""
+        if not self._nodes or any(busy for _, busy, _ in self._nodes.values()):
+            return 0.0
+        return now - self._moved

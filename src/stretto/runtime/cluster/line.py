@@ -15,6 +15,9 @@ from .keys import KeyPair
 _GIVEN_UP = 3.0  # seconds without a connection after which a new socket is made
 _ZERO_COPY = 64 << 10  # bytes from which not copying pays
 _EVENT = struct.Struct("=Hi")
+# Plain numbers: pyzmq's flags are members of an enumeration, and joining two of them takes longer than sending.
+_LAST, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+_EVENTS, _WAITING, _FREE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 _CONNECTED, _LOST, _REFUSED = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED,
     zmq.EVENT_DISCONNECTED,
@@ -53,25 +56,25 @@ class Line:
 
     def give(self, parts: Sequence[Buffer]) -> bool:
         """Give the socket one message; False: it does not take it, and nothing of it was sent."""
+        socket = self.socket
+        self.blocked = not int(socket.get(_EVENTS)) & _FREE  # far cheaper to ask than to be refused
+        if self.blocked:
+            return False
         last = len(parts) - 1
         try:
             for i, part in enumerate(parts):
-                flags = zmq.NOBLOCK | zmq.SNDMORE if i < last else zmq.NOBLOCK
-                self.socket.send(cast(Any, part), flags, copy=length(part) < _ZERO_COPY)  # any buffer will do
+                flags = _MORE if i < last else _LAST
+                socket.send(cast(Any, part), flags, copy=length(part) < _ZERO_COPY)  # any buffer will do
         except zmq.Again:
             self.blocked = True
             return False
-        self.blocked = False
         return True
 
     def news(self) -> bool:
         """Take what the monitor says; True if the connection was lost and is there again."""
         again = False
-        while True:
-            try:
-                event, _ = self.monitor.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                return again
+        while int(self.monitor.get(_EVENTS)) & _WAITING:
+            event, _ = self.monitor.recv_multipart(_LAST)  # inside the process: what is there can be taken
             what = _EVENT.unpack_from(event)[0]
             self.connected = what == _CONNECTED
             if what == _REFUSED:
@@ -79,6 +82,7 @@ class Line:
             elif what == _CONNECTED:
                 self.connections += 1
                 again |= self.connections > 1
+        return again
 
     def persist(self, now: float) -> None:
         """ZeroMQ connects again by itself, unless it was turned away: then it gives up, and we do not."""
@@ -90,6 +94,7 @@ class Line:
 
     def reopen(self) -> None:
         """Cut the connection and make another; what the socket held is lost."""
+        self.news()  # whether there was one: who sent over it has to send again
         self.close()
         self._open()
 

@@ -97,6 +97,11 @@ class Ring:
         whole = turn == self.route.turns[block]
         return Leave(to, self.epoch + 1, 0) if whole else Leave(to, self.epoch, turn)
 
+    @property
+    def departing(self) -> int:
+        """How many times blocks leave from here until the run ends."""
+        return sum(map(len, self._leaves))
+
     def refuses(self, message: Block) -> str:
         """Why a block cannot be one that belongs here, "" if it can. Links deliver each once and in order, so a block
         that is refused was made up."""

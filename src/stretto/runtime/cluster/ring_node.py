@@ -11,7 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,8 @@ class Load:
     profile: str
     shapes: dict[int, tuple[tuple[int, ...], str]]
     given: dict[int, Any]  # arguments with role `same` or `fault`
-    pieces: dict[int, Pieces]  # of those cut by visits, this node's
+    pieces: dict[int, Pieces]  # of those cut by visits and only read, this node's
+    scratch: dict[int, tuple[tuple[int, ...], str]]  # shape and dtype of one worker's
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,7 +62,11 @@ class Put:
 
 @dataclass(frozen=True, eq=False)
 class Go:
-    """A run: make every visit that is not in `finished`. parts: of those with role `parts`, what each begins as."""
+    """A run: make every visit that is not in `finished`. parts: of those with role `parts`, what each begins as.
+
+    ahead: told while the run before it was being made, and begun only when that one has made all its visits. only: make
+    these visits and no others, `finished` among them, and of each block the first.
+    """
 
     plan: int
     epoch: int
@@ -68,12 +74,15 @@ class Go:
     numbers: dict[int, Any]
     wholes: dict[int, NDArray[Any]]
     parts: dict[int, NDArray[Any]]
+    ahead: bool = False
+    only: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Ran:
     """What came of a run on a node. made: visits, and what they gave; log in nanoseconds since the node began."""
 
+    epoch: int
     made: Ints
     out: NDArray[np.float64]
     parts: dict[int, NDArray[Any]]
@@ -83,6 +92,7 @@ class Ran:
     seconds: float
     waited: float  # seconds that workers waited for blocks, added up
     moved: int  # bytes of blocks sent
+    fresh: dict[int, Pieces]  # of arrays that are zeros when an epoch begins, cut by rows: what there is now
 
 
 @dataclass(eq=False)
@@ -99,16 +109,21 @@ class Loaded:
     sizes: list[list[int]] = field(default_factory=list)  # [C][…] bytes of each rotating array's block
 
     @classmethod
-    def of(cls, load: Load, node: int) -> Loaded:
+    def of(cls, load: Load, node: int, threads: int) -> Loaded:
         spread = load.spread
         route = Route(load.order, load.owner)
         pages = {k: Pages(shape, dtype) for k, (shape, dtype) in load.shapes.items()}
         args: list[Any] = [None] * len(spread.roles)
         for k, value in load.given.items():
             args[k] = value
+        for k, (shape, dtype) in load.scratch.items():
+            args[k] = np.zeros((threads, *shape), dtype)
         for k, made in pages.items():
             args[k] = made.array
-        for k, pieces in load.pieces.items():
+        entries = load.pieces
+        if spread.reader is not None:
+            entries = spread.reader.pieces(route.own_visits(node), threads)
+        for k, pieces in entries.items():
             spread.ranges(k).fill(args[k], pieces)
         kernel = spread.kernel.load()[load.profile]
         found = cls(load, route, Ring(node, route), kernel, args, pages, route.own_visits(node))
@@ -127,6 +142,17 @@ class Loaded:
             self.load.spread.ranges(k).fill(self.args[k], pieces)
         self.ring.settle(put.epoch, put.turns)
 
+    def clear(self, by: str, blocks: Ints) -> None:
+        """What is zeros when an epoch begins, of blocks for which one does."""
+        spread = self.load.spread
+        for k in spread.fresh(by):
+            for _, piece in spread.ranges(k).pieces(self.args[k], blocks):
+                piece[...] = 0
+
+    def call(self) -> list[Any]:
+        """Arguments as the worker takes them."""
+        return self.load.spread.nested(self.args)
+
     def prepare(self, go: Go) -> NDArray[np.float64]:
         """The arguments of a run; where visits write their numbers to."""
         visits = len(self.load.order)
@@ -140,17 +166,17 @@ class Loaded:
             self.args[k] = np.zeros_like(self.args[k])
         return np.zeros(visits)
 
-    def pass_of(self, finished: Ints, col_done: Ints) -> claims.Pass:
-        """The pass over this node's visits."""
+    def pass_of(self, finished: Ints, col_done: Ints, only: Ints | None = None) -> claims.Pass:
+        """The pass over this node's visits, or over those of them that are in `only`."""
         order = self.load.order
         taken = np.zeros(len(order), np.int64)
         taken[finished] = 1
         mine = np.zeros(len(order), bool)
-        mine[self.own] = True
+        mine[self.own if only is None else np.intersect1d(self.own, only)] = True
         row_visits = order.row_visits[mine[order.row_visits]]
-        counts = np.bincount(order.row_block[self.own], minlength=order.rows)
+        counts = np.bincount(order.row_block[mine], minlength=order.rows)
         done = finished[mine[finished]]
-        left = len(self.own) - len(done)
+        left = len(row_visits) - len(done)
         control = np.zeros(claims.CONTROL_SLOTS, np.int64)
         control[claims.LEFT], control[claims.NAP] = left, NAP
         return claims.Pass(
@@ -176,6 +202,20 @@ def turns_of(order: Order, finished: Ints) -> Ints:
     return np.bincount(order.col_block[finished], minlength=order.cols).astype(np.int64)
 
 
+def _nothing(epoch: int) -> Ran:
+    """Of a run that was stopped before it began."""
+    none = np.zeros(0, np.int64)
+    return Ran(epoch, none, np.zeros(0), {}, np.zeros((0, claims.LOG_COLUMNS), np.int64), -1, {}, 0.0, 0.0, 0, {})
+
+
+class Progress(NamedTuple):
+    """Where a node stands. mark: changes whenever it has got on; busy: what it could do now, visits and blocks to be
+    sent on; 0: it waits for blocks, or for a run."""
+
+    mark: tuple[int, ...]
+    busy: int
+
+
 class RingNode:
     """A node. send(block, to): have a message carried to another node."""
 
@@ -185,14 +225,15 @@ class RingNode:
         self._plans: dict[int, Loaded] = {}
         self._changed = threading.Condition()  # guards the rings and what follows
         self._running: tuple[int, claims.Pass] | None = None  # the plan whose blocks are counted in this pass
-        self._stopped = False
+        self._epoch = -1  # begun last
+        self._stop_from: float = inf  # no visit of this epoch or a later one is claimed
         self._halted = False
 
     # -- calls of the driver -----------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> None:
         """Make room for a step, and put what never changes there."""
-        self._plans[load.plan] = Loaded.of(load, self.number)
+        self._plans[load.plan] = Loaded.of(load, self.number, self._threads)
 
     def drop(self, plan: int) -> None:
         self._plans.pop(plan, None)
@@ -209,41 +250,51 @@ class RingNode:
         out = loaded.prepare(go)
         pass_ = loaded.pass_of(go.finished, loaded.route.turns.copy())
         pass_.control[claims.STOP] = 1
-        loaded.compiled(pass_, 0, out, *loaded.args)
+        loaded.compiled(pass_, 0, out, *loaded.call())
         none = np.empty(0, np.int64)
         await_departures.exact(none, none, pass_.control, none, 0)
         arrive.exact(np.zeros(1, np.int64), 0, 0)
 
-    def fetch(self, plan: int, turns: Ints, seconds: float) -> dict[int, Pieces]:
-        """This node's part of what is learned; waits for blocks that are on their way here."""
-        loaded = self._plans[plan]
+    def arrived(self, plan: int, turns: Ints, seconds: float) -> bool:
+        """Whether all blocks are here that should be after turns[c] visits of each; waits so long for them."""
+        ring = self._plans[plan].ring
         with self._changed:
-            came = self._changed.wait_for(lambda: self._halted or loaded.ring.complete(turns), seconds)
-        if not came or self._halted:
-            raise RunError(f"node {self.number}: blocks that were sent to it have not come within {seconds:g} s")
-        spread = loaded.load.spread
-        own = {"rows": loaded.route.own_rows(self.number), "cols": loaded.route.held(self.number, turns)}
-        return {k: spread.ranges(k).pieces(loaded.args[k], own[spread.ranges(k).by]) for k in spread.cut(written=True)}
+            return self._changed.wait_for(lambda: self._halted or ring.complete(turns), seconds) and not self._halted
 
-    def stop(self) -> None:
-        """Claim no more visits in this run."""
+    def fetch(self, plan: int, turns: Ints) -> dict[int, Pieces]:
+        """This node's part of what is learned."""
+        loaded = self._plans[plan]
+        spread = loaded.load.spread
+        own, begun = loaded.route.own(self.number, turns), bool(turns.any())
+        learned = {k: spread.ranges(k) for k in spread.cut(written=True)}
+        return {k: r.pieces(loaded.args[k], own[r.by]) for k, r in learned.items() if begun or not r.fresh}
+
+    def stop(self, epoch: int) -> None:
+        """Claim no more visits of this epoch, nor of later ones."""
         with self._changed:
-            self._stopped = True
-            if self._running is not None:
+            self._stop_from = epoch
+            if self._running is not None and self._epoch >= epoch:
                 self._running[1].control[claims.STOP] = 1
+
+    def reached(self, least: int) -> int:
+        """The epoch that was begun last, `least` if it was one before that; from now on no later one is begun."""
+        with self._changed:
+            found = max(self._epoch, least)
+            self._stop_from = min(self._stop_from, found + 1)
+            return found
 
     def halt(self) -> None:
         """End everything."""
         with self._changed:
             self._halted = True
             self._changed.notify_all()
-        self.stop()
+        self.stop(0)
         self._team.close()
 
-    def begin(self) -> None:
-        """A run is about to be made: what `stop` said of the one before no longer holds."""
+    def begin(self, go: Go) -> None:
+        """A run is about to be made, and no other is: what `stop` said of the one before no longer holds."""
         with self._changed:
-            self._stopped = False
+            self._epoch, self._stop_from = go.epoch - 1, inf
 
     def run(self, go: Go) -> Ran:
         """Make this node's visits; on a thread of its own."""
@@ -251,17 +302,27 @@ class RingNode:
         ring, control = loaded.ring, np.zeros(0, np.int64)
         out = loaded.prepare(go)
         with self._changed:
-            pass_ = loaded.pass_of(go.finished, ring.start(go.epoch, turns_of(loaded.load.order, go.finished)))
+            stopped = self._halted or go.epoch >= self._stop_from
+            if go.ahead and stopped:
+                return _nothing(go.epoch)  # the ring is still in the epoch before
+            self._epoch = go.epoch
+            if not len(go.finished):
+                # Blocks that are on their way still are cleared when they come.
+                own = loaded.route.own(self.number, np.zeros_like(loaded.route.turns))
+                loaded.clear("rows", own["rows"])
+                loaded.clear("cols", own["cols"])
+            done = ring.start(go.epoch, turns_of(loaded.load.order, go.finished))
+            pass_ = loaded.pass_of(go.finished, done, go.only)
             control = pass_.control
+            control[claims.STOP] = stopped
             self._running = (go.plan, pass_)
-            if self._stopped or self._halted:
-                control[claims.STOP] = 1
 
         def halt() -> None:
             control[claims.STOP] = 1
 
         began, cycles = time.perf_counter_ns(), read_cycles()
-        shares = [(pass_, worker, out, *loaded.args) for worker in range(self._threads)]
+        args = loaded.call()
+        shares = [(pass_, worker, out, *args) for worker in range(self._threads)]
         call = self._team.call(loaded.compiled, shares, halt)
         ready = np.zeros(loaded.load.order.cols, np.int64)
         moved = self._hand_on(loaded, pass_, ready)
@@ -274,8 +335,12 @@ class RingNode:
         log[:, 2:] = (log[:, 2:] - cycles) * each
         log[:, 1] += self.number * self._threads
         made = np.ascontiguousarray(log[:, 0])
-        spread = loaded.load.spread
+        if control[claims.LEFT]:
+            with self._changed:  # a run that was told ahead is not begun
+                self._stop_from = min(self._stop_from, go.epoch)
+        spread, own_rows = loaded.load.spread, loaded.route.own_rows(self.number)
         return Ran(
+            go.epoch,
             made,
             out[made],
             {k: loaded.args[k][made] for k in spread.of("parts")},
@@ -285,7 +350,24 @@ class RingNode:
             nanoseconds / 1e9,
             float(control[claims.WAITED]) * each / 1e9,
             moved,
+            {k: spread.ranges(k).pieces(loaded.args[k], own_rows) for k in spread.fresh("rows")},
         )
+
+    def progress(self) -> Progress:
+        """How far the run that is being made has come."""
+        with self._changed:
+            if self._running is None or self._running[0] not in self._plans:
+                return Progress((self._epoch,), 1)
+            (plan, pass_), left = self._running, int(self._running[1].control[claims.LEFT])
+            ring = self._plans[plan].ring
+            mark = (self._epoch, left, int(ring.here.sum()), ring.departing)
+            if left == 0 or pass_.control[claims.STOP]:
+                return Progress(mark, 1)  # it has to end
+            at = pass_.row_first[:-1] + pass_.row_done
+            visits = pass_.row_visits[at[at < pass_.row_first[1:]]]
+            ready = pass_.col_done[pass_.col_block[visits]] == pass_.col_turn[visits]
+            leaving = (ring.leave_at >= 0) & (pass_.col_done == ring.leave_at)
+            return Progress(mark, int(ready.sum() + leaving.sum()))
 
     def sizes(self, plan: int, block: int) -> list[int] | None:
         """Bytes of every rotating array's block, None if there is no such block."""
@@ -330,6 +412,8 @@ class RingNode:
                 place = loaded.view(k, message.block)
                 place[...] = part.view(place.dtype).reshape(place.shape)
             turn = loaded.ring.arrives(message)
+            if turn == 0:  # of the run that is being made; of the next, that clears it
+                loaded.clear("cols", np.array([message.block]))
             if turn is not None and self._running is not None and self._running[0] == message.plan:
                 arrive.exact(self._running[1].col_done, message.block, turn)
             self._changed.notify_all()

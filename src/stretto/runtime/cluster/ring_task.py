@@ -3,8 +3,11 @@
     ask("load", {node: Load})       a step: room, and what never changes
     ask("put", {node: Put})         the driver's states
     ask("warm", Go)                 compile what a run needs
-    ask("run", Go)                  begin a run
-    ask("stop")                     end it after the visits that are being made
+    ask("run", Go, …)               begin a run, and when it is made the next
+    ask("stop", epoch)              claim no more visits of this epoch or a later one
+    ask("reached", least)           → {node: epoch}, begun last, or `least`; no later one is begun from now on
+    ask("progress")                 → {node: Progress} of those that are making a run
+    ask("arrived", plan, turns, s)  → whether all blocks have come that belong here then; waits so long for them
     ask("fetch", plan, turns)       → {node: {argument: pieces}}, what was learned
     ask("drop", plan)               forget a step
     ask("counters")                 → (frames that came twice, gaps)
@@ -15,6 +18,7 @@ Told are "ran", node, Ran when a node has made its visits, and "failed", node, (
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
 from math import inf
 from typing import Any, cast
@@ -62,7 +66,9 @@ class RingTask:
         self._host, self._begin = host, begin
         self._links: dict[tuple[int, int], Link] = {}
         self._lock = threading.Lock()  # of the links: frames are posted in the order of their numbers
-        self._runs: list[threading.Thread] = []
+        self._runs: dict[int, threading.Thread] = {}  # by node: makes the runs that are to be made
+        self._gos: dict[int, deque[Go]] = {}  # those runs, the one that is being made first
+        self._turns = threading.Lock()  # of these two
         self._halted = False
         self.nodes = {node: self._node(node) for node in begin.nodes_of(host.number)}
         self.check = BlockCheck(self)
@@ -78,8 +84,8 @@ class RingTask:
         with self._lock:
             self._halted = True
         for node in self.nodes.values():
-            node.stop()
-        for thread in self._runs:
+            node.stop(0)
+        for thread in list(self._runs.values()):
             thread.join()
         for node in self.nodes.values():
             node.halt()
@@ -163,13 +169,19 @@ class RingTask:
                 for ring_node in self.nodes.values():
                     ring_node.warm(args[0])
             case "run":
-                self._run(args[0])
+                for go in args:
+                    self._run(go)
             case "stop":
                 for ring_node in self.nodes.values():
-                    ring_node.stop()
+                    ring_node.stop(args[0])
+            case "reached":
+                return {n: ring_node.reached(args[0]) for n, ring_node in self.nodes.items()}
+            case "progress":
+                return {n: self.nodes[n].progress() for n, gos in self._gos.items() if gos}
             case "fetch":
-                plan, turns = args
-                return {n: ring_node.fetch(plan, turns, WITHIN) for n, ring_node in self.nodes.items()}
+                return {n: ring_node.fetch(*args) for n, ring_node in self.nodes.items()}
+            case "arrived":
+                return all(ring_node.arrived(*args) for ring_node in self.nodes.values())
             case "drop":
                 for ring_node in self.nodes.values():
                     ring_node.drop(args[0])
@@ -181,19 +193,35 @@ class RingTask:
         return None
 
     def _run(self, go: Go) -> None:
-        self._runs = [thread for thread in self._runs if thread.is_alive()]
         for number, node in self.nodes.items():
-            node.begin()
-            name = f"stretto-ring-{number}"
-            thread = threading.Thread(target=self._run_one, args=(number, node, go), name=name, daemon=True)
-            self._runs.append(thread)
-            thread.start()
+            if not go.ahead:
+                node.begin(go)
+            with self._turns:
+                gos = self._gos.setdefault(number, deque())
+                gos.append(go)
+                if len(gos) > 1:
+                    continue  # somebody makes the one before, and then looks for the next
+                name = f"stretto-ring-{number}"
+                self._runs[number] = threading.Thread(target=self._make, args=(node, gos), name=name, daemon=True)
+                self._runs[number].start()
 
-    def _run_one(self, number: int, node: RingNode, go: Go) -> None:
-        try:
-            self._tell("ran", number, node.run(go))
-        except BaseException as error:
-            self._tell("failed", number, (-1, go.epoch, portable(error)))
+    def _make(self, node: RingNode, gos: deque[Go]) -> None:
+        """Make a node's runs until there are no more."""
+        more = True
+        while more:
+            go = gos[0]
+            what: str
+            value: Any
+            try:
+                what, value = "ran", node.run(go)
+            except BaseException as error:
+                what, value = "failed", (-1, go.epoch, portable(error))
+                node.stop(0)
+            # Told after it is taken off: whoever hears of it may ask for the next run at once.
+            with self._turns:
+                gos.popleft()
+                more = bool(gos)
+            self._tell(what, node.number, value)
 
     def _tell(self, what: str, node: int, value: Any) -> None:
         self._host.tell(Told(self._begin.incarnation, self._host.number, what, node, value))

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 class Cluster:
     """Nodes that tell each other over ZeroMQ what has changed; Ray starts them and starts them again.
 
-    address : of a Ray cluster; "auto": the one this program runs in or RAY_ADDRESS names, else one that is started on
-        this machine; "processes": plain processes of this machine
+    address : of a Ray cluster; "auto": the one this program runs in, RAY_ADDRESS names or runs on this machine, else
+        one that is started here; "local": always that; "processes": plain processes of this machine
     nodes : how many; spread over machines as evenly as they have room. threads : workers of each that run at a time
     encrypt : CURVE between nodes, only this job's keys admitted. False only to measure what it costs
-    patience : a node that nobody hears of for so long is lost
+    patience : a node that nobody hears of for so long is lost; one that lives but stands still, after six times that
     start_within : until all nodes must be there. replace_within : until a lost one must be replaced; after that the
         others share its work
     restarts : losses of nodes after which the run gives up

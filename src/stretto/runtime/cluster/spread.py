@@ -9,6 +9,7 @@ blocks stays where it is, what is cut by column blocks goes round with the visit
 
 An array has the same shape and the same subscripts on every node; of one that is cut a node has only the ranges of its
 own blocks, and pages of memory that nobody touches take no room. So the compiled worker is the same as on one machine.
+Where an argument is a named tuple of arrays, its role is the same named tuple, of roles.
 
     spread = Spread(named_kernel(sgd_worker), (SAME, by_visits(ptr), …))
     owner = owners(order, weight, nodes)              # [R] the node of each row block
@@ -20,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,20 +42,24 @@ class Role:
 
     number   sent with every run             same     the same in every run: sent once
     whole    read by all, may change         parts    [V, …] one for each visit: written by visits, brought back
-    fault    written by a visit that fails   cut      one range for each block, see `Ranges`
+    fault    written by a visit that fails   scratch  [workers, …]: every node makes its own, for its own workers
+    cut      one range for each block, see `Ranges`
     """
 
     kind: str
 
 
-NUMBER, SAME, WHOLE, PARTS, FAULT = (Role(kind) for kind in ("number", "same", "whole", "parts", "fault"))
+NUMBER, SAME, WHOLE, PARTS, FAULT, SCRATCH = (
+    Role(kind) for kind in ("number", "same", "whole", "parts", "fault", "scratch")
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Ranges(Role):
     """An array cut along `axis`: block b has first[b] to last[b]. by: "visits", "rows" or "cols", what the blocks are.
 
-    Ranges of different blocks do not overlap unless the array is only read (`written` is False).
+    Ranges of different blocks do not overlap unless the array is only read (`written` is False). fresh: zeros whenever
+    an epoch begins, on the nodes as in the driver's array; of those cut by rows the driver is told what a run left.
     """
 
     kind: str
@@ -63,6 +68,7 @@ class Ranges(Role):
     last: Ints
     axis: int = 0
     written: bool = False
+    fresh: bool = False
 
     def spans(self, blocks: Sequence[int] | Ints) -> list[Span]:
         """The ranges of some blocks, in order, neighbours joined.
@@ -95,25 +101,25 @@ class Ranges(Role):
             self.view(array, (at, at + piece.shape[self.axis]))[...] = piece
 
 
-def by_visits(ptr: Any, last: Any = None) -> Ranges:
+def by_visits(ptr: Any, last: Any = None, *, written: bool = False) -> Ranges:
     """Entries of visit v: ptr[v] to ptr[v + 1], or ptr[v] to last[v] when those are given."""
-    return _ranges("visits", ptr, last, 0, False)
+    return _ranges("visits", ptr, last, 0, written, False)
 
 
-def by_rows(bounds: Any, last: Any = None, *, axis: int = 0, written: bool = True) -> Ranges:
+def by_rows(bounds: Any, last: Any = None, *, axis: int = 0, written: bool = True, fresh: bool = False) -> Ranges:
     """Of row block b: bounds[b] to bounds[b + 1], or to last[b]."""
-    return _ranges("rows", bounds, last, axis, written)
+    return _ranges("rows", bounds, last, axis, written, fresh)
 
 
-def by_cols(bounds: Any, last: Any = None, *, axis: int = 0, written: bool = True) -> Ranges:
+def by_cols(bounds: Any, last: Any = None, *, axis: int = 0, written: bool = True, fresh: bool = False) -> Ranges:
     """Of column block b: bounds[b] to bounds[b + 1], or to last[b]."""
-    return _ranges("cols", bounds, last, axis, written)
+    return _ranges("cols", bounds, last, axis, written, fresh)
 
 
-def _ranges(by: str, first: Any, last: Any, axis: int, written: bool) -> Ranges:
+def _ranges(by: str, first: Any, last: Any, axis: int, written: bool, fresh: bool) -> Ranges:
     first = np.asarray(first, np.int64)
     first, last = (first[:-1], first[1:]) if last is None else (first, np.asarray(last, np.int64))
-    return Ranges("cut", by, first, last, axis, written)
+    return Ranges("cut", by, first, last, axis, written, fresh)
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,13 +168,49 @@ def made_kernel(name: str, source: str, users: Sequence[Any], digests: Sequence[
     return Found("", name, source, packed, tuple(digests))
 
 
+class Reader(Protocol):
+    """Where a node gets entries from that the driver does not have. It is pickled, and called on every node."""
+
+    def pieces(self, visits: Ints, threads: int) -> dict[int, Pieces]:
+        """Of the arguments in `Spread.entries`, what these visits read."""
+
+
 @dataclass(frozen=True, eq=False)
 class Spread:
     """How to spread a step; one role for each argument. Steps with one and the same spread have the same order, and the
-    same arrays where the role says so."""
+    same arrays where the role says so.
+
+    Arguments are numbered as they lie in `flat`: the fields of a named tuple count one by one. reader: who has the
+    entries; None: the driver's arrays have them.
+    """
 
     kernel: Found
-    roles: tuple[Role, ...]
+    given: tuple[Role | tuple[Any, ...], ...]
+    reader: Reader | None = None
+
+    @cached_property
+    def roles(self) -> tuple[Role, ...]:
+        """Of the arguments, named tuples field by field."""
+        return tuple(self.flat(self.given))
+
+    def flat(self, args: Sequence[Any]) -> list[Any]:
+        """Arguments of the worker, named tuples field by field."""
+        found: list[Any] = []
+        for role, value in zip(self.given, args, strict=True):
+            found += value if isinstance(role, tuple) else [value]
+        return found
+
+    def nested(self, flat: Sequence[Any]) -> list[Any]:
+        """The other way round: arguments as the worker takes them."""
+        found, at = [], 0
+        for role in self.given:
+            if isinstance(role, tuple):
+                found.append(type(role)(*flat[at : at + len(role)]))
+                at += len(role)
+            else:
+                found.append(flat[at])
+                at += 1
+        return found
 
     def cut(self, by: str = "", *, written: bool = False) -> list[int]:
         """Which arguments are cut: by what, and only those that are written."""
@@ -190,8 +232,18 @@ class Spread:
 
     @cached_property
     def states(self) -> list[int]:
-        """Arguments cut by rows or columns: what is learned, and what it is learned from by index."""
-        return [*self.cut("rows"), *self.cut("cols")]
+        """Arguments cut by rows or columns, or written by visits: what is learned, and what it is learned from by
+        index."""
+        return [*self.cut("rows"), *self.cut("cols"), *self.cut("visits", written=True)]
+
+    @cached_property
+    def entries(self) -> list[int]:
+        """Arguments cut by visits that are only read: sent once."""
+        return [k for k in self.cut("visits") if k not in self.states]
+
+    def fresh(self, by: str = "") -> list[int]:
+        """Arguments that are zeros when an epoch begins."""
+        return [k for k in self.cut(by) if self.ranges(k).fresh]
 
     @cached_property
     def rotating(self) -> list[int]:
@@ -250,6 +302,10 @@ class Route:
     def own_visits(self, node: int) -> Ints:
         """The visits of a node."""
         return np.flatnonzero(self.node == node).astype(np.int64)
+
+    def own(self, node: int, turns: Ints) -> dict[str, Ints]:
+        """The blocks of a node when turns[c] visits of each column block are made, by what arrays are cut by."""
+        return {"rows": self.own_rows(node), "cols": self.held(node, turns), "visits": self.own_visits(node)}
 
     def departures(self, node: int, turns: Ints) -> list[list[int]]:
         """By block: the turns, after turns[c], at which it leaves the node."""

@@ -49,6 +49,8 @@ MIB = 1 << 20
 _ROUND = 64  # messages taken in before what they caused goes out
 _EARLY = 16 * MIB  # bytes kept of an incarnation that others have begun and this host has not
 _DEADLINE = 30.0  # seconds the thread may take for an order
+_NEWS = 0.25  # seconds between looks at what became of connections
+_EVENTS, _HERE, _AT_ONCE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)  # plain numbers: see `line`
 _log = logging.getLogger("stretto.cluster")
 
 Deliver = Callable[[float, int, int, int, int, list[Frame]], None]
@@ -100,7 +102,6 @@ class Wire:
         except zmq.ZMQError as error:
             self._free()
             raise RunError(f"cannot listen on {ip}: {error}; give an IP address of this machine") from error
-        self.endpoint = self._pull.getsockopt_string(zmq.LAST_ENDPOINT)
         self._thread = threading.Thread(target=self._run, name=f"stretto-wire-{host}", daemon=True)
         self._thread.start()
 
@@ -125,9 +126,10 @@ class Wire:
 
     def post(self, host: int, channel: int, source: int, target: int, frames: Sequence[Frame]) -> None:
         """Send frames of one node to another. Those to a host that is not on the roster are dropped."""
-        size = 0
+        size, urgent = 0, False
         for frame in frames:
             size += frame.nbytes
+            urgent = urgent or frame.sequence == 0
             if frame.nbytes > LARGEST:
                 raise RunError(
                     f"a message of {frame.nbytes / 2**30:.1f} GiB from node {source} to node {target}; at most "
@@ -138,7 +140,9 @@ class Wire:
             if peer is not None:
                 peer.posted += size
             self._inbox.append((host, (channel, source, target), list(frames)))
-        self._bell.ring()
+        # Where the socket takes no more, the thread waits for it to do so, and finds these then.
+        if urgent or peer is None or not peer.data.blocked:
+            self._bell.ring()
 
     def backlog(self, host: int) -> int:
         """Bytes for a host that credit or the connection holds back."""
@@ -214,18 +218,16 @@ class Wire:
             bell.asleep = False
             return
         sockets: list[tuple[Any, int]] = [(self._pull, zmq.POLLIN), (bell.fd, zmq.POLLIN)]
-        for peer in self._peers.values():
-            for line in peer.lines:
-                sockets.append((line.monitor, zmq.POLLIN))
-                if line.blocked:
-                    sockets.append((line.socket, zmq.POLLOUT))
+        blocked = [line for peer in self._peers.values() for line in peer.lines if line.blocked]
+        sockets += [(line.socket, zmq.POLLOUT) for line in blocked]
         left = min(self._tend_at, self._look_at) - time.monotonic()
         ready = {found for found, _ in zmq.zmq_poll(sockets, max(0, ceil(left * 1000)))}
         bell.asleep = False
         if bell.fd in ready:
             bell.answer()
-        if not ready <= {bell.fd, self._pull}:
-            self._take_news(ready)
+        for line in blocked:
+            if line.socket in ready:
+                line.blocked = False  # or the next wait would end at once until there is something to send
 
     def _take_posts(self, now: float) -> None:
         inbox, peers = self._inbox, self._peers
@@ -261,26 +263,27 @@ class Wire:
             (channel, source, target), frames = self._here.popleft()
             self._call(self._deliver, now, self.host, channel, source, target, frames)
             count += 1
-        recv, more = self._pull.recv, zmq.NOBLOCK
-        while count < _ROUND:
+        pull, counters = self._pull, self._counters
+        recv, asked = pull.recv, pull.get
+        while count < _ROUND and int(asked(_EVENTS)) & _HERE:  # being told so is cheaper than an exception
             try:
-                part = recv(more, copy=False)
-            except zmq.Again:
+                part = recv(_AT_ONCE, copy=False)
+            except zmq.Again:  # what was there belonged to a connection that has ended
                 break
             count += 1
-            parts = [part]
+            parts, size = [part], len(part)
             while part.more:
-                part = recv(more, copy=False)
+                part = recv(_AT_ONCE, copy=False)
                 parts.append(part)
-            self._counters.received += 1
-            size = sum(len(part) for part in parts)
-            self._counters.bytes_received += size
+                size += len(part)
+            counters.received += 1
+            counters.bytes_received += size
             try:
                 host, letter = self._open(now, parts)
                 if letter is not None and self._timely(host, letter, size):
                     self._hand_over(now, host, letter)
             except Malformed as wrong:
-                self._counters.wrong(self.host, str(wrong))
+                counters.wrong(self.host, str(wrong))
         return count
 
     def _open(self, now: float, parts: list[zmq.Frame]) -> tuple[int, Letter | None]:
@@ -329,9 +332,10 @@ class Wire:
             self._call(self._deliver, now, host, letter.channel, source, target, frames)
 
     def _look(self, now: float) -> None:
-        """Heartbeats and silences."""
+        """Connections, heartbeats and silences."""
         beat = self._patience / 10
-        self._look_at = now + beat / 2
+        self._look_at = now + min(beat / 2, _NEWS)
+        self._take_news(now)
         for host, peer in self._peers.items():
             for line in peer.lines:
                 line.persist(now)
@@ -341,16 +345,15 @@ class Wire:
                 peer.silent = True
                 self._call(self._silent, host, now - peer.heard)
 
-    def _take_news(self, ready: set[Any]) -> None:
+    def _take_news(self, now: float) -> None:
+        """What became of connections. Now and then: asking hundreds of them whenever something comes takes longer than
+        what has come."""
         for host, peer in self._peers.items():
-            for line in peer.lines:
-                if line.socket in ready:
-                    line.blocked = False  # or the wait would end at once until there is something to send
             peer.express.news()
             if peer.data.news():
                 self._counters.reconnects += 1
                 if self._reset is not None:
-                    self._call(self._reset, time.monotonic(), host)
+                    self._call(self._reset, now, host)
 
     def _meet(
         self, roster: dict[int, Address], incarnation: int, where: tuple[int, ...] | None, check: Checker | None
@@ -414,6 +417,7 @@ class Wire:
             self._pull.curve_secretkey = self._keys.secret.encode()
             self._pull.zap_domain = DOMAIN
         self._pull.bind(f"tcp://{ip}:*")
+        self.endpoint = self._pull.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def _free(self) -> None:
         for peer in self._peers.values():
