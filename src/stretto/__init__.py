@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from stretto import schedule
+    from stretto import memory, schedule
     from stretto.comm.policy import Eager, Lazy, Managed
     from stretto.consistency.rules import ASP, BSP, SSP
     from stretto.data.convert import as_data
@@ -91,6 +91,7 @@ _SHELF = {
     "generate_ratings": "stretto.data.generate:ratings",
     "integers": "stretto.keyed:integers",
     "lasso_path": "stretto.models.linear_path:lasso_path",
+    "memory": "stretto:memory",
     "normal": "stretto.keyed:normal",
     "parallel": "stretto.loops.door:parallel",
     "program": "stretto.programs.program:program",
@@ -151,6 +152,7 @@ __all__ = [
     "generate_ratings",
     "integers",
     "lasso_path",
+    "memory",
     "normal",
     "parallel",
     "program",

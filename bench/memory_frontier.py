@@ -1,0 +1,291 @@
+"""Time of a training step against peak memory on one GPU: planned steps beside what PyTorch offers.
+
+Peers: eager; `save_on_cpu(pin_memory=True)`; checkpoints around every block; `torch.compile`, also with
+`activation_memory_budget`; FSDP2 with `CPUOffloadPolicy` on one rank. Ours: budgets as shares of eager's peak, the
+dissertation's policy, and the plan in which nothing moves. Peak is what the allocator gave out; median of steps after
+warming up; TF32 is off; percentages are against eager of the same dtype. Needs a CUDA device.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from . import report
+
+STEPS = 7
+SHARES = (0.5, 0.35, 0.2, 0.12)
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("resnet", "fp32", {}),
+    ("gpt", "fp32", {}),
+    ("moe", "fp32", {"experts": 16}),
+    ("lstm", "fp32", {}),
+    ("wgan", "fp32", {"batch": 512}),
+    ("resnet", "bf16", {}),
+    ("gpt", "bf16", {}),
+    ("lstm", "bf16", {}),
+]
+COMPILED = ("resnet", "gpt")  # unrolled cells take the compiler many minutes
+GIB = 2**30
+
+
+def main() -> None:
+    """Measure everything and write the table, the numbers and the picture."""
+    import torch
+
+    if not torch.cuda.is_available():
+        print("memory_frontier: no CUDA device here; nothing measured")
+        return
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    folder = Path(os.environ.get("OUT", report.RESULTS))
+    wanted = os.environ.get("STRETTO_CASES", "").split()
+    rows: list[dict[str, Any]] = []
+    for name, dtype, options in CASES:
+        if not wanted or f"{name}-{dtype}" in wanted:
+            rows += one_case(name, dtype, options)
+            (folder / "memory_frontier.json").write_text(json.dumps(rows, indent=1))
+    publish(rows, folder)
+
+
+def one_case(name: str, dtype: str, options: dict[str, Any]) -> list[dict[str, Any]]:
+    """All methods on one model."""
+    eager = measured(name, dtype, options, "eager", lambda job: job.step)
+    rows = [eager]
+    methods: list[tuple[str, Callable[[Any], Any]]] = [
+        ("ours, nothing moves", planned(10.0, eager["peak"], policy="keep")),
+        *((f"ours {share}", planned(share, eager["peak"])) for share in SHARES),
+        ("dissertation", planned(1.0, eager["peak"], policy="dissertation", partition=5 if name == "lstm" else 20)),
+        ("save_on_cpu", saved_on_cpu),
+        ("checkpoint", checkpointed),
+    ]
+    if name in COMPILED:
+        methods += [(f"compile {budget}", compiled(budget)) for budget in (1.0, 0.5, 0.3, 0.0)]
+    if name == "gpt":
+        methods.append(("fsdp2 offload", fully_sharded))
+    for method, change in methods:
+        rows.append(measured(name, dtype, options, method, change, eager))
+    return rows
+
+
+def measured(
+    name: str,
+    dtype: str,
+    options: dict[str, Any],
+    method: str,
+    change: Callable[[Any], Any],
+    eager: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """One method on a fresh model: peak bytes, seconds, what was predicted."""
+    import torch
+
+    from .memory_models import MODELS
+
+    row: dict[str, Any] = {"model": name, "dtype": dtype, "method": method}
+    step = job = None
+    try:
+        torch.manual_seed(0)
+        torch._dynamo.reset()
+        began = time.perf_counter()
+        job = MODELS[name]("cuda", dtype, **options)
+        step = change(job)
+        if step is None:
+            return row | {"failed": "not for this model"}
+        row["prepared"] = time.perf_counter() - began
+        for _ in range(2):
+            step(job.batch)
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        seconds = []
+        for _ in range(STEPS):
+            began = time.perf_counter()
+            step(job.batch)
+            torch.cuda.synchronize()
+            seconds.append(time.perf_counter() - began)
+        row |= {
+            "seconds": statistics.median(seconds),
+            "peak": torch.cuda.max_memory_allocated(),
+            "reserved": torch.cuda.max_memory_reserved(),
+        }
+        if hasattr(step, "report"):
+            costs = step.planned.costs
+            row |= {
+                "predicted_seconds": step.report.seconds,
+                "predicted_peak": step.report.peak,
+                "waited": costs.waited,
+                "repeated": costs.repeated,
+                "host": costs.host,
+                "nodes": len(step.planned.program.graph.nodes),
+            }
+    except Exception as error:
+        row["failed"] = f"{type(error).__name__}: {str(error).splitlines()[0][:160] if str(error) else ''}"
+    finally:
+        del step, job
+        torch._functorch.config.activation_memory_budget = 1.0
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    print(_said(row, eager or row), flush=True)
+    return row
+
+
+def _said(row: dict[str, Any], eager: dict[str, Any]) -> str:
+    head = f"{row['model']:7} {row['dtype']} {row['method']:20}"
+    if "failed" in row:
+        return f"{head} {row['failed']}"
+    text = (
+        f"{head} {row['peak'] / GIB:6.2f} GiB ({row['peak'] / eager['peak'] - 1:+.0%}) {row['seconds'] * 1e3:7.1f} ms "
+        f"({row['seconds'] / eager['seconds']:.2f}x)"
+    )
+    if "predicted_peak" in row:
+        text += (
+            f"  predicted {row['predicted_peak'] / GIB:.2f} GiB {row['predicted_seconds'] * 1e3:.1f} ms, waited "
+            f"{row['waited'] * 1e3:.1f}, again {row['repeated'] * 1e3:.1f}, prepared in {row['prepared']:.0f} s"
+        )
+    return text
+
+
+# -- methods -----------------------------------------------------------------------------------------------------------
+
+
+def planned(share: float, peak: int, **options: Any) -> Callable[[Any], Any]:
+    """Ours, with a budget of a share of eager's peak."""
+
+    def change(job: Any) -> Any:
+        from stretto.memory import step
+
+        return step(job.step, job.modules, job.optimizers, job.batch, budget=int(share * peak), **options)
+
+    return change
+
+
+def saved_on_cpu(job: Any) -> Any:
+    """Every saved tensor goes to the host and comes back."""
+    import torch
+
+    def step(batch: Any) -> Any:
+        with torch.autograd.graph.save_on_cpu(pin_memory=True):
+            return job.step(batch)
+
+    return step
+
+
+def checkpointed(job: Any) -> Any:
+    """Every block's insides are computed again."""
+    from torch.utils.checkpoint import checkpoint
+
+    if not job.blocks:
+        return None
+    for block in job.blocks:
+        forward = block.forward
+        block.forward = lambda x, forward=forward: checkpoint(forward, x, use_reentrant=False)
+    return job.step
+
+
+def compiled(budget: float) -> Callable[[Any], Any]:
+    """torch.compile, with a share of activations to keep."""
+
+    def change(job: Any) -> Any:
+        import torch
+
+        torch._functorch.config.activation_memory_budget = budget
+        for module in job.modules:
+            module.compile()
+        return job.step
+
+    return change
+
+
+def fully_sharded(job: Any) -> Any:
+    """FSDP2 on one rank: parameters, gradients and optimizer on the host."""
+    import torch
+    import torch.distributed as dist
+    from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+    if not dist.is_initialized():
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
+        dist.init_process_group("cpu:gloo,cuda:nccl")
+    (model,) = job.modules
+    model.cpu()
+    for block in job.blocks:
+        fully_shard(block, offload_policy=CPUOffloadPolicy())
+    fully_shard(model, offload_policy=CPUOffloadPolicy())
+    (optimizer,) = job.optimizers
+    optimizer.param_groups.clear()
+    optimizer.state.clear()
+    optimizer.add_param_group({"params": list(model.parameters())})
+    torch.cuda.empty_cache()
+    return job.step
+
+
+# -- what is published -------------------------------------------------------------------------------------------------
+
+
+def publish(rows: list[dict[str, Any]], folder: Path) -> None:
+    """The table and the picture."""
+    import torch
+
+    eager = {(row["model"], row["dtype"]): row for row in rows if row["method"] == "eager" and "peak" in row}
+    lines = []
+    for row in rows:
+        base = eager.get((row["model"], row["dtype"]))
+        if base is None or "failed" in row:
+            lines.append((row["model"], row["dtype"], row["method"], row.get("failed", ""), "", "", ""))
+            continue
+        guess = ""
+        if "predicted_peak" in row:
+            guess = (
+                f"{row['predicted_peak'] / row['peak'] - 1:+.1%} / {row['predicted_seconds'] / row['seconds'] - 1:+.0%}"
+            )
+        lines.append(
+            (
+                row["model"],
+                row["dtype"],
+                row["method"],
+                f"{row['peak'] / GIB:.2f}",
+                f"{row['peak'] / base['peak'] - 1:+.0%}",
+                f"{row['seconds'] * 1e3:.1f} ({row['seconds'] / base['seconds']:.2f}×)",
+                guess,
+            )
+        )
+    columns = ("model", "dtype", "method", "peak GiB", "memory", "ms (× eager)", "predicted − real: peak / time")
+    about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}"
+    text = f"# memory_frontier\n\n{report.text(__doc__)}\n\n{about}\n\n{report.table(columns, lines)}\n"
+    (folder / "memory_frontier.md").write_text(text)
+    with contextlib.suppress(ImportError):
+        _draw(rows, eager, folder / "memory_frontier.png")
+
+
+def _draw(rows: list[dict[str, Any]], eager: dict[Any, Any], path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4 * max(1, len(eager)), 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, max(1, len(eager)), squeeze=False)[0]
+    for axis, (key, base) in zip(axes, eager.items(), strict=False):
+        for kind, points in _kinds([row for row in rows if (row["model"], row["dtype"]) == key and "peak" in row]):
+            x = [row["peak"] / base["peak"] for row in points]
+            y = [row["seconds"] / base["seconds"] for row in points]
+            axis.plot(x, y, "o-" if kind == "ours" else "s", label=kind, markersize=5)
+        axis.set(title=" ".join(key), xlabel="peak memory, of eager's", ylabel="time, of eager's", xlim=(0, 1.1))
+        axis.set_yscale("log")
+        axis.legend(fontsize=7)
+    figure.savefig(path, dpi=120)
+
+
+def _kinds(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+    kinds = dict.fromkeys(row["method"].split()[0] for row in rows)
+    for kind in kinds:
+        points = [row for row in rows if row["method"].split()[0] == kind]
+        yield kind.rstrip(","), sorted(points, key=lambda row: row["peak"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Door: training steps of PyTorch under a budget in bytes. They need torch; the planner does not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .door import fit, plan, step
+    from .report import Report
+    from .stepping import Step
+
+__all__ = ["Report", "Step", "fit", "plan", "step"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        import importlib
+
+        room = {"Report": "report", "Step": "stepping"}.get(name, "door")
+        return getattr(importlib.import_module(f"{__name__}.{room}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

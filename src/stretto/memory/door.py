@@ -1,0 +1,129 @@
+"""Training what does not fit: a step function in, a step under a budget out.
+
+    step = st.memory.fit(model, loss_fn, optimizer, batch, budget="12GiB")
+    for batch in batches:
+        loss = step(batch)
+
+`step` takes any step function (several modules and optimizers, gradient accumulation, clipping); `fit` writes the
+common one; `plan` only plans, without moving anything, on a machine with or without a GPU.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from stretto.errors import PlanError
+from stretto.plan.cost import parse_bytes
+
+from .capture import CannotCapture
+from .costs import Rates, costed
+from .devices import CudaDevice, Device, PlainDevice
+from .fallback import HookedStep
+from .planner import Settings, make
+from .report import Report
+from .stepping import Step, beside, capture
+
+_LOG = logging.getLogger("stretto.memory")
+
+
+def step(
+    train_step: Callable[[Any], Any],
+    modules: Sequence[nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    batch: Any,
+    *,
+    budget: int | str,
+    host_budget: int | str | None = None,
+    policy: str = "best",
+    device: Device | str | torch.device | None = None,
+    verify: bool = False,
+    **settings: Any,
+) -> Step | HookedStep:
+    """A step under a budget from any step function: `loss = step(batch)`.
+
+    train_step(batch) does one whole step with the modules and optimizers named, `zero_grad`, `backward` and `step`
+    included, and returns what it likes (a loss). It is run once without memory to see what it does; its Python is not
+    run again. budget: bytes on the device for everything, "12GiB" or a number; host_budget likewise for the host.
+    """
+    place = _device(device)
+    wanted = _settings(budget, host_budget, policy, settings)
+    try:
+        return Step(train_step, modules, optimizers, batch, wanted, place, verify=verify)
+    except CannotCapture as error:
+        _LOG.warning("not planned, activations wait on the host instead: %s", error)
+        return HookedStep(train_step, str(error))
+
+
+def fit(
+    model: nn.Module,
+    loss_fn: Callable[..., Any],
+    optimizer: torch.optim.Optimizer,
+    batch: Any,
+    *,
+    budget: int | str,
+    **options: Any,
+) -> Step | HookedStep:
+    """The common step under a budget: `loss_fn(model(*inputs), target)` for batches `(*inputs, target)`."""
+    return step(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, budget=budget, **options)
+
+
+def plan(
+    model: nn.Module,
+    loss_fn: Callable[..., Any],
+    optimizer: torch.optim.Optimizer,
+    batch: Any,
+    *,
+    budget: int | str,
+    host_budget: int | str | None = None,
+    policy: str = "best",
+    rates: Rates | None = None,
+    device: str | torch.device | None = None,
+    **settings: Any,
+) -> Report:
+    """What `fit` would do, without doing it: does it fit, how slow will it be, what moves when?
+
+    Without a GPU the times are reckoned from `rates`. Tensors are only looked at: a model on the "meta" device will do.
+    """
+    place = torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    wanted = _settings(budget, host_budget, policy, settings)
+    captured = capture(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, place, wanted.budget)
+    graph = costed(captured.lifted, place, rates)
+    return Report(make(graph, beside(wanted, captured.lifted)), captured.lifted)
+
+
+def common_step(
+    model: nn.Module, loss_fn: Callable[..., Any], optimizer: torch.optim.Optimizer
+) -> Callable[[Any], torch.Tensor]:
+    """The step that most people write."""
+
+    def train_step(batch: Any) -> torch.Tensor:
+        *inputs, target = batch
+        optimizer.zero_grad()
+        loss: torch.Tensor = loss_fn(model(*inputs), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return train_step
+
+
+def _settings(budget: int | str, host_budget: int | str | None, policy: str, rest: dict[str, Any]) -> Settings:
+    try:
+        host = None if host_budget is None else parse_bytes(host_budget)
+        return Settings(parse_bytes(budget), host_budget=host, policy=policy, **rest)
+    except TypeError as error:
+        raise PlanError(f"{error}; settings are swap=, recompute=, partition=, distance=, order=, place=") from None
+
+
+def _device(device: Device | str | torch.device | None) -> Device:
+    if device is None:
+        return CudaDevice() if torch.cuda.is_available() else PlainDevice()
+    if isinstance(device, (str, torch.device)):
+        named = torch.device(device)
+        return CudaDevice(named) if named.type == "cuda" else PlainDevice()
+    return device

@@ -1,0 +1,151 @@
+"""Where a storage is not wanted: the gaps between two uses, during which it could be away from the device.
+
+A *position* is the place of a node in the order; -1 is before the first and N after the last. A storage used at 3 and
+next at 9 has the gap (3, 9). What lasts from step to step has one more, round the end of the step: from its last use to
+the first use in the next step. What was given with the step has one before its first use, a result one after its last.
+
+    1 gap of y:      make y   use y   .   .   .   use y
+                       0        1     2   3   4     5       gap (1, 5)
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+
+import numpy as np
+
+from .graph import Graph
+
+Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
+Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
+
+KEEP, SWAP, DROP = range(3)  # what is done in a gap
+TAIL = -1  # no gap follows this use: the storage is not wanted any more
+NEXT = -2  # no gap follows this use: the next one comes at once
+
+
+@dataclass(frozen=True, eq=False)
+class Gaps:
+    """All gaps of a graph and the graph as plain lists, for the loops of the planner.
+
+    Of a gap: `storage`, `start` and `end` (positions), `wraps` (round the end of the step), `nbytes`, `droppable` (its
+    maker may be run again before the end of the gap). `after[n]`: the storages that node n touches, each with the gap
+    that begins there, TAIL or NEXT. `first[s]`: the gap a storage is in when the step begins. `touches[s]` are
+    positions, the maker's first; `gap_of[s]` is the gap after each. `until[n]`: the last position before which n can
+    run again, because a lasting storage that it read is changed there.
+    """
+
+    graph: Graph
+    storage: Ints
+    start: Ints
+    end: Ints
+    wraps: Bools
+    nbytes: Ints
+    droppable: Bools
+    after: list[list[tuple[int, int]]]
+    first: list[int]
+    touches: list[list[int]]
+    gap_of: list[list[int]]
+    until: list[int]
+    sizes: list[int]
+    reads: list[tuple[int, ...]]
+    needs: list[tuple[int, ...]]  # reads and writes, each once
+    wanted_at_end: frozenset[int]
+
+    def __len__(self) -> int:
+        return len(self.storage)
+
+    def covering(self, position: int) -> Bools:
+        """Which gaps a storage spends away from this position."""
+        outside = (self.start < position) | (position < self.end)
+        return np.where(self.wraps, outside, (self.start < position) & (position < self.end))
+
+    def at(self, s: int, position: int) -> int:
+        """The gap that storage s is in just before this position runs: a gap, TAIL, or NEXT if it is used right
+        there or was used right before."""
+        touches = self.touches[s]
+        i = bisect_left(touches, position)
+        if i < len(touches) and touches[i] == position:
+            return NEXT
+        return self.gap_of[s][i - 1] if i else self.first[s]
+
+
+def find_gaps(graph: Graph, *, place: bool = True) -> Gaps:
+    """The gaps of a graph in the order of its nodes. place=False: what lasts never leaves the device."""
+    count = len(graph.nodes)
+    sizes = [one.nbytes for one in graph.storages]
+    reads = [tuple(dict.fromkeys(node.reads)) for node in graph.nodes]
+    needs = [tuple(dict.fromkeys((*node.reads, *node.writes))) for node in graph.nodes]
+    touches: list[list[int]] = [[] if graph.maker[s] < 0 else [graph.maker[s]] for s in range(len(sizes))]
+    for n, which in enumerate(needs):
+        for s in which:
+            touches[s].append(n)
+    until = _until(graph, reads)
+    results = frozenset(graph.results)
+    rows: list[tuple[int, int, int, bool, bool]] = []
+    first, gap_of = [NEXT] * len(sizes), [[NEXT] * len(t) for t in touches]
+
+    def add(s: int, start: int, end: int, wraps: bool = False, droppable: bool = False) -> int:
+        rows.append((s, start, end, wraps, droppable))
+        return len(rows) - 1
+
+    for s, one in enumerate(graph.storages):
+        at, gaps, maker = touches[s], gap_of[s], graph.maker[s]
+        if one.lasting and not place:
+            continue
+        again = maker >= 0 and graph.nodes[maker].again
+        for i in range(len(at) - 1):
+            if at[i + 1] > at[i] + 1:
+                gaps[i] = add(s, at[i], at[i + 1], False, again and until[maker] >= at[i + 1])
+        if one.lasting:
+            first[s] = add(s, at[-1] if at else -1, at[0] if at else count, True)
+            if at:
+                gaps[-1] = first[s]
+        else:
+            last = TAIL
+            if s in results:
+                last = NEXT if at and at[-1] == count - 1 else add(s, at[-1] if at else -1, count)
+            if at:
+                gaps[-1] = last
+                if maker < 0 and at[0] > 0:
+                    first[s] = add(s, -1, at[0])
+            elif maker < 0:
+                first[s] = last
+    after: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for s, positions in enumerate(touches):
+        for n, g in zip(positions, gap_of[s], strict=True):
+            after[n].append((s, g))
+    table = np.array(rows, np.int64).reshape(len(rows), 5)
+    storage = np.ascontiguousarray(table[:, 0])
+    return Gaps(
+        graph,
+        storage,
+        np.ascontiguousarray(table[:, 1]),
+        np.ascontiguousarray(table[:, 2]),
+        table[:, 3].astype(bool),
+        np.array(sizes, np.int64)[storage],
+        table[:, 4].astype(bool),
+        after,
+        first,
+        touches,
+        gap_of,
+        until,
+        sizes,
+        reads,
+        needs,
+        results,
+    )
+
+
+def _until(graph: Graph, reads: list[tuple[int, ...]]) -> list[int]:
+    """By node: the position of the next change of anything lasting that it read (its own change counts)."""
+    never = len(graph.nodes) + 1
+    until = [never] * len(graph.nodes)
+    change: dict[int, int] = {}
+    for n in range(len(graph.nodes) - 1, -1, -1):
+        for s in graph.nodes[n].writes:
+            change[s] = n
+        if change:
+            until[n] = min((change[s] for s in reads[n] if s in change), default=never)
+    return until

@@ -1,0 +1,41 @@
+"""How much of a link is still free, over the time of one step: what is copied in idle time costs nothing.
+
+Time is cut into buckets. A copy out takes the earliest free time after its storage is made, a copy in the latest before
+its storage is wanted.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+BUCKETS = 1024
+
+
+class Lane:
+    """One direction of a link over `seconds`."""
+
+    def __init__(self, seconds: float) -> None:
+        self.width = max(seconds, 1e-12) / BUCKETS
+        self.free = np.full(BUCKETS, self.width)
+
+    def _range(self, begin: float, end: float) -> slice:
+        first = min(max(int(begin / self.width), 0), BUCKETS)
+        return slice(first, min(max(int(end / self.width), first), BUCKETS))
+
+    def idle(self, begin: float, end: float) -> float:
+        """Free seconds between two moments."""
+        return float(self.free[self._range(begin, end)].sum())
+
+    def take(self, begin: float, end: float, seconds: float, *, late: bool) -> float:
+        """Takes up to `seconds` of the free time between two moments, from the end if late; gives what is missing."""
+        part = self.free[self._range(begin, end)]
+        if late:
+            part = part[::-1]
+        total = np.cumsum(part)
+        if not len(total) or total[-1] <= seconds:
+            part[:] = 0.0
+            return max(0.0, seconds - float(total[-1] if len(total) else 0.0))
+        last = int(np.searchsorted(total, seconds))
+        part[:last] = 0.0
+        part[last] = total[last] - seconds
+        return 0.0

@@ -1,0 +1,373 @@
+"""From traced operations to a graph of storages, and what is needed to run it: which call each node is, on which views.
+
+A *value* is one tensor of the trace: a view (dtype, size, stride, offset) of a storage. Operations that only make views
+are no nodes; their values are made from the storage wherever it is. The final copies into parameters are no nodes
+either: an update changes its parameter in place.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from .capture import Traced
+from .graph import Graph, Node, Storage
+
+BUCKET = 128 << 20  # bytes of small parameters that are updated together
+_ROUND = 512  # bytes that devices give out at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A view of a storage; offset and stride in elements."""
+
+    storage: int
+    dtype: Any
+    size: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Stands for a value among the arguments of a call."""
+
+    value: int
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """How a node is run. args, kwargs: with `Ref`s for tensors. makes: the value of each of the results, in order; -1
+    for a result nobody uses. A write copies args[1] into args[0]."""
+
+    target: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    makes: tuple[int, ...]
+    single: bool  # the result is one tensor, no tuple
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Updates of one call of an optimizer's step, for one or several parameters: their numbers, and values of
+    (parameter, gradient)."""
+
+    optimizer: int
+    parameters: tuple[int, ...]
+    values: tuple[tuple[int, int], ...]
+
+
+@dataclass(eq=False)
+class Lifted:
+    """The graph, and for every node its call or update. values: all of them; shown: the results' values (or constants).
+
+    parameters, buffers: their storages; states: by parameter, {name: storage} of what its optimizer keeps."""
+
+    graph: Graph
+    runs: tuple[Call | Update, ...]
+    values: list[Value]
+    nbytes: list[int]  # of storages, not rounded
+    parameters: list[int]
+    buffers: list[int]
+    inputs: list[int]
+    states: dict[int, dict[str, int]]
+    shown: list[Any]
+    constants: dict[int, torch.Tensor] = field(default_factory=dict)  # by storage
+    borrowed: int = 0  # bytes of a batch that is the caller's: not counted in the graph, and in use all the time
+
+
+def lift(
+    traced: Traced, states: Callable[[int, int], dict[str, int]], bucket: int = BUCKET, *, lent: bool = False
+) -> Lifted:
+    """states(optimizer, parameter): {name: bytes} of what the optimizer keeps for a parameter. bucket: bytes of small
+    parameters that are updated together. lent: whoever calls holds on to the batch, so its room is never given back."""
+    return _Lift(traced, states, bucket, lent).made()
+
+
+class _Lift:
+    def __init__(self, traced: Traced, states: Callable[[int, int], dict[str, int]], bucket: int, lent: bool) -> None:
+        self.traced, self.states_of, self.bucket, self.lent = traced, states, bucket, lent
+        self.storages: list[Storage] = []
+        self.nbytes: list[int] = []
+        self.values: list[Value] = []
+        self.nodes: list[Node] = []
+        self.runs: list[Call | Update] = []
+        self.value_of: dict[Any, Any] = {}  # by FX node: the number of its value, or a list of numbers
+        self.known: dict[int, int] = {}  # storages by the identity of the fake one
+        self.constants: dict[int, torch.Tensor] = {}
+        self.states: dict[int, dict[str, int]] = {}
+        self.pending: dict[int, list[tuple[int, int, int]]] = {}  # by call: (parameter, its value, its gradient)
+        self.alive: list[Any] = []  # fake tensors, so that no identity is used twice
+        self.forward = True
+        self.borrowed = 0
+        self.casts: dict[Any, int] = {}
+        self.version: dict[int, int] = {}  # of parameters: how often they were updated
+
+    def made(self) -> Lifted:
+        graph = self.traced.module.graph
+        counts = (len(self.traced.watched.parameters), len(self.traced.watched.buffers), self.traced.batch_leaves)
+        kinds = [k for kind, n in zip(("parameter", "buffer", "input"), counts, strict=True) for k in [kind] * n]
+        names = self._names()
+        given: list[int] = []
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                kind, name = kinds[len(given)], names[len(given)]
+                given.append(self.values[self._new(node, kind, name)].storage)
+            elif node.op == "get_attr":
+                self._constant(node)
+            elif node.op == "call_function":
+                self._operation(node)
+        self._flush()
+        last = counts[0] + counts[1]
+        shown = self._shown()
+        results = tuple(dict.fromkeys(self.values[x.value].storage for x in shown if isinstance(x, Ref)))
+        made = Graph(tuple(self.storages), tuple(self.nodes), results)
+        made.check()
+        return Lifted(
+            graph=made,
+            runs=tuple(self.runs),
+            values=self.values,
+            nbytes=self.nbytes,
+            parameters=given[: counts[0]],
+            buffers=given[counts[0] : last],
+            inputs=given[last:],
+            states=self.states,
+            shown=shown,
+            constants=self.constants,
+            borrowed=self.borrowed,
+        )
+
+    def _names(self) -> list[str]:
+        watched = self.traced.watched
+        names = [all_names[0][1] for all_names in (*watched.parameter_names, *watched.buffer_names)]
+        return names + [f"batch[{k}]" for k in range(self.traced.batch_leaves)]
+
+    # -- values --------------------------------------------------------------------------------------------------------
+
+    def _tensor_value(self, tensor: Any, kind: str, name: str) -> tuple[int, bool]:
+        """The number of a value for a fake tensor, and whether its storage is new."""
+        key = tensor.untyped_storage()._cdata
+        new = key not in self.known
+        if new:
+            size = tensor.untyped_storage().nbytes()
+            if not isinstance(size, int):
+                raise TypeError("sizes that depend on values")
+            self.known[key] = len(self.storages)
+            self.alive.append(tensor)
+            room = -(-size // _ROUND) * _ROUND
+            if kind == "input" and self.lent:
+                self.borrowed, room = self.borrowed + room, 0
+            self.storages.append(Storage(room, kind, name))
+            self.nbytes.append(size)
+        value = Value(
+            self.known[key],
+            tensor.dtype,
+            tuple(tensor.shape),
+            tuple(tensor.stride()),
+            int(tensor.storage_offset()),
+        )
+        self.values.append(value)
+        return len(self.values) - 1, new
+
+    def _new(self, node: Any, kind: str, name: str) -> int:
+        number, _ = self._tensor_value(node.meta["val"], kind, name)
+        self.value_of[node] = number
+        return number
+
+    def _constant(self, node: Any) -> None:
+        tensor = getattr(self.traced.module, node.target)
+        number, _ = self._tensor_value(node.meta.get("val", tensor), "constant", str(node.target))
+        self.value_of[node] = number
+        self.constants[self.values[number].storage] = tensor
+
+    def _ref(self, x: Any) -> Any:
+        if isinstance(x, torch.fx.Node):
+            found = self.value_of[x]
+            return [Ref(v) for v in found] if isinstance(found, list) else Ref(found)
+        if isinstance(x, (list, tuple)):
+            return type(x)(self._ref(y) for y in x) if not hasattr(x, "_fields") else type(x)(*map(self._ref, x))
+        if isinstance(x, slice):
+            return slice(self._ref(x.start), self._ref(x.stop), self._ref(x.step))
+        if isinstance(x, dict):
+            return {k: self._ref(y) for k, y in x.items()}
+        return x
+
+    # -- operations ----------------------------------------------------------------------------------------------------
+
+    def _operation(self, node: Any) -> None:
+        target = node.target
+        if target is operator.getitem:
+            found = self.value_of[node.args[0]]
+            self.value_of[node] = found[node.args[1]]
+            return
+        aten = torch.ops.aten
+        if target is torch.ops.stretto.update.default:
+            self._update(node)
+            return
+        if target in (aten.copy.default, aten.copy_.default) and self._is_copy_of_update(node):
+            return
+        if target is aten.copy_.default:
+            self._write(node)
+            return
+        if (same := self._cast_before(node)) is not None:
+            self.value_of[node] = same
+            return
+        results = node.meta["val"]
+        single = isinstance(results, torch.Tensor)
+        flat = [results] if single else list(results)
+        made: list[int] = []
+        fresh: list[int] = []
+        for tensor in flat:
+            if not isinstance(tensor, torch.Tensor):
+                made.append(-1)
+                continue
+            number, new = self._tensor_value(tensor, self._kind(node), f"{node.name}")
+            made.append(number)
+            if new:
+                fresh.append(self.values[number].storage)
+        self.value_of[node] = made[0] if single else made
+        if not fresh and all(m >= 0 for m in made):
+            return  # views only
+        self._flush()  # updates happen before anything else does
+        args, kwargs = self._ref(tuple(node.args)), self._ref(dict(node.kwargs))
+        reads = tuple(dict.fromkeys(self.values[r.value].storage for r in _refs((args, kwargs))))
+        self.runs.append(Call(target, args, kwargs, tuple(made), single))
+        self.nodes.append(
+            Node(
+                node.name,
+                reads,
+                tuple(dict.fromkeys(fresh)),
+                again=not _random(node),
+                fixed=_random(node),
+                phase="forward" if self._kind(node) == "activation" else "backward",
+            )
+        )
+
+    def _cast_before(self, node: Any) -> int | None:
+        """The value of an equal cast of a parameter, if there was one since it last changed: mixed precision casts a
+        weight wherever it is used."""
+        if node.target is not torch.ops.aten._to_copy.default:
+            return None
+        value = self.values[self.value_of[node.args[0]]]
+        if not self.storages[value.storage].lasting:
+            return None
+        key = (value, str(dict(node.kwargs)), self.version.get(value.storage, 0))
+        if key in self.casts:
+            return self.casts[key]
+        self.casts[key] = len(self.values)  # the number that its value is about to get
+        return None
+
+    def _kind(self, node: Any) -> str:
+        if "backward" in str(node.target) or (self.forward and node.target is torch.ops.aten.ones_like.default):
+            self.forward = False  # the gradient of the loss is the first thing of the backward pass
+        return "activation" if self.forward else "gradient"
+
+    def _write(self, node: Any) -> None:
+        """A buffer takes a new value when the step ends."""
+        into, source = (self.value_of[x] for x in node.args[:2])
+        self.value_of[node] = into
+        target, origin = self.values[into].storage, self.values[source].storage
+        if target == origin:
+            return
+        self._flush()
+        self.runs.append(Call(torch.ops.aten.copy_.default, (Ref(into), Ref(source)), {}, (), True))
+        self.nodes.append(Node(node.name, (origin,), (), (target,), again=False, fixed=False, phase="end"))
+
+    # -- updates -------------------------------------------------------------------------------------------------------
+
+    def _update(self, node: Any) -> None:
+        param, grad, call, place = node.args
+        number = self.traced.updates[call][1][place]
+        value = self.value_of[param]
+        self.pending.setdefault(call, []).append((number, value, self.value_of[grad]))
+        self.value_of[node] = value
+        storage = self.values[value].storage
+        self.version[storage] = self.version.get(storage, 0) + 1
+
+    def _is_copy_of_update(self, node: Any) -> bool:
+        into, source = (self.value_of.get(x) for x in node.args[:2])
+        if (
+            isinstance(into, int)
+            and isinstance(source, int)
+            and (
+                self.values[into].storage == self.values[source].storage
+                and self.storages[self.values[into].storage].kind == "parameter"
+            )
+        ):
+            self.value_of[node] = source
+            return True
+        return False
+
+    def _flush(self) -> None:
+        """Nodes for the updates collected; small parameters together, in the order of their gradients."""
+        maker = {s: n for n, one in enumerate(self.nodes) for s in one.makes} if self.pending else {}
+        for call, all_of in self.pending.items():
+            optimizer = self.traced.updates[call][0]
+            bucket: list[tuple[int, int, int]] = []
+            size = 0
+            for item in sorted(all_of, key=lambda one: maker.get(self.values[one[2]].storage, -1)):
+                nbytes = self.nbytes[self.values[item[1]].storage]
+                if bucket and size + nbytes > self.bucket:
+                    self._add_update(optimizer, bucket)
+                    bucket, size = [], 0
+                bucket.append(item)
+                size += nbytes
+            if bucket:
+                self._add_update(optimizer, bucket)
+        self.pending.clear()
+
+    def _add_update(self, optimizer: int, items: list[tuple[int, int, int]]) -> None:
+        reads: list[int] = []
+        writes: list[int] = []
+        for number, value, grad in items:
+            if number not in self.states:
+                self.states[number] = {}
+                for name, nbytes in self.states_of(optimizer, number).items():
+                    self.states[number][name] = len(self.storages)
+                    self.storages.append(
+                        Storage(-(-nbytes // _ROUND) * _ROUND, "state", f"{name} of parameter {number}")
+                    )
+                    self.nbytes.append(nbytes)
+            changed = [self.values[value].storage, *self.states[number].values()]
+            reads += [self.values[grad].storage, *changed]
+            writes += changed
+        label = f"update of {len(items)} parameters" if len(items) > 1 else self.storages[writes[0]].name
+        numbers = tuple(number for number, _, _ in items)
+        self.runs.append(Update(optimizer, numbers, tuple((value, grad) for _, value, grad in items)))
+        self.nodes.append(
+            Node(
+                f"update {label}",
+                tuple(dict.fromkeys(reads)),
+                (),
+                tuple(dict.fromkeys(writes)),
+                again=False,
+                fixed=False,
+                phase="update",
+            )
+        )
+
+    def _shown(self) -> list[Any]:
+        (output,) = (node for node in self.traced.module.graph.nodes if node.op == "output")
+        flat = torch.utils._pytree.tree_leaves(output.args[0], is_leaf=lambda x: isinstance(x, torch.fx.Node))
+        return [self._ref(x) for x in flat]
+
+
+def _refs(x: Any) -> list[Ref]:
+    return [leaf for leaf in torch.utils._pytree.tree_leaves(x) if isinstance(leaf, Ref)]
+
+
+def _random(node: Any) -> bool:
+    """Whether an operation draws random numbers. Attention is tagged as if it did even without dropout."""
+    tags = getattr(node.target, "tags", ())
+    if torch.Tag.nondeterministic_seeded not in tags:
+        return False
+    if "scaled_dot_product" in str(node.target):
+        names = [a.name for a in node.target._schema.arguments]
+        at = names.index("dropout_p") if "dropout_p" in names else -1
+        dropout = node.kwargs.get("dropout_p", node.args[at] if 0 <= at < len(node.args) else 0.0)
+        return bool(dropout)
+    return True

@@ -1,0 +1,101 @@
+"""Optimizers as they are: what they keep for a parameter, and running one of them for some parameters alone.
+
+Nothing of an optimizer is rewritten. Its own `step` runs with a list of parameters that is cut down to the few whose
+turn it is, so learning rates, schedules, weight decay and `state_dict` are its own affair.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from stretto.errors import PlanError
+
+
+def kept_for(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, int]:
+    """{name: bytes} of the tensors as large as the parameter that the optimizer keeps for it.
+
+    >>> p = torch.nn.Parameter(torch.zeros(3, 4))
+    >>> kept_for(torch.optim.AdamW([p]), p)
+    {'exp_avg': 48, 'exp_avg_sq': 48}
+    """
+    state = optimizer.state.get(parameter)
+    if not state:
+        state = _tried(optimizer, parameter)
+        shape: Any = _small(parameter.shape)
+    else:
+        shape = tuple(parameter.shape)
+    return {
+        name: parameter.numel() * tensor.element_size()
+        for name, tensor in state.items()
+        if isinstance(tensor, torch.Tensor) and tuple(tensor.shape) == shape and tensor.dim() > 0
+    }
+
+
+def _small(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(min(n, 2) for n in shape)
+
+
+def _tried(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, Any]:
+    """What the optimizer keeps for a tiny parameter of the same kind, after one step."""
+    tiny = torch.nn.Parameter(torch.zeros(_small(parameter.shape), dtype=parameter.dtype))
+    tiny.grad = torch.zeros_like(tiny)
+    options = {k: v for k, v in group_of(optimizer, parameter).items() if k != "params"}
+    options = {k: copy.copy(v) for k, v in options.items()}
+    if options.get("fused"):
+        options["fused"] = False  # not there for every device; keeps the same
+    if options.get("capturable"):
+        options["capturable"] = False
+    trial = copy.copy(optimizer)
+    trial.__dict__ = dict(optimizer.__dict__)
+    trial.state = type(optimizer.state)(dict)
+    trial.param_groups = [options | {"params": [tiny]}]
+    try:
+        type(optimizer).step(trial)
+    except Exception as error:
+        raise PlanError(
+            f"{type(optimizer).__name__} could not be tried on a parameter alone ({error}); only optimizers that treat "
+            "parameters one by one can be planned"
+        ) from error
+    found: dict[str, Any] = trial.state[tiny]
+    return found
+
+
+def group_of(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, Any]:
+    """The group of a parameter."""
+    for group in optimizer.param_groups:
+        if any(p is parameter for p in group["params"]):
+            found: dict[str, Any] = group
+            return found
+    raise PlanError(f"the optimizer has no parameter of shape {tuple(parameter.shape)} any more")
+
+
+class Turns:
+    """Runs an optimizer's own step for some of its parameters. Groups are looked at anew each time: rates change."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> None:
+        self.optimizer, self.parameters = optimizer, list(parameters)
+        self._chosen = {id(p) for p in parameters}
+
+    def run(self) -> None:
+        """One step of the parameters; they have their gradients."""
+        optimizer, groups = self.optimizer, self.optimizer.param_groups
+        cut = []
+        whole = []
+        for group in groups:
+            mine = [p for p in group["params"] if id(p) in self._chosen]
+            if mine:
+                whole.append((group, group["params"]))
+                group["params"] = mine
+                cut.append(group)
+        try:
+            optimizer.param_groups = cut
+            type(optimizer).step(optimizer)
+        finally:
+            optimizer.param_groups = groups
+            for group, parameters in whole:
+                group["params"] = parameters
+        optimizer._opt_called = True  # what schedulers look for

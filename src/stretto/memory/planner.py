@@ -1,0 +1,191 @@
+"""From a graph and a budget to a program for the device: the fastest one found that fits.
+
+    planned = make(graph, Settings(budget=12 << 30))
+    planned.costs.peak       # bytes, at most the budget; `account(planned.program)` says the same
+    planned.costs.seconds
+
+The parts, in the order in which they work: `order` (which node runs when), `gaps` (where a storage is not wanted),
+`decide` (keep, swap or drop, by gap), `walk` (the steps and the bytes that must be there), `lower` (when copies begin).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from stretto.errors import PlanError
+
+from .gaps import KEEP, SWAP, Gaps, find_gaps
+from .graph import Graph
+from .lower import Lowered, lower
+from .order import ORDERS
+from .partitions import choose, load_steps
+from .program import Costs, Link, Program, account
+from .search import Found, search
+from .there import there_at
+from .walk import Steps, walk
+
+POLICIES = ("best", "dissertation", "keep")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """budget: bytes on the device. host_budget: bytes on the host that may be given to storages; None: no bound.
+
+    policy: "best" looks for the fastest plan, "dissertation" follows chapter 6, "keep" moves nothing. partition and
+    distance: operations in a partition and how many partitions a storage must be unwanted to leave (dissertation only).
+    order: "program", "depth_first", "levels" or "deep_levels". place: what lasts may live on the host.
+    """
+
+    budget: int
+    link: Link = field(default_factory=Link)
+    host_budget: int | None = None
+    policy: str = "best"
+    swap: bool = True
+    recompute: bool = True
+    partition: int = 20
+    distance: int = 2
+    order: str = "program"
+    place: bool = True
+
+    def __post_init__(self) -> None:
+        if self.policy not in POLICIES:
+            raise PlanError(f"policy={self.policy!r} is not known; choose one of {', '.join(POLICIES)}")
+        if self.order not in ORDERS:
+            raise PlanError(f"order={self.order!r} is not known; choose one of {', '.join(ORDERS)}")
+        if self.partition < 1 or self.distance < 1:
+            raise PlanError(f"partition={self.partition} and distance={self.distance}: both must be 1 or more")
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A program, what it costs (as `account` says), the settings, and what is worth telling."""
+
+    program: Program
+    costs: Costs
+    settings: Settings
+    notes: list[str] = field(default_factory=list)
+
+
+class Infeasible(PlanError):
+    """No plan fits. smallest: the smallest budget for which there is one. side: "device" or "host", where it binds.
+    node: what runs when most is in use in the smallest plan. there: bytes then, by kind."""
+
+    def __init__(self, budget: int, smallest: int, side: str, node: str, there: dict[str, int]) -> None:
+        self.budget, self.smallest, self.side, self.node, self.there = budget, smallest, side, node, there
+        held = ", ".join(f"{kind} {_size(nbytes)}" for kind, nbytes in there.items() if nbytes)
+        what = "budget" if side == "device" else "host_budget"
+        super().__init__(
+            f"no plan fits {what}={_size(budget)}: {_size(smallest)} is the smallest for which one was found, and "
+            f"{node} binds there ({held or 'nothing else is held'}); pass {what}={smallest} or more, or a smaller batch"
+        )
+
+
+def make(graph: Graph, settings: Settings) -> Planned:
+    """The plan; raises `Infeasible` if there is none for this budget."""
+    graph.check()
+    if settings.policy == "keep":
+        return _checked(_keep(graph, settings), settings, "nothing moves")
+    if settings.policy == "dissertation":
+        return _checked(_dissertation(graph, settings), settings, "")
+    gaps = _gaps(graph, settings)
+    found = _search(gaps, settings, settings.budget) or _second_look(gaps, settings)
+    costs = account(found.lowered.program, settings.link)
+    return Planned(found.lowered.program, costs, settings, found.notes)
+
+
+def smallest_budget(graph: Graph, settings: Settings) -> int:
+    """The smallest budget for which `make` has a plan, in bytes."""
+    if settings.policy == "keep":
+        return account(_keep(graph, settings).program, settings.link).peak
+    if settings.policy == "dissertation":
+        steps = _partitioned(_gaps(graph, settings), settings)
+        return max(steps.start, *steps.must)
+    return _smallest(_gaps(graph, settings), settings)
+
+
+def _gaps(graph: Graph, settings: Settings) -> Gaps:
+    order = settings.order
+    if settings.policy == "dissertation" and order == "program":
+        order = "depth_first"
+    return find_gaps(graph.reordered(ORDERS[order](graph)), place=settings.place)
+
+
+def _keep(graph: Graph, settings: Settings) -> Lowered:
+    gaps = find_gaps(graph)
+    steps = walk(gaps, [KEEP] * len(gaps))
+    return lower(graph, steps, max(steps.start, *steps.must), settings.link)
+
+
+def _partitioned(gaps: Gaps, settings: Settings) -> Steps:
+    return walk(gaps, choose(gaps, settings.partition, settings.distance, swap=settings.swap))
+
+
+def _dissertation(graph: Graph, settings: Settings) -> Lowered:
+    gaps = _gaps(graph, settings)
+    steps = _partitioned(gaps, settings)
+    budget = max(settings.budget, steps.start, *steps.must)
+    return lower(gaps.graph, steps, budget, settings.link, first=load_steps(steps, settings.partition))
+
+
+def _checked(lowered: Lowered, settings: Settings, note: str) -> Planned:
+    costs = account(lowered.program, settings.link)
+    if costs.peak > settings.budget:
+        node, there = there_at(lowered.program, costs.peak_at)
+        raise Infeasible(settings.budget, costs.peak, "device", node, there)
+    if settings.host_budget is not None and costs.host > settings.host_budget:
+        node, there = there_at(lowered.program, costs.peak_at)
+        raise Infeasible(settings.host_budget, costs.host, "host", node, there)
+    return Planned(lowered.program, costs, settings, [note] if note else [])
+
+
+def _search(gaps: Gaps, settings: Settings, budget: int, *, any_will_do: bool = False) -> Found | None:
+    return search(
+        gaps,
+        budget,
+        settings.link,
+        swap=settings.swap,
+        recompute=settings.recompute,
+        host=settings.host_budget,
+        any_will_do=any_will_do,
+    )
+
+
+def _smallest(gaps: Gaps, settings: Settings) -> int:
+    steps = walk(gaps, [SWAP] * len(gaps))
+    low = max(steps.start, *steps.must)
+    if settings.swap and settings.host_budget is None:
+        return low
+    steps = walk(gaps, [KEEP] * len(gaps))
+    high = max(steps.start, *steps.must)
+    if _search(gaps, settings, low, any_will_do=True) is not None:
+        return low
+    while high - low > max(1, high // 200):
+        middle = (low + high) // 2
+        if _search(gaps, settings, middle, any_will_do=True) is None:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _second_look(gaps: Gaps, settings: Settings) -> Found:
+    """A plan for a smaller budget if there is one after all; otherwise says what binds."""
+    smallest = _smallest(gaps, settings)
+    if smallest > settings.budget and settings.host_budget is not None:
+        free = _search(gaps, replace(settings, host_budget=None), settings.budget, any_will_do=True)
+        if free is not None:
+            costs = account(free.lowered.program, settings.link)
+            raise Infeasible(settings.host_budget, costs.host, "host", *there_at(free.lowered.program, costs.peak_at))
+    found = _search(gaps, settings, smallest)
+    assert found is not None
+    if smallest <= settings.budget:
+        return found
+    costs = account(found.lowered.program, settings.link)
+    raise Infeasible(settings.budget, smallest, "device", *there_at(found.lowered.program, costs.peak_at))
+
+
+def _size(nbytes: int) -> str:
+    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:.2f} {name}"
+    return f"{nbytes} bytes"

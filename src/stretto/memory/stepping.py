@@ -1,0 +1,205 @@
+"""A training step under a budget: planned when made, checked when it first runs, planned anew when shapes change."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from stretto.errors import RunError
+from stretto.plan.cost import show_bytes
+
+from .capture import Traced, trace
+from .costs import Rates, costed
+from .devices import Device
+from .execute import Runner
+from .lift import BUCKET, Lifted, lift
+from .optimizers import kept_for
+from .planner import Planned, Settings, make
+from .report import Report
+from .verify import Expected
+
+_LOG = logging.getLogger("stretto.memory")
+_WATCHED = 2  # steps whose real peak is compared with the predicted one: the second has the optimizers' state
+
+
+@dataclass(frozen=True, eq=False)
+class Captured:
+    """A step that is written down."""
+
+    traced: Traced
+    lifted: Lifted
+
+
+def capture(
+    step: Callable[[Any], Any],
+    modules: Sequence[nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    batch: Any,
+    device: torch.device,
+    budget: int,
+) -> Captured:
+    """Write a step down: operations and storages, small parameters updated together as far as the budget allows."""
+    traced = trace(step, modules, optimizers, batch, device)
+    parameters = traced.watched.parameters
+    known: dict[Any, dict[str, int]] = {}
+
+    def kept(optimizer: int, number: int) -> dict[str, int]:
+        p = parameters[number]
+        key = (optimizer, p.shape, p.dtype) if not optimizers[optimizer].state.get(p) else (optimizer, number)
+        if key not in known:
+            known[key] = kept_for(optimizers[optimizer], p)
+        return known[key]
+
+    return Captured(traced, lift(traced, kept, min(BUCKET, budget // 64), lent=_lent(batch, device)))
+
+
+def beside(settings: Settings, lifted: Lifted) -> Settings:
+    """What is left of the budget beside a batch that is the caller's."""
+    return replace(settings, budget=max(1, settings.budget - lifted.borrowed))
+
+
+class Step:
+    """A training step under a budget: call it with a batch like the one it was made with.
+
+    `report` says what was planned. Parameters, buffers and optimizer state are at their planned homes; `state_dict()`
+    of modules and optimizers works as ever (it waits for copies that are under way). `close()` brings everything back
+    to the devices where it was."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        modules: Sequence[nn.Module],
+        optimizers: Sequence[torch.optim.Optimizer],
+        batch: Any,
+        settings: Settings,
+        device: Device,
+        *,
+        rates: Rates | None = None,
+        verify: bool = False,
+    ) -> None:
+        self._function, self._modules, self._optimizers = function, list(modules), list(optimizers)
+        self._settings, self._device, self._rates = settings, device, rates
+        self._expected = Expected.of(function, self._modules, self._optimizers, batch) if verify else None
+        self._came_from = {id(p): p.device for p in _tensors(self._modules)}
+        self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
+        self._replanned = False
+        self._runner: Runner | None = None
+        self._prepare(batch)
+        here = weakref.ref(self)
+        self._hooks = [
+            owner.register_state_dict_pre_hook(lambda *_: _settle(here)) for owner in (*modules, *optimizers)
+        ]
+
+    def _prepare(self, batch: Any) -> None:
+        settings = replace(self._settings, budget=self._budget)
+        captured = capture(
+            self._function, self._modules, self._optimizers, batch, self._device.torch, self._settings.budget
+        )
+        graph = costed(captured.lifted, self._device.torch, self._rates)
+        self.planned: Planned = make(graph, beside(settings, captured.lifted))
+        self.report = Report(self.planned, captured.lifted)
+        numbers = {id(node): n for n, node in enumerate(graph.nodes)}
+        order = [numbers[id(node)] for node in self.planned.program.graph.nodes]
+        self._captured = captured
+        self._training = [module.training for module in self._modules]
+        self.settle()
+        self._runner = Runner(
+            captured.lifted,
+            self.planned.program,
+            order,
+            captured.traced.watched,
+            self._optimizers,
+            self._device,
+        )
+        self._shapes = _shapes(batch)
+        self._unwatched = _WATCHED
+
+    def __call__(self, batch: Any) -> Any:
+        """Train on one batch; what the step function returns."""
+        if _shapes(batch) != self._shapes:
+            _LOG.info("another shape of batch: planning anew")
+            self._prepare(batch)
+        if [module.training for module in self._modules] != self._training:
+            raise RunError("a module changed between train() and eval() since the step was planned; make a new step")
+        tensors = [self._placed(x) for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
+        assert self._runner is not None
+        if self._unwatched:
+            self._device.watch_peak()
+        shown = self._runner(tensors)
+        result = pytree.tree_unflatten(shown, self._captured.traced.result_spec)
+        if self._expected is not None:
+            self.settle()
+            self._expected.compare(result, self._modules)
+            self._expected = None
+        if self._unwatched:
+            self._unwatched -= 1
+            self._look_at_peak(batch)
+        return result
+
+    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+        there = tensor.to(self._device.torch, non_blocking=True)
+        return there if there.storage_offset() == 0 else there.clone()
+
+    def _look_at_peak(self, batch: Any) -> None:
+        """Reality may take more than was predicted: plan once more with what is over as a margin."""
+        real = self._device.peak()
+        if real is None or real <= self._settings.budget:
+            return
+        over = real - self.report.peak
+        if self._replanned:
+            raise RunError(
+                f"steps take {show_bytes(real)} on the device, {show_bytes(over)} more than the plan says, and did so "
+                f"after planning with a margin; give budget= {show_bytes(over)} less than there is, or see what else "
+                "is on the device"
+            )
+        self._replanned = True
+        self._budget = self._settings.budget - over
+        _LOG.warning("steps take %s more than predicted: planning once more with that margin", show_bytes(over))
+        self._prepare(batch)
+
+    def settle(self) -> None:
+        """Wait until all copies are made: parameters can be read after it."""
+        if self._runner is not None:
+            self._runner.settle()
+
+    def close(self) -> None:
+        """Bring parameters, buffers and state back to the devices where they were before."""
+        self.settle()
+        for hook in self._hooks:
+            hook.remove()
+        with torch.no_grad():
+            for tensor in _tensors(self._modules):
+                tensor.data = tensor.data.to(self._came_from[id(tensor)], copy=True)
+            for optimizer in self._optimizers:
+                for p, state in optimizer.state.items():
+                    for name, kept in state.items():
+                        if isinstance(kept, torch.Tensor) and kept.shape == p.shape and kept.dim():
+                            state[name] = kept.to(p.device, copy=True)
+        self._runner = None
+
+
+def _settle(step: Any) -> None:
+    if (found := step()) is not None:
+        found.settle()
+
+
+def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
+    found = [t for module in modules for t in (*module.parameters(), *module.buffers())]
+    return list({id(t): t for t in found}.values())
+
+
+def _lent(batch: Any, device: torch.device) -> bool:
+    """Whether the batch is on the device already: then it is the caller's, who will hold on to it."""
+    return any(isinstance(x, torch.Tensor) and x.device == device for x in pytree.tree_leaves(batch))
+
+
+def _shapes(batch: Any) -> Any:
+    leaves, spec = pytree.tree_flatten(batch)
+    return spec, tuple((tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves)

@@ -1,0 +1,75 @@
+"""Checking a planned step against the plain one: the same step, run once as it is, before anything is planned."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from stretto.errors import RunError
+
+
+class Expected:
+    """What the plain step returns and makes of the parameters. `bits`: an equal device must give equal bits."""
+
+    def __init__(self, results: list[Any], parameters: list[torch.Tensor], random: Any) -> None:
+        self.results, self.parameters, self.random = results, parameters, random
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[[Any], Any],
+        modules: Sequence[nn.Module],
+        optimizers: Sequence[torch.optim.Optimizer],
+        batch: Any,
+    ) -> Expected:
+        """Run the step where the modules are, remember, and put everything back."""
+        where = next(p.device for module in modules for p in module.parameters())
+        before = [{k: v.detach().clone() for k, v in module.state_dict().items()} for module in modules]
+        kept = [copy.deepcopy(optimizer.state_dict()) for optimizer in optimizers]
+        random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+        placed = pytree.tree_map(lambda x: x.to(where) if isinstance(x, torch.Tensor) else x, batch)
+        results = [_kept(x) for x in pytree.tree_leaves(function(placed))]
+        after = [v.detach().cpu().clone() for module in modules for v in module.state_dict().values()]
+        for module, state in zip(modules, before, strict=True):
+            module.load_state_dict(state)
+            module.zero_grad(set_to_none=True)
+        for optimizer, state in zip(optimizers, kept, strict=True):
+            optimizer.state.clear()
+            optimizer.load_state_dict(state)
+        _restore(random)
+        return cls(results, after, random)
+
+    def compare(self, results: Any, modules: Sequence[nn.Module]) -> None:
+        """Raise unless the planned step did the same, up to rounding."""
+        found = [_kept(x) for x in pytree.tree_leaves(results)]
+        after = [v.detach().cpu() for module in modules for v in module.state_dict().values()]
+        names = [name for module in modules for name in module.state_dict()]
+        for what, said, mine in [
+            *(("a result", a, b) for a, b in zip(self.results, found, strict=True)),
+            *((name, a, b) for name, a, b in zip(names, self.parameters, after, strict=True)),
+        ]:
+            if not isinstance(said, torch.Tensor):
+                continue
+            wide, other = said.double(), mine.double()
+            if not torch.allclose(wide, other, rtol=1e-2, atol=1e-4, equal_nan=True):
+                worst = float((wide - other).abs().max())
+                raise RunError(
+                    f"the planned step differs from the plain one: {what} by up to {worst:.3g}; a step that draws "
+                    "random numbers or depends on values cannot be verified, any other difference is a fault of the "
+                    "plan: please report it with the model"
+                )
+
+
+def _kept(x: Any) -> Any:
+    return x.detach().cpu().clone() if isinstance(x, torch.Tensor) else x
+
+
+def _restore(random: Any) -> None:
+    torch.set_rng_state(random[0])
+    if random[1]:
+        torch.cuda.set_rng_state_all(random[1])
