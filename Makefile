@@ -2,6 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo
+# One version, so that tests do not change by themselves; the extra `memory` takes any from 2.9 on.
+TORCH := torch==2.13.0
 # Files of tests in processes of their own, a few at a time: most of the time goes into compiling.
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile
 # A ratings file to train on instead of a generated one: make run FILE=ratings.dat
@@ -15,7 +17,7 @@ help:  ## what can be made
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev,parquet,cluster]'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,parquet,cluster]' '$(TORCH)'
 	@touch $@
 
 .venv/.benched: .venv/.installed

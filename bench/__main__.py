@@ -18,6 +18,7 @@ NAMES = {
     "recommend": "top 10 for every user, beside the implicit library",
     "start": "import time, and the first fit in a new process",
     "memory": "growth of resident memory during fit",
+    "memory_sizes": "the largest models that train on one GPU, under a cap of 12 GiB and on the whole card",
     "memory_frontier": "training steps on a GPU: time against peak memory, beside what PyTorch offers",
     "loops": "a user's loop beside the kernel written by hand and plain Numba",
     "orders": "ordered, unordered and buffered loops: time and convergence",

@@ -164,8 +164,9 @@ def gpt(
     place: str | None = None,
 ) -> Job:
     """GPT of 350 million parameters by default. place: where parameters are made, if not on the device."""
-    blocks = [Block(width, width // 64, feed_forward(width)) for _ in range(layers)]
-    model = Transformer(words, width, length, list(blocks)).to(place or device)
+    with torch.device(place or device):
+        blocks = [Block(width, width // 64, feed_forward(width)) for _ in range(layers)]
+        model = Transformer(words, width, length, list(blocks))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     x, y = (torch.randint(0, words, (batch, length), device=device) for _ in range(2))
     return supervised(model, optimizer, (x, y), device, dtype, list(blocks))
@@ -261,13 +262,14 @@ def moe(
     layers: int = 6,
     experts: int = 12,
     padded: bool = False,
+    factor: float = 2.0,
     words: int = 32768,
     place: str | None = None,
 ) -> Job:
     """A transformer whose feed-forward parts are experts."""
     kind = PaddedExperts if padded else Experts
     with torch.device(place or device):
-        blocks = [Block(width, width // 64, kind(width, inner, experts)) for _ in range(layers)]
+        blocks = [Block(width, width // 64, kind(width, inner, experts, factor)) for _ in range(layers)]
         model = Transformer(words, width, length, list(blocks))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     x, y = (torch.randint(0, words, (batch, length), device=device) for _ in range(2))
