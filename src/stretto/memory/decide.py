@@ -47,12 +47,14 @@ class Decider:
         swap: bool = True,
         recompute: bool = True,
         host: int | None = None,
+        spare_host: bool = False,
         longest: float = float("inf"),
         least: int = 0,
         drop_first: bool = False,
     ) -> None:
         self.gaps, self.link, self.swap, self.recompute = gaps, link, swap, recompute
-        self.host, self.longest, self.least, self.drop_first = host, longest, least, drop_first
+        self.host, self.spare_host = host, spare_host  # room on the host is for what cannot be made again
+        self.longest, self.least, self.drop_first = longest, least, drop_first
         self.choice = np.zeros(len(gaps), np.int8)
         self.droppable = gaps.droppable & recompute
         self.longer: dict[int, int] = {}
@@ -177,7 +179,7 @@ class Decider:
         return late
 
     def may_swap(self, g: int) -> bool:
-        if not self.swap:
+        if not self.swap or (self.spare_host and self.droppable[g]):
             return False
         s = int(self.gaps.storage[g])
         return self.host is None or s in self.rooms or self.room_bytes + self.gaps.sizes[s] <= self.host

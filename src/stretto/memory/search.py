@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 
@@ -70,13 +71,14 @@ def search(
     most = max(2 if count > LARGE else 3, 12_000 // max(count, 1))  # planning takes seconds, not minutes
     ways = (TIGHT + LOOSE if budget < peak_of(keep) / 4 else LOOSE + TIGHT)[:most]
     best: Found | None = None
-    for window, longest, begin in ways:
+    for spare_host, (window, longest, begin) in product((True, False) if host is not None else (False,), ways):
         decider = Decider(
             gaps,
             link,
             swap=swap,
             recompute=recompute,
             host=host,
+            spare_host=spare_host,
             longest=longest * budget,
             least=min(budget // 5000, int(5 * link.latency * link.out)),
             drop_first=begin == "drop",

@@ -35,7 +35,8 @@ _ASKING = 0.5  # seconds that a host may take to find something to tell
 _GRACE = 1.0  # seconds in which accusations are collected
 _BEGIN = 300.0  # seconds in which a task has to begin: the first time everything is compiled
 _SLACK = 20.0  # beyond patience, for the driver's own calls
-_STARTS = 3  # times in a row that a host may end before it has begun, or for lack of memory
+_STARTS = 6  # times in a row that a host may end before it has begun: somebody who kills at random rarely gets there
+_STARVED = 3  # times that a host may end for lack of memory
 
 
 class Hosts:
@@ -177,7 +178,7 @@ class Hosts:
             f"host {number} on {here.machine} (log: {here.log}) was lost when that machine ran out of memory: its "
             f"kernel has ended {here.starved - before.starved} processes there since it started"
         )
-        if self._starved[number] >= _STARTS:
+        if self._starved[number] >= _STARVED:
             raise RunError(f"{what}, and this was the third time; use more nodes, or machines with more memory")
         self._warn(what)
 
