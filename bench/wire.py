@@ -2,9 +2,9 @@
 every message, credit holds back what is too much, every array is checked when it arrives.
 
 A block is one array of 1 MB, as rotation sends it; rows of 1 KB are an update of 16 rows of 14 numbers, one message
-each. The same amounts then go to a parameter server of the plainest kind, a Ray actor with push and pull, one call
-after another and 16 in flight; the better of push and pull counts. CPU is that of the wire's own thread. Both processes
-and everything else share the machine's cores.
+each. Bare ZeroMQ sockets show what encryption leaves. The same amounts then go to a parameter server of the plainest
+kind, a Ray actor with push and pull, one call after another and 16 in flight; the better of push and pull counts. CPU
+is that of the wire's own thread. Both processes and everything else share the machine's cores.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from . import report
+from .wire_bare import bare
 
 SECONDS = 3.0
 REPEATS = 3
@@ -254,11 +255,13 @@ def main() -> None:
         what = ("1 MB blocks" if kind == "block" else "1 KB rows") + (", CURVE" if encrypt else ", plain")
         cpu = f"{got.sender:.1f} / {got.receiver:.1f}"
         rows.append([what, f"{got.messages:,.0f}", f"{got.nbytes / 1e9:.3f}", cpu])
+    ceiling = statistics.median(bare(BLOCK, 2000, True) for _ in range(REPEATS))
+    rows.append(["bare ZeroMQ, 1 MB, CURVE", f"{ceiling:,.0f}", f"{ceiling * BLOCK / 1e9:.3f}", "—"])
     rays = with_ray()
     for (name, window), got in rays.items():
         what = f"Ray actor, {name}, {window} in flight"
         rows.append([what, f"{got.messages:,.0f}", f"{got.nbytes / 1e9:.3f}", "—"])
-    ratios = []
+    ratios = [f"- 1 MB with CURVE: {ours['block', True].messages / ceiling:.2f} of what bare ZeroMQ moves"]
     for kind, size, asked in (("block", "1 MB", 4), ("rows", "1 KB", 10)):
         for window in WINDOWS:
             best = max(got.messages for (name, w), got in rays.items() if name.endswith(kind) and w == window)

@@ -97,6 +97,17 @@ def test_the_host_can_bind_too() -> None:
     assert make(graph, Settings(budget, LINK, recompute=False, host_budget=caught.value.smallest)).costs.peak <= budget
 
 
+def test_a_small_host_is_for_what_cannot_be_made_again() -> None:
+    """Parameters and state take most of the room there is; activations must be made again instead of swapped."""
+    graph = gpt(12, 2048, 4096)
+    lasting = sum(one.nbytes for one in graph.storages if one.lasting)
+    budget = int(0.6 * lasting) + plain(graph, Link()).costs.peak // 6
+    planned = make(graph, Settings(budget, host_budget=int(0.5 * lasting)))
+    assert planned.costs.peak <= budget
+    assert planned.costs.host <= 0.5 * lasting
+    assert planned.costs.repeated > 0
+
+
 @settings(max_examples=12)
 @given(random_graphs, st.integers(0, 80))
 def test_a_refusal_for_the_host_names_a_host_budget_that_is_enough(graph: Graph, host: int) -> None:

@@ -106,10 +106,9 @@ class CudaDevice:
     def __init__(self, device: torch.device | None = None) -> None:
         self.torch = device or torch.device("cuda", torch.cuda.current_device())
         self._out_stream, self._in_stream = torch.cuda.Stream(self.torch), torch.cuda.Stream(self.torch)
-        self._passed = torch.cuda.Event()
+        self._passed = torch.cuda.Event()  # who waits for it has seen its last record: one will do for all
         self._out_events: dict[int, Any] = {}
         self._in_events: dict[int, Any] = {}
-        self._copied_out: set[int] = set()
 
     def room(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8, device=self.torch)
@@ -118,29 +117,27 @@ class CudaDevice:
         return pinned(nbytes)
 
     def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
-        stream = self._out_stream
-        stream.wait_stream(torch.cuda.current_stream(self.torch))
-        with torch.cuda.stream(stream):
-            there.copy_(here, non_blocking=True)
-        event = self._out_events.get(which)
-        if event is None:
-            event = self._out_events[which] = torch.cuda.Event()
-        event.record(stream)
+        self._copy(self._out_stream, here, there, _event(self._out_events, which))
 
     def gone(self, which: int) -> None:
         torch.cuda.current_stream(self.torch).wait_event(self._out_events[which])
 
     def into(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None:
-        stream = self._in_stream
-        stream.wait_stream(torch.cuda.current_stream(self.torch))  # who had this room before is done with it
         if which in self._out_events:
-            stream.wait_event(self._out_events[which])
-        with torch.cuda.stream(stream):
-            here.copy_(there, non_blocking=True)
-        event = self._in_events.get(which)
-        if event is None:
-            event = self._in_events[which] = torch.cuda.Event()
-        event.record(stream)
+            self._in_stream.wait_event(self._out_events[which])
+        self._copy(self._in_stream, there, here, _event(self._in_events, which))
+
+    def _copy(self, stream: Any, source: torch.Tensor, target: torch.Tensor, made: Any) -> None:
+        """Copy on a stream of its own, after all that was computed until now: who had this room before is done."""
+        computing = torch.cuda.current_stream(self.torch)
+        self._passed.record(computing)
+        stream.wait_event(self._passed)
+        torch.cuda.set_stream(stream)  # by hand: the context manager takes longer than the copy's launch
+        try:
+            target.copy_(source, non_blocking=True)
+        finally:
+            torch.cuda.set_stream(computing)
+        made.record(stream)
 
     def ready(self, which: int) -> None:
         torch.cuda.current_stream(self.torch).wait_event(self._in_events[which])
@@ -156,6 +153,13 @@ class CudaDevice:
         """Bytes in use at most since `watch_peak`, whoever took them."""
         torch.cuda.synchronize(self.torch)
         return int(torch.cuda.max_memory_allocated(self.torch))
+
+
+def _event(events: dict[int, Any], which: int) -> Any:
+    found = events.get(which)
+    if found is None:
+        found = events[which] = torch.cuda.Event()
+    return found
 
 
 def pinned(nbytes: int) -> torch.Tensor:
