@@ -180,7 +180,7 @@ def as_the_dissertation(partition: int) -> Callable[[Any], Any]:
         captured = capture(job.step, job.modules, job.optimizers, job.batch, device, 1 << 40)
         settings = Settings(1 << 50, policy="dissertation", partition=partition)
         least = smallest_budget(costed(captured.lifted, device), settings) + captured.lifted.borrowed
-        options = {"policy": "dissertation", "partition": partition}
+        options: dict[str, Any] = {"policy": "dissertation", "partition": partition}
         return step(job.step, job.modules, job.optimizers, job.batch, budget=int(1.05 * least) + (64 << 20), **options)
 
     return change

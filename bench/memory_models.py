@@ -14,6 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from stretto.memory import Experts, PaddedExperts
+
 
 @dataclass(frozen=True, eq=False)
 class Job:
@@ -197,59 +199,6 @@ def lstm(device: str, dtype: str = "fp32", batch: int = 256, length: int = 256, 
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     x = torch.randn(length, batch, width, device=device)
     return supervised(model, optimizer, (x, torch.randint(0, 1000, (batch,), device=device)), device, dtype, [])
-
-
-class PaddedExperts(nn.Module):
-    """Every expert has room for `room` words; words are copied into one large tensor, the rest of which is zeros."""
-
-    def __init__(self, width: int, inner: int, experts: int, factor: float = 2.0) -> None:
-        super().__init__()
-        self.gate, self.factor = nn.Linear(width, experts, bias=False), factor
-        self.up = nn.Parameter(torch.randn(experts, width, inner) * width**-0.5)
-        self.down = nn.Parameter(torch.randn(experts, inner, width) * inner**-0.5)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        shape, experts = x.shape, self.up.shape[0]
-        x = x.reshape(-1, shape[-1])
-        room = max(1, int(self.factor * len(x) / experts))
-        weight, chosen = self.gate(x).softmax(-1).max(-1)
-        hot = F.one_hot(chosen, experts)
-        at = (hot.cumsum(0) * hot).sum(-1) - 1
-        fits = at < room
-        slot = torch.where(fits, chosen * room + at, experts * room)
-        into = x.new_zeros(experts * room + 1, shape[-1]).index_copy(0, slot, x)
-        inner = F.relu(torch.bmm(into[:-1].view(experts, room, -1), self.up))
-        said = torch.bmm(inner, self.down).reshape(experts * room, -1)
-        said = torch.cat([said, said.new_zeros(1, said.shape[1])])
-        return (said[slot] * weight[:, None]).view(shape)
-
-
-class Experts(nn.Module):
-    """One small network for each expert, as parameters of their own: they can be on the device one after another."""
-
-    def __init__(self, width: int, inner: int, experts: int, factor: float = 2.0) -> None:
-        super().__init__()
-        self.gate, self.factor = nn.Linear(width, experts, bias=False), factor
-        self.up = nn.ParameterList(torch.randn(width, inner) * width**-0.5 for _ in range(experts))
-        self.down = nn.ParameterList(torch.randn(inner, width) * inner**-0.5 for _ in range(experts))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        shape, experts = x.shape, len(self.up)
-        x = x.reshape(-1, shape[-1])
-        room = max(1, int(self.factor * len(x) / experts))
-        weight, chosen = self.gate(x).softmax(-1).max(-1)
-        _, order = torch.sort(chosen, stable=True)  # words by expert
-        count = F.one_hot(chosen, experts).sum(0)
-        first = count.cumsum(0) - count
-        said = torch.zeros_like(x)
-        places = torch.arange(room, device=x.device)
-        for e in range(experts):
-            mine = places < count[e]
-            words = order[torch.where(mine, first[e] + places, 0)]
-            inner = F.relu(x[words] @ self.up[e])
-            out = (inner @ self.down[e]) * (weight[words] * mine)[:, None]
-            said = said.index_add(0, words, out)
-        return said.view(shape)
 
 
 def moe(

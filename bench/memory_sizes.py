@@ -96,7 +96,8 @@ def tried(name: str) -> dict[str, Any]:
     make, cap, host = CASES[name]
     total = torch.cuda.get_device_properties(0).total_memory
     row: dict[str, Any] = {"what": name}
-    job = planned = None
+    job: Any = None
+    planned: Any = None
     began = time.perf_counter()
     try:
         torch.manual_seed(0)
