@@ -60,7 +60,7 @@ def one_case(name: str, dtype: str, options: dict[str, Any]) -> list[dict[str, A
     rows = [eager]
     methods: list[tuple[str, Callable[[Any], Any]]] = [
         ("ours, nothing moves", planned(10.0, eager["peak"], policy="keep")),
-        *((f"ours {share}", planned(share, eager["peak"])) for share in SHARES),
+        *((f"ours {share}", planned(share, eager["peak"], chunks="auto")) for share in SHARES),
         ("dissertation", as_the_dissertation(5 if name == "lstm" else 20)),
         ("save_on_cpu", saved_on_cpu),
         ("checkpoint", checkpointed),

@@ -6,16 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .door import fit, plan, step
+    from .experts import Experts, PaddedExperts
     from .report import Report
     from .stepping import Step
 
-__all__ = ["Report", "Step", "fit", "plan", "step"]
+__all__ = ["Experts", "PaddedExperts", "Report", "Step", "fit", "plan", "step"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         import importlib
 
-        room = {"Report": "report", "Step": "stepping"}.get(name, "door")
+        rooms = {"Experts": "experts", "PaddedExperts": "experts", "Report": "report", "Step": "stepping"}
+        room = rooms.get(name, "door")
         return getattr(importlib.import_module(f"{__name__}.{room}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ optimizer that treats parameters one by one works, with its own settings of the 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,8 @@ from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
+
+from .inplace import without_changes
 
 _LIBRARY = torch.library.Library("stretto", "FRAGMENT")
 _LIBRARY.define("update(Tensor param, Tensor grad, int call, int place) -> Tensor")
@@ -99,6 +101,7 @@ def trace(
     numbers = {id(p): n for n, p in enumerate(watched.parameters)}
     _check_owned(optimizers, numbers)
     leaves, spec = pytree.tree_flatten(batch)
+    _check_seen(leaves)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     updates: list[tuple[int, tuple[int, ...]]] = []
     result_spec: list[Any] = []
@@ -127,9 +130,9 @@ def trace(
         [fake(t) for t in tensors],
     )
     try:
-        with mode, _no_stack_traces():
+        with mode, _no_stack_traces(), _scalers_refused():
             first = make_fx(whole, decomposition_table=_plainly())(*args)
-            module = make_fx(functionalize(first))(*args)
+            module = without_changes(first, mode) or make_fx(functionalize(first))(*args)
     except CannotCapture:
         raise
     except Exception as error:
@@ -160,6 +163,39 @@ def _check_owned(optimizers: Sequence[torch.optim.Optimizer], numbers: dict[int,
                         f"optimizer {k} has a parameter of shape {tuple(p.shape)} that belongs to none of the modules; "
                         "name every module that is trained"
                     )
+
+
+def _check_seen(leaves: Sequence[Any]) -> None:
+    """A tensor in a container that is not looked into would be taken for a constant."""
+    for leaf in leaves:
+        if isinstance(leaf, torch.Tensor):
+            continue
+        inside = leaf if isinstance(leaf, Mapping) else getattr(leaf, "__dict__", {})
+        if any(isinstance(x, torch.Tensor) for x in inside.values()):
+            raise PlanError(
+                f"the batch has a {type(leaf).__name__} with tensors that are not seen; give batches of dicts, lists "
+                "and tuples, such as dict(batch), here and at every step"
+            )
+
+
+@contextlib.contextmanager
+def _scalers_refused() -> Iterator[None]:
+    """A gradient scaler looks whether gradients are finite. It is stopped before it begins: it would keep tensors that
+    have no memory, and the step must still run as it is."""
+    before = torch.amp.GradScaler.scale
+
+    def scale(self: Any, outputs: Any) -> Any:
+        if not self.is_enabled():
+            return outputs
+        raise CannotCapture(
+            "a gradient scaler looks at values (are all gradients finite?); bfloat16 needs none, and float32 neither"
+        )
+
+    torch.amp.GradScaler.scale = scale
+    try:
+        yield
+    finally:
+        torch.amp.GradScaler.scale = before
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """What every operation costs: seconds and passing memory. Measured on a GPU, reckoned from its rates without one.
 
 An operation is measured once for each distinct call (operation, shapes, strides, dtypes, other arguments), alone, with
-inputs of its own; so a step can be costed that does not fit as a whole.
+inputs of its own; so a step can be costed that does not fit as a whole. What was measured is remembered on disk.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .execute import view
 from .graph import Graph
 from .lift import Call, Lifted, Ref, Update, Value
+from .meter import Meter, Remembered
 from .program import Link
 
-_TIMES = 3
-_AHEAD = 1_000_000  # cycles
 _CALL = 9e-6  # seconds that Python takes for an operation, at least
 
 
@@ -35,10 +33,11 @@ class Rates:
     link: Link = field(default_factory=Link)
 
 
-def costed(lifted: Lifted, device: torch.device, rates: Rates | None = None) -> Graph:
-    """The graph with seconds and workspaces."""
+def costed(lifted: Lifted, device: torch.device, rates: Rates | None = None, meter: Meter | None = None) -> Graph:
+    """The graph with seconds and workspaces. meter: measures; without one, a GPU is measured and all else reckoned."""
     rates = rates or Rates()
-    meter = _Meter(lifted, device) if device.type == "cuda" else None
+    if meter is None and device.type == "cuda":
+        meter = Meter(lifted, device, Remembered.of(torch.cuda.get_device_name(device)))
     nodes = []
     for node, run in zip(lifted.graph.nodes, lifted.runs, strict=True):
         seconds, workspace = reckoned(lifted, run, rates)
@@ -46,6 +45,7 @@ def costed(lifted: Lifted, device: torch.device, rates: Rates | None = None) -> 
             seconds, workspace = meter.measured(run) or (seconds, workspace)
         nodes.append(replace(node, seconds=seconds, workspace=workspace))
     if meter is not None:
+        meter.remembered.save()
         # A device that is faster than those who call it waits for them.
         slower = max(1.0, len(nodes) * _CALL / max(1e-9, sum(node.seconds for node in nodes)))
         nodes = [replace(node, seconds=node.seconds * slower) for node in nodes]
@@ -95,63 +95,3 @@ def _operations(lifted: Lifted, run: Call) -> float:
         return float(flop_registry[packet](*args, **kwargs, out_val=made[0] if run.single else tuple(made)))
     except Exception:  # a formula that does not know these arguments: bytes decide
         return 0.0
-
-
-class _Meter:
-    def __init__(self, lifted: Lifted, device: torch.device) -> None:
-        self.lifted, self.device = lifted, device
-        self.known: dict[Any, tuple[float, int] | None] = {}
-
-    def measured(self, call: Call) -> tuple[float, int] | None:
-        """Seconds and workspace; None when it could not be tried alone."""
-        key = self._key(call)
-        if key not in self.known:
-            try:
-                self.known[key] = self._try(call)
-            except RuntimeError:  # out of memory among them
-                torch.cuda.empty_cache()
-                self.known[key] = None
-        return self.known[key]
-
-    def _key(self, call: Call) -> Any:
-        def plain(x: Any) -> Any:
-            if isinstance(x, Ref):
-                value = self.lifted.values[x.value]
-                return (value.dtype, value.size, value.stride)
-            return repr(x)
-
-        leaves = tree_leaves((call.args, call.kwargs), is_leaf=lambda x: isinstance(x, Ref))
-        return (call.target, tuple(plain(x) for x in leaves))
-
-    def _try(self, call: Call) -> tuple[float, int]:
-        def real(x: Any) -> Any:
-            if not isinstance(x, Ref):
-                return x
-            value = self.lifted.values[x.value]
-            top = 1 + sum((n - 1) * k for n, k in zip(value.size, value.stride, strict=True) if n)
-            room = torch.empty(max(top, 1), dtype=value.dtype, device=self.device)
-            if value.dtype.is_floating_point:
-                room.normal_()
-            else:
-                room.zero_()
-            return view(room, replace(value, offset=0))
-
-        args, kwargs = (tree_map(real, x, is_leaf=lambda x: isinstance(x, Ref)) for x in (call.args, call.kwargs))
-        result = call.target(*args, **kwargs)  # the first call may choose an algorithm
-        torch.cuda.synchronize(self.device)
-        del result
-        before = torch.cuda.memory_allocated(self.device)
-        torch.cuda.reset_peak_memory_stats(self.device)
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        result = call.target(*args, **kwargs)
-        torch.cuda.synchronize(self.device)
-        after = torch.cuda.memory_allocated(self.device)
-        workspace = torch.cuda.max_memory_allocated(self.device) - max(after, before)
-        del result
-        torch.cuda._sleep(_AHEAD)  # the calls are waiting when the device comes to them: what is timed is the device
-        begin.record()
-        for _ in range(_TIMES):
-            call.target(*args, **kwargs)
-        end.record()
-        torch.cuda.synchronize(self.device)
-        return begin.elapsed_time(end) / 1e3 / _TIMES, max(0, workspace)

@@ -21,12 +21,13 @@ from stretto.errors import PlanError
 from stretto.plan.cost import parse_bytes
 
 from .capture import CannotCapture
-from .costs import Rates, costed
+from .chunks import check_chunks
+from .costs import Rates
 from .devices import CudaDevice, Device, PlainDevice
 from .fallback import HookedStep
-from .planner import Settings, make
+from .planner import Settings
 from .report import Report
-from .stepping import Step, beside, capture
+from .stepping import Step, planned
 
 _LOG = logging.getLogger("stretto.memory")
 
@@ -42,6 +43,7 @@ def step(
     policy: str = "best",
     device: Device | str | torch.device | None = None,
     verify: bool = False,
+    chunks: int | str | None = None,
     **settings: Any,
 ) -> Step | HookedStep:
     """A step under a budget from any step function: `loss = step(batch)`.
@@ -49,11 +51,14 @@ def step(
     train_step(batch) does one whole step with the modules and optimizers named, `zero_grad`, `backward` and `step`
     included, and returns what it likes (a loss). It is run once without memory to see what it does; its Python is not
     run again. budget: bytes on the device for everything, "12GiB" or a number; host_budget likewise for the host.
+    chunks: a loss over many words is made in so many pieces; "auto": when it is too large for the budget. Results are
+    then equal up to rounding.
     """
     place = _device(device)
+    check_chunks(chunks)
     wanted = _settings(budget, host_budget, policy, settings)
     try:
-        return Step(train_step, modules, optimizers, batch, wanted, place, verify=verify)
+        return Step(train_step, modules, optimizers, batch, wanted, place, verify=verify, chunks=chunks)
     except CannotCapture as error:
         _LOG.warning("not planned, activations wait on the host instead: %s", error)
         return HookedStep(train_step, str(error))
@@ -83,6 +88,7 @@ def plan(
     policy: str = "best",
     rates: Rates | None = None,
     device: str | torch.device | None = None,
+    chunks: int | str | None = None,
     **settings: Any,
 ) -> Report:
     """What `fit` would do, without doing it: does it fit, how slow will it be, what moves when?
@@ -91,9 +97,10 @@ def plan(
     """
     place = torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
     wanted = _settings(budget, host_budget, policy, settings)
-    captured = capture(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, place, wanted.budget)
-    graph = costed(captured.lifted, place, rates)
-    return Report(make(graph, beside(wanted, captured.lifted)), captured.lifted)
+    check_chunks(chunks)
+    train_step = common_step(model, loss_fn, optimizer)
+    captured, _, made = planned(train_step, [model], [optimizer], batch, place, wanted, rates=rates, chunks=chunks)
+    return Report(made, captured.lifted)
 
 
 def common_step(

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from .capture import Traced
+from .capture import CannotCapture, Traced
 from .graph import Graph, Node, Storage
 
 BUCKET = 128 << 20  # bytes of small parameters that are updated together
@@ -273,6 +273,8 @@ class _Lift:
         target, origin = self.values[into].storage, self.values[source].storage
         if target == origin:
             return
+        if not self.storages[target].lasting:
+            raise CannotCapture(f"the step changes {self.storages[target].name} in place, and a batch is the caller's")
         self._flush()
         self.runs.append(Call(torch.ops.aten.copy_.default, (Ref(into), Ref(source)), {}, (), True))
         self.nodes.append(Node(node.name, (origin,), (), (target,), again=False, fixed=False, phase="end"))

@@ -80,30 +80,33 @@ def account(program: Program, link: Link | None = None) -> Costs:
 
     This is the meaning of the instructions: planners are checked against it, executors behave like it.
     """
-    return _Ledger(program, link or Link()).follow()
+    return Ledger(program, link or Link()).follow()
 
 
 def curve(program: Program) -> list[int]:
     """Bytes in use on the device after each instruction, for nodes while they run: what a picture of the step shows."""
-    ledger = _Ledger(program, Link())
+    ledger = Ledger(program, Link())
     ledger.follow()
     return ledger.curve
 
 
 def held(program: Program) -> list[int]:
     """Bytes in use on the device once each instruction is over: what a device's own counter should say."""
-    ledger = _Ledger(program, Link())
+    ledger = Ledger(program, Link())
     ledger.follow()
     return ledger.held
 
 
-class _Ledger:
+class Ledger:
+    """Bytes and seconds of a program, one instruction after another. now: seconds on the compute stream."""
+
     def __init__(self, program: Program, link: Link) -> None:
         self.program, self.graph, self.link = program, program.graph, link
         graph = self.graph
         self.here = {s for s, one in enumerate(graph.storages) if one.kind == "input"}
         self.here |= {s for s, one in enumerate(graph.storages) if one.lasting and s not in program.on_host}
         self.in_use = sum(graph.storages[s].nbytes for s in self.here)
+        self.peak, self.peak_at = self.in_use, -1
         self.copied = set(program.on_host)  # the host has its present value (or will, once `leaving` is over)
         self.rooms = set(program.on_host)  # has a place on the host
         self.leaving: dict[int, float] = {}  # when its copy to the host will be made
@@ -119,21 +122,35 @@ class _Ledger:
         self.landed: dict[int, float] = {}  # copies to the host: when they are made
 
     def follow(self) -> Costs:
-        peak, peak_at = self.in_use, -1
-        for at, (what, which) in enumerate(self.program.instructions):
-            try:
-                most = self._one(what, which)
-            except Illegal as error:
-                raise Illegal(f"instruction {at}, {NAMES[what]} {which}: {error}") from None
-            self.curve.append(most)
-            self.held.append(self.in_use)
-            if most > peak:
-                peak, peak_at = most, at
+        for at in range(len(self.program.instructions)):
+            self.advance(at)
+        return self.finish()
+
+    def advance(self, at: int) -> None:
+        """Follow one instruction: the next one."""
+        what, which = self.program.instructions[at]
+        try:
+            most = self._one(what, which)
+        except Illegal as error:
+            raise Illegal(f"instruction {at}, {NAMES[what]} {which}: {error}") from None
+        self.curve.append(most)
+        self.held.append(self.in_use)
+        if most > self.peak:
+            self.peak, self.peak_at = most, at
+
+    def wait(self, until: float) -> None:
+        """Let the compute stream stand still until then."""
+        if until > self.now:
+            self.waited += until - self.now
+            self.now = until
+
+    def finish(self) -> Costs:
+        """What it cost, once all instructions were followed."""
         self._end()
         storages = self.graph.storages
         host = sum(storages[s].nbytes for s in self.rooms)
         ended = max(self.now, self.out_free)
-        return Costs(peak, peak_at, host, ended, self.waited, self.repeated, self.bytes_out, self.bytes_in)
+        return Costs(self.peak, self.peak_at, host, ended, self.waited, self.repeated, self.bytes_out, self.bytes_in)
 
     def _one(self, what: int, which: int) -> int:
         if what in (RUN, AGAIN):
@@ -151,7 +168,7 @@ class _Ledger:
         elif what == GONE:
             if which not in self.leaving:
                 raise Illegal("no copy to the host was begun")
-            self._wait(self.leaving.pop(which))
+            self.wait(self.leaving.pop(which))
             self._give(which)
         elif what == FREE:
             if which in self.leaving or which in self.coming:
@@ -172,7 +189,7 @@ class _Ledger:
         elif what == READY:
             if which not in self.coming:
                 raise Illegal("no copy from the host was begun")
-            self._wait(self.coming.pop(which))
+            self.wait(self.coming.pop(which))
             self.here.add(which)
         return self.in_use
 
@@ -218,11 +235,6 @@ class _Ledger:
         self._need(s)
         self.here.remove(s)
         self.in_use -= self.graph.storages[s].nbytes
-
-    def _wait(self, until: float) -> None:
-        if until > self.now:
-            self.waited += until - self.now
-            self.now = until
 
     def _end(self) -> None:
         graph, program = self.graph, self.program

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,12 +16,14 @@ from stretto.errors import RunError
 from stretto.plan.cost import show_bytes
 
 from .capture import Traced, trace
+from .chunks import cut
 from .costs import Rates, costed
 from .devices import Device
 from .execute import Runner
+from .graph import Graph
 from .lift import BUCKET, Lifted, lift
 from .optimizers import kept_for
-from .planner import Planned, Settings, make
+from .planner import Infeasible, Planned, Settings, make
 from .report import Report
 from .verify import Expected
 
@@ -31,10 +33,11 @@ _WATCHED = 2  # steps whose real peak is compared with the predicted one: the se
 
 @dataclass(frozen=True, eq=False)
 class Captured:
-    """A step that is written down."""
+    """A step that is written down. notes: what was done to it."""
 
     traced: Traced
     lifted: Lifted
+    notes: list[str] = field(default_factory=list)
 
 
 def capture(
@@ -44,9 +47,13 @@ def capture(
     batch: Any,
     device: torch.device,
     budget: int,
+    chunks: int | str | None = None,
+    *,
+    tight: bool = False,
 ) -> Captured:
-    """Write a step down: operations and storages, small parameters updated together as far as the budget allows."""
-    traced = trace(step, modules, optimizers, batch, device)
+    """Write a step down: operations and storages, small parameters updated together as far as the budget allows.
+    chunks, tight: see `chunks.cut`."""
+    traced, notes = cut(trace(step, modules, optimizers, batch, device), chunks, budget, tight=tight)
     parameters = traced.watched.parameters
     known: dict[Any, dict[str, int]] = {}
 
@@ -57,7 +64,39 @@ def capture(
             known[key] = kept_for(optimizers[optimizer], p)
         return known[key]
 
-    return Captured(traced, lift(traced, kept, min(BUCKET, budget // 64), lent=_lent(batch, device)))
+    return Captured(traced, lift(traced, kept, min(BUCKET, budget // 64), lent=_lent(batch, device)), notes)
+
+
+def planned(
+    step: Callable[[Any], Any],
+    modules: Sequence[nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    batch: Any,
+    device: torch.device,
+    settings: Settings,
+    *,
+    rates: Rates | None = None,
+    chunks: int | str | None = None,
+    budget: int | None = None,
+) -> tuple[Captured, Graph, Planned]:
+    """Write a step down and plan it; with chunks="auto" once more in pieces if there is no plan otherwise. budget: what
+    was asked for, if the plan is made for less."""
+    for tight in (False, True):
+        captured = capture(step, modules, optimizers, batch, device, budget or settings.budget, chunks, tight=tight)
+        graph = costed(captured.lifted, device, rates)
+        try:
+            made = make(graph, beside(settings, captured.lifted))
+        except Infeasible as error:
+            if tight or chunks != "auto" or error.side != "device":
+                if chunks is None and ("log_softmax" in error.node or "nll_loss" in error.node):
+                    error.add_note('the loss binds: chunks="auto" makes it in pieces')
+                for note in captured.notes:
+                    error.add_note(note)
+                raise
+        else:
+            made.notes.extend(captured.notes)
+            break
+    return captured, graph, made
 
 
 def beside(settings: Settings, lifted: Lifted) -> Settings:
@@ -83,9 +122,10 @@ class Step:
         *,
         rates: Rates | None = None,
         verify: bool = False,
+        chunks: int | str | None = None,
     ) -> None:
         self._function, self._modules, self._optimizers = function, list(modules), list(optimizers)
-        self._settings, self._device, self._rates = settings, device, rates
+        self._settings, self._device, self._rates, self._chunks = settings, device, rates, chunks
         self._expected = Expected.of(function, self._modules, self._optimizers, batch) if verify else None
         self._came_from = {id(p): p.device for p in _tensors(self._modules)}
         self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
@@ -99,11 +139,17 @@ class Step:
 
     def _prepare(self, batch: Any) -> None:
         settings = replace(self._settings, budget=self._budget)
-        captured = capture(
-            self._function, self._modules, self._optimizers, batch, self._device.torch, self._settings.budget
+        captured, graph, self.planned = planned(
+            self._function,
+            self._modules,
+            self._optimizers,
+            batch,
+            self._device.torch,
+            settings,
+            rates=self._rates,
+            chunks=self._chunks,
+            budget=self._settings.budget,
         )
-        graph = costed(captured.lifted, self._device.torch, self._rates)
-        self.planned: Planned = make(graph, beside(settings, captured.lifted))
         self.report = Report(self.planned, captured.lifted)
         numbers = {id(node): n for n, node in enumerate(graph.nodes)}
         order = [numbers[id(node)] for node in self.planned.program.graph.nodes]

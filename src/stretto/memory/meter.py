@@ -1,0 +1,184 @@
+"""What operations cost on a device, measured once for each distinct call, and remembered on disk.
+
+An operation is tried alone, with inputs of its own. What it gives is compared with what the trace says it gives: a
+result that has another dtype, size or stride in reality would be garbage once it was away on the host and back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from stretto.paths import cache_root
+
+from .capture import CannotCapture
+from .execute import view
+from .lift import Call, Lifted, Ref, Value
+
+_TIMES = 3
+_AHEAD = 1_000_000  # cycles
+_SEED = 16  # bytes of attention's random state, whose layout depends on how it is run: never worth a copy
+_VERSION = 1  # of the file
+
+
+class Remembered:
+    """Costs by call, in one file for a device, a version of torch and what else decides how fast an operation is.
+
+        remembered = Remembered.of("NVIDIA H200")
+        remembered.costs["aten.relu.default …"] = (1e-5, 0)
+        remembered.save()
+
+    It is a cache: a file that cannot be read is an empty one, one that cannot be written is not written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.costs = _read(path)
+        self._saved = len(self.costs)
+
+    @classmethod
+    def of(cls, device: str) -> Remembered:
+        """The file in the cache folder for a device of this name, as torch is set up now."""
+        name = re.sub(r"[^A-Za-z0-9.+]+", "-", "-".join((device, torch.__version__, *_settings()))).lower()
+        return cls(cache_root() / "memory" / f"{name}.json")
+
+    def save(self) -> None:
+        """Write what is new. Others may have written meanwhile: theirs is kept."""
+        if len(self.costs) == self._saved:
+            return
+        everything = {**_read(self.path), **self.costs}
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            beside.write_text(json.dumps({"version": _VERSION, "costs": everything}))
+            beside.replace(self.path)
+            self._saved = len(self.costs)
+
+
+def _read(path: Path) -> dict[str, tuple[float, int]]:
+    try:
+        found = json.loads(path.read_text())
+        if found["version"] != _VERSION:
+            return {}
+        return {str(key): (float(seconds), int(room)) for key, (seconds, room) in found["costs"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def _settings() -> tuple[str, ...]:
+    """Switches of torch that change what an operation costs."""
+    kinds = {"matmul": torch.backends.cuda.matmul, "conv": torch.backends.cudnn.conv}
+    return (
+        *(f"{kind}-tf32" for kind, one in kinds.items() if one.fp32_precision == "tf32"),
+        *(["search"] if torch.backends.cudnn.benchmark else []),
+        *(["deterministic"] if torch.are_deterministic_algorithms_enabled() else []),
+    )
+
+
+class Meter:
+    """Measures the calls of one step."""
+
+    def __init__(self, lifted: Lifted, device: torch.device, remembered: Remembered) -> None:
+        self.lifted, self.device, self.remembered = lifted, device, remembered
+        self._failed: set[str] = set()
+
+    def measured(self, call: Call) -> tuple[float, int] | None:
+        """Seconds and workspace; None when it could not be tried alone."""
+        key, costs = self.key(call), self.remembered.costs
+        if key not in costs and key not in self._failed:
+            try:
+                costs[key] = self._try(call)
+            except RuntimeError:  # out of memory among them: there may be more of it another time
+                self._failed.add(key)
+                if self.device.type == "cuda":
+                    torch.cuda.empty_cache()
+        return costs.get(key)
+
+    def key(self, call: Call) -> str:
+        """A call in words: the operation, and dtypes, sizes and strides of what it is called with."""
+
+        def plain(x: Any) -> str:
+            if isinstance(x, Ref):
+                value = self.lifted.values[x.value]
+                return f"{value.dtype}{list(value.size)}{list(value.stride)}"
+            return repr(x)
+
+        args, kwargs = (tree_map(plain, x, is_leaf=lambda x: isinstance(x, Ref)) for x in (call.args, call.kwargs))
+        return f"{call.target} {args} {kwargs}" if kwargs else f"{call.target} {args}"
+
+    def _try(self, call: Call) -> tuple[float, int]:
+        def real(x: Any) -> Any:
+            if not isinstance(x, Ref):
+                return x
+            value = self.lifted.values[x.value]
+            top = 1 + sum((n - 1) * k for n, k in zip(value.size, value.stride, strict=True) if n)
+            room = torch.empty(max(top, 1), dtype=value.dtype, device=self.device)
+            if value.dtype.is_floating_point:
+                room.normal_()
+            else:
+                room.zero_()
+            return view(room, replace(value, offset=0))
+
+        args, kwargs = (tree_map(real, x, is_leaf=lambda x: isinstance(x, Ref)) for x in (call.args, call.kwargs))
+        result = call.target(*args, **kwargs)  # the first call may choose an algorithm
+        self._check(call, result)
+        del result
+        return self.timed(call, args, kwargs)
+
+    def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+        """Seconds and passing bytes of a call that ran once already."""
+        torch.cuda.synchronize(self.device)
+        before = torch.cuda.memory_allocated(self.device)
+        torch.cuda.reset_peak_memory_stats(self.device)
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        result = call.target(*args, **kwargs)
+        torch.cuda.synchronize(self.device)
+        after = torch.cuda.memory_allocated(self.device)
+        workspace = torch.cuda.max_memory_allocated(self.device) - max(after, before)
+        del result
+        torch.cuda._sleep(_AHEAD)  # the calls are waiting when the device comes to them: what is timed is the device
+        begin.record()
+        for _ in range(_TIMES):
+            call.target(*args, **kwargs)
+        end.record()
+        torch.cuda.synchronize(self.device)
+        return begin.elapsed_time(end) / 1e3 / _TIMES, max(0, workspace)
+
+    def _check(self, call: Call, result: Any) -> None:
+        """That the results are what the trace says."""
+        for k, (number, tensor) in enumerate(zip(call.makes, [result] if call.single else result, strict=False)):
+            if number < 0 or not isinstance(tensor, torch.Tensor):
+                continue
+            value = self.lifted.values[number]
+            tiny = max(tensor.numel() * tensor.element_size(), _nbytes(value)) <= _SEED
+            if not tiny and _layout(tensor.dtype, tensor.shape, tensor.stride()) != _layout(
+                value.dtype, value.size, value.stride
+            ):
+                raise CannotCapture(
+                    f"result {k} of {call.target} is {tensor.dtype} {tuple(tensor.shape)} with strides "
+                    f"{tensor.stride()} on {self.device}, and torch says without running it that it is {value.dtype} "
+                    f"{value.size} with strides {value.stride}: it could not come back from the host as it was; use "
+                    "another dtype or layout there, or another operation"
+                )
+
+
+def _nbytes(value: Value) -> int:
+    n = 1
+    for size in value.size:
+        n *= size
+    return n * int(value.dtype.itemsize)
+
+
+def _layout(dtype: Any, size: Any, stride: Any) -> Any:
+    """What matters of a layout: the stride of a dimension of one element does not."""
+    if 0 in size:
+        return dtype, tuple(size)
+    return dtype, tuple(size), tuple(k for n, k in zip(size, stride, strict=True) if n > 1)

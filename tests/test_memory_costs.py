@@ -1,0 +1,142 @@
+"""What operations cost: measured once, remembered on disk, and refused when they give something else than traced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'")
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from stretto.memory.capture import CannotCapture
+from stretto.memory.costs import costed
+from stretto.memory.door import common_step
+from stretto.memory.lift import Call, Lifted
+from stretto.memory.meter import Meter, Remembered
+from stretto.memory.stepping import capture
+
+CPU = torch.device("cpu")
+
+
+class Counting(Meter):
+    """Runs the calls, but takes its times from a counter."""
+
+    def __init__(self, lifted: Lifted, remembered: Remembered) -> None:
+        super().__init__(lifted, CPU, remembered)
+        self.asked: list[Call] = []
+
+    def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+        self.asked.append(call)
+        return float(len(self.asked)), 64 * len(self.asked)
+
+
+def lifted(width: int = 32) -> Lifted:
+    model = nn.Sequential(*(nn.Linear(width, width) for _ in range(3)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.ones(8, width), torch.ones(8, width)
+    return capture(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU, 1 << 30).lifted
+
+
+def test_equal_calls_are_measured_once_and_remembered(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "costs.json"
+    one = lifted()
+    meter = Counting(one, Remembered(path))
+    graph = costed(one, CPU, meter=meter)
+    calls = [run for run in one.runs if isinstance(run, Call)]
+    assert 0 < len(meter.asked) < len(calls)
+    assert len(meter.asked) == len({meter.key(call) for call in calls})
+    again = Counting(lifted(), Remembered(path))
+    assert [node.seconds for node in costed(again.lifted, CPU, meter=again).nodes] == [n.seconds for n in graph.nodes]
+    assert again.asked == []
+    other = Counting(lifted(48), Remembered(path))
+    costed(other.lifted, CPU, meter=other)
+    assert other.asked
+    assert len(Remembered(path).costs) > len(meter.asked)
+
+
+def test_what_others_wrote_meanwhile_is_kept(tmp_path: Path) -> None:
+    mine, theirs = Remembered(tmp_path / "costs.json"), Remembered(tmp_path / "costs.json")
+    mine.costs["a"], theirs.costs["b"] = (1.0, 2), (3.0, 4)
+    mine.save()
+    theirs.save()
+    assert Remembered(tmp_path / "costs.json").costs == {"a": (1.0, 2), "b": (3.0, 4)}
+    assert [p.name for p in tmp_path.iterdir()] == ["costs.json"]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[1, 2]", '{"version": 0, "costs": {"a": [1, 2]}}', '{"version": 1, "costs": [3]}']
+)
+def test_a_broken_file_is_an_empty_one(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "costs.json"
+    path.write_text(text)
+    assert Remembered(path).costs == {}
+
+
+def test_a_folder_that_cannot_be_made_is_no_fault(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    remembered = Remembered(tmp_path / "file" / "costs.json")
+    remembered.costs["a"] = (1.0, 2)
+    remembered.save()
+
+
+def test_devices_and_switches_have_files_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STRETTO_CACHE", str(tmp_path))
+    plain = Remembered.of("NVIDIA H200").path
+    assert plain.parent == tmp_path / "memory"
+    assert Remembered.of("Other card").path != plain
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = not before
+    try:
+        assert Remembered.of("NVIDIA H200").path != plain
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+    assert Remembered.of("NVIDIA H200").path == plain
+
+
+def test_what_cannot_be_tried_is_reckoned_and_not_remembered(tmp_path: Path) -> None:
+    class Full(Counting):
+        def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+            self.asked.append(call)
+            raise torch.OutOfMemoryError("no room")
+
+    one = lifted()
+    meter = Full(one, Remembered(tmp_path / "costs.json"))
+    graph = costed(one, CPU, meter=meter)
+    assert all(node.seconds > 0 for node in graph.nodes)
+    assert len(meter.asked) == len({meter.key(run) for run in one.runs if isinstance(run, Call)})
+    assert not (tmp_path / "costs.json").exists()
+
+
+LIBRARY = torch.library.Library("stretto_tests", "FRAGMENT")
+LIBRARY.define("turned(Tensor x) -> Tensor")
+LIBRARY.impl("turned", lambda x: x.t().contiguous().t(), "CompositeExplicitAutograd")
+
+
+def told(x: Any) -> Any:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+torch.library.register_fake("stretto_tests::turned", told, lib=LIBRARY)
+
+
+def test_a_result_that_is_not_what_was_traced_is_refused(tmp_path: Path) -> None:
+    model = nn.Linear(4, 8)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.ones(2, 4), torch.ones(2, 8)
+
+    def train_step(batch: Any) -> torch.Tensor:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(torch.ops.stretto_tests.turned(batch[0])), batch[1])
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    one = capture(train_step, [model], [optimizer], batch, CPU, 1 << 30).lifted
+    with pytest.raises(CannotCapture, match=r"result 0 of stretto_tests\.turned.*strides \(1, 2\)"):
+        costed(one, CPU, meter=Counting(one, Remembered(tmp_path / "costs.json")))
+    assert not (tmp_path / "costs.json").exists()
