@@ -2,8 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo
-# One version, so that tests do not change by themselves; the extra `memory` takes any from 2.9 on.
-TORCH := torch==2.13.0
+# For tests alone, and large: `make run` does without. The extra `memory` takes any torch from 2.9 on.
+TORCH := 'torch==2.13.0' 'transformers>=4.50'
 # Files of tests in processes of their own, a few at a time: most of the time goes into compiling.
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile
 # A ratings file to train on instead of a generated one: make run FILE=ratings.dat
@@ -17,7 +17,11 @@ help:  ## what can be made
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev,parquet,cluster]' '$(TORCH)'
+	$(BIN)/python -m pip install --quiet --editable '.[dev,parquet,cluster]'
+	@touch $@
+
+.venv/.testable: .venv/.installed
+	$(BIN)/python -m pip install --quiet $(TORCH)
 	@touch $@
 
 .venv/.benched: .venv/.installed
@@ -32,10 +36,10 @@ run: .venv/.installed $(FILE)  ## install, then from a ratings file to recommend
 	$(BIN)/stretto train mf $(FILE) --rank 32 --epochs 15 --out $(DEMO)/run
 	$(BIN)/stretto recommend $(DEMO)/run --some 1
 
-test: .venv/.installed  ## install, then run the tests (under ten minutes)
+test: .venv/.testable  ## install, then run the tests (under ten minutes)
 	$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE)
 
-test-full: .venv/.installed  ## every test, the slow ones too; a missing tool is a failure
+test-full: .venv/.testable  ## every test, the slow ones too; a missing tool is a failure
 	STRETTO_TEST_FULL=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 check: .venv/.installed  ## style and types

@@ -60,6 +60,22 @@ def steps(users: Any, items: Any, values: Any, W: Any, H: Any, lam: Any, rate: A
             H[j, k] = h + rate * (error * w - lam * h)
 
 
+def changes(
+    server: str, users: Any, items: Any, values: Any, u: Any, v: Any, rate: float
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """What a worker adds to the rows u [n, k], v [m, k] that it read: steps of SGD (add), or gradients for a server
+    that makes the steps."""
+    if server == "add":
+        new, other = u.copy(), v.copy()
+        steps(users, items, values, new, other, LAM, rate)
+        new -= u
+        other -= v
+    else:
+        new, other = np.zeros_like(u), np.zeros_like(v)
+        gradients(users, items, values, u, v, LAM, new, other)
+    return new, other
+
+
 @njit(cache=True)  # type: ignore[untyped-decorator]
 def adaptive(users: Any, items: Any, values: Any, W: Any, H: Any, zW: Any, zH: Any, lam: Any, rate: Any) -> None:
     """AdaRevision without any delay, which is AdaGrad by element, one rating after another; zW, zH begin at 1."""
@@ -213,14 +229,7 @@ class Ratings:
             for clock in w.clocks(mode.clocks):
                 for rows, cols, users, items, values in self.parts[w.number]:
                     u, v = W.read(rows), H.read(cols)
-                    if mode.server == "add":
-                        new, other = u.copy(), v.copy()
-                        steps(users, items, values, new, other, LAM, mode.rate * mode.decay**clock)
-                        new -= u
-                        other -= v
-                    else:
-                        new, other = np.zeros_like(u), np.zeros_like(v)
-                        gradients(users, items, values, u, v, LAM, new, other)
+                    new, other = changes(mode.server, users, items, values, u, v, mode.rate * mode.decay**clock)
                     w.work(len(values))
                     W.add(rows, new)
                     H.add(cols, other)

@@ -25,7 +25,7 @@ from stretto.keyed import uniform
 
 from . import lda_sets, sets
 from .bosen_lda_runs import BETA, Corpus, sample, tables_of
-from .bosen_mf_runs import LAM, Ratings, gradients, squares, steps
+from .bosen_mf_runs import Ratings, changes, squares, steps
 from .bosen_mlr import Images
 
 BURST = (800, 800)
@@ -133,14 +133,7 @@ def ratings(
         for clock in w.clocks(passes):
             for rows, cols, users, items, values in here:
                 u, v = W.read(rows), H.read(cols)
-                if server == "add":
-                    new, other = u.copy(), v.copy()
-                    steps(users, items, values, new, other, LAM, rate * decay**clock)
-                    new -= u
-                    other -= v
-                else:
-                    new, other = np.zeros_like(u), np.zeros_like(v)
-                    gradients(users, items, values, u, v, LAM, new, other)
+                new, other = changes(server, users, items, values, u, v, rate * decay**clock)
                 w.work(len(values))
                 W.add(rows, new)
                 H.add(cols, other)

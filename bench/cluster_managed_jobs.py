@@ -28,7 +28,7 @@ from stretto.keyed import uniform
 
 from . import lda_sets
 from .bosen_lda_runs import BETA, Corpus, sample
-from .bosen_mf_runs import LAM, Ratings, gradients, steps
+from .bosen_mf_runs import Ratings, changes
 from .cluster_jobs import runtime
 
 BATCHES = 16
@@ -130,14 +130,7 @@ def ratings(
                 u, v = W.read(rows), H.read(cols)
                 if clock == 0:  # rows are fetched and kernels loaded; nothing is learned
                     users, items, values = users[:0], items[:0], values[:0]
-                if server == "add":
-                    new, other = u.copy(), v.copy()
-                    steps(users, items, values, new, other, LAM, rate * decay ** (clock - 1))
-                    new -= u
-                    other -= v
-                else:
-                    new, other = np.zeros_like(u), np.zeros_like(v)
-                    gradients(users, items, values, u, v, LAM, new, other)
+                new, other = changes(server, users, items, values, u, v, rate * decay ** (clock - 1))
                 w.work(len(values))
                 W.add(rows, new)
                 H.add(cols, other)

@@ -20,11 +20,12 @@ from stretto.errors import PlanError, RunError
 from stretto.memory import Step, fit, plan, step
 from stretto.memory.costs import costed
 from stretto.memory.devices import PlainDevice
+from stretto.memory.execute import _Writer
 from stretto.memory.fallback import HookedStep
 from stretto.memory.graph import Graph
 from stretto.memory.lift import Lifted
 from stretto.memory.planner import Infeasible, Settings, make
-from stretto.memory.program import AGAIN
+from stretto.memory.program import AGAIN, held
 from stretto.memory.stepping import beside, capture
 
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
@@ -303,7 +304,8 @@ def test_too_small_a_budget_is_refused_with_the_smallest_that_will_do() -> None:
     batch = torch.ones(128, 64), torch.ones(128, 64)
     with pytest.raises(Infeasible, match="smallest") as caught:
         plan(model, F.mse_loss, optimizer, batch, budget="1KiB")
-    needed = caught.value.smallest + sum(t.numel() * 4 for t in batch)
+    needed = caught.value.smallest
+    assert f"budget={needed} or more" in str(caught.value)
     assert plan(model, F.mse_loss, optimizer, batch, budget=needed).peak <= needed
 
 
@@ -405,3 +407,27 @@ def test_verification_passes_and_catches() -> None:
         other.modules[0].last.weight.add_(1.0)
     with pytest.raises(RunError, match="differs from the plain one"):
         wrong(other.batch)
+
+
+@pytest.mark.parametrize("kind", ["gpt", "wgan"])
+def test_the_device_holds_what_the_ledger_says_after_every_instruction(kind: str) -> None:
+    job = made(kind)
+    with pytest.raises(Infeasible) as caught:
+        step(job.step, job.modules, job.optimizers, job.batch, budget=4096, device=late())
+    planned = step(
+        job.step, job.modules, job.optimizers, job.batch, budget=caught.value.smallest, device=late()
+    )  # what the refusal says is enough
+    assert isinstance(planned, Step)
+    runner, graph = planned._runner, planned.planned.program.graph
+    assert runner is not None
+    seen: list[int] = []
+
+    def look(_: int) -> None:
+        seen.append(sum(graph.storages[s].nbytes for s, tensor in enumerate(runner.a) if tensor is not None))
+
+    runner.watch = look
+    runner._parts = _Writer(runner).parts()
+    planned(job.batch)  # the optimizers make their state: not there before its first update
+    seen.clear()
+    planned(job.batch)
+    assert seen == held(planned.planned.program)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .program import IN, OUT, READY, Program
+from .program import OUT, READY, Program
 
 _ALIGN = 4096
 
@@ -34,11 +34,6 @@ def places(program: Program) -> tuple[dict[int, int], int]:
         elif what == READY and last_read[which] == at:
             free.setdefault(size, []).append(offset[which])
     return offset, top
-
-
-def reads(program: Program) -> int:
-    """How many copies from the host a step makes."""
-    return sum(1 for what, _ in program.instructions if what == IN)
 
 
 def _aligned(nbytes: int) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from stretto.errors import PlanError
+from stretto.plan.cost import show_bytes
 
 from .gaps import KEEP, SWAP, Gaps, find_gaps
 from .graph import Graph
@@ -72,12 +73,20 @@ class Infeasible(PlanError):
 
     def __init__(self, budget: int, smallest: int, side: str, node: str, there: dict[str, int]) -> None:
         self.budget, self.smallest, self.side, self.node, self.there = budget, smallest, side, node, there
-        held = ", ".join(f"{kind} {_size(nbytes)}" for kind, nbytes in there.items() if nbytes)
+        held = ", ".join(f"{kind} {show_bytes(nbytes)}" for kind, nbytes in there.items() if nbytes)
         what = "budget" if side == "device" else "host_budget"
         super().__init__(
-            f"no plan fits {what}={_size(budget)}: {_size(smallest)} is the smallest for which one was found, and "
-            f"{node} binds there ({held or 'nothing else is held'}); pass {what}={smallest} or more, or a smaller batch"
+            f"no plan fits {what}={show_bytes(budget)}: {show_bytes(smallest)} is the smallest for which one was found,"
+            f" and {node} binds there ({held or 'nothing else is held'}); pass {what}={smallest} or more, "
+            "or a smaller batch"
         )
+
+    def beside(self, nbytes: int) -> Infeasible:
+        """The same in terms of a budget that must hold so many bytes besides, which the planner did not see."""
+        if not nbytes or self.side != "device":
+            return self
+        there = {**self.there, "batch": nbytes}
+        return Infeasible(self.budget + nbytes, self.smallest + nbytes, self.side, self.node, there)
 
 
 def make(graph: Graph, settings: Settings) -> Planned:
@@ -182,10 +191,3 @@ def _second_look(gaps: Gaps, settings: Settings) -> Found:
         return found
     costs = account(found.lowered.program, settings.link)
     raise Infeasible(settings.budget, smallest, "device", *there_at(found.lowered.program, costs.peak_at))
-
-
-def _size(nbytes: int) -> str:
-    for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
-        if nbytes >= unit:
-            return f"{nbytes / unit:.2f} {name}"
-    return f"{nbytes} bytes"

@@ -64,7 +64,10 @@ def capture(
             known[key] = kept_for(optimizers[optimizer], p)
         return known[key]
 
-    return Captured(traced, lift(traced, kept, min(BUCKET, budget // 64), lent=_lent(batch, device)), notes)
+    # No larger than the largest parameter, whose update takes that much anyway: it must not be the bucket that binds.
+    largest = max((p.numel() * p.element_size() for p in parameters), default=0)
+    bucket = min(BUCKET, budget // 64, largest)
+    return Captured(traced, lift(traced, kept, bucket, lent=_lent(batch, device)), notes)
 
 
 def planned(
@@ -88,11 +91,12 @@ def planned(
             made = make(graph, beside(settings, captured.lifted))
         except Infeasible as error:
             if tight or chunks != "auto" or error.side != "device":
+                said = error.beside(captured.lifted.borrowed)
                 if chunks is None and ("log_softmax" in error.node or "nll_loss" in error.node):
-                    error.add_note('the loss binds: chunks="auto" makes it in pieces')
+                    said.add_note('the loss binds: chunks="auto" makes it in pieces')
                 for note in captured.notes:
-                    error.add_note(note)
-                raise
+                    said.add_note(note)
+                raise said from None
         else:
             made.notes.extend(captured.notes)
             break

@@ -28,14 +28,13 @@ from stretto.errors import RunError
 from .fleet import HostLost, Member, NotStarted, Settings, fleet_of
 from .host import versions
 from .hosting import Address, Begin, Told
-from .judging import lost_one
+from .judging import STARTS, given_up, lost_one
 from .spec import Cluster
 
 _ASKING = 0.5  # seconds that a host may take to find something to tell
 _GRACE = 1.0  # seconds in which accusations are collected
 _BEGIN = 300.0  # seconds in which a task has to begin: the first time everything is compiled
 _SLACK = 20.0  # beyond patience, for the driver's own calls
-_STARTS = 6  # times in a row that a host may end before it has begun: somebody who kills at random rarely gets there
 _STARVED = 3  # times that a host may end for lack of memory
 
 
@@ -142,7 +141,7 @@ class Hosts:
     def _try_to_replace(self, number: int, within: float) -> str:
         """Why there is no replacement, "" if there is one."""
         deadline, why = time.monotonic() + within, ""
-        for _ in range(_STARTS):
+        for _ in range(STARTS):
             left = deadline - time.monotonic()
             if left <= 0:
                 break
@@ -193,15 +192,8 @@ class Hosts:
         self._gone[lost.host] = False
         self._early[lost.host] += 1
         self.losses.append((time.monotonic() - self.began, lost.host, lost.why))
-        if self._early[lost.host] >= _STARTS:
-            raise RunError(
-                f"host {lost.host} was lost {_STARTS} times in a row before it had begun its work; {self.story()}"
-            ) from lost
-        if len(self.losses) > self.spec.restarts:
-            raise RunError(
-                f"{len(self.losses)} times a host of the cluster was lost, and restarts={self.spec.restarts}; "
-                f"{self.story()}"
-            ) from lost
+        if why := given_up(lost.host, self._early[lost.host], len(self.losses), self.spec.restarts):
+            raise RunError(f"{why}; {self.story()}") from lost
         self._warn(f"host {lost.host}{at} was lost: {lost.why}; {then}")
 
     def _warn(self, text: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 BUSY = 6.0  # times patience, for a host that answers the driver: it may compile, or be short of processor time
 VISITS = 20.0  # times the longest visit
 FIRST = 120.0  # times patience, for the first visit of all
+STARTS = 6  # losses in a row before a host has begun: somebody who kills at random rarely gets there
 
 
 def lost_one(
@@ -29,6 +30,23 @@ def lost_one(
         if longest > (BUSY if whom in answering else 1.0) * patience:
             return whom, count, longest
     return None
+
+
+def given_up(host: int, early: int, losses: int, restarts: int) -> str:
+    """Why a job ends instead of replacing a host again; "" when it goes on.
+
+    early: losses of this host in a row before it had begun its work. losses: of all hosts, restarts: how many may be.
+
+    >>> given_up(1, early=2, losses=2, restarts=100)
+    ''
+    >>> given_up(1, early=6, losses=6, restarts=100)
+    'host 1 was lost 6 times in a row before it had begun its work'
+    """
+    if early >= STARTS:
+        return f"host {host} was lost {early} times in a row before it had begun its work"
+    if losses > restarts:
+        return f"{losses} times a host of the cluster was lost, and restarts={restarts}"
+    return ""
 
 
 class Standstill:
