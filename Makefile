@@ -4,6 +4,9 @@ BIN := .venv/bin
 DEMO := runs/demo
 # For tests alone, and large: `make run` does without. The extra `memory` takes any torch from 2.9 on.
 TORCH := 'torch==2.13.0' 'transformers>=4.50'
+# pip compiles packages on one processor, for as long as it takes to install them; we do on all, and without their tests.
+PIP := $(BIN)/python -m pip install --quiet --no-compile
+COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/tests?/' .venv/lib >/dev/null 2>&1 || true  # some files are no Python
 # Files of tests in processes of their own, a few at a time: most of the time goes into compiling.
 SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile
 # A ratings file to train on instead of a generated one: make run FILE=ratings.dat
@@ -16,16 +19,18 @@ help:  ## what can be made
 
 .venv/.installed: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev,parquet,cluster]'
+	$(PIP) --upgrade pip
+	$(PIP) --editable '.[dev,parquet,cluster]'
+	@$(COMPILE)
 	@touch $@
 
 .venv/.testable: .venv/.installed
-	$(BIN)/python -m pip install --quiet $(TORCH)
+	$(PIP) $(TORCH)
+	@$(COMPILE)
 	@touch $@
 
 .venv/.benched: .venv/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[bench]'
+	$(PIP) --editable '.[bench]'
 	@touch $@
 
 $(DEMO)/ratings.dat: | .venv/.installed

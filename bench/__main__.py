@@ -19,6 +19,8 @@ NAMES = {
     "start": "import time, and the first fit in a new process",
     "memory": "growth of resident memory during fit",
     "memory_sizes": "the largest models that train on one GPU, under a cap of 12 GiB and on the whole card",
+    "memory_chapter": "the experiments of the dissertation's chapter on memory, its policy and ours",
+    "memory_batches": "the largest batches under a cap of 12 GiB, eager and ours, with items per second",
     "memory_frontier": "training steps on a GPU: time against peak memory, beside what PyTorch offers",
     "loops": "a user's loop beside the kernel written by hand and plain Numba",
     "orders": "ordered, unordered and buffered loops: time and convergence",

@@ -1,9 +1,10 @@
 """Time of a training step against peak memory on one GPU: planned steps beside what PyTorch offers.
 
 Peers: eager; `save_on_cpu(pin_memory=True)`; checkpoints around every block; `torch.compile`, also with
-`activation_memory_budget`; FSDP2 with `CPUOffloadPolicy` on one rank. Ours: budgets as shares of eager's peak, the
-dissertation's policy, and the plan in which nothing moves. Peak is what the allocator gave out; median of steps after
-warming up; TF32 is off; percentages are against eager of the same dtype. Needs a CUDA device.
+`activation_memory_budget`; FSDP2 with `CPUOffloadPolicy` on one rank. Ours: budgets as shares of eager's peak (bits as
+eager's graph has them, or `compile=True`), the dissertation's policy, and the plan in which nothing moves. Peak is what
+the allocator gave out, of recorded steps while they were recorded; median of steps after warming up; TF32 is off;
+percentages are against eager of the same dtype; loss is the last step's. Needs a CUDA device.
 """
 
 from __future__ import annotations
@@ -13,27 +14,33 @@ import gc
 import json
 import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from . import report
+from .memory_turns import turn
 
 STEPS = 7
-SHARES = tuple(float(x) for x in os.environ.get("STRETTO_SHARES", "0.5 0.35 0.2 0.12").split())
-CASES: list[tuple[str, str, dict[str, Any]]] = [
-    ("resnet", "fp32", {}),
-    ("gpt", "fp32", {}),
-    ("moe", "fp32", {"experts": 16}),
-    ("lstm", "fp32", {}),
-    ("wgan", "fp32", {"batch": 512}),
-    ("resnet", "bf16", {}),
-    ("gpt", "bf16", {}),
-    ("lstm", "bf16", {}),
+SHARES = tuple(float(x) for x in os.environ.get("STRETTO_SHARES", "0.5 0.35 0.12").split())
+# (what it is called, model, dtype, options)
+CASES: list[tuple[str, str, str, dict[str, Any]]] = [
+    ("resnet", "resnet", "fp32", {}),
+    ("gpt", "gpt", "bf16", {}),
+    ("experts", "moe", "fp32", {"experts": 16, "batch": 32, "length": 512}),
+    ("lstm", "lstm", "fp32", {}),
+    ("wgan", "wgan", "fp32", {"batch": 512}),
+    ("resnet", "resnet", "bf16", {}),
+    ("gpt", "gpt", "fp32", {}),
+    ("lstm", "lstm", "bf16", {}),
+    ("few-words", "moe", "fp32", {"experts": 16}),  # 2,048 words a step: the link is the limit
 ]
 COMPILED = ("resnet", "gpt")  # unrolled cells take the compiler many minutes
+BUDGETS = tuple(float(x) for x in os.environ.get("STRETTO_BUDGETS", "1.0 0.5 0.3 0.0").split())  # of torch.compile
 GIB = 2**30
+SPARE = 512 << 20  # workspaces, and what updates need beside a recording
 
 
 def main() -> None:
@@ -47,37 +54,45 @@ def main() -> None:
     folder = Path(os.environ.get("OUT", report.RESULTS))
     wanted = os.environ.get("STRETTO_CASES", "").split()
     rows: list[dict[str, Any]] = []
-    for name, dtype, options in CASES:
-        if not wanted or f"{name}-{dtype}" in wanted:
-            rows += one_case(name, dtype, options)
-            (folder / "memory_frontier.json").write_text(json.dumps(rows, indent=1))
+    for case in CASES:
+        if not wanted or f"{case[0]}-{case[2]}" in wanted:
+            for row in one_case(*case):
+                rows.append(row)
+                (folder / "memory_frontier.json").write_text(json.dumps(rows, indent=1))
     publish(rows, folder)
 
 
-def one_case(name: str, dtype: str, options: dict[str, Any]) -> list[dict[str, Any]]:
+def one_case(label: str, name: str, dtype: str, options: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """All methods on one model."""
-    eager = measured(name, dtype, options, "eager", lambda job: job.step)
-    rows = [eager]
+    case = (label, name, dtype, options)
+    eager = measured(case, "eager", lambda job: job.step)
+    yield eager
+    peak = eager["peak"]
     methods: list[tuple[str, Callable[[Any], Any]]] = [
-        ("ours, nothing moves", planned(10.0, eager["peak"], policy="keep")),
-        *((f"ours {share}", planned(share, eager["peak"], chunks="auto")) for share in SHARES),
-        ("dissertation", as_the_dissertation(5 if name == "lstm" else 20)),
-        ("save_on_cpu", saved_on_cpu),
-        ("checkpoint", checkpointed),
+        ("ours, nothing moves", planned(10.0, peak, policy="keep")),
+        *((f"ours {share}", planned(share, peak, chunks="auto")) for share in SHARES),
     ]
     if name in COMPILED and not os.environ.get("STRETTO_NO_COMPILER"):
-        methods += [(f"compile {budget}", compiled(budget)) for budget in (1.0, 0.5, 0.3, 0.0)]
+        methods.append(("ours compiled, nothing moves", planned(10.0, peak, policy="keep", compile=True)))
+        methods += [
+            (f"ours compiled {share}", planned(share, peak, chunks="auto", compile=True))
+            for share in SHARES
+            if share < 0.5
+        ]
+        methods += [(f"compile {budget}", compiled(budget)) for budget in BUDGETS]
+    methods += [
+        ("checkpoint", checkpointed),
+        ("save_on_cpu", saved_on_cpu),
+        ("dissertation", as_the_dissertation(5 if name == "lstm" else 20)),
+    ]
     if name == "gpt":
         methods.append(("fsdp2 offload", fully_sharded))
     for method, change in methods:
-        rows.append(measured(name, dtype, options, method, change, eager))
-    return rows
+        yield measured(case, method, change, eager)
 
 
 def measured(
-    name: str,
-    dtype: str,
-    options: dict[str, Any],
+    case: tuple[str, str, str, dict[str, Any]],
     method: str,
     change: Callable[[Any], Any],
     eager: dict[str, Any] | None = None,
@@ -87,7 +102,8 @@ def measured(
 
     from .memory_models import MODELS
 
-    row: dict[str, Any] = {"model": name, "dtype": dtype, "method": method}
+    label, name, dtype, options = case
+    row: dict[str, Any] = {"model": label, "dtype": dtype, "method": method}
     step = job = None
     try:
         torch.manual_seed(0)
@@ -98,21 +114,8 @@ def measured(
         if step is None:
             return row | {"failed": "not for this model"}
         row["prepared"] = time.perf_counter() - began
-        for _ in range(2):
-            step(job.batch)
-        torch.cuda.synchronize()
-        torch.cuda.reset_peak_memory_stats()
-        seconds = []
-        for _ in range(STEPS):
-            began = time.perf_counter()
-            step(job.batch)
-            torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - began)
-        row |= {
-            "seconds": statistics.median(seconds),
-            "peak": torch.cuda.max_memory_allocated(),
-            "reserved": torch.cuda.max_memory_reserved(),
-        }
+        with turn():
+            row |= _timed(step, job.batch)
         if hasattr(step, "report"):
             costs = step.planned.costs
             row |= {
@@ -135,13 +138,35 @@ def measured(
     return row
 
 
+def _timed(step: Callable[[Any], Any], batch: Any) -> dict[str, Any]:
+    import torch
+
+    for _ in range(2):
+        step(batch)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    seconds = []
+    for _ in range(STEPS):
+        began = time.perf_counter()
+        loss = step(batch)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    return {
+        "seconds": statistics.median(seconds),
+        "peak": torch.cuda.max_memory_allocated(),
+        "reserved": torch.cuda.max_memory_reserved(),
+        "loss": float(loss.detach()),
+        "machine": f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}",
+    }
+
+
 def _said(row: dict[str, Any], eager: dict[str, Any]) -> str:
     head = f"{row['model']:7} {row['dtype']} {row['method']:20}"
     if "failed" in row:
         return f"{head} {row['failed']}"
     text = (
         f"{head} {row['peak'] / GIB:6.2f} GiB ({row['peak'] / eager['peak'] - 1:+.0%}) {row['seconds'] * 1e3:7.1f} ms "
-        f"({row['seconds'] / eager['seconds']:.2f}x)"
+        f"({row['seconds'] / eager['seconds']:.2f}x), reserved {row['reserved'] / GIB:.2f} GiB, loss {row['loss']:.4f}"
     )
     if "predicted_peak" in row:
         text += (
@@ -181,7 +206,7 @@ def as_the_dissertation(partition: int) -> Callable[[Any], Any]:
         settings = Settings(1 << 50, policy="dissertation", partition=partition)
         least = smallest_budget(costed(captured.lifted, device), settings) + captured.lifted.borrowed
         options: dict[str, Any] = {"policy": "dissertation", "partition": partition}
-        return step(job.step, job.modules, job.optimizers, job.batch, budget=int(1.05 * least) + (64 << 20), **options)
+        return step(job.step, job.modules, job.optimizers, job.batch, budget=int(1.05 * least) + SPARE, **options)
 
     return change
 
@@ -248,16 +273,19 @@ def fully_sharded(job: Any) -> Any:
 # -- what is published -------------------------------------------------------------------------------------------------
 
 
+def joined(files: list[str]) -> None:
+    """One page and picture from several runs' numbers: `python -m bench.memory_frontier a.json b.json`."""
+    publish([row for file in files for row in json.loads(Path(file).read_text())], report.RESULTS)
+
+
 def publish(rows: list[dict[str, Any]], folder: Path) -> None:
     """The table and the picture."""
-    import torch
-
     eager = {(row["model"], row["dtype"]): row for row in rows if row["method"] == "eager" and "peak" in row}
     lines = []
     for row in rows:
         base = eager.get((row["model"], row["dtype"]))
         if base is None or "failed" in row:
-            lines.append((row["model"], row["dtype"], row["method"], row.get("failed", ""), "", "", ""))
+            lines.append((row["model"], row["dtype"], row["method"], row.get("failed", ""), "", "", "", ""))
             continue
         guess = ""
         if "predicted_peak" in row:
@@ -273,10 +301,20 @@ def publish(rows: list[dict[str, Any]], folder: Path) -> None:
                 f"{row['peak'] / base['peak'] - 1:+.0%}",
                 f"{row['seconds'] * 1e3:.1f} ({row['seconds'] / base['seconds']:.2f}×)",
                 guess,
+                f"{row['loss']:.4f}",
             )
         )
-    columns = ("model", "dtype", "method", "peak GiB", "memory", "ms (× eager)", "predicted − real: peak / time")
-    about = f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {time.strftime('%Y-%m-%d')}"
+    columns = (
+        "model",
+        "dtype",
+        "method",
+        "peak GiB",
+        "memory",
+        "ms (× eager)",
+        "predicted − real: peak / time",
+        "loss",
+    )
+    about = next((row["machine"] for row in rows if "machine" in row), "")
     text = f"# memory_frontier\n\n{report.text(__doc__)}\n\n{about}\n\n{report.table(columns, lines)}\n"
     (folder / "memory_frontier.md").write_text(text)
     with contextlib.suppress(ImportError):
@@ -294,7 +332,7 @@ def _draw(rows: list[dict[str, Any]], eager: dict[Any, Any], path: Path) -> None
         for kind, points in _kinds([row for row in rows if (row["model"], row["dtype"]) == key and "peak" in row]):
             x = [row["peak"] / base["peak"] for row in points]
             y = [row["seconds"] / base["seconds"] for row in points]
-            axis.plot(x, y, "o-" if kind == "ours" else "s", label=kind, markersize=5)
+            axis.plot(x, y, "o-" if kind.startswith("ours") else "s", label=kind, markersize=5)
         axis.set(title=" ".join(key), xlabel="peak memory, of eager's", ylabel="time, of eager's", xlim=(0, 1.1))
         axis.set_yscale("log")
         axis.legend(fontsize=7)
@@ -302,11 +340,12 @@ def _draw(rows: list[dict[str, Any]], eager: dict[Any, Any], path: Path) -> None
 
 
 def _kinds(rows: list[dict[str, Any]]) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    kinds = dict.fromkeys(row["method"].split()[0] for row in rows)
-    for kind in kinds:
-        points = [row for row in rows if row["method"].split()[0] == kind]
-        yield kind.rstrip(","), sorted(points, key=lambda row: row["peak"])
+    def kind(row: dict[str, Any]) -> str:
+        return str(row["method"]).split(",")[0].rstrip(" .0123456789")
+
+    for one in dict.fromkeys(map(kind, rows)):
+        yield one, sorted((row for row in rows if kind(row) == one), key=lambda row: row["peak"])
 
 
 if __name__ == "__main__":
-    main()
+    joined(sys.argv[1:]) if sys.argv[1:] else main()

@@ -29,7 +29,9 @@ class Job:
 
 
 def _cast(device: str, dtype: str) -> Any:
-    return torch.autocast(device, torch.bfloat16) if dtype == "bf16" else contextlib.nullcontext()
+    if dtype != "bf16":
+        return contextlib.nullcontext()
+    return torch.autocast("cpu" if device == "meta" else device, torch.bfloat16)  # meta: only looked at, as on a CPU
 
 
 def supervised(

@@ -2,7 +2,10 @@
 
 A card of 12 GiB is emulated by a cap on what the allocator may take (reserved memory, not only what is in use). The
 depth of a residual network is 3 times its blocks plus 2; the batch has 16 images of 224 × 224. Optimizers keep float32
-state. Some steps are made with each model and the loss is looked at. Needs a CUDA device, and host memory for the rest.
+state. Some steps are made with each model and the loss is looked at. Needs a CUDA device, and host memory for the rest;
+without one (or with STRETTO_DRY=1) the cases are only planned, with an H200's rates, and nothing is measured.
+
+    STRETTO_CASES="gpt-20B moe-10B" python -m bench memory_sizes
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +23,38 @@ from . import report
 
 GIB = 2**30
 CAP = 12 * GIB
-SPARE = 512 << 20  # of the cap: workspaces of libraries, and what the allocator cannot use
+CARD = int(139.8 * GIB)  # what is planned for when there is none
+SPARE = 512 << 20  # of the cap: what the allocator cannot use
 STEPS = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """make(dry): the job; dry: parameters without memory. cap: bytes, None for the whole card. host: bytes there."""
+
+    make: Callable[[bool], Any]
+    cap: int | None
+    host: str
+    chunks: int | None = None
+
+    def budget(self, card: int) -> int:
+        """What a plan may use of a card."""
+        return (self.cap or int(0.97 * card)) - SPARE
 
 
 def main() -> None:
     """Try the sizes that were asked for, and write the table."""
+    os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     import torch
 
-    if not torch.cuda.is_available():
-        print("memory_sizes: no CUDA device here; nothing measured")
+    wanted = os.environ.get("STRETTO_CASES", "").split() or list(CASES)
+    if os.environ.get("STRETTO_DRY") or not torch.cuda.is_available():
+        for name in wanted:
+            print(planned_only(name), flush=True)
+        print("memory_sizes: planned only, nothing measured")
         return
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     folder = Path(os.environ.get("OUT", report.RESULTS))
-    wanted = os.environ.get("STRETTO_CASES", "").split() or list(CASES)
     rows = []
     for name in wanted:
         rows.append(tried(name))
@@ -45,21 +67,26 @@ def main() -> None:
     (folder / "memory_sizes.md").write_text(text)
 
 
-def _resnet(layers: int) -> Callable[[], Any]:
-    def make() -> Any:
+def _resnet(layers: int, batch: int = 16, side: int = 224) -> Callable[[bool], Any]:
+    def make(dry: bool) -> Any:
+        import torch
+
         from .memory_models import resnet
 
-        return resnet("cuda", batch=16, third=(layers - 2) // 3 - 14)
+        device = "meta" if dry else "cuda"
+        with torch.device(device):  # initial values are made there too, which is quick
+            return resnet(device, batch=batch, third=(layers - 2) // 3 - 14, side=side)
 
     return make
 
 
-def _moe(experts: int) -> Callable[[], Any]:
-    def make() -> Any:
+def _moe(experts: int, layers: int = 12, inner: int = 8192) -> Callable[[bool], Any]:
+    def make(dry: bool) -> Any:
         from .memory_models import moe
 
-        job = moe("cuda", batch=8, length=256, inner=8192, layers=12, experts=experts, factor=2.0)
-        for module in job.modules:  # made on the device, which is quick, and kept on the host
+        device, place = ("cpu", "meta") if dry else ("cuda", "cuda")
+        job = moe(device, batch=8, length=256, inner=inner, layers=layers, experts=experts, factor=2.0, place=place)
+        for module in job.modules if not dry else ():  # made on the device, which is quick, and kept on the host
             for p in module.parameters():
                 p.data = p.data.cpu()
         return job
@@ -67,24 +94,61 @@ def _moe(experts: int) -> Callable[[], Any]:
     return make
 
 
-def _gpt(width: int, layers: int) -> Callable[[], Any]:
-    def make() -> Any:
+def _gpt(width: int, layers: int, batch: int) -> Callable[[bool], Any]:
+    def make(dry: bool) -> Any:
         from .memory_models import gpt
 
-        return gpt("cuda", "bf16", batch=8, length=1024, width=width, layers=layers)
+        device, place = ("cpu", "meta") if dry else ("cuda", "cuda")
+        return gpt(device, "bf16", batch=batch, length=1024, width=width, layers=layers, place=place)
 
     return make
 
 
-# name: (how it is made, cap or None for the whole card, bytes on the host)
-CASES: dict[str, tuple[Callable[[], Any], int | None, str]] = {
-    "resnet-1916": (_resnet(1916), CAP, "100GiB"),
-    "resnet-5000": (_resnet(5000), CAP, "100GiB"),
-    "moe-5B": (_moe(25), CAP, "100GiB"),
-    "moe-8B": (_moe(40), CAP, "105GiB"),
-    "gpt-10B": (_gpt(5120, 32), None, "100GiB"),
-    "gpt-20B": (_gpt(6144, 44), None, "105GiB"),
+CASES: dict[str, Case] = {
+    "resnet-1916": Case(_resnet(1916), CAP, "100GiB"),
+    "resnet-5000": Case(_resnet(5000), CAP, "100GiB"),
+    "moe-5B": Case(_moe(25), CAP, "100GiB"),
+    "moe-8B": Case(_moe(40), CAP, "105GiB"),
+    "moe-10B": Case(_moe(50), CAP, "105GiB"),
+    "gpt-10B": Case(_gpt(5120, 32, 8), None, "100GiB"),
+    "gpt-20B": Case(_gpt(6144, 44, 4), None, "105GiB"),
+    "gpt-21B": Case(_gpt(6144, 45, 1), None, "105GiB", chunks=4),
 }
+
+
+def planned_only(name: str) -> dict[str, Any]:
+    """What a plan for a case says, and how long it took to make: no device, no memory for parameters."""
+    import torch
+
+    from stretto.memory.planner import Settings
+    from stretto.memory.stepping import planned
+    from stretto.plan.cost import parse_bytes
+
+    case, row = CASES[name], {"what": name}
+    began = time.perf_counter()
+    job = case.make(True)
+    settings = Settings(case.budget(CARD), host_budget=parse_bytes(case.host))
+    try:
+        captured, graph, made = planned(
+            job.step, job.modules, job.optimizers, job.batch, torch.device("cpu"), settings, chunks=case.chunks
+        )
+    except Exception as error:
+        return row | {"note": f"{type(error).__name__}: {error}", "seconds in all": _since(began)}
+    parameters = sum(p.numel() for module in job.modules for p in module.parameters())
+    return row | {
+        "size": f"{parameters / 1e9:.2f} B parameters",
+        "budget GiB": round(settings.budget / GIB, 2),
+        "predicted peak GiB": round((made.costs.peak + captured.lifted.borrowed) / GIB, 2),
+        "host GiB": round(made.costs.host / GIB, 1),
+        "predicted s": round(made.costs.seconds, 3),
+        "of that computing s": round(sum(node.seconds for node in graph.nodes), 3),
+        "note": f"{len(graph.nodes):,} operations; {'; '.join(made.notes)}",
+        "seconds in all": _since(began),
+    }
+
+
+def _since(began: float) -> float:
+    return round(time.perf_counter() - began, 1)
 
 
 def tried(name: str) -> dict[str, Any]:
@@ -93,7 +157,7 @@ def tried(name: str) -> dict[str, Any]:
 
     from stretto.memory import step
 
-    make, cap, host = CASES[name]
+    case = CASES[name]
     total = torch.cuda.get_device_properties(0).total_memory
     row: dict[str, Any] = {"what": name}
     job: Any = None
@@ -101,17 +165,27 @@ def tried(name: str) -> dict[str, Any]:
     began = time.perf_counter()
     try:
         torch.manual_seed(0)
-        job = make()
+        job = case.make(False)
         parameters = sum(p.numel() for module in job.modules for p in module.parameters())
         row["size"] = f"{parameters / 1e9:.2f} B parameters"
         gc.collect()
         torch.cuda.empty_cache()
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (cap or total) / total))
-        budget = (cap or int(0.97 * total)) - SPARE
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (case.cap or total) / total))
+        budget = case.budget(total)
         row["budget GiB"] = round(budget / GIB, 2)
         made = time.perf_counter()
-        planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget, host_budget=host)
-        row["planned in s"] = round(time.perf_counter() - made, 1)
+        # Not recorded: a recording has its own memory, and steps of this size wait for the device anyway.
+        planned = step(
+            job.step,
+            job.modules,
+            job.optimizers,
+            job.batch,
+            budget=budget,
+            host_budget=case.host,
+            chunks=case.chunks,
+            record=False,
+        )
+        row["planned in s"] = _since(made)
         print(f"{name}: made in {made - began:.0f} s, planned in {row['planned in s']} s\n{planned.report}", flush=True)
         seconds, losses = [], []
         for _ in range(STEPS):
@@ -132,7 +206,7 @@ def tried(name: str) -> dict[str, Any]:
     except Exception as error:
         row["note"] = f"{type(error).__name__}: {str(error).splitlines()[0][:300] if str(error) else ''}"
     finally:
-        row["seconds in all"] = round(time.perf_counter() - began, 1)
+        row["seconds in all"] = _since(began)
         del job, planned
         gc.collect()
         torch.cuda.set_per_process_memory_fraction(1.0)

@@ -22,6 +22,27 @@ hypothesis.settings.load_profile("stretto")
 # A shell that runs us in the background makes us ignore Ctrl-C, and our children too; the tests mean the real thing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Files of half a minute and more, the longest first: one that begins late keeps one process busy while others are done.
+LONGEST = (
+    *("cluster/test_jobs.py", "test_readme.py", "test_kernels_softmax.py", "test_cluster_lda.py"),
+    *("test_loops_schedule.py", "test_models_linear_sklearn.py", "test_cluster_driver.py", "test_loops_cache.py"),
+    *("test_loops_traps.py", "test_examples_one.py", "test_cli_runs.py", "test_cli_errands.py", "test_cli_lda.py"),
+    *("test_memory_planner.py", "test_loops_bodies.py", "test_models_sklearn.py"),
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Files side by side are begun in the order below, not with those that hold the most tests."""
+    if hasattr(config.option, "loadscopereorder"):
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first; everything else as it is."""
+    here = Path(__file__).parent
+    places = {here / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
 
 @pytest.fixture(scope="session")
 def shared_data() -> Callable[..., Path]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
+import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import stretto
+from readymade import Ready
 
 SRC = Path(stretto.__file__).parent
 HEAVY = (
@@ -18,9 +19,18 @@ HEAVY = (
 )
 
 
-def loaded_after(code: str, names: tuple[str, ...]) -> list[str]:
-    script = f"import sys\n{code}\nprint(*[m for m in {names} if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+@pytest.fixture(scope="module")
+def ready() -> Iterator[Ready]:
+    """NumPy may be there, and takes longest of what may."""
+    with Ready("numpy") as made:
+        yield made
+
+
+def loaded_after(code: str, names: tuple[str, ...], ready: Ready, folder: Path) -> list[str]:
+    script = folder / "script.py"
+    script.write_text(f"import sys\n{code}\nprint(*[m for m in {names} if m in sys.modules])")
+    done = ready.run(script, cwd=folder, env=dict(os.environ))
+    assert done.returncode == 0, done.stderr
     return done.stdout.split()
 
 
@@ -65,8 +75,12 @@ def loaded_after(code: str, names: tuple[str, ...]) -> list[str]:
         "stretto.errors",
     ],
 )
-def test_importing_is_light(module: str) -> None:
-    assert loaded_after(f"import {module}", HEAVY) == []
+def test_importing_is_light(module: str, ready: Ready, tmp_path: Path) -> None:
+    assert loaded_after(f"import {module}", HEAVY, ready, tmp_path) == []
+
+
+def test_what_is_loaded_is_seen(ready: Ready, tmp_path: Path) -> None:
+    assert loaded_after("import rich", HEAVY, ready, tmp_path) == ["rich"]
 
 
 def test_the_shelf() -> None:

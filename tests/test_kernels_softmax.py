@@ -45,9 +45,15 @@ def packed(W: Any, dtype: Any = np.float64) -> Any:
     return made
 
 
-@pytest.mark.parametrize("profile", ["exact", "fast"])
+# Each width is compiled anew, so the other profile has only one of a single strip and one of several.
+QUICK = [
+    (*shape, profile) for profile in ("exact", "fast") for shape in SHAPES if profile == "exact" or shape[2] in (10, 33)
+]
+SLOW = [pytest.param(*shape, "fast", marks=pytest.mark.slow) for shape in SHAPES if shape[2] not in (10, 33)]
+
+
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize(("n", "p", "k"), SHAPES)
+@pytest.mark.parametrize(("n", "p", "k", "profile"), [*QUICK, *SLOW])
 def test_loss_gradient_and_curvature(n: int, p: int, k: int, sparse: bool, profile: str) -> None:
     X, y, weight, W = made(n, p, k, sparse)
     loss, gradient, P = twin(X, y, weight, W)
@@ -103,8 +109,14 @@ def test_scores_far_apart_stay_finite() -> None:
         assert np.isfinite(passes.entropy(0.5))
 
 
-@pytest.mark.parametrize("form", ["dense", "csr", "csr_matrix", "int64", "tuple"])
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    ("form", "dtype"),
+    [
+        *((form, np.float64) for form in ("dense", "csr", "csr_matrix", "int64", "tuple")),
+        *((form, np.float32) for form in ("dense", "csr", "csr_matrix", "tuple")),
+        pytest.param("int64", np.float32, marks=pytest.mark.slow),
+    ],
+)
 def test_the_gradient_of_a_batch(form: str, dtype: Any) -> None:
     X, y, weight, W = made(130, 11, 6, True, dtype)
     loss, gradient, _ = twin(X, y, weight, W)

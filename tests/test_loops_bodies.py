@@ -26,7 +26,7 @@ def check(written: Written) -> None:
     tally["run"] += 1
 
 
-@settings(max_examples=25, derandomize=True, database=None)
+@settings(max_examples=15, derandomize=True, database=None)
 @given(bodies())
 def test_a_few_bodies(written: Written) -> None:
     check(written)

@@ -8,11 +8,15 @@ import stat
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from readymade import LOOPS, Ready
 from stretto.paths import cache_root
+
+Run = Callable[..., str]
 
 FACTORIZATION = """
 import time
@@ -63,12 +67,16 @@ import numba
 SCALE = {scale}
 
 @numba.njit
+def scaled(x):
+    return x * SCALE
+
+@numba.njit
 def deeper(x):
     return x + {deeper}
 
 @numba.njit
-def helper(x):
-    return deeper(x) * SCALE
+def around(x):
+    return deeper(x) * 2.0
 """
 
 USER = """
@@ -77,27 +85,45 @@ sys.path.insert(0, {folder!r})
 import numpy as np
 import stretto as st
 import {module} as helpers
-from {module} import helper
+from {module} import {name}
 
 @st.parallel(runtime=st.Serial())
 def loop(s, n):
     for i in range(n):
-        s[i] = {call}(i)
+        s[i] = {name}(i)
 
-s = np.zeros(3)
+@st.parallel(runtime=st.Serial())
+def through_the_module(s, n):
+    for i in range(n):
+        s[i] = helpers.{other}(i)
+
+s, t = np.zeros(3), np.zeros(3)
 loop(s, 3)
-print(s.tolist())
+through_the_module(t, 3)
+print(s.tolist(), t.tolist())
 """
 
 
-def run(code: str, folder: Path, cache: Path | None = None) -> str:
+@pytest.fixture(scope="module")
+def ready() -> Iterator[Ready]:
+    """What the scripts are processes of: Numba imported, nothing compiled."""
+    with Ready(*LOOPS) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def run(ready: Ready) -> Run:
     """What a script says; its cache is in its folder, or where it always is where `cache` says so."""
-    env = {**os.environ, "STRETTO_CACHE": str(cache or folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
-    script = folder / "script.py"
-    script.write_text(textwrap.dedent(code))
-    done = subprocess.run([sys.executable, str(script)], env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+
+    def said(code: str, folder: Path, cache: Path | None = None) -> str:
+        env = {**os.environ, "STRETTO_CACHE": str(cache or folder / "cache"), "PYTHONDONTWRITEBYTECODE": "1"}
+        script = folder / "script.py"
+        script.write_text(textwrap.dedent(code))
+        done = ready.run(script, cwd=folder, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    return said
 
 
 def figures(said: str) -> tuple[float, int, int]:
@@ -106,7 +132,7 @@ def figures(said: str) -> tuple[float, int, int]:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def filled(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a cache that holds a simple loop."""
     folder = tmp_path_factory.mktemp("filled")
     assert figures(run(SIMPLE, folder))[2] == 1
@@ -128,7 +154,7 @@ def test_sources_are_private_and_named_by_a_hash(filled: Path) -> None:
     assert all(stat.S_IMODE(path.stat().st_mode) == 0o700 for path in (filled / "cache" / "kernels").iterdir())
 
 
-def test_the_second_process_compiles_nothing(tmp_path: Path) -> None:
+def test_the_second_process_compiles_nothing(run: Run, tmp_path: Path) -> None:
     """Analysis, lowering and loading: 0.3 s. The best of a few, for the machine may be busy."""
     run(FACTORIZATION, tmp_path, cache_root())
     seconds = []
@@ -148,7 +174,7 @@ QUICK = ((".nbi", "garbage"), (".nbc", "truncated"), (".py", "emptied"))
 @pytest.mark.parametrize(
     ("suffix", "damage"), [pytest.param(*d, marks=[] if d in QUICK else pytest.mark.slow) for d in DAMAGE]
 )
-def test_a_damaged_entry_is_made_again(filled: Path, tmp_path: Path, suffix: str, damage: str) -> None:
+def test_a_damaged_entry_is_made_again(run: Run, filled: Path, tmp_path: Path, suffix: str, damage: str) -> None:
     cache = Path(shutil.copytree(filled / "cache", tmp_path / "cache"))
     found = [*compiled_files(cache), *(cache / "loops").glob("*.py")]
     for path in found:
@@ -162,28 +188,24 @@ def test_a_damaged_entry_is_made_again(filled: Path, tmp_path: Path, suffix: str
     assert figures(run(SIMPLE, tmp_path))[1:] == (1, 0)
 
 
-def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+def test_a_cache_that_cannot_be_written(run: Run, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.write_text("a file where the folder should be")
     assert figures(run(SIMPLE, tmp_path))[1] == 0
 
 
-def test_an_edited_function_of_the_users_is_noticed(tmp_path: Path) -> None:
-    """A called function, one that it calls, a number that they use; called by name and through a module."""
+def test_an_edited_function_of_the_users_is_noticed(run: Run, tmp_path: Path) -> None:
+    """A number that a called function uses, and a function that one calls; called by name and through a module."""
     folder = tmp_path / "user"
     folder.mkdir()
-    base = {"scale": 2.0, "deeper": 10}
-    changes: list[dict[str, float]] = [{}, {"scale": 3.0}, {"deeper": 20}]
-    for change in changes:
-        now = {**base, **change}
-        (folder / "my_helpers.py").write_text(HELPERS.format(**now))
-        call = "helpers.helper" if "deeper" in change else "helper"
-        said = run(USER.format(folder=str(folder), module="my_helpers", call=call), tmp_path)
-        assert said == str([(i + now["deeper"]) * now["scale"] for i in range(3)])
+    code = USER.format(folder=str(folder), module="my_helpers", name="scaled", other="around")
+    for scale, deeper in ((2.0, 10), (3.0, 20)):  # each is wrong by itself where it was not noticed
+        (folder / "my_helpers.py").write_text(HELPERS.format(scale=scale, deeper=deeper))
+        assert run(code, tmp_path) == f"{[i * scale for i in range(3)]} {[(i + deeper) * 2.0 for i in range(3)]}"
 
 
 @pytest.mark.slow
-def test_a_callee_behind_a_module_is_noticed(tmp_path: Path) -> None:
+def test_a_callee_behind_a_module_is_noticed(run: Run, tmp_path: Path) -> None:
     folder = tmp_path / "user"
     folder.mkdir()
     (folder / "outer.py").write_text(
@@ -195,12 +217,13 @@ def test_a_callee_behind_a_module_is_noticed(tmp_path: Path) -> None:
             f"import numba\nimport numpy as np\nK = {k}\nARRAY = np.array([0.0, {entry}])\n"
             f"PAIR = (np.float32({small}), 0)\n@numba.njit\ndef f(x):\n    return x * {f}\n"
         )
-        said = run(USER.format(folder=str(folder), module="outer", call="helper"), tmp_path)
-        assert said == str([float(i * f + k + entry + small) for i in range(3)])
+        said = run(USER.format(folder=str(folder), module="outer", name="helper", other="helper"), tmp_path)
+        wanted = [float(i * f + k + entry + small) for i in range(3)]
+        assert said == f"{wanted} {wanted}"
 
 
 @pytest.mark.slow
-def test_two_processes_at_once(tmp_path: Path) -> None:
+def test_two_processes_at_once(run: Run, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     script = tmp_path / "script.py"
     script.write_text(SIMPLE)
@@ -284,15 +307,16 @@ print(y[0])
 """
 
 
-def test_constants_of_compiled_functions_are_those_of_their_machine_code(tmp_path: Path) -> None:
+def test_constants_of_compiled_functions_are_those_of_their_machine_code(ready: Ready, tmp_path: Path) -> None:
     """Numba settles them when it first compiles; what changed afterwards must not name the file. Nested ones count."""
     script = tmp_path / "script.py"
     script.write_text(CONSTANTS)
     env = {**os.environ, "STRETTO_CACHE": str(tmp_path / "cache")}
 
     def said(*args: str) -> float:
-        command = [sys.executable, str(script), *args]
-        return float(subprocess.run(command, env=env, capture_output=True, text=True, check=True, timeout=120).stdout)
+        done = ready.run(script, *args, cwd=tmp_path, env=env)
+        assert done.returncode == 0, done.stderr
+        return float(done.stdout)
 
     assert said("2", "7") == 2 + 70  # plain was compiled with 2
     assert said("7") == 77

@@ -36,7 +36,8 @@ def test_any_choice_gives_a_program_that_can_be_followed(graph: Graph, seed: int
         costs = account(lowered.program, LINK)  # raises where it cannot be followed
         assert costs.peak <= peak_of(steps) + extra
         assert costs.seconds == pytest.approx(lowered.seconds)
-        assert costs.host == sum(gaps.sizes[s] for s in steps.rooms)
+        away = {*lowered.program.on_host, *(which for what, which in lowered.program.instructions if what == OUT)}
+        assert max((gaps.sizes[s] for s in away), default=0) <= costs.host <= sum(gaps.sizes[s] for s in away)
         if extra == 0:
             assert costs.peak == peak_of(steps)
 

@@ -282,7 +282,7 @@ def test_placements_that_make_no_sense_are_refused() -> None:
 
 def test_a_refusal_names_the_device() -> None:
     parts = split(*there_and_back(), 2)
-    with pytest.raises(PlanError, match="device 1: no plan fits budget=299 bytes: 300 bytes is the smallest") as caught:
+    with pytest.raises(PlanError, match="device 1: no plan fits budget=299 B: 300 B is the smallest") as caught:
         make_all(parts, [Settings(1 << 20, LINK), Settings(299, LINK)])
     assert isinstance(caught.value.__cause__, Infeasible)
 

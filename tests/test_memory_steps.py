@@ -20,10 +20,10 @@ from stretto.errors import PlanError, RunError
 from stretto.memory import Step, fit, plan, step
 from stretto.memory.costs import costed
 from stretto.memory.devices import PlainDevice
-from stretto.memory.execute import _Writer
 from stretto.memory.fallback import HookedStep
 from stretto.memory.graph import Graph
 from stretto.memory.lift import Lifted
+from stretto.memory.lines import Writer
 from stretto.memory.planner import Infeasible, Settings, make
 from stretto.memory.program import AGAIN, held
 from stretto.memory.stepping import beside, capture
@@ -426,7 +426,7 @@ def test_the_device_holds_what_the_ledger_says_after_every_instruction(kind: str
         seen.append(sum(graph.storages[s].nbytes for s, tensor in enumerate(runner.a) if tensor is not None))
 
     runner.watch = look
-    runner._parts = _Writer(runner).parts()
+    runner._parts = Writer(runner).parts(runner.program.instructions)
     planned(job.batch)  # the optimizers make their state: not there before its first update
     seen.clear()
     planned(job.batch)

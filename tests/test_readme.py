@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import subprocess
-import sys
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from clirun import private_cache
+from readymade import MODELS, TORCH, Ready
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
@@ -31,25 +31,39 @@ def blocks(page: Path) -> list[tuple[str, str]]:
     return MARKED.findall(page.read_text(encoding="utf-8"))
 
 
-def with_command(folder: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def with_models(own_cache: None) -> Iterator[Ready]:
+    with Ready(*MODELS) as made:
+        yield made
+
+
+@pytest.fixture
+def ready(page: Path, with_models: Ready) -> Iterator[Ready]:
+    """What runs a page's blocks: with PyTorch already imported where they want it."""
+    with Ready(*TORCH) if "\nimport torch\n" in page.read_text(encoding="utf-8") else nullcontext(with_models) as made:
+        yield made
+
+
+def with_command(folder: Path, ready: Ready) -> dict[str, str]:
     """An environment in which `stretto` is the one under test, installed or not."""
     folder.mkdir()
-    script = folder / "stretto"
-    script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m stretto.cli "$@"\n')
-    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    ready.command(folder / "stretto")
     return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_marked_blocks_run_as_written(page: Path, tmp_path: Path) -> None:
+def test_marked_blocks_run_as_written(page: Path, tmp_path: Path, ready: Ready) -> None:
     found = blocks(page)
     assert found, f"{page.name} has no block to run"
-    environment = with_command(tmp_path / "bin")
+    environment = with_command(tmp_path / "bin", ready)
     for number, (language, text) in enumerate(found):
         block = tmp_path / f"block{number}.py"  # a file: the source of a loop is read where Python keeps it
         block.write_text(text, encoding="utf-8")
-        command = ["bash", "-euo", "pipefail", "-c", text] if language == "bash" else [sys.executable, str(block)]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        if language == "python":
+            done = ready.run(block, cwd=tmp_path, env=environment)
+        else:
+            command = ["bash", "-euo", "pipefail", "-c", text]
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
 
 

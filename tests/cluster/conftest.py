@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -26,8 +27,11 @@ def lab(allowed: None) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def cluster(allowed: None) -> Iterator[Lab]:
-    """Four hosts on 1 Gbit with a Ray node each: started once for a whole file of tests."""
+    """Four hosts on 1 Gbit with a Ray node each: started once for a whole file of tests.
+
+    Each may use all processors: quotas make measurements fair, and here would only make everyone wait.
+    """
     pytest.importorskip("ray", reason="Ray is not installed: pip install 'stretto[cluster]'")
-    with Lab(hosts=4, link="1Gbit") as made:
+    with Lab(hosts=4, link="1Gbit", cpus=float(os.cpu_count() or 1)) as made:
         made.start_ray()
         yield made

@@ -92,7 +92,8 @@ def test_regression_by_tables_gives_the_same_bits_everywhere(driver: Driver, reg
 # -- faults -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("job", ["factorise", "regression"])
+# Rotations are killed above, with topics.
+@pytest.mark.parametrize("job", [pytest.param("factorise", marks=pytest.mark.slow), "regression"])
 def test_a_host_is_killed_and_the_bits_are_the_same(
     cluster: Lab,
     driver: Driver,
@@ -123,6 +124,7 @@ def test_a_cable_out_for_three_seconds_loses_nothing(
     assert found["took"] > 2.5
 
 
+@pytest.mark.slow
 def test_a_tenth_of_the_bandwidth_changes_no_bit(
     cluster: Lab, driver: Driver, factorised: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -17,7 +17,8 @@ from .lift import Call, Lifted, Ref, Update, Value
 from .meter import Meter, Remembered
 from .program import Link
 
-_CALL = 9e-6  # seconds that Python takes for an operation, at least
+CALLED = 9e-6  # seconds that Python takes for an operation, at least
+PLAYED = 1.5e-6  # seconds between operations of a recording
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,15 @@ class Rates:
     link: Link = field(default_factory=Link)
 
 
-def costed(lifted: Lifted, device: torch.device, rates: Rates | None = None, meter: Meter | None = None) -> Graph:
-    """The graph with seconds and workspaces. meter: measures; without one, a GPU is measured and all else reckoned."""
+def costed(
+    lifted: Lifted,
+    device: torch.device,
+    rates: Rates | None = None,
+    meter: Meter | None = None,
+    call: float = CALLED,
+) -> Graph:
+    """The graph with seconds and workspaces. meter: measures; without one, a GPU is measured and all else reckoned.
+    call: seconds that an operation takes whatever it does."""
     rates = rates or Rates()
     if meter is None and device.type == "cuda":
         meter = Meter(lifted, device, Remembered.of(torch.cuda.get_device_name(device)))
@@ -47,7 +55,7 @@ def costed(lifted: Lifted, device: torch.device, rates: Rates | None = None, met
     if meter is not None:
         meter.remembered.save()
         # A device that is faster than those who call it waits for them.
-        slower = max(1.0, len(nodes) * _CALL / max(1e-9, sum(node.seconds for node in nodes)))
+        slower = max(1.0, len(nodes) * call / max(1e-9, sum(node.seconds for node in nodes)))
         nodes = [replace(node, seconds=node.seconds * slower) for node in nodes]
     return Graph(lifted.graph.storages, tuple(nodes), lifted.graph.results)
 

@@ -18,10 +18,12 @@ from .gaps import DROP, KEEP, NEXT, SWAP, Gaps, Ints
 from .lanes import Lane
 from .lower import Floats
 from .program import Link
-from .walk import Steps
+from .rooms import Rooms
+from .walk import NEVER, Steps, walk
 
-LAUNCH = 5e-6  # seconds that a node takes at least when it is run again
+LAUNCH = 5e-6  # seconds that a node takes at least when it is run again, and a copy even if it hides
 MOST_NODES = 400  # in one run
+_STUCK = 200  # parts of the step, of which each is given up as a whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +48,20 @@ class Decider:
         *,
         swap: bool = True,
         recompute: bool = True,
-        host: int | None = None,
-        spare_host: bool = False,
+        rooms: Rooms | None = None,
         longest: float = float("inf"),
         least: int = 0,
         drop_first: bool = False,
+        patience: int = NEVER,
     ) -> None:
         self.gaps, self.link, self.swap, self.recompute = gaps, link, swap, recompute
-        self.host, self.spare_host = host, spare_host  # room on the host is for what cannot be made again
-        self.longest, self.least, self.drop_first = longest, least, drop_first
+        self.rooms = rooms or Rooms(gaps, None)
+        self.longest, self.least, self.drop_first, self.patience = longest, least, drop_first, patience
         self.choice = np.zeros(len(gaps), np.int8)
         self.droppable = gaps.droppable & recompute
         self.longer: dict[int, int] = {}
         self.until_touch = gaps.end.copy()  # where a gap is cut short, because others are made again from it
         self.seconds_again = np.full(len(gaps), -1.0)  # as last worked out; -1: not yet, inf: it cannot be
-        self.rooms: set[int] = set()
-        self.room_bytes = 0
         count = len(gaps.graph.nodes)
         self.bytes = np.zeros(count + 2, np.int64)
         self.began = np.zeros(count + 2)
@@ -110,6 +110,11 @@ class Decider:
                 self.again_at[g] = min(self.again_at[g], position)
         self._find_runs()
         self._lay_lanes()
+        self.rooms.recount(self.choice)
+
+    def walked(self) -> Steps:
+        """The steps under the present choices."""
+        return walk(self.gaps, self.choice.tolist(), self.longer, self.patience)
 
     def _find_runs(self) -> None:
         """What is made again at the same place is one run."""
@@ -179,23 +184,14 @@ class Decider:
         return late
 
     def may_swap(self, g: int) -> bool:
-        if not self.swap or (self.spare_host and self.droppable[g]):
-            return False
-        s = int(self.gaps.storage[g])
-        return self.host is None or s in self.rooms or self.room_bytes + self.gaps.sizes[s] <= self.host
+        return self.swap and self.rooms.may(g, droppable=bool(self.droppable[g]))
 
     def set_swap(self, g: int, t: int | None = None) -> None:
         s = int(self.gaps.storage[g])
         self.take(g, t)
         self.choice[g] = SWAP
-        self.room_for(g)
+        self.rooms.take(g)
         self.add(int(self.gaps.start[g]), int(self.until_touch[g]), bool(self.gaps.wraps[g]), -self.gaps.sizes[s])
-
-    def room_for(self, g: int) -> None:
-        s = int(self.gaps.storage[g])
-        if s not in self.rooms:
-            self.rooms.add(s)
-            self.room_bytes += self.gaps.sizes[s]
 
     def add(self, start: int, end: int, wraps: bool, nbytes: int) -> None:
         if wraps:
@@ -284,12 +280,15 @@ class Decider:
 
     def reach(self, target: int) -> int | None:
         """Chooses until the bytes in use stay under the target everywhere, as far as is known without a walk. Gives
-        the position that it cannot bring under the target, if there is one."""
+        the first position that it cannot bring under the target, if there is one."""
+        stuck: int | None = None
+        hopeless = np.zeros(len(self.bytes), bool)  # and positions near such ones
+        apart = len(self.bytes) // _STUCK
         while True:
-            t = int(self.bytes.argmax()) - 1
-            over = int(self.bytes[t + 1]) - target
-            if over <= 0:
-                return None
+            known = self.bytes if stuck is None else np.where(hopeless, 0, self.bytes)
+            t = int(known.argmax()) - 1
+            if int(known[t + 1]) <= target:
+                return stuck
             idle = (self.choice == KEEP) & self.gaps.covering(t) & (self.gaps.wraps | (t < self.until_touch))
             idle &= self.gaps.nbytes > 0
             which = np.flatnonzero(idle)
@@ -298,7 +297,8 @@ class Decider:
             if not self._hidden(which, t, target):
                 self._cheapest(which, t, target, swap=self.swap)
             if int(self.bytes[t + 1]) > target:
-                return t
+                stuck = t if stuck is None else stuck
+                hopeless[max(0, t + 1 - apart) : t + 2 + apart] = True
 
     def _seconds_again(self, which: Ints) -> Floats:
         for g in which[(self.seconds_again[which] < 0)].tolist():
@@ -326,7 +326,7 @@ class Decider:
     def _price(self, g: int, t: int, swap: bool) -> tuple[float, Again | None]:
         """Seconds a byte of the cheaper way, and how to make it again if that is the way."""
         size = float(self.gaps.nbytes[g])
-        swapped = self.exposed(g, t) if swap and self.may_swap(g) else np.inf
+        swapped = self.exposed(g, t) + 2 * LAUNCH if swap and self.may_swap(g) else np.inf
         found = self.again(g) if self.droppable[g] else None
         if found is not None and not self.may_drop(g, found):
             found = None

@@ -10,23 +10,49 @@ memory is ever handed on while a copy still touches it, and what is in use does 
 
 from __future__ import annotations
 
+import functools
 import random
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 import torch
 
+from . import pinning
+
+_WORKSPACE, _WORKSPACE_HOPPER = 8320 << 10, 32 << 20  # bytes that torch takes for matrix products on a stream
+
+
+class NotRecorded(RuntimeError):
+    """Some operation cannot be recorded."""
+
 
 class Device(Protocol):
-    """copies are named by the storage they are of; one at a time in each direction."""
+    """Copies are named by the storage they are of; one at a time in each direction. left: waits for a copy to the host.
+    pin: room on the host is used for copies from now on. kept: bytes that libraries take once and keep.
+
+    records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once.
+    recorded(act): act is done and can be played again by the result.
+    alias: the same bytes, without owning them. computing: what computes between recordings is done within.
+    """
 
     torch: torch.device
+    records: bool
 
     def room(self, nbytes: int) -> torch.Tensor: ...
     def host_room(self, nbytes: int) -> torch.Tensor: ...
+    def pin(self, room: torch.Tensor) -> None: ...
+    def kept(self, *, record: bool) -> int: ...
     def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None: ...
     def gone(self, which: int) -> None: ...
     def into(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None: ...
     def ready(self, which: int) -> None: ...
+    def left(self, which: int) -> None: ...
+    def alias(self, here: torch.Tensor) -> torch.Tensor: ...
+    def begin_recording(self, nbytes: int) -> None: ...
+    def recorded(self, act: Callable[[], None]) -> Callable[[], None]: ...
+    def computing(self) -> AbstractContextManager[Any]: ...
     def settle(self) -> None: ...
     def watch_peak(self) -> None: ...
     def peak(self) -> int | None: ...
@@ -35,6 +61,8 @@ class Device(Protocol):
 class PlainDevice:
     """late: the chance that a copy is made at its last moment; None: always at once. poison: fill new room with NaN
     bytes, and room that was given back."""
+
+    records = False
 
     def __init__(self, late: float | None = None, seed: int = 0, *, poison: bool = False) -> None:
         self.torch = torch.device("cpu")
@@ -50,6 +78,12 @@ class PlainDevice:
 
     def host_room(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8)
+
+    def pin(self, room: torch.Tensor) -> None:
+        """Ordinary memory is copied as it is."""
+
+    def kept(self, *, record: bool) -> int:
+        return 0
 
     def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
         self._outs[which] = (here, there)
@@ -70,6 +104,21 @@ class PlainDevice:
 
     def ready(self, which: int) -> None:
         self._make_in(which)
+
+    def left(self, which: int) -> None:
+        self._make_out(which)
+
+    def alias(self, here: torch.Tensor) -> torch.Tensor:
+        return here
+
+    def begin_recording(self, nbytes: int) -> None:
+        """Ordinary memory needs no preparing."""
+
+    def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
+        raise NotRecorded("ordinary memory plays no recordings")
+
+    def computing(self) -> AbstractContextManager[Any]:
+        return nullcontext()
 
     def settle(self) -> None:
         for which in list(self._outs):
@@ -103,18 +152,44 @@ class PlainDevice:
 class CudaDevice:
     """A GPU. Pinned memory comes from one slab of exactly the size asked for."""
 
+    records = True
+
     def __init__(self, device: torch.device | None = None) -> None:
         self.torch = device or torch.device("cuda", torch.cuda.current_device())
-        self._out_stream, self._in_stream = torch.cuda.Stream(self.torch), torch.cuda.Stream(self.torch)
+        # Libraries keep a workspace for every stream that they ever see: all steps share the same three.
+        self._out_stream, self._in_stream, self._computing = _streams(self.torch.index or 0)
         self._passed = torch.cuda.Event()  # who waits for it has seen its last record: one will do for all
         self._out_events: dict[int, Any] = {}
         self._in_events: dict[int, Any] = {}
+        self._pool: Any = None  # the memory that all recordings share
+        self._first: Callable[[], None] | None = None
 
     def room(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8, device=self.torch)
 
     def host_room(self, nbytes: int) -> torch.Tensor:
-        return pinned(nbytes)
+        return pinning.slab(nbytes)
+
+    def pin(self, room: torch.Tensor) -> None:
+        pinning.pin(room)
+
+    def kept(self, *, record: bool) -> int:
+        """Matrix products keep a workspace for every stream that they ran on. It may be there already: then what torch
+        takes by itself is counted."""
+        streams: list[AbstractContextManager[Any]] = [nullcontext()]
+        if record:
+            streams.append(self.computing())
+        before = torch.cuda.memory_allocated(self.torch)
+        for stream in streams:
+            with stream:
+                for dtype in (torch.float32, torch.bfloat16):
+                    one = torch.ones(64, 64, dtype=dtype, device=self.torch)
+                    torch.addmm(one, one, one)
+                    del one
+        torch.cuda.synchronize(self.torch)
+        took = int(torch.cuda.memory_allocated(self.torch)) - before
+        least = _WORKSPACE_HOPPER if torch.cuda.get_device_capability(self.torch) >= (9, 0) else _WORKSPACE
+        return took if took > len(streams) * least else len(streams) * least
 
     def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
         self._copy(self._out_stream, here, there, _event(self._out_events, which))
@@ -142,7 +217,60 @@ class CudaDevice:
     def ready(self, which: int) -> None:
         torch.cuda.current_stream(self.torch).wait_event(self._in_events[which])
 
+    def left(self, which: int) -> None:
+        self.gone(which)
+
+    def alias(self, here: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(_Bytes(here.data_ptr(), here.numel()), device=self.torch)
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """On a stream of its own, which is what can be recorded; the caller's waits for it."""
+        callers = torch.cuda.current_stream(self.torch)
+        self._computing.wait_stream(callers)
+        with torch.cuda.stream(self._computing):
+            yield
+        callers.wait_stream(self._computing)
+
+    def begin_recording(self, nbytes: int) -> None:
+        torch.cuda.synchronize(self.torch)
+        torch.cuda.empty_cache()  # what the steps before took; the recording has memory of its own
+        self._pool = torch.cuda.graph_pool_handle()
+        # One piece from which everything is cut: pieces of many sizes would not fit together.
+        with suppress(NotRecorded):
+            self._first = self.recorded(lambda: self._first_piece(nbytes))  # held: it holds the memory
+
+    def _first_piece(self, nbytes: int) -> None:
+        self.room(nbytes).narrow(0, 0, 1).zero_()
+
+    def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
+        """Copies that begin within end within: their events are the recording's own."""
+        graph = torch.cuda.CUDAGraph()
+        outside = self._out_events, self._in_events, self._passed
+        self._out_events, self._in_events, self._passed = {}, {}, torch.cuda.Event()
+        try:
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                act()
+                for stream, events in ((self._out_stream, self._out_events), (self._in_stream, self._in_events)):
+                    if events:
+                        joined = torch.cuda.Event()
+                        joined.record(stream)
+                        self._computing.wait_event(joined)
+            finally:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # that nothing was recorded: rooms alone change hands
+                    graph.capture_end()
+        except RuntimeError as error:
+            raise NotRecorded((str(error).strip() or type(error).__name__).splitlines()[0]) from error
+        finally:
+            self._out_events, self._in_events, self._passed = outside
+        graph.replay()
+        replay: Callable[[], None] = graph.replay
+        return replay
+
     def settle(self) -> None:
+        self._computing.synchronize()
         self._out_stream.synchronize()
 
     def watch_peak(self) -> None:
@@ -155,25 +283,20 @@ class CudaDevice:
         return int(torch.cuda.max_memory_allocated(self.torch))
 
 
+@functools.cache
+def _streams(device: int) -> tuple[Any, Any, Any]:
+    return torch.cuda.Stream(device), torch.cuda.Stream(device), torch.cuda.Stream(device)
+
+
+class _Bytes:
+    """Bytes on a GPU that somebody else owns."""
+
+    def __init__(self, address: int, nbytes: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 2}
+
+
 def _event(events: dict[int, Any], which: int) -> Any:
     found = events.get(which)
     if found is None:
         found = events[which] = torch.cuda.Event()
     return found
-
-
-def pinned(nbytes: int) -> torch.Tensor:
-    """Host memory of exactly so many bytes that the device can copy from and to by itself. It is given back when nobody
-    holds a view of it any more."""
-    import mmap
-    import weakref
-
-    size = max(nbytes, 1)
-    room = mmap.mmap(-1, size)
-    tensor = torch.frombuffer(room, dtype=torch.uint8)
-    address = tensor.data_ptr()
-    result = torch.cuda.cudart().cudaHostRegister(address, size, 0)
-    if int(result) != 0:
-        raise MemoryError(f"the host could not pin {nbytes / 2**30:.1f} GiB for copies: error {int(result)}")
-    weakref.finalize(room, lambda: torch.cuda.cudart().cudaHostUnregister(address))
-    return tensor[:nbytes]

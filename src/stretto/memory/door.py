@@ -44,6 +44,8 @@ def step(
     device: Device | str | torch.device | None = None,
     verify: bool = False,
     chunks: int | str | None = None,
+    record: bool = True,
+    compile: bool = False,
     **settings: Any,
 ) -> Step | HookedStep:
     """A step under a budget from any step function: `loss = step(batch)`.
@@ -52,13 +54,26 @@ def step(
     included, and returns what it likes (a loss). It is run once without memory to see what it does; its Python is not
     run again. budget: bytes on the device for everything, "12GiB" or a number; host_budget likewise for the host.
     chunks: a loss over many words is made in so many pieces; "auto": when it is too large for the budget. Results are
-    then equal up to rounding.
+    then equal up to rounding. record: a GPU plays what it recorded in the third step (CUDA graphs) instead of being
+    called for every operation; False where something else must see the calls. compile: Inductor makes one kernel of
+    the small operations between large ones, before anything is planned; results are then equal up to rounding.
     """
     place = _device(device)
     check_chunks(chunks)
     wanted = _settings(budget, host_budget, policy, settings)
     try:
-        return Step(train_step, modules, optimizers, batch, wanted, place, verify=verify, chunks=chunks)
+        return Step(
+            train_step,
+            modules,
+            optimizers,
+            batch,
+            wanted,
+            place,
+            verify=verify,
+            chunks=chunks,
+            record=record,
+            join=compile,
+        )
     except CannotCapture as error:
         _LOG.warning("not planned, activations wait on the host instead: %s", error)
         return HookedStep(train_step, str(error))

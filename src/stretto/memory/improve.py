@@ -48,7 +48,7 @@ def promote(decider: Decider, target: int) -> bool:
         if decider.exposed(g, t, until) <= 0.0:
             decider.take(g, t, until)
             decider.choice[g] = SWAP
-            decider.room_for(g)
+            decider.rooms.take(g)
             found = True
     return found
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx._lazy_graph_module import _make_graph_module
 from torch.fx.node import map_arg
 
 _aten = torch.ops.aten
@@ -31,7 +32,7 @@ def without_changes(module: torch.fx.GraphModule, mode: FakeTensorMode) -> torch
                 rewrite.one(node)
     except _Rare:
         return None
-    return torch.fx.GraphModule(module, rewrite.graph)
+    return _make_graph_module(module, rewrite.graph)
 
 
 class _Rare(Exception):

@@ -20,8 +20,8 @@ from torch.utils._pytree import tree_map
 from stretto.paths import cache_root
 
 from .capture import CannotCapture
-from .execute import view
 from .lift import Call, Lifted, Ref, Value
+from .views import view
 
 _TIMES = 3
 _AHEAD = 1_000_000  # cycles

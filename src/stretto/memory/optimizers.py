@@ -79,6 +79,15 @@ class Turns:
     def __init__(self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> None:
         self.optimizer, self.parameters = optimizer, list(parameters)
         self._chosen = {id(p) for p in parameters}
+        self._found: dict[int, tuple[list[Any], int, list[Any]]] = {}  # by group: its list, how long it was, and mine
+
+    def _mine(self, group: dict[str, Any]) -> list[Any]:
+        """My parameters of a group. Looking for a few among thousands takes longer than their update."""
+        whole = group["params"]
+        known = self._found.get(id(group))
+        if known is None or known[0] is not whole or known[1] != len(whole):
+            known = self._found[id(group)] = whole, len(whole), [p for p in whole if id(p) in self._chosen]
+        return list(known[2])
 
     def run(self) -> None:
         """One step of the parameters; they have their gradients."""
@@ -86,8 +95,7 @@ class Turns:
         cut = []
         whole = []
         for group in groups:
-            mine = [p for p in group["params"] if id(p) in self._chosen]
-            if mine:
+            if mine := self._mine(group):
                 whole.append((group, group["params"]))
                 group["params"] = mine
                 cut.append(group)

@@ -179,12 +179,12 @@ def _smallest(gaps: Gaps, settings: Settings) -> int:
 
 def _second_look(gaps: Gaps, settings: Settings) -> Found:
     """A plan for a smaller budget if there is one after all; otherwise says what binds."""
-    smallest = _smallest(gaps, settings)
-    if smallest > settings.budget and settings.host_budget is not None:
+    if settings.host_budget is not None:
         free = _search(gaps, replace(settings, host_budget=None), settings.budget, any_will_do=True)
         if free is not None:
             costs = account(free.lowered.program, settings.link)
             raise Infeasible(settings.host_budget, costs.host, "host", *there_at(free.lowered.program, costs.peak_at))
+    smallest = _smallest(gaps, settings)
     found = _search(gaps, settings, smallest)
     assert found is not None
     if smallest <= settings.budget:

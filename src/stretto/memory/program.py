@@ -45,9 +45,9 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a list of instructions costs: the most bytes on the device at once and at which instruction, bytes of all
-    that has a place on the host, seconds, and of them those the compute stream waited for copies and those it ran nodes
-    again."""
+    """What a list of instructions costs: the most bytes on the device at once and at which instruction, bytes of the
+    slab on the host (`hosting.places`), seconds, and of them those the compute stream waited for copies and those that
+    it ran nodes again."""
 
     peak: int
     peak_at: int
@@ -108,7 +108,6 @@ class Ledger:
         self.in_use = sum(graph.storages[s].nbytes for s in self.here)
         self.peak, self.peak_at = self.in_use, -1
         self.copied = set(program.on_host)  # the host has its present value (or will, once `leaving` is over)
-        self.rooms = set(program.on_host)  # has a place on the host
         self.leaving: dict[int, float] = {}  # when its copy to the host will be made
         self.coming: dict[int, float] = {}
         self.changed: set[int] = set()
@@ -146,9 +145,10 @@ class Ledger:
 
     def finish(self) -> Costs:
         """What it cost, once all instructions were followed."""
+        from .hosting import places
+
         self._end()
-        storages = self.graph.storages
-        host = sum(storages[s].nbytes for s in self.rooms)
+        host = places(self.program)[1]
         ended = max(self.now, self.out_free)
         return Costs(self.peak, self.peak_at, host, ended, self.waited, self.repeated, self.bytes_out, self.bytes_in)
 
@@ -164,7 +164,6 @@ class Ledger:
             self.leaving[which] = self.landed[which] = self.out_free
             self.bytes_out += size
             self.copied.add(which)
-            self.rooms.add(which)
         elif what == GONE:
             if which not in self.leaving:
                 raise Illegal("no copy to the host was begun")

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import product
 
 import numpy as np
 
 from .cuts import cut
 from .decide import Decider
 from .gaps import DROP, KEEP, SWAP, Gaps
+from .hosting import places
 from .improve import demote, promote, relax, repair
 from .lower import Lowered, lower
 from .program import Link
-from .walk import Steps, walk
+from .rooms import Rooms, ways
+from .walk import NEVER, Steps, walk
 
 ROUNDS = 24
+RECENT = 4  # rounds that tell what the next will bring
+SOON = 50  # what is wanted within this part of the step stays there, when room is scarce
 IMPROVEMENTS = 3
 LARGE = 20_000  # nodes, from which on fewer things are tried
 
@@ -35,6 +38,8 @@ TIGHT = (
     (1 / 8, 0.15, "cut"),
     (1 / 4, 0.3, "cut"),
 )
+
+ALL, FEW = len(LOOSE + TIGHT), 3  # of them
 
 Choices = np.ndarray[tuple[int], np.dtype[np.int8]]
 
@@ -67,55 +72,101 @@ def search(
     keep = walk(gaps, [KEEP] * len(gaps))
     if peak_of(keep) <= budget:
         return Found(lower(gaps.graph, keep, budget, link), keep, np.zeros(len(gaps), np.int8), ["everything fits"])
-    count = len(gaps.graph.nodes)
-    most = max(2 if count > LARGE else 3, 12_000 // max(count, 1))  # planning takes seconds, not minutes
-    ways = (TIGHT + LOOSE if budget < peak_of(keep) / 4 else LOOSE + TIGHT)[:most]
+    tries = _Tries(gaps, budget, link, keep, swap=swap, recompute=recompute, host=host, any_will_do=any_will_do)
     best: Found | None = None
-    for spare_host, (window, longest, begin) in product((True, False) if host is not None else (False,), ways):
-        decider = Decider(
-            gaps,
-            link,
-            swap=swap,
-            recompute=recompute,
-            host=host,
-            spare_host=spare_host,
-            longest=longest * budget,
-            least=min(budget // 5000, int(5 * link.latency * link.out)),
-            drop_first=begin == "drop",
-        )
-        found = attempt(
-            decider, keep, budget, budget - int(window * budget), longest if begin == "cut" else 0.0, not any_will_do
-        )
-        if found is not None and any_will_do:
-            return found
-        if found is not None and (best is None or found.lowered.seconds < best.lowered.seconds):
-            best = found
-    if best is None and swap:
-        steps = walk(gaps, [SWAP] * len(gaps))
-        held = sum(gaps.sizes[s] for s in steps.rooms)
-        if peak_of(steps) <= budget and (host is None or held <= host):
-            choice = np.full(len(gaps), SWAP, np.int8)
-            best = Found(lower(gaps.graph, steps, budget, link), steps, choice, ["everything moves"])
+    uses = ways(gaps, budget, host) if swap else [Rooms(gaps, None)]
+    count = len(gaps.graph.nodes)
+    patient = [NEVER, count // SOON] if swap else [NEVER]
+    if count > LARGE // 10:  # the first that has a plan must do, and this one has
+        patient.reverse()
+    for patience in patient:
+        for k, rooms in enumerate(uses):
+            found = tries.best(rooms, patience, ALL if k < 2 and patience == NEVER else FEW)
+            if found is not None and (best is None or found.lowered.seconds < best.lowered.seconds):
+                best = found
+            if best is not None and (any_will_do or rooms.enough or count > LARGE // 10):
+                return best
+        if best is not None:
+            return best
+    if swap:
+        choice = np.full(len(gaps), SWAP, np.int8)
+        steps = walk(gaps, choice.tolist())
+        if peak_of(steps) <= budget:
+            best = tries.fitting(Found(lower(gaps.graph, steps, budget, link), steps, choice, ["everything moves"]))
     return best
 
 
+@dataclass(frozen=True)
+class _Tries:
+    """Attempts at one budget. See `search`."""
+
+    gaps: Gaps
+    budget: int
+    link: Link
+    keep: Steps
+    swap: bool
+    recompute: bool
+    host: int | None
+    any_will_do: bool
+
+    def best(self, rooms: Rooms, patience: int, most: int) -> Found | None:
+        """The best of so many ways that are tried when the host is used like this."""
+        gaps, budget, link = self.gaps, self.budget, self.link
+        if rooms.stays and peak_of(walk(gaps, np.where(rooms.staying(), KEEP, SWAP).tolist())) > budget:
+            return None  # even if all that may leave did
+        count = len(gaps.graph.nodes)
+        most = min(most, max(2 if count > LARGE else 3, 12_000 // max(count, 1)))  # planning takes seconds, not minutes
+        free = budget - rooms.staying_bytes
+        shares = (TIGHT + LOOSE if free < (peak_of(self.keep) - rooms.staying_bytes) / 4 else LOOSE + TIGHT)[:most]
+        best: Found | None = None
+        for window, longest, begin in shares:
+            if best is not None and self.any_will_do:
+                break
+            decider = Decider(
+                gaps,
+                link,
+                swap=self.swap,
+                recompute=self.recompute,
+                rooms=rooms,
+                longest=longest * free,
+                least=min(budget // 5000, int(5 * link.latency * link.out)),
+                drop_first=begin == "drop",
+                patience=patience,
+            )
+            share = 0.6 * longest * free if begin == "cut" else 0.0
+            found = attempt(decider, self.keep, budget, budget - int(window * free), share, not self.any_will_do)
+            found = found and self.fitting(found)
+            if found is not None and (best is None or found.lowered.seconds < best.lowered.seconds):
+                best = found
+        return best
+
+    def fitting(self, found: Found) -> Found | None:
+        """A plan if the host has room for it."""
+        if self.host is None or places(found.lowered.program)[1] <= self.host:
+            return found
+        return None
+
+
 def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: float, improve: bool) -> Found | None:
-    """Decide, walk, and decide again where the walk shows more than was thought."""
+    """Decide, walk, and decide again where the walk shows more than was thought. share: bytes that are made again
+    together, if the step is cut first (0: it is not)."""
     gaps = decider.gaps
     decider.learn(keep)
     if share:
-        cut(decider, int(decider.bytes.argmax()) - 1, 0.6 * share * budget)
-        decider.learn(walk(gaps, decider.choice.tolist(), decider.longer))
+        cut(decider, int(decider.bytes.argmax()) - 1, share)
+        decider.learn(decider.walked())
     fits: Steps | None = None
     chosen = decider.choice.copy()
-    for _ in range(ROUNDS):
+    peaks: list[int] = []
+    for left in range(ROUNDS - 1, -1, -1):
         stuck = decider.reach(target)
-        steps = walk(gaps, decider.choice.tolist(), decider.longer)
+        steps = decider.walked()
         peak = peak_of(steps)
         if peak <= budget:
             fits, chosen = steps, decider.choice.copy()
         decider.learn(steps)
-        if peak <= target:
+        peaks.append(peak)
+        if peak <= target or _hopeless(peaks, budget, left):
             break
         if stuck is not None and not repair(decider, target):
             break
@@ -127,6 +178,11 @@ def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: floa
     dropped, swapped = int((chosen == DROP).sum()), int((chosen == SWAP).sum())
     notes = [f"{dropped} gaps are made again, {swapped} are swapped, of {len(gaps)}"]
     return Found(best, fits, chosen, notes)
+
+
+def _hopeless(peaks: list[int], budget: int, left: int) -> bool:
+    """Whether the rounds that are left will not do, if they bring as much as the last ones."""
+    return len(peaks) > RECENT and left * (peaks[-1 - RECENT] - peaks[-1]) < RECENT * (peaks[-1] - budget)
 
 
 def _improve(
@@ -147,11 +203,11 @@ def _improve(
         failed += 1
         if not changes[turn % len(changes)](decider, target):
             continue
-        steps = walk(gaps, decider.choice.tolist(), decider.longer)
+        steps = decider.walked()
         if peak_of(steps) > budget:
             decider.learn(steps)
             decider.reach(target)
-            steps = walk(gaps, decider.choice.tolist(), decider.longer)
+            steps = decider.walked()
         if peak_of(steps) > budget:
             continue
         lowered = lower(gaps.graph, steps, budget, decider.link)

@@ -17,14 +17,17 @@ from stretto.plan.cost import show_bytes
 
 from .capture import Traced, trace
 from .chunks import cut
-from .costs import Rates, costed
+from .costs import CALLED, PLAYED, Rates, costed
 from .devices import Device
 from .execute import Runner
+from .fuse import fused
 from .graph import Graph
 from .lift import BUCKET, Lifted, lift
 from .optimizers import kept_for
 from .planner import Infeasible, Planned, Settings, make
+from .program import account
 from .report import Report
+from .segments import as_played, length, segments
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
@@ -50,10 +53,16 @@ def capture(
     chunks: int | str | None = None,
     *,
     tight: bool = False,
+    record: bool = False,
+    join: bool = False,
 ) -> Captured:
     """Write a step down: operations and storages, small parameters updated together as far as the budget allows.
-    chunks, tight: see `chunks.cut`."""
+    chunks, tight: see `chunks.cut`. record: it will be recorded, and a batch then has a place that stays.
+    join: see `fuse.fused`."""
     traced, notes = cut(trace(step, modules, optimizers, batch, device), chunks, budget, tight=tight)
+    if join:
+        traced, more = fused(traced)
+        notes = notes + more
     parameters = traced.watched.parameters
     known: dict[Any, dict[str, int]] = {}
 
@@ -67,7 +76,11 @@ def capture(
     # No larger than the largest parameter, whose update takes that much anyway: it must not be the bucket that binds.
     largest = max((p.numel() * p.element_size() for p in parameters), default=0)
     bucket = min(BUCKET, budget // 64, largest)
-    return Captured(traced, lift(traced, kept, bucket, lent=_lent(batch, device)), notes)
+    lent = _lent(batch, device)
+    lifted = lift(traced, kept, bucket, lent=lent or record)
+    if lent and record:
+        lifted.borrowed *= 2  # the caller's batch, and the place that it is copied to
+    return Captured(traced, lifted, notes)
 
 
 def planned(
@@ -81,14 +94,23 @@ def planned(
     rates: Rates | None = None,
     chunks: int | str | None = None,
     budget: int | None = None,
+    record: bool = False,
+    join: bool = False,
+    kept: int = 0,
 ) -> tuple[Captured, Graph, Planned]:
     """Write a step down and plan it; with chunks="auto" once more in pieces if there is no plan otherwise. budget: what
-    was asked for, if the plan is made for less."""
+    was asked for, if the plan is made for less. record: as a step that is recorded. kept: bytes that libraries keep."""
     for tight in (False, True):
-        captured = capture(step, modules, optimizers, batch, device, budget or settings.budget, chunks, tight=tight)
-        graph = costed(captured.lifted, device, rates)
+        how: dict[str, Any] = {"tight": tight, "record": record, "join": join}
+        captured = capture(step, modules, optimizers, batch, device, budget or settings.budget, chunks, **how)
+        captured.lifted.borrowed += kept
+        graph = costed(captured.lifted, device, rates, call=PLAYED if record else CALLED)
+        if record:
+            graph = _updates_apart(graph, captured.lifted)
         try:
             made = make(graph, beside(settings, captured.lifted))
+            if record:
+                made = _as_played(made)
         except Infeasible as error:
             if tight or chunks != "auto" or error.side != "device":
                 said = error.beside(captured.lifted.borrowed)
@@ -101,6 +123,22 @@ def planned(
             made.notes.extend(captured.notes)
             break
     return captured, graph, made
+
+
+def _as_played(made: Planned) -> Planned:
+    """The same plan; its seconds are those of a recording, whose copies begin and end between segments."""
+    program = made.program
+    apart = {n for n, node in enumerate(program.graph.nodes) if node.phase == "update"}
+    played = account(as_played(program, segments(program, apart, length(program))), made.settings.link)
+    return replace(made, costs=replace(made.costs, seconds=played.seconds, waited=played.waited))
+
+
+def _updates_apart(graph: Graph, lifted: Lifted) -> Graph:
+    """Updates are not recorded: what they need for a while cannot be the recording's, and is set aside for good."""
+    most = max((node.workspace for node in graph.nodes if node.phase == "update"), default=0)
+    lifted.borrowed += most
+    nodes = tuple(replace(node, workspace=0) if node.phase == "update" else node for node in graph.nodes)
+    return replace(graph, nodes=nodes)
 
 
 def beside(settings: Settings, lifted: Lifted) -> Settings:
@@ -127,13 +165,17 @@ class Step:
         rates: Rates | None = None,
         verify: bool = False,
         chunks: int | str | None = None,
+        record: bool = True,
+        join: bool = False,
     ) -> None:
         self._function, self._modules, self._optimizers = function, list(modules), list(optimizers)
         self._settings, self._device, self._rates, self._chunks = settings, device, rates, chunks
+        self._record, self._join = record and device.records, join
         self._expected = Expected.of(function, self._modules, self._optimizers, batch) if verify else None
         self._came_from = {id(p): p.device for p in _tensors(self._modules)}
         self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
         self._replanned = False
+        self._kept = device.kept(record=self._record)
         self._runner: Runner | None = None
         self._prepare(batch)
         here = weakref.ref(self)
@@ -153,6 +195,9 @@ class Step:
             rates=self._rates,
             chunks=self._chunks,
             budget=self._settings.budget,
+            record=self._record,
+            join=self._join,
+            kept=self._kept,
         )
         self.report = Report(self.planned, captured.lifted)
         numbers = {id(node): n for n, node in enumerate(graph.nodes)}
@@ -160,6 +205,7 @@ class Step:
         self._captured = captured
         self._training = [module.training for module in self._modules]
         self.settle()
+        self._runner = None  # and all that it holds, before there is another
         self._runner = Runner(
             captured.lifted,
             self.planned.program,
@@ -167,6 +213,7 @@ class Step:
             captured.traced.watched,
             self._optimizers,
             self._device,
+            record=self._record,
         )
         self._shapes = _shapes(batch)
         self._unwatched = _WATCHED
@@ -194,6 +241,8 @@ class Step:
         return result
 
     def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
+        if self._record:
+            return tensor  # it is copied to its place
         there = tensor.to(self._device.torch, non_blocking=True)
         return there if there.storage_offset() == 0 else there.clone()
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from .gaps import DROP, SWAP, TAIL, Gaps
 from .program import AGAIN, RUN
 
+NEVER = 1 << 60  # a number of positions that no step has
+
 
 @dataclass(slots=True, eq=False)
 class Leave:
@@ -53,7 +55,6 @@ class Steps:
     start: int = 0  # bytes before the first step
     touched: list[tuple[int, int]] = field(default_factory=list)  # (storage, position): read to make others again
     remade: list[tuple[int, int]] = field(default_factory=list)  # (storage, position): made again, and then stays
-    rooms: set[int] = field(default_factory=set)  # storages with a place on the host
 
     def __len__(self) -> int:
         return len(self.node)
@@ -63,15 +64,16 @@ class CannotRepeat(Exception):
     """A storage was dropped that can neither be made again nor be kept: a fault of the planner."""
 
 
-def walk(gaps: Gaps, choice: Sequence[int], longer: dict[int, int] | None = None) -> Steps:
-    """The steps under these choices (KEEP, SWAP or DROP, by gap).
+def walk(gaps: Gaps, choice: Sequence[int], longer: dict[int, int] | None = None, patience: int = NEVER) -> Steps:
+    """The steps under these choices (KEEP, SWAP or DROP, by gap). patience: what comes from the host only to make
+    others again stays if it is wanted itself within so many positions; otherwise it goes and comes a second time.
 
     longer: storages that are kept after their last use, up to a position, because others are made again from them.
     What is missing there is found on the way and added to it.
     """
     longer = {} if longer is None else longer
     for _ in range(20):
-        one = _Walk(gaps, choice, longer)
+        one = _Walk(gaps, choice, longer, patience)
         steps = one.go()
         if not one.missed:
             return steps
@@ -81,8 +83,8 @@ def walk(gaps: Gaps, choice: Sequence[int], longer: dict[int, int] | None = None
 
 
 class _Walk:
-    def __init__(self, gaps: Gaps, choice: Sequence[int], longer: dict[int, int]) -> None:
-        self.gaps, self.choice, self.longer = gaps, choice, longer
+    def __init__(self, gaps: Gaps, choice: Sequence[int], longer: dict[int, int], patience: int) -> None:
+        self.gaps, self.choice, self.longer, self.patience = gaps, choice, longer, patience
         self.graph = gaps.graph
         storages = self.graph.storages
         self.here = bytearray(len(storages))
@@ -148,7 +150,7 @@ class _Walk:
             elif one.lasting or one.kind == "input":
                 self.here[s] = 1
                 self.bytes += gaps.sizes[s]
-        steps.on_host, steps.start, steps.rooms = frozenset(homes), self.bytes, set(homes)
+        steps.on_host, steps.start = frozenset(homes), self.bytes
         for s, one in enumerate(self.graph.storages):
             g = gaps.first[s]
             if one.kind == "input" and self.here[s]:
@@ -191,7 +193,6 @@ class _Walk:
         leave = Leave(s, self.made[s], k, 1 << 60)
         self.leaving[s] = leave
         self.steps.leaves.append(leave)
-        self.steps.rooms.add(s)
 
     def _from_host(self, s: int) -> bool:
         g = self.in_gap[s]
@@ -266,9 +267,10 @@ class _Walk:
                 elif not readers.get(s):
                     self._free(s)
             for r in gaps.reads[n]:
-                steps.touched.append((r, position))
                 readers[r] -= 1
-                if not readers[r] and here[r] and not self._stays(r, position, made=False):
+                if self._stays(r, position, made=False):
+                    steps.touched.append((r, position))
+                elif not readers[r] and here[r]:
                     self._free(r)
 
     def _stays(self, s: int, position: int, *, made: bool) -> bool:
@@ -278,4 +280,6 @@ class _Walk:
             return self.longer.get(s, -1) >= position
         if g < 0 or self.choice[g] != SWAP:
             return True
-        return not made and not (self.gaps.wraps[g] and position > self.gaps.start[g])
+        if made or self.gaps.end[g] - position > self.patience:
+            return False
+        return not (self.gaps.wraps[g] and position > self.gaps.start[g])

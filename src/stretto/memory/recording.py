@@ -1,0 +1,225 @@
+"""A step that is recorded: what runs between two updates is taken down once by the device and played from then on.
+
+Python calls every operation of a plain step, which takes longer than many operations do. A GPU that plays a recording
+(a CUDA graph) has all of them before it at once. Everything has the same address in every step: a batch is copied to
+its place, results are copied from theirs, and rooms belong to the recording for as long as it exists.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .devices import NotRecorded
+from .lift import Ref, Update
+from .lines import Part, Writer
+from .program import OUT, Instruction, account
+from .seats import ASIDE, BACK, orderly
+from .segments import LEFT, Segment, length, segments
+from .updating import Updater
+from .views import flat
+
+if TYPE_CHECKING:
+    from .execute import Runner
+
+_LOG = logging.getLogger("stretto.memory")
+_WARM = 2  # steps before recording: optimizers make their state, libraries choose their algorithms
+
+Act = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Piece:
+    """A segment, ready to run."""
+
+    segment: Segment
+    before: list[Part]
+    inside: list[Part]
+    after: list[Part]
+    updater: Updater | None
+
+
+class Recording:
+    """The steps of a runner, in segments."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner, self._warm = runner, _WARM
+        apart = {n for n, run in enumerate(runner.runs) if isinstance(run, Update)}
+        writer, cut = Writer(runner), segments(runner.program, apart, length(runner.program))
+        self._pieces = [
+            _Piece(
+                one,
+                writer.parts(one.before, last=False),
+                writer.parts(one.inside, last=one is cut[-1]),
+                writer.parts(one.after, last=False),
+                None if one.update is None else Updater(runner, runner.runs[one.update]),  # type: ignore[arg-type]
+            )
+            for one in cut
+        ]
+        self._given: list[torch.Tensor] | None = None  # where batches are put
+        self._acts: list[Act] = []  # of a recorded step
+        self._shown: dict[int, torch.Tensor] = {}  # by storage: where results are
+        self._seats: dict[int, torch.Tensor] = {}  # by storage
+        self._taken: Act | None = None
+        self.failed = ""
+
+    def __call__(self, batch: Sequence[torch.Tensor]) -> list[Any]:
+        runner = self._runner
+        with torch.no_grad():
+            with runner.device.computing():
+                self._put(batch)
+                if self._acts:
+                    for act in self._acts:
+                        act()
+                else:
+                    self._run(record=not self._warm and not self.failed)
+                    self._warm = max(0, self._warm - 1)
+            # On the caller's own stream, which has waited: what is handed out is the caller's.
+            return [runner.shown(x, self._shown).clone() if isinstance(x, Ref) else x for x in runner.lifted.shown]
+
+    def _put(self, batch: Sequence[torch.Tensor]) -> None:
+        if self._given is None:
+            self._given = [torch.empty_like(tensor, device=self._runner.device.torch) for tensor in batch]
+            for s, tensor in zip(self._runner.lifted.inputs, self._given, strict=True):
+                self._runner.a[s] = tensor
+        for place, tensor in zip(self._given, batch, strict=True):
+            place.copy_(tensor, non_blocking=True)
+
+    def _run(self, *, record: bool) -> None:
+        """One step, piece by piece; recorded as it goes, if it can be."""
+        runner = self._runner
+        acts: list[Act] = []
+        self._shown = {}
+        if record:
+            runner.device.begin_recording(self._needed())
+            record = self._take_seats()
+        for s in runner.travels:
+            runner.show(s, away=True)
+        for piece in self._pieces:
+            self._follow(piece.before)
+            if record:
+                acts += map(self._wait, self._real(piece.segment.before))
+                held = list(runner.a), list(runner.v)
+                try:
+                    if piece.segment.inside:
+                        acts.append(runner.device.recorded(functools.partial(self._follow, piece.inside)))
+                except NotRecorded as error:
+                    record = self._give_up(error)
+                    runner.a[:], runner.v[:] = held
+            if not record:
+                self._follow(piece.inside)
+            else:
+                acts += map(self._copy, self._real(piece.segment.after))
+            self._follow(piece.after)
+            if piece.updater is not None:
+                if record:
+                    acts.append(_fixed(piece.updater))
+                piece.updater()
+        if record and runner.travels:
+            try:
+                acts.append(self._sit_down())
+            except NotRecorded as error:
+                record = self._give_up(error)
+        for s in runner.travels:
+            runner.show(s, away=False)
+        results = self._results()
+        self._shown = {s: runner.a[s] for s in results}
+        for s in results:
+            if not runner.lifted.graph.storages[s].lasting and s not in runner.lifted.inputs:
+                runner.drop(s)
+        if record:
+            self._acts = acts
+
+    def _give_up(self, error: NotRecorded) -> bool:
+        _LOG.warning("the step is not recorded, Python calls its operations: %s", error)
+        self.failed = str(error)
+        return False
+
+    def _take_seats(self) -> bool:
+        """Give what travels a seat in the memory of the recording."""
+        runner = self._runner
+        rooms: dict[int, torch.Tensor] = {}
+
+        def take() -> None:
+            rooms.update((s, runner.device.room(runner.lifted.nbytes[s])) for s in runner.travels)
+
+        if not runner.travels:
+            return True
+        try:
+            self._taken = runner.device.recorded(take)  # held: it holds the seats
+        except NotRecorded as error:
+            return self._give_up(error)
+        for s, room in rooms.items():
+            room.copy_(flat(runner.a[s]))
+            runner.a[s] = room
+            self._seats[s] = runner.device.alias(room)
+        return True
+
+    def _sit_down(self) -> Act:
+        """Everything that travelled goes back to its seat; results step aside first, they may sit in one."""
+        runner, travels = self._runner, self._runner.travels
+        seats = [self._seats[s] for s in travels]
+        here = [flat(runner.a[s]) for s in travels]
+        moves = orderly([_span(one) for one in here], [_span(one) for one in seats])
+        # What is put aside is the recording's no more: its own memory may be somebody's seat.
+        aside = {k: torch.empty_like(here[k]) for what, k in moves if what == ASIDE}
+        shown = {s: flat(runner.a[s]) for s in self._results() if s not in travels}
+        apart = {s: torch.empty_like(one) for s, one in shown.items()}
+
+        def move() -> None:
+            for s, one in shown.items():
+                apart[s].copy_(one)
+            for what, k in moves:
+                source, target = (aside[k] if what == BACK else here[k]), (aside[k] if what == ASIDE else seats[k])
+                target.copy_(source)
+
+        act = runner.device.recorded(move)
+        for s, seat in zip(travels, seats, strict=True):
+            runner.a[s] = seat
+        for s, one in apart.items():
+            if not runner.lifted.graph.storages[s].lasting:
+                runner.a[s] = one
+        return act
+
+    def _results(self) -> set[int]:
+        """Storages of what a step returns."""
+        lifted = self._runner.lifted
+        return {lifted.values[x.value].storage for x in lifted.shown if isinstance(x, Ref)}
+
+    def _needed(self) -> int:
+        """Bytes that are on the device at most beside what is always there."""
+        program, storages = self._runner.program, self._runner.lifted.graph.storages
+        always = sum(one.nbytes for s, one in enumerate(storages) if one.lasting and s not in program.on_host)
+        return account(program).peak - always
+
+    def _follow(self, parts: list[Part]) -> None:
+        for part in parts:
+            part(self._runner.a, self._runner.v)
+
+    def _real(self, instructions: Sequence[Instruction]) -> list[Instruction]:
+        """Those about storages that have any bytes."""
+        return [one for one in instructions if self._runner.lifted.graph.storages[one[1]].nbytes]
+
+    def _wait(self, instruction: Instruction) -> Act:
+        (what, s), device = instruction, self._runner.device
+        return (lambda: device.left(s)) if what == LEFT else (lambda: device.ready(s))
+
+    def _copy(self, instruction: Instruction) -> Act:
+        what, s = instruction
+        device, there = self._runner.device, self._runner.there[s]
+        here = device.alias(flat(self._runner.a[s]))
+        return (lambda: device.out(s, here, there)) if what == OUT else (lambda: device.into(s, there, here))
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    return tensor.data_ptr(), tensor.data_ptr() + tensor.numel() * tensor.element_size()
+
+
+def _fixed(updater: Updater) -> Act:
+    hands = updater.hands(fixed=True)
+    return lambda: updater.apply(hands)

@@ -1,0 +1,124 @@
+"""A program cut into segments that can be recorded once and played again.
+
+Updates run as they are, by the optimizer's own Python, so a recording ends before each and a new one begins after it. A
+copy whose beginning and end lie in one segment is recorded with it. One that goes on beyond is begun when its segment
+is over and waited for before the segment in which it is wanted, so that recordings never wait for one another;
+segments are short, so that it waits neither long to begin nor too early to end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Sequence
+from dataclasses import dataclass, replace
+
+from .program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Instruction, Program
+
+ROOM = 7  # take room for a storage; the copy into it begins when the segment is over
+LEFT = 8  # wait for a copy to the host; its room is given back later
+BEGIN = 9  # begin the copy of a storage into the room that was taken for it
+
+_SHORT = 0.5e-3  # seconds of a segment: hundreds of times what it takes to start one
+_MANY = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """before: copies to wait for. inside: what can be recorded. after: copies to begin. update: the node that follows,
+    or None at the end of the step."""
+
+    before: tuple[Instruction, ...]
+    inside: tuple[Instruction, ...]
+    after: tuple[Instruction, ...]
+    update: int | None
+
+
+def segments(program: Program, apart: Container[int], longest: float = math.inf) -> list[Segment]:
+    """The program in segments. apart: nodes (updates) that run between them. longest: seconds of a segment, about.
+
+    >>> from .graph import Graph, Node, Storage
+    >>> graph = Graph((Storage(4, "parameter"), Storage(8, "activation")),
+    ...               (Node("make", makes=(1,)), Node("update", reads=(1,), writes=(0,))), ())
+    >>> one, last = segments(Program(graph, ((RUN, 0), (RUN, 1), (FREE, 1))), {1})
+    >>> one.inside, one.update, last.inside
+    (((0, 0),), 1, ((4, 1),))
+    """
+    where = _places(program, apart, longest)
+    ends = _ends(program.instructions)
+    inside: list[list[Instruction]] = [[] for _ in range(where[-1] + 1 if where else 1)]
+    before: list[list[Instruction]] = [[] for _ in inside]
+    after: list[list[Instruction]] = [[] for _ in inside]
+    updates: list[int | None] = [None] * len(inside)
+    under_way: set[Instruction] = set()  # (OUT or IN, storage) of copies that go on beyond their segment
+    for at, instruction in enumerate(program.instructions):
+        (what, which), k = instruction, where[at]
+        if what == RUN and which in apart:
+            updates[k] = which
+        elif what in (OUT, IN) and where[ends[at]] != k:
+            under_way.add(instruction)
+            if what == IN:
+                inside[k].append((ROOM, which))
+            after[k].append((BEGIN if what == IN else OUT, which))
+        elif what == GONE and (OUT, which) in under_way:
+            under_way.discard((OUT, which))
+            before[k].append((LEFT, which))
+            inside[k].append((FREE, which))
+        elif what == READY and (IN, which) in under_way:
+            under_way.discard((IN, which))
+            before[k].append(instruction)
+        else:
+            inside[k].append(instruction)
+    return [Segment(tuple(b), tuple(i), tuple(a), u) for b, i, a, u in zip(before, inside, after, updates, strict=True)]
+
+
+def length(program: Program) -> float:
+    """Seconds of segments that serve a program: short if there are copies, and not too many of them."""
+    if all(what not in (OUT, IN) for what, _ in program.instructions):
+        return math.inf
+    seconds = sum(program.graph.nodes[which].seconds for what, which in program.instructions if what in (RUN, AGAIN))
+    return max(_SHORT, seconds / _MANY)
+
+
+def as_played(program: Program, cut: Sequence[Segment]) -> Program:
+    """The instructions in the order in which segments follow them: for the clock of `account`. Room for copies that are
+    begun late is taken late here, so it says nothing about bytes."""
+    order: list[Instruction] = []
+    for one in cut:
+        left = {s for what, s in one.before if what == LEFT}
+        order += [instruction for instruction in one.before if instruction[0] == READY]
+        for what, which in one.inside:
+            if what == FREE and which in left:
+                left.discard(which)
+                order.append((GONE, which))
+            elif what != ROOM:
+                order.append((what, which))
+        order += [(IN if what == BEGIN else OUT, which) for what, which in one.after]
+        order += [] if one.update is None else [(RUN, one.update)]
+    return replace(program, instructions=tuple(order))
+
+
+def _places(program: Program, apart: Container[int], longest: float) -> list[int]:
+    """The segment of every instruction."""
+    where: list[int] = []
+    k, seconds = 0, 0.0
+    for what, which in program.instructions:
+        if what in (RUN, AGAIN) and which not in apart:
+            if seconds > longest:
+                k, seconds = k + 1, 0.0
+            seconds += program.graph.nodes[which].seconds
+        where.append(k)
+        if what == RUN and which in apart:
+            k, seconds = k + 1, 0.0
+    return where
+
+
+def _ends(instructions: Sequence[Instruction]) -> dict[int, int]:
+    """By instruction that begins a copy: the one that ends it."""
+    ends: dict[int, int] = {}
+    begun: dict[Instruction, int] = {}
+    for at, (what, which) in enumerate(instructions):
+        if what in (OUT, IN):
+            begun[what, which] = at
+        elif what in (GONE, READY):
+            ends[begun.pop((OUT if what == GONE else IN, which))] = at
+    return ends

@@ -1,0 +1,106 @@
+"""Updates of parameters that are on the device now, by their optimizer's own step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .lift import Update, Value
+from .optimizers import Turns
+from .views import flat, placed, view
+
+if TYPE_CHECKING:
+    from .execute import Runner
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hand:
+    """A parameter and what it is updated with. data: None if the parameter is where it always is. kept: by name in the
+    optimizer's state, (storage, tensor), the tensor None likewise or if it is not made yet."""
+
+    parameter: torch.nn.Parameter
+    data: torch.Tensor | None
+    grad: torch.Tensor
+    kept: list[tuple[str, int, torch.Tensor | None]]
+
+
+class Updater:
+    """Runs an optimizer for some parameters.
+
+    updater()            takes them from where the runner has them now
+    updater.apply(hands) with hands from `hands(fixed=True)`: places that stay as they are from step to step
+    """
+
+    def __init__(self, runner: Runner, update: Update) -> None:
+        self.runner, self.update = runner, update
+        self.optimizer = runner.optimizers[update.optimizer]
+        self.parameters = [runner.watched.parameters[n] for n in update.parameters]
+        self._turns = Turns(self.optimizer, self.parameters)
+        self._away = runner.program.on_host | set(runner.travels)
+        self._homes: dict[int, torch.Tensor] = {}  # by storage: its view on the host
+
+    def __call__(self) -> None:
+        self.apply(self.hands(), fixed=False)
+
+    def hands(self, *, fixed: bool = False) -> list[Hand]:
+        """What the update needs. fixed: as tensors that own nothing, for rooms that others use at other times."""
+        runner, values = self.runner, self.runner.lifted.values
+
+        def seen(s: int, value: Value) -> torch.Tensor:
+            return view(runner.device.alias(flat(runner.a[s])), value) if fixed else view(runner.a[s], value)
+
+        hands = []
+        for (value, grad), p, number in zip(self.update.values, self.parameters, self.update.parameters, strict=True):
+            own, slope = values[value], values[grad]
+            state = self.optimizer.state[p]
+            kept: list[tuple[str, int, torch.Tensor | None]] = []
+            for name, s in runner.lifted.states[number].items():
+                there = s in runner.made and s in self._away
+                kept.append((name, s, seen(s, _layout(state[name], s)) if there else None))
+            data = seen(own.storage, own) if own.storage in self._away else None
+            hands.append(Hand(p, data, seen(slope.storage, slope), kept))
+        return hands
+
+    def apply(self, hands: list[Hand], *, fixed: bool = True) -> None:
+        """One step of the optimizer for these parameters alone."""
+        optimizer, a, made = self.optimizer, self.runner.a, self.runner.made
+        homes = [hand.parameter.data for hand in hands]
+        before = [dict(optimizer.state[hand.parameter]) for hand in hands] if fixed else []
+        for hand in hands:
+            if hand.data is not None:
+                hand.parameter.data = hand.data
+            hand.parameter.grad = hand.grad
+            state = optimizer.state[hand.parameter]
+            for name, _, tensor in hand.kept:
+                if tensor is not None:
+                    state[name] = tensor
+        self._turns.run()
+        for k, (hand, home) in enumerate(zip(hands, homes, strict=True)):
+            hand.parameter.grad = None
+            if hand.data is not None:
+                hand.parameter.data = home
+            state = optimizer.state[hand.parameter]
+            for name, s, tensor in hand.kept:
+                now = state[name]
+                if fixed:
+                    if tensor is not None:
+                        if now is not tensor:
+                            tensor.copy_(now)  # an optimizer that makes new state instead of changing the old
+                        state[name] = before[k][name]
+                    continue
+                made.add(s)
+                a[s] = now
+                if s in self._away:
+                    state[name] = self._home(s, now)
+
+    def _home(self, s: int, tensor: Any) -> torch.Tensor:
+        found = self._homes.get(s)
+        if found is None:
+            found = self._homes[s] = placed(self.runner.there[s], _layout(tensor, s))
+        return found
+
+
+def _layout(tensor: torch.Tensor, s: int) -> Value:
+    return Value(s, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)

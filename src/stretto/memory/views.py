@@ -1,0 +1,26 @@
+"""Tensors that are views of storages."""
+
+from __future__ import annotations
+
+import torch
+
+from .lift import Value
+
+
+def view(anchor: torch.Tensor, value: Value) -> torch.Tensor:
+    """A value from any tensor of its storage."""
+    if anchor.dtype == value.dtype:
+        return torch.as_strided(anchor, value.size, value.stride, value.offset)
+    empty = torch.empty(0, dtype=value.dtype, device=anchor.device)
+    return empty.set_(anchor.untyped_storage(), value.offset, value.size, value.stride)
+
+
+def placed(place: torch.Tensor, value: Value) -> torch.Tensor:
+    """A value whose storage is a piece of a larger one: `place`, its bytes. The value begins there."""
+    return place.view(value.dtype).as_strided(value.size, value.stride)
+
+
+def flat(anchor: torch.Tensor) -> torch.Tensor:
+    """All bytes of a tensor's storage."""
+    storage = anchor.untyped_storage()
+    return torch.empty(0, dtype=torch.uint8, device=anchor.device).set_(storage, 0, (storage.nbytes(),), (1,))

@@ -1,0 +1,222 @@
+"""Recorded steps: segments of programs, and playing them on a device that keeps a tape instead of a CUDA graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'")
+
+import torch
+from bench.memory_models import MODELS, Job
+from hypothesis import given
+from hypothesis import strategies as st
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from memory_graphs import gpt
+from stretto.memory import Step, step
+from stretto.memory.devices import NotRecorded, PlainDevice
+from stretto.memory.planner import Infeasible, Settings, make
+from stretto.memory.program import FREE, GONE, IN, OUT, READY, RUN
+from stretto.memory.seats import ASIDE, BACK, orderly
+from stretto.memory.segments import BEGIN, LEFT, ROOM, segments
+from test_memory_steps import SMALL
+
+
+class Tape(TorchDispatchMode):  # type: ignore[misc]
+    """Takes down operations with the tensors they were called with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[Any, Any, Any, Any]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if not any(room in str(func) for room in ("aten.empty", "aten.set_")):  # no work for a device
+            self.calls.append((func, args, kwargs or {}, result))
+        return result
+
+    def play(self) -> None:
+        """The same operations on the same memory: results go where they went."""
+        for func, args, kwargs, result in self.calls:
+            again = func(*args, **kwargs)
+            for old, new in zip(tree_leaves(result), tree_leaves(again), strict=True):
+                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+class TapeDevice(PlainDevice):
+    """Ordinary memory that plays tapes. `refused`: an operation that it cannot take down."""
+
+    records = True
+
+    def __init__(self, refused: str = "", **options: Any) -> None:
+        super().__init__(**options)
+        self.refused, self.played = refused, 0
+        self.slab = torch.empty(0)
+
+    def host_room(self, nbytes: int) -> torch.Tensor:
+        self.slab = super().host_room(nbytes)
+        return self.slab
+
+    def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
+        before = self.slab.clone()
+        with Tape() as tape:
+            act()
+        if self.refused and any(self.refused in str(call[0]) for call in tape.calls):
+            self.slab.copy_(before)  # a recording that fails has done nothing
+            raise NotRecorded(f"{self.refused} cannot be taken down")
+
+        def play() -> None:
+            self.played += 1
+            tape.play()
+
+        return play
+
+
+@functools.cache
+def budget(kind: str, share: float = 0.75) -> int:
+    """A share of what the step takes when nothing moves."""
+    job = made(kind)
+    kept = step(job.step, job.modules, job.optimizers, job.batch, budget="1GiB", device=TapeDevice(), policy="keep")
+    assert isinstance(kept, Step)
+    return int(share * kept.report.peak)
+
+
+def made(kind: str) -> Job:
+    name, options = SMALL[kind]
+    torch.manual_seed(3)
+    return MODELS[name]("cpu", **options)
+
+
+def trained(job: Job, run: Callable[[Any], Any], steps: int = 6) -> list[torch.Tensor]:
+    """Losses and parameters; every step has another batch."""
+    seen = []
+    for k in range(steps):
+        batch = tuple(x.roll(k, 0) if k % 2 else x for x in job.batch)
+        seen.append(run(batch).detach().clone())
+    return [*seen, *(p.detach().clone() for m in job.modules for p in m.state_dict().values())]
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.slow] * (kind in ("resnet", "experts"))) for kind in SMALL]
+)
+def test_a_played_step_gives_the_bits_of_a_plain_one(kind: str) -> None:
+    plain = made(kind)
+    expected = trained(plain, plain.step)
+    job, device = made(kind), TapeDevice()
+    planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget(kind), device=device)
+    assert isinstance(planned, Step)
+    got = trained(job, planned)
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    assert device.played >= 3
+
+
+def test_what_is_away_for_a_while_is_back_in_its_seat_when_a_step_ends() -> None:
+    plain = made("gpt")
+    expected = trained(plain, plain.step)
+    job, device = made("gpt"), TapeDevice()
+    planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget("gpt", 0.45), device=device)
+    assert isinstance(planned, Step)
+    assert planned._runner is not None
+    assert planned._runner.travels
+    got = trained(job, planned)
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    assert device.played >= 3
+
+
+@pytest.mark.parametrize("kind", ["gpt", "wgan"])
+def test_segments_run_with_copies_as_late_as_they_may_be(kind: str) -> None:
+    plain = made(kind)
+    expected = trained(plain, plain.step)
+    job = made(kind)
+    device = TapeDevice("nothing can", late=0.9, seed=2, poison=True)
+    device.refused = "aten"  # every recording fails: segments run one after another
+    planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget(kind), device=device)
+    got = trained(job, planned)
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    assert device.played == 0
+
+
+def test_what_cannot_be_recorded_is_called_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
+    plain = made("gpt")
+    expected = trained(plain, plain.step)
+    job = made("gpt")
+    planned = step(
+        job.step, job.modules, job.optimizers, job.batch, budget=budget("gpt"), device=TapeDevice("gelu_backward")
+    )
+    got = trained(job, planned)
+    assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
+    assert sum("gelu_backward cannot be taken down" in record.message for record in caplog.records) == 1
+
+
+def test_learning_rates_change_between_played_steps() -> None:
+    def run(job: Job, one: Callable[[Any], Any]) -> list[torch.Tensor]:
+        schedule = torch.optim.lr_scheduler.LambdaLR(job.optimizers[0], lambda k: 1 / (1 + k))
+        seen = []
+        for _ in range(6):
+            seen.append(one(job.batch).detach().clone())
+            schedule.step()
+        return seen
+
+    plain = made("gpt")
+    expected = run(plain, plain.step)
+    job = made("gpt")
+    planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget("gpt"), device=TapeDevice())
+    assert all(torch.equal(a, b) for a, b in zip(expected, run(job, planned), strict=True))
+
+
+# -- pure --------------------------------------------------------------------------------------------------------------
+
+
+@given(st.data())
+def test_everybody_gets_to_a_seat(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=8))
+
+    def laid_out() -> list[tuple[int, int]]:
+        at, found = 0, {}
+        for k in data.draw(st.permutations(range(len(sizes)))):
+            at += data.draw(st.integers(0, 3))
+            found[k] = (at, at + sizes[k])
+            at += sizes[k]
+        return [found[k] for k in range(len(sizes))]
+
+    places, seats = laid_out(), laid_out()
+    memory: dict[int, int] = {}
+    for k, (begin, end) in enumerate(places):
+        memory.update(dict.fromkeys(range(begin, end), k))
+    aside: dict[int, list[int]] = {}
+    for what, k in orderly(places, seats):
+        bytes_of = aside[k] if what == BACK else [memory[x] for x in range(*places[k])]
+        if what == ASIDE:
+            aside[k] = bytes_of
+        else:
+            memory.update(zip(range(*seats[k]), bytes_of, strict=True))
+    for k, seat in enumerate(seats):
+        assert [memory[x] for x in range(*seat)] == [k] * sizes[k]
+
+
+def test_segments_hold_every_instruction_once_and_copies_that_go_on_are_moved() -> None:
+    graph = gpt(4)
+    with pytest.raises(Infeasible) as caught:
+        make(graph, Settings(1))
+    program = make(graph, Settings(int(1.1 * caught.value.smallest))).program
+    apart = {n for n, node in enumerate(program.graph.nodes) if node.phase == "update"}
+    cut = segments(program, apart)
+    assert [one.update for one in cut][:-1] == [n for what, n in program.instructions if what == RUN and n in apart]
+    counted = [instruction for one in cut for instruction in (*one.before, *one.inside, *one.after)]
+    names = {ROOM: None, LEFT: GONE, BEGIN: IN}
+    same = sorted((names.get(what, what), which) for what, which in counted if names.get(what, what) is not None)
+    under_way = {which for what, which in counted if what == LEFT}
+    for s in under_way:  # its room is given back where the copy was waited for
+        same.remove((FREE, s))
+    rest = [(what, n) for what, n in program.instructions if not (what == RUN and n in apart)]
+    assert same == sorted(rest)
+    for one in cut:
+        begun = {(what, s) for what, s in one.inside if what in (OUT, IN)}
+        ended = {(OUT if what == GONE else IN, s) for what, s in one.inside if what in (GONE, READY)}
+        assert begun == ended
