@@ -31,6 +31,7 @@ from stretto.memory.order import ORDERS
 from stretto.memory.partitions import choose, load_steps
 from stretto.memory.planner import Infeasible, Planned, Settings, make, smallest_budget
 from stretto.memory.program import account
+from stretto.memory.segments import cut
 from stretto.memory.stepping import Captured, beside, capture
 from stretto.memory.walk import walk
 
@@ -265,7 +266,8 @@ class Trial:
         numbers = {id(node): n for n, node in enumerate(graph.nodes)}
         order = [numbers[id(node)] for node in found.program.graph.nodes]
         job = self.job
-        play: dict[str, Any] = {"record": True} if RECORD else {}
+        apart = {n for n, node in enumerate(found.program.graph.nodes) if node.phase == "update"}
+        play: dict[str, Any] = {"record": cut(found.program, apart, found.settings.link)[0]} if RECORD else {}
         runner = Runner(captured.lifted, found.program, order, captured.traced.watched, job.optimizers, device, **play)
         self._runner, self._moved = runner, True
         tensors = pytree.tree_leaves(job.batch)

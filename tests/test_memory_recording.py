@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,9 +23,10 @@ from memory_graphs import gpt
 from stretto.memory import Step, step
 from stretto.memory.devices import NotRecorded, PlainDevice
 from stretto.memory.planner import Infeasible, Settings, make
-from stretto.memory.program import FREE, GONE, IN, OUT, READY, RUN
+from stretto.memory.program import FREE, GONE, IN, OUT, READY, RUN, account
 from stretto.memory.seats import ASIDE, BACK, orderly
-from stretto.memory.segments import BEGIN, LEFT, ROOM, segments
+from stretto.memory.segments import BEGIN, LEFT, ROOM, as_played, cut, segments
+from stretto.memory.stepping import recorded
 from test_memory_steps import SMALL
 
 
@@ -200,15 +203,18 @@ def test_everybody_gets_to_a_seat(data: st.DataObject) -> None:
         assert [memory[x] for x in range(*seat)] == [k] * sizes[k]
 
 
-def test_segments_hold_every_instruction_once_and_copies_that_go_on_are_moved() -> None:
+@pytest.mark.parametrize(("longest", "at_copies"), [(math.inf, False), (1e-3, False), (4e-3, True)])
+def test_segments_hold_every_instruction_once_and_copies_that_go_on_are_moved(longest: float, at_copies: bool) -> None:
     graph = gpt(4)
     with pytest.raises(Infeasible) as caught:
         make(graph, Settings(1))
     program = make(graph, Settings(int(1.1 * caught.value.smallest))).program
     apart = {n for n, node in enumerate(program.graph.nodes) if node.phase == "update"}
-    cut = segments(program, apart)
-    assert [one.update for one in cut][:-1] == [n for what, n in program.instructions if what == RUN and n in apart]
-    counted = [instruction for one in cut for instruction in (*one.before, *one.inside, *one.after)]
+    pieces = segments(program, apart, longest, at_copies=at_copies)
+    assert [one.update for one in pieces if one.update is not None] == [
+        n for what, n in program.instructions if what == RUN and n in apart
+    ]
+    counted = [instruction for one in pieces for instruction in (*one.before, *one.inside, *one.after)]
     names = {ROOM: None, LEFT: GONE, BEGIN: IN}
     same = sorted((names.get(what, what), which) for what, which in counted if names.get(what, what) is not None)
     under_way = {which for what, which in counted if what == LEFT}
@@ -216,7 +222,32 @@ def test_segments_hold_every_instruction_once_and_copies_that_go_on_are_moved() 
         same.remove((FREE, s))
     rest = [(what, n) for what, n in program.instructions if not (what == RUN and n in apart)]
     assert same == sorted(rest)
-    for one in cut:
+    for one in pieces:
         begun = {(what, s) for what, s in one.inside if what in (OUT, IN)}
         ended = {(OUT if what == GONE else IN, s) for what, s in one.inside if what in (GONE, READY)}
         assert begun == ended
+
+
+def test_a_recording_waits_no_longer_than_its_plan_when_it_is_cut_at_copies() -> None:
+    graph = gpt(8)
+    with pytest.raises(Infeasible) as caught:
+        make(graph, Settings(1))
+    made_plan = make(graph, Settings(int(1.2 * caught.value.smallest)))
+    program = made_plan.program
+    apart = {n for n, node in enumerate(program.graph.nodes) if node.phase == "update"}
+    fine = account(as_played(program, segments(program, apart, at_copies=True)))
+    coarse = account(as_played(program, segments(program, apart)))
+    assert fine.seconds <= 1.001 * made_plan.costs.seconds < coarse.seconds
+    found, costs = cut(program, apart)
+    assert costs.seconds <= coarse.seconds + 1e-4
+    assert len(found) > 1
+
+
+def test_a_step_whose_operations_are_long_is_called_and_not_played() -> None:
+    graph = gpt(2)
+    plan = make(graph, Settings(1 << 60))
+    long = replace(plan, costs=replace(plan.costs, seconds=1.0))
+    assert recorded(long, 10)[1] is None or recorded(long, 10)[0].costs.seconds < 1.0
+    quick, cut_up = recorded(plan, 100_000)
+    assert cut_up is not None
+    assert "recording is played" in quick.notes[-1]

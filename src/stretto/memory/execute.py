@@ -22,6 +22,7 @@ from .lift import Lifted, Ref, Update, Value
 from .lines import Writer
 from .program import FREE, GONE, Program
 from .recording import Recording
+from .segments import Segment
 from .views import flat, placed, view
 
 
@@ -40,10 +41,10 @@ class Runner:
         device: Device,
         watch: Callable[[int], None] | None = None,
         *,
-        record: bool = False,
+        record: Sequence[Segment] | None = None,
     ) -> None:
         """order: by node of the program's graph, its number in `lifted`. watch: called after every instruction. record:
-        what runs between two updates is recorded and played from then on, where the device can do that."""
+        the program in segments that the device records in the third step and plays from then on."""
         self.lifted, self.program, self.watched, self.device = lifted, program, watched, device
         self.optimizers, self.watch = list(optimizers), watch
         self.runs = [lifted.runs[n] for n in order]
@@ -72,8 +73,8 @@ class Runner:
         moved = {which for what, which in program.instructions if what in (GONE, FREE)}
         self.travels = sorted((lasting & moved) - program.on_host)
         self._holders = self._find_holders()
-        self._recording = Recording(self) if record else None
-        self._parts = [] if record else Writer(self).parts(program.instructions)
+        self._recording = None if record is None else Recording(self, record)
+        self._parts = [] if record is not None else Writer(self).parts(program.instructions)
 
     def _updated(self) -> list[tuple[int, int, int]]:
         found = []

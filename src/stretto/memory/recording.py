@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .devices import NotRecorded
-from .lift import Ref, Update
+from .lift import Ref
 from .lines import Part, Writer
 from .program import OUT, Instruction, account
 from .seats import ASIDE, BACK, orderly
-from .segments import LEFT, Segment, length, segments
+from .segments import LEFT, Segment
 from .updating import Updater
 from .views import flat
 
@@ -47,10 +47,9 @@ class _Piece:
 class Recording:
     """The steps of a runner, in segments."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, cut: Sequence[Segment]) -> None:
         self._runner, self._warm = runner, _WARM
-        apart = {n for n, run in enumerate(runner.runs) if isinstance(run, Update)}
-        writer, cut = Writer(runner), segments(runner.program, apart, length(runner.program))
+        writer = Writer(runner)
         self._pieces = [
             _Piece(
                 one,

@@ -12,14 +12,14 @@ import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
-from .program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Instruction, Program
+from .program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Costs, Instruction, Link, Program, account
 
 ROOM = 7  # take room for a storage; the copy into it begins when the segment is over
 LEFT = 8  # wait for a copy to the host; its room is given back later
 BEGIN = 9  # begin the copy of a storage into the room that was taken for it
 
-_SHORT = 0.5e-3  # seconds of a segment: hundreds of times what it takes to start one
-_MANY = 500
+_LENGTHS = (4e-3, 1e-3, 0.25e-3)  # seconds of segments that are tried
+_START = 8e-6  # seconds that it takes to start one
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +33,11 @@ class Segment:
     update: int | None
 
 
-def segments(program: Program, apart: Container[int], longest: float = math.inf) -> list[Segment]:
+def segments(
+    program: Program, apart: Container[int], longest: float = math.inf, *, at_copies: bool = False
+) -> list[Segment]:
     """The program in segments. apart: nodes (updates) that run between them. longest: seconds of a segment, about.
+    at_copies: a segment ends, too, where a copy begins and where it has to be there.
 
     >>> from .graph import Graph, Node, Storage
     >>> graph = Graph((Storage(4, "parameter"), Storage(8, "activation")),
@@ -43,8 +46,8 @@ def segments(program: Program, apart: Container[int], longest: float = math.inf)
     >>> one.inside, one.update, last.inside
     (((0, 0),), 1, ((4, 1),))
     """
-    where = _places(program, apart, longest)
     ends = _ends(program.instructions)
+    where = _places(program, apart, longest, at_copies=at_copies)
     inside: list[list[Instruction]] = [[] for _ in range(where[-1] + 1 if where else 1)]
     before: list[list[Instruction]] = [[] for _ in inside]
     after: list[list[Instruction]] = [[] for _ in inside]
@@ -71,12 +74,21 @@ def segments(program: Program, apart: Container[int], longest: float = math.inf)
     return [Segment(tuple(b), tuple(i), tuple(a), u) for b, i, a, u in zip(before, inside, after, updates, strict=True)]
 
 
-def length(program: Program) -> float:
-    """Seconds of segments that serve a program: short if there are copies, and not too many of them."""
-    if all(what not in (OUT, IN) for what, _ in program.instructions):
-        return math.inf
-    seconds = sum(program.graph.nodes[which].seconds for what, which in program.instructions if what in (RUN, AGAIN))
-    return max(_SHORT, seconds / _MANY)
+def cut(program: Program, apart: Container[int], link: Link | None = None) -> tuple[list[Segment], Costs]:
+    """The segments that make the fastest recording, and what it costs. Few wait for copies too early and begin them too
+    late; many have to be started one by one."""
+    ways: list[tuple[float, bool]] = [(math.inf, False)]
+    if any(what in (OUT, IN) for what, _ in program.instructions):
+        ways = [(longest, at_copies) for longest in _LENGTHS for at_copies in (False, True)]
+    best: tuple[list[Segment], Costs] | None = None
+    for longest, at_copies in ways:
+        found = segments(program, apart, longest, at_copies=at_copies)
+        costs = account(as_played(program, found), link)
+        costs = replace(costs, seconds=costs.seconds + len(found) * _START)
+        if best is None or costs.seconds < best[1].seconds:
+            best = found, costs
+    assert best is not None
+    return best
 
 
 def as_played(program: Program, cut: Sequence[Segment]) -> Program:
@@ -97,18 +109,23 @@ def as_played(program: Program, cut: Sequence[Segment]) -> Program:
     return replace(program, instructions=tuple(order))
 
 
-def _places(program: Program, apart: Container[int], longest: float) -> list[int]:
+def _places(program: Program, apart: Container[int], longest: float, *, at_copies: bool) -> list[int]:
     """The segment of every instruction."""
     where: list[int] = []
     k, seconds = 0, 0.0
+    over = False  # the segment ends before the next node
     for what, which in program.instructions:
         if what in (RUN, AGAIN) and which not in apart:
-            if seconds > longest:
-                k, seconds = k + 1, 0.0
+            if over or seconds > longest:
+                k, seconds, over = k + 1, 0.0, False
             seconds += program.graph.nodes[which].seconds
+        elif at_copies and what in (GONE, READY) and seconds:
+            k, seconds, over = k + 1, 0.0, False
         where.append(k)
         if what == RUN and which in apart:
-            k, seconds = k + 1, 0.0
+            k, seconds, over = k + 1, 0.0, False
+        elif at_copies and what in (OUT, IN):
+            over = True
     return where
 
 
