@@ -176,6 +176,19 @@ class Runner:
         """Wait until everything that lasts is at home."""
         self.device.settle()
 
+    def leave(self) -> None:
+        """Take what lasts out of the room on the host, which is given back once the runner is gone: there need not be
+        as much again for the next one."""
+        self.settle()
+        with torch.no_grad():
+            for s in self.program.on_host:
+                if s in self._holders:
+                    self._holders[s].data = self._holders[s].data.clone()
+                elif s in self._states and s in self.made:
+                    number, name = self._states[s]
+                    state = self.optimizers[self._owner[number]].state[self.watched.parameters[number]]
+                    state[name] = state[name].clone()
+
     def drop(self, s: int) -> None:
         self.a[s] = None
         for number in self._of.get(s, ()):

@@ -20,6 +20,7 @@ ROUNDS = 24
 RECENT = 4  # rounds that tell what the next will bring
 SOON = 50  # what is wanted within this part of the step stays there, when room is scarce
 IMPROVEMENTS = 3
+SMALL = 64  # gaps, up to which every single one can be tried
 LARGE = 20_000  # nodes, from which on fewer things are tried
 
 # Shares of the budget for copies under way and for one run of what is made again; what comes first.
@@ -93,7 +94,28 @@ def search(
         steps = walk(gaps, choice.tolist())
         if peak_of(steps) <= budget:
             best = tries.fitting(Found(lower(gaps.graph, steps, budget, link), steps, choice, ["everything moves"]))
+    elif recompute and len(gaps) <= SMALL:
+        best = _one_by_one(gaps, budget, link)
     return best
+
+
+def _one_by_one(gaps: Gaps, budget: int, link: Link) -> Found | None:
+    """What is made again is added or taken away gap by gap, always the one that brings most: a last try, for steps so
+    small that single bytes decide."""
+    choice = np.full(len(gaps), KEEP, np.int8)
+    steps = walk(gaps, choice.tolist())
+    while peak_of(steps) > budget:
+        others = []
+        for g in np.flatnonzero(gaps.droppable):
+            other = choice.copy()
+            other[g] = KEEP if choice[g] == DROP else DROP
+            others.append((walk(gaps, other.tolist()), other))
+        better = min(others, key=lambda one: peak_of(one[0]), default=None)
+        if better is None or peak_of(better[0]) >= peak_of(steps):
+            return None
+        steps, choice = better
+    notes = [f"{int((choice == DROP).sum())} gaps are made again, of {len(gaps)}"]
+    return Found(lower(gaps.graph, steps, budget, link), steps, choice, notes)
 
 
 @dataclass(frozen=True)

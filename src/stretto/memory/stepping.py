@@ -218,9 +218,10 @@ class Step:
         order = [numbers[id(node)] for node in self.planned.program.graph.nodes]
         self._captured = captured
         self._training = [module.training for module in self._modules]
-        self.settle()
-        self._runner = None  # and all that it holds, before there is another
-        gc.collect()
+        if self._runner is not None:
+            self._runner.leave()
+            self._runner = None  # and all that it holds, before there is another
+            gc.collect()
         self._runner = Runner(
             captured.lifted,
             self.planned.program,
