@@ -33,7 +33,7 @@ class Device(Protocol):
     pin: room on the host is used for copies from now on. kept: bytes that libraries take once and keep.
 
     records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once.
-    recorded(act): act is done and can be played again by the result.
+    recorded(act): what act would do, to be played.
     alias: the same bytes, without owning them. computing: what computes between recordings is done within.
     """
 
@@ -265,7 +265,6 @@ class CudaDevice:
             raise NotRecorded((str(error).strip() or type(error).__name__).splitlines()[0]) from error
         finally:
             self._out_events, self._in_events, self._passed = outside
-        graph.replay()
         replay: Callable[[], None] = graph.replay
         return replay
 

@@ -72,11 +72,12 @@ class Recording:
         with torch.no_grad():
             with runner.device.computing():
                 self._put(batch)
-                if self._acts:
-                    for act in self._acts:
-                        act()
-                else:
-                    self._run(record=not self._warm and not self.failed)
+                if not self._warm and not self._acts and not self.failed:
+                    self._record()
+                for act in self._acts:
+                    act()
+                if not self._acts:
+                    self._run()
                     self._warm = max(0, self._warm - 1)
             # On the caller's own stream, which has waited: what is handed out is the caller's.
             return [runner.shown(x, self._shown).clone() if isinstance(x, Ref) else x for x in runner.lifted.shown]
@@ -89,57 +90,72 @@ class Recording:
         for place, tensor in zip(self._given, batch, strict=True):
             place.copy_(tensor, non_blocking=True)
 
-    def _run(self, *, record: bool) -> None:
-        """One step, piece by piece; recorded as it goes, if it can be."""
+    def _run(self) -> None:
+        """One step, piece by piece, called."""
         runner = self._runner
-        acts: list[Act] = []
         self._shown = {}
-        if record:
-            runner.device.begin_recording(self._needed())
-            record = self._take_seats()
         for s in runner.travels:
             runner.show(s, away=True)
         for piece in self._pieces:
-            self._follow(piece.before)
-            if record:
-                acts += map(self._wait, self._real(piece.segment.before))
-                held = list(runner.a), list(runner.v)
-                try:
-                    if piece.segment.inside:
-                        acts.append(runner.device.recorded(functools.partial(self._follow, piece.inside)))
-                except NotRecorded as error:
-                    record = self._give_up(error)
-                    runner.a[:], runner.v[:] = held
-            if not record:
-                self._follow(piece.inside)
-            else:
-                acts += map(self._copy, self._real(piece.segment.after))
-            self._follow(piece.after)
+            for parts in (piece.before, piece.inside, piece.after):
+                self._follow(parts)
             if piece.updater is not None:
-                if record:
-                    acts.append(_fixed(piece.updater))
                 piece.updater()
-        if record and runner.travels:
-            try:
-                acts.append(self._sit_down())
-            except NotRecorded as error:
-                record = self._give_up(error)
         for s in runner.travels:
             runner.show(s, away=False)
+        self._end()
+
+    def _end(self) -> None:
+        """Let go of results, but for what is shown."""
+        runner = self._runner
         results = self._results()
         self._shown = {s: runner.a[s] for s in results}
         for s in results:
             if not runner.lifted.graph.storages[s].lasting and s not in runner.lifted.inputs:
                 runner.drop(s)
-        if record:
-            self._acts = acts
 
-    def _give_up(self, error: NotRecorded) -> bool:
-        _LOG.warning("the step is not recorded, Python calls its operations: %s", error)
-        self.failed = str(error)
-        return False
+    def _record(self) -> None:
+        """Take a step down. Nothing is computed meanwhile, so nothing is lost if it cannot be done."""
+        runner, travels = self._runner, set(self._runner.travels)
+        self._shown = {}
+        acts: list[Act] = []
+        try:
+            runner.device.begin_recording(self._needed())
+            self._take_seats()
+            # What is held here is not given back while recording: nothing that is ever away.
+            held = [None if s in travels else tensor for s, tensor in enumerate(runner.a)], list(runner.v)
+            for s in travels:
+                runner.show(s, away=True)
+            try:
+                for piece in self._pieces:
+                    acts += self._taken_down(piece)
+                if travels:
+                    acts.append(self._sit_down())
+            except NotRecorded:
+                runner.a[:], runner.v[:] = held
+                raise
+            finally:
+                for s in travels:
+                    runner.a[s] = self._seats[s]
+                    runner.show(s, away=False)
+        except NotRecorded as error:
+            _LOG.warning("the step is not recorded, Python calls its operations: %s", error)
+            self.failed = str(error)
+            return
+        self._end()
+        self._acts = acts
 
-    def _take_seats(self) -> bool:
+    def _taken_down(self, piece: _Piece) -> list[Act]:
+        device = self._runner.device
+        acts = [self._wait(one) for one in self._real(piece.segment.before)]
+        if piece.segment.inside:
+            acts.append(device.recorded(functools.partial(self._follow, piece.inside)))
+        acts += [self._copy(one) for one in self._real(piece.segment.after)]
+        if piece.updater is not None:
+            acts.append(_fixed(piece.updater))
+        return acts
+
+    def _take_seats(self) -> None:
         """Give what travels a seat in the memory of the recording."""
         runner = self._runner
         rooms: dict[int, torch.Tensor] = {}
@@ -148,16 +164,12 @@ class Recording:
             rooms.update((s, runner.device.room(runner.lifted.nbytes[s])) for s in runner.travels)
 
         if not runner.travels:
-            return True
-        try:
-            self._taken = runner.device.recorded(take)  # held: it holds the seats
-        except NotRecorded as error:
-            return self._give_up(error)
+            return
+        self._taken = runner.device.recorded(take)  # held: it holds the seats
         for s, room in rooms.items():
             room.copy_(flat(runner.a[s]))
             runner.a[s] = room
             self._seats[s] = runner.device.alias(room)
-        return True
 
     def _sit_down(self) -> Act:
         """Everything that travelled goes back to its seat; results step aside first, they may sit in one."""
@@ -178,8 +190,6 @@ class Recording:
                 target.copy_(source)
 
         act = runner.device.recorded(move)
-        for s, seat in zip(travels, seats, strict=True):
-            runner.a[s] = seat
         for s, one in apart.items():
             if not runner.lifted.graph.storages[s].lasting:
                 runner.a[s] = one
