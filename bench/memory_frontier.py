@@ -324,6 +324,7 @@ def publish(rows: list[dict[str, Any]], folder: Path) -> None:
 def _draw(rows: list[dict[str, Any]], eager: dict[Any, Any], path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.ticker import FormatStrFormatter
 
     figure = Figure(figsize=(4 * max(1, len(eager)), 4), layout="constrained")
     FigureCanvasAgg(figure)
@@ -335,6 +336,8 @@ def _draw(rows: list[dict[str, Any]], eager: dict[Any, Any], path: Path) -> None
             axis.plot(x, y, "o-" if kind.startswith("ours") else "s", label=kind, markersize=5)
         axis.set(title=" ".join(key), xlabel="peak memory, of eager's", ylabel="time, of eager's", xlim=(0, 1.1))
         axis.set_yscale("log")
+        for formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+            formatter(FormatStrFormatter("%.3g×"))
         axis.legend(fontsize=7)
     figure.savefig(path, dpi=120)
 

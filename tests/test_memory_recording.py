@@ -126,6 +126,20 @@ def test_a_played_step_gives_the_bits_of_a_plain_one(kind: str) -> None:
     assert device.played >= 3
 
 
+def test_nobody_sits_in_a_recording_that_is_over() -> None:
+    job, device = made("gpt"), TapeDevice()
+    planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget("gpt", 0.45), device=device)
+    assert isinstance(planned, Step)
+    trained(job, planned)
+    runner = planned._runner
+    assert runner is not None
+    assert runner._recording is not None
+    seats = {seat.data_ptr() for seat in runner._recording._seats.values()}
+    assert seats & {p.data_ptr() for p in job.modules[0].parameters()}
+    planned(tuple(x[:2] for x in job.batch))  # another shape: planned anew
+    assert not seats & {p.data_ptr() for p in job.modules[0].parameters()}
+
+
 def test_what_is_away_for_a_while_is_back_in_its_seat_when_a_step_ends() -> None:
     plain = made("gpt")
     expected = trained(plain, plain.step)
@@ -152,13 +166,13 @@ def test_segments_run_with_copies_as_late_as_they_may_be(kind: str) -> None:
     assert device.played == 0
 
 
-def test_what_cannot_be_recorded_is_called_with_a_notice(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("share", [0.75, 0.45])  # with the smaller one parameters travel
+def test_what_cannot_be_recorded_is_called_with_a_notice(share: float, caplog: pytest.LogCaptureFixture) -> None:
     plain = made("gpt")
     expected = trained(plain, plain.step)
     job = made("gpt")
-    planned = step(
-        job.step, job.modules, job.optimizers, job.batch, budget=budget("gpt"), device=TapeDevice("gelu_backward")
-    )
+    device = TapeDevice("gelu_backward")
+    planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget("gpt", share), device=device)
     got = trained(job, planned)
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     assert sum("gelu_backward cannot be taken down" in record.message for record in caplog.records) == 1

@@ -32,7 +32,8 @@ class Device(Protocol):
     """Copies are named by the storage they are of; one at a time in each direction. left: waits for a copy to the host.
     pin: room on the host is used for copies from now on. kept: bytes that libraries take once and keep.
 
-    records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once.
+    records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once;
+    end_recording: there will be none.
     recorded(act): what act would do, to be played.
     alias: the same bytes, without owning them. computing: what computes between recordings is done within.
     """
@@ -51,6 +52,7 @@ class Device(Protocol):
     def left(self, which: int) -> None: ...
     def alias(self, here: torch.Tensor) -> torch.Tensor: ...
     def begin_recording(self, nbytes: int) -> None: ...
+    def end_recording(self) -> None: ...
     def recorded(self, act: Callable[[], None]) -> Callable[[], None]: ...
     def computing(self) -> AbstractContextManager[Any]: ...
     def settle(self) -> None: ...
@@ -113,6 +115,9 @@ class PlainDevice:
 
     def begin_recording(self, nbytes: int) -> None:
         """Ordinary memory needs no preparing."""
+
+    def end_recording(self) -> None:
+        """Nor has it anything to give back."""
 
     def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
         raise NotRecorded("ordinary memory plays no recordings")
@@ -239,6 +244,11 @@ class CudaDevice:
         # One piece from which everything is cut: pieces of many sizes would not fit together.
         with suppress(NotRecorded):
             self._first = self.recorded(lambda: self._first_piece(nbytes))  # held: it holds the memory
+
+    def end_recording(self) -> None:
+        self._first = self._pool = None
+        torch.cuda.synchronize(self.torch)
+        torch.cuda.empty_cache()
 
     def _first_piece(self, nbytes: int) -> None:
         self.room(nbytes).narrow(0, 0, 1).zero_()

@@ -177,11 +177,12 @@ class Runner:
         self.device.settle()
 
     def leave(self) -> None:
-        """Take what lasts out of the room on the host, which is given back once the runner is gone: there need not be
-        as much again for the next one."""
+        """Take what lasts out of the room on the host, which is given back once the runner is gone (there need not be
+        as much again for the next one), and out of a recording's memory."""
         self.settle()
+        seated = () if self._recording is None else self.travels
         with torch.no_grad():
-            for s in self.program.on_host:
+            for s in (*self.program.on_host, *seated):
                 if s in self._holders:
                     self._holders[s].data = self._holders[s].data.clone()
                 elif s in self._states and s in self.made:

@@ -141,9 +141,22 @@ class Recording:
         except NotRecorded as error:
             _LOG.warning("the step is not recorded, Python calls its operations: %s", error)
             self.failed = str(error)
+            acts.clear()
+            self._give_up()
             return
         self._end()
         self._acts = acts
+
+    def _give_up(self) -> None:
+        """Give the memory of the recording back: whoever sits there moves."""
+        runner = self._runner
+        for s, seat in self._seats.items():
+            runner.show(s, away=True)
+            runner.a[s] = runner.device.room(runner.lifted.nbytes[s])
+            runner.a[s].copy_(seat)
+            runner.show(s, away=False)
+        self._seats, self._taken = {}, None
+        runner.device.end_recording()
 
     def _taken_down(self, piece: _Piece) -> list[Act]:
         device = self._runner.device
