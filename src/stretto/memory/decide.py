@@ -297,6 +297,8 @@ class Decider:
             if not self._hidden(which, t, target):
                 self._cheapest(which, t, target, swap=self.swap)
             if int(self.bytes[t + 1]) > target:
+                if not self.swap:
+                    return t  # what is made again moves bytes elsewhere: look again before going on
                 stuck = t if stuck is None else stuck
                 hopeless[max(0, t + 1 - apart) : t + 2 + apart] = True
 

@@ -20,7 +20,7 @@ ROUNDS = 24
 RECENT = 4  # rounds that tell what the next will bring
 SOON = 50  # what is wanted within this part of the step stays there, when room is scarce
 IMPROVEMENTS = 3
-SMALL = 64  # gaps, up to which every single one can be tried
+SMALL = 16  # gaps, up to which every single one can be tried
 LARGE = 20_000  # nodes, from which on fewer things are tried
 
 # Shares of the budget for copies under way and for one run of what is made again; what comes first.
@@ -188,7 +188,7 @@ def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: floa
             fits, chosen = steps, decider.choice.copy()
         decider.learn(steps)
         peaks.append(peak)
-        if peak <= target or _hopeless(peaks, budget, left):
+        if peak <= target or (decider.swap and _hopeless(peaks, budget, left)):
             break
         if stuck is not None and not repair(decider, target):
             break
