@@ -92,6 +92,11 @@ def test_the_shelf() -> None:
         stretto.MatrixFactorisation  # noqa: B018
 
 
+def test_memory_without_torch_says_what_to_install(ready: Ready, tmp_path: Path) -> None:
+    code = "sys.modules['torch'] = None\nimport stretto\ntry: stretto.memory.fit\nexcept stretto.PlanError as e: print(e)"
+    assert "pip install 'stretto[memory]'" in " ".join(loaded_after(code, (), ready, tmp_path))
+
+
 def test_type_checkers_see_the_shelf_that_is_there() -> None:
     """The names imported for type checkers are those loaded at run time, from the same modules."""
     tree = ast.parse((SRC / "__init__.py").read_text(encoding="utf-8"))

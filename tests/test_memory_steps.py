@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from stretto.errors import PlanError, RunError
 from stretto.memory import Step, fit, plan, step
 from stretto.memory.costs import costed
 from stretto.memory.devices import PlainDevice
+from stretto.memory.door import common_step
 from stretto.memory.fallback import HookedStep
 from stretto.memory.graph import Graph
 from stretto.memory.lift import Lifted
@@ -27,6 +28,8 @@ from stretto.memory.lines import Writer
 from stretto.memory.planner import Infeasible, Settings, make
 from stretto.memory.program import AGAIN, held
 from stretto.memory.stepping import beside, capture
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "resnet": ("resnet", {"batch": 2, "third": 1, "side": 32, "others": (1, 1, 1)}),
@@ -42,15 +45,6 @@ SMALL: dict[str, tuple[str, dict[str, Any]]] = {
     "lstm": ("lstm", {"batch": 64, "length": 4, "width": 32}),
     "wgan": ("wgan", {"batch": 16, "side": 16, "width": 4}),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _one_thread() -> Iterator[None]:
-    """Tensors are tiny here: threads would only wait for one another on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def made(kind: str, dtype: str = "fp32") -> Job:
@@ -431,3 +425,24 @@ def test_the_device_holds_what_the_ledger_says_after_every_instruction(kind: str
     seen.clear()
     planned(job.batch)
     assert seen == held(planned.planned.program)
+
+
+@pytest.mark.parametrize("first", ["whole", "transposed", "sliced", "expanded", "offset"])
+def test_batches_of_any_layout_are_what_they_are(first: str) -> None:
+    layouts: dict[str, Callable[[], torch.Tensor]] = {
+        "whole": lambda: torch.randn(8, 8),
+        "transposed": lambda: torch.randn(8, 8).t(),
+        "sliced": lambda: torch.randn(8, 16)[:, ::2],
+        "expanded": lambda: torch.randn(1, 8).expand(8, 8),
+        "offset": lambda: torch.randn(9, 8)[1:],
+    }
+    torch.manual_seed(0)
+    models = [nn.Linear(8, 4)]
+    models.append(copy.deepcopy(models[0]))
+    plain = common_step(models[0], F.mse_loss, torch.optim.SGD(models[0].parameters(), 0.1))
+    optimizer = torch.optim.SGD(models[1].parameters(), 0.1)
+    target = torch.ones(8, 4)
+    planned = fit(models[1], F.mse_loss, optimizer, (layouts[first](), target), budget="1MiB", device=late())
+    for make_one in layouts.values():
+        batch = make_one(), target
+        assert float(planned(batch)) == pytest.approx(float(plain(batch).detach()), rel=1e-5)  # products round by layout

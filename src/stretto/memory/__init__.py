@@ -17,7 +17,16 @@ def __getattr__(name: str) -> Any:
     if name in __all__:
         import importlib
 
+        from stretto.errors import PlanError
+
         rooms = {"Experts": "experts", "PaddedExperts": "experts", "Report": "report", "Step": "stepping"}
         room = rooms.get(name, "door")
-        return getattr(importlib.import_module(f"{__name__}.{room}"), name)
+        try:
+            return getattr(importlib.import_module(f"{__name__}.{room}"), name)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise PlanError(
+                f"st.memory.{name} needs PyTorch; install it with: pip install 'stretto[memory]'"
+            ) from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -129,7 +129,7 @@ def trace(
     args = (
         [fake(p) for p in watched.parameters],
         [fake(b) for b in watched.buffers],
-        [fake(t) for t in tensors],
+        [fake(torch.empty_like(t, device="meta")) for t in tensors],  # without gaps or overlaps, as batches are placed
     )
     try:
         with mode, _no_stack_traces(), _quickly(), _scalers_refused():

@@ -23,7 +23,7 @@ from .lines import Writer
 from .program import FREE, GONE, Program
 from .recording import Recording
 from .segments import Segment
-from .views import flat, placed, view
+from .views import flat, laid_out, placed, view
 
 
 class Runner:
@@ -53,6 +53,7 @@ class Runner:
         self._of: dict[int, list[int]] = {}  # by storage: its values
         for number, value in enumerate(lifted.values):
             self._of.setdefault(value.storage, []).append(number)
+        self.layouts = [lifted.values[self._of[s][0]] for s in lifted.inputs]  # the batch itself, before views of it
         offsets, size = places(program)
         self.host_bytes = size
         slab = device.host_room(size) if size else None
@@ -149,9 +150,9 @@ class Runner:
         """The results of one step on the tensors of a batch."""
         if self._recording is not None:
             return self._recording(batch)
-        for s, tensor in zip(self.lifted.inputs, batch, strict=True):
-            self.a[s] = tensor
         with torch.no_grad():
+            for s, tensor, layout in zip(self.lifted.inputs, batch, self.layouts, strict=True):
+                self.a[s] = laid_out(tensor, layout, self.device.torch)
             for s in self.travels:
                 self.show(s, away=True)
             for part in self._parts:

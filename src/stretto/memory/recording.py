@@ -84,7 +84,10 @@ class Recording:
 
     def _put(self, batch: Sequence[torch.Tensor]) -> None:
         if self._given is None:
-            self._given = [torch.empty_like(tensor, device=self._runner.device.torch) for tensor in batch]
+            self._given = [
+                torch.empty_strided(one.size, one.stride, dtype=one.dtype, device=self._runner.device.torch)
+                for one in self._runner.layouts
+            ]
             for s, tensor in zip(self._runner.lifted.inputs, self._given, strict=True):
                 self._runner.a[s] = tensor
         for place, tensor in zip(self._given, batch, strict=True):

@@ -26,16 +26,11 @@ from .graph import Graph
 from .lift import BUCKET, Lifted, lift
 from .optimizers import kept_for
 from .planner import Infeasible, Planned, Settings, make
-from .program import AGAIN, FREE, GONE, IN, OUT, READY, RUN
+from .playing import recorded
 from .report import Report
-from .segments import Segment, cut
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
-# Seconds that Python takes for an instruction (about: seen with GPT and residual networks on an H200's host), and to
-# update a parameter.
-_CALLS = {RUN: 30e-6, AGAIN: 30e-6, OUT: 70e-6, GONE: 10e-6, FREE: 0.0, IN: 70e-6, READY: 10e-6}
-_UPDATED = 100e-6
 _WATCHED = 2  # steps whose real peak is compared with the predicted one: the second has the optimizers' state
 
 
@@ -128,21 +123,6 @@ def planned(
     return captured, graph, made
 
 
-def recorded(made: Planned, parameters: int) -> tuple[Planned, list[Segment] | None]:
-    """The plan as it will run: in segments that are recorded, if that is faster than calling every operation; None if
-    not. parameters: how many are updated."""
-    program, costs = made.program, made.costs
-    apart = {n for n, node in enumerate(program.graph.nodes) if node.phase == "update"}
-    segments, played = cut(program, apart, made.settings.link)
-    calling = parameters * _UPDATED + sum(_CALLS[what] for what, _ in program.instructions)
-    called = max(costs.seconds, calling)
-    if called < played.seconds:
-        made.notes.append("operations are called one by one, which is no slower than playing a recording")
-        return replace(made, costs=replace(costs, seconds=called)), None
-    made.notes.append(f"a recording is played, in {len(segments):,} segments")
-    return replace(made, costs=replace(costs, seconds=played.seconds, waited=played.waited)), segments
-
-
 def _updates_apart(graph: Graph, lifted: Lifted) -> Graph:
     """Updates are not recorded: what they need for a while cannot be the recording's, and is set aside for good."""
     most = max((node.workspace for node in graph.nodes if node.phase == "update"), default=0)
@@ -212,7 +192,6 @@ class Step:
         segments = None
         if self._record:
             self.planned, segments = recorded(self.planned, len(captured.traced.watched.parameters))
-        self._played = segments is not None
         self.report = Report(self.planned, captured.lifted)
         numbers = {id(node): n for n, node in enumerate(graph.nodes)}
         order = [numbers[id(node)] for node in self.planned.program.graph.nodes]
@@ -241,7 +220,7 @@ class Step:
             self._prepare(batch)
         if [module.training for module in self._modules] != self._training:
             raise RunError("a module changed between train() and eval() since the step was planned; make a new step")
-        tensors = [self._placed(x) for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
+        tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
         assert self._runner is not None
         if self._unwatched:
             self._device.watch_peak()
@@ -255,12 +234,6 @@ class Step:
             self._unwatched -= 1
             self._look_at_peak(batch)
         return result
-
-    def _placed(self, tensor: torch.Tensor) -> torch.Tensor:
-        if self._played:
-            return tensor  # it is copied to its place
-        there = tensor.to(self._device.torch, non_blocking=True)
-        return there if there.storage_offset() == 0 else there.clone()
 
     def _look_at_peak(self, batch: Any) -> None:
         """Reality may take more than was predicted: plan once more with what is over as a margin."""

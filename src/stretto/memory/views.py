@@ -15,6 +15,14 @@ def view(anchor: torch.Tensor, value: Value) -> torch.Tensor:
     return empty.set_(anchor.untyped_storage(), value.offset, value.size, value.stride)
 
 
+def laid_out(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.Tensor:
+    """A tensor on a device, in the layout of a value: a batch may be a transpose or a slice, and the next one not."""
+    there = tensor.to(device, non_blocking=True)
+    if there.stride() == value.stride and there.storage_offset() == 0:
+        return there
+    return torch.empty_strided(value.size, value.stride, dtype=value.dtype, device=device).copy_(there)
+
+
 def placed(place: torch.Tensor, value: Value) -> torch.Tensor:
     """A value whose storage is a piece of a larger one: `place`, its bytes. The value begins there."""
     return place.view(value.dtype).as_strided(value.size, value.stride)
