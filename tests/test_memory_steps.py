@@ -445,4 +445,4 @@ def test_batches_of_any_layout_are_what_they_are(first: str) -> None:
     planned = fit(models[1], F.mse_loss, optimizer, (layouts[first](), target), budget="1MiB", device=late())
     for make_one in layouts.values():
         batch = make_one(), target
-        assert float(planned(batch)) == pytest.approx(float(plain(batch).detach()), rel=1e-5)  # products round by layout
+        assert float(planned(batch)) == pytest.approx(float(plain(batch).detach()), rel=1e-5)  # rounded by layout
