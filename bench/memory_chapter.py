@@ -12,9 +12,9 @@ out; TF32 is off. Without one the same command gives what the planner says (a ro
 and eager is the plan in which nothing moves.
 """
 
-# STRETTO_CASES: which of them. STRETTO_SECONDS: no new one begins after so many. STRETTO_FROM: take the numbers from
-# these files instead (a later one replaces the experiments of an earlier one). STRETTO_TOY: tiny models.
-# STRETTO_RECORD: plans are played as recordings.
+# STRETTO_CASES: which of them; STRETTO_MODELS: with which models. STRETTO_SECONDS: no new one begins after so many.
+# STRETTO_FROM: take the numbers from these files instead (a later one replaces the experiments of an earlier one).
+# STRETTO_TOY: tiny models. STRETTO_RECORD: plans are played as recordings.
 
 from __future__ import annotations
 
@@ -109,7 +109,8 @@ def made(wanted: list[str], cases: dict[str, list[Case]], until: float) -> Itera
     """Rows of experiments. Those that want the same model follow one another and share its trace."""
     from .memory_runs import CAP, cap, clean, failed, on_gpu
 
-    jobs = [(name, case) for name in wanted for case in cases[name]]
+    models = os.environ.get("STRETTO_MODELS", "").split()
+    jobs = [(name, case) for name in wanted for case in cases[name] if not models or case[0] in models]
     order = [json.dumps(case) for _, case in jobs]
     last = Last()
     for name, case in sorted(jobs, key=lambda job: order.index(json.dumps(job[1]))):

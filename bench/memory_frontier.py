@@ -2,9 +2,10 @@
 
 Peers: eager; `save_on_cpu(pin_memory=True)`; checkpoints around every block; `torch.compile`, also with
 `activation_memory_budget`; FSDP2 with `CPUOffloadPolicy` on one rank. Ours: budgets as shares of eager's peak (bits as
-eager's graph has them, or `compile=True`), the dissertation's policy, and the plan in which nothing moves. Peak is what
-the allocator gave out, of recorded steps while they were recorded; median of steps after warming up; TF32 is off;
-percentages are against eager of the same dtype; loss is the last step's. Needs a CUDA device.
+eager's graph has them, or `compile=True`), one of them also called instead of recorded ("called"), the dissertation's
+policy, and the plan in which nothing moves. Peak is what the allocator gave out, of recorded steps while they were
+recorded; median of seven steps after two, or of three where they take more than half a second; TF32 is off; percentages
+are against eager of the same dtype; loss is the last step's. Needs a CUDA device.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 from . import report
 from .memory_turns import turn
 
-STEPS = 7
+STEPS, FEW, LONG = 7, 3, 0.5  # so few where one takes longer than this many seconds
 SHARES = tuple(float(x) for x in os.environ.get("STRETTO_SHARES", "0.5 0.35 0.12").split())
 # (what it is called, model, dtype, options)
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
@@ -37,7 +38,8 @@ CASES: list[tuple[str, str, str, dict[str, Any]]] = [
     ("lstm", "lstm", "bf16", {}),
     ("few-words", "moe", "fp32", {"experts": 16}),  # 2,048 words a step: the link is the limit
 ]
-COMPILED = ("resnet", "gpt")  # unrolled cells take the compiler many minutes
+CALLED = 0.35  # the share that is tried without a recording too
+COMPILED = ("resnet", "gpt", "moe", "wgan")  # unrolled cells take the compiler many minutes
 BUDGETS = tuple(float(x) for x in os.environ.get("STRETTO_BUDGETS", "1.0 0.5 0.3 0.0").split())  # of torch.compile
 GIB = 2**30
 SPARE = 512 << 20  # workspaces, and what updates need beside a recording
@@ -71,20 +73,14 @@ def one_case(label: str, name: str, dtype: str, options: dict[str, Any]) -> Iter
     methods: list[tuple[str, Callable[[Any], Any]]] = [
         ("ours, nothing moves", planned(10.0, peak, policy="keep")),
         *((f"ours {share}", planned(share, peak, chunks="auto")) for share in SHARES),
+        ("called", planned(CALLED, peak, chunks="auto", record=False)),
+        ("dissertation", as_the_dissertation(5 if name == "lstm" else 20)),
     ]
     if name in COMPILED and not os.environ.get("STRETTO_NO_COMPILER"):
         methods.append(("ours compiled, nothing moves", planned(10.0, peak, policy="keep", compile=True)))
-        methods += [
-            (f"ours compiled {share}", planned(share, peak, chunks="auto", compile=True))
-            for share in SHARES
-            if share < 0.5
-        ]
+        methods += [(f"ours compiled {x}", planned(x, peak, chunks="auto", compile=True)) for x in SHARES]
         methods += [(f"compile {budget}", compiled(budget)) for budget in BUDGETS]
-    methods += [
-        ("checkpoint", checkpointed),
-        ("save_on_cpu", saved_on_cpu),
-        ("dissertation", as_the_dissertation(5 if name == "lstm" else 20)),
-    ]
+    methods += [("checkpoint", checkpointed), ("save_on_cpu", saved_on_cpu)]
     if name == "gpt":
         methods.append(("fsdp2 offload", fully_sharded))
     for method, change in methods:
@@ -133,6 +129,8 @@ def measured(
         torch._functorch.config.activation_memory_budget = 1.0
         gc.collect()
         torch.cuda.empty_cache()
+        if empty := getattr(torch._C, "_host_emptyCache", None):  # what save_on_cpu pinned
+            empty()
         torch.cuda.reset_peak_memory_stats()
     print(_said(row, eager or row), flush=True)
     return row
@@ -142,11 +140,13 @@ def _timed(step: Callable[[Any], Any], batch: Any) -> dict[str, Any]:
     import torch
 
     for _ in range(2):
+        began = time.perf_counter()
         step(batch)
-    torch.cuda.synchronize()
+        torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
+    count = STEPS if time.perf_counter() - began < LONG else FEW
     seconds = []
-    for _ in range(STEPS):
+    for _ in range(count):
         began = time.perf_counter()
         loss = step(batch)
         torch.cuda.synchronize()

@@ -96,6 +96,16 @@ def test_equal_chains_are_one() -> None:
     assert len({str(chain) for chain in found}) == len({chain.key for chain in found})
 
 
+def test_what_is_put_together_and_laid_out_anew_is_one() -> None:
+    """The gradients of queries, keys and values become one tensor, in the order of the layer's outputs."""
+    names = [
+        [node.target._overloadpacket.__name__ for node in chain.module.graph.nodes if node.op == "call_function"]
+        for chain in chains(captured(made("gpt", "bf16"), join=True))
+        if any("stack" in str(node.target) for node in chain.module.graph.nodes)
+    ]
+    assert names == [["stack", "permute", "clone"]] * 2
+
+
 def test_casts_of_parameters_and_random_numbers_stay_apart() -> None:
     model = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.GELU(), nn.Dropout(0.5), nn.Linear(8, 8))
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -11,6 +11,7 @@ memory is ever handed on while a copy still touches it, and what is in use does 
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,8 +22,6 @@ import torch
 
 from . import pinning
 
-_WORKSPACE, _WORKSPACE_HOPPER = 8320 << 10, 32 << 20  # bytes that torch takes for matrix products on a stream
-
 
 class NotRecorded(RuntimeError):
     """Some operation cannot be recorded."""
@@ -30,7 +29,7 @@ class NotRecorded(RuntimeError):
 
 class Device(Protocol):
     """Copies are named by the storage they are of; one at a time in each direction. left: waits for a copy to the host.
-    pin: room on the host is used for copies from now on. kept: bytes that libraries take once and keep.
+    pin: room on the host is used for copies from now on. in_use: bytes on the device by now, with what libraries keep.
 
     records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once;
     end_recording: there will be none.
@@ -44,7 +43,7 @@ class Device(Protocol):
     def room(self, nbytes: int) -> torch.Tensor: ...
     def host_room(self, nbytes: int) -> torch.Tensor: ...
     def pin(self, room: torch.Tensor) -> None: ...
-    def kept(self, *, record: bool) -> int: ...
+    def in_use(self, *, record: bool) -> int: ...
     def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None: ...
     def gone(self, which: int) -> None: ...
     def into(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None: ...
@@ -84,7 +83,7 @@ class PlainDevice:
     def pin(self, room: torch.Tensor) -> None:
         """Ordinary memory is copied as it is."""
 
-    def kept(self, *, record: bool) -> int:
+    def in_use(self, *, record: bool) -> int:
         return 0
 
     def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
@@ -178,23 +177,18 @@ class CudaDevice:
     def pin(self, room: torch.Tensor) -> None:
         pinning.pin(room)
 
-    def kept(self, *, record: bool) -> int:
-        """Matrix products keep a workspace for every stream that they ran on. It may be there already: then what torch
-        takes by itself is counted."""
-        streams: list[AbstractContextManager[Any]] = [nullcontext()]
-        if record:
-            streams.append(self.computing())
-        before = torch.cuda.memory_allocated(self.torch)
-        for stream in streams:
+    def in_use(self, *, record: bool) -> int:
+        """Matrix products keep a workspace for every stream that they ran on: they have run when bytes are counted."""
+        for stream in (nullcontext(), self.computing()) if record else (nullcontext(),):
             with stream:
                 for dtype in (torch.float32, torch.bfloat16):
                     one = torch.ones(64, 64, dtype=dtype, device=self.torch)
                     torch.addmm(one, one, one)
+                    torch.addmm(one[0], one, one)  # by another library
                     del one
+        gc.collect()
         torch.cuda.synchronize(self.torch)
-        took = int(torch.cuda.memory_allocated(self.torch)) - before
-        least = _WORKSPACE_HOPPER if torch.cuda.get_device_capability(self.torch) >= (9, 0) else _WORKSPACE
-        return took if took > len(streams) * least else len(streams) * least
+        return int(torch.cuda.memory_allocated(self.torch))
 
     def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
         self._copy(self._out_stream, here, there, _event(self._out_events, which))

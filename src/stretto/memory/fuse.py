@@ -45,6 +45,8 @@ _NAMES = frozenset(
         "_softmax_backward_data",
         "_to_copy",
         "clone",
+        "stack",
+        "cat",
         "where",
         "full_like",
         "zeros_like",

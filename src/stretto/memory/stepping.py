@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -96,14 +96,15 @@ def planned(
     budget: int | None = None,
     record: bool = False,
     join: bool = False,
-    kept: int = 0,
+    others: int = 0,
 ) -> tuple[Captured, Graph, Planned]:
     """Write a step down and plan it; with chunks="auto" once more in pieces if there is no plan otherwise. budget: what
-    was asked for, if the plan is made for less. record: as a step that is recorded. kept: bytes that libraries keep."""
+    was asked for, if the plan is made for less. record: as a step that is recorded. others: bytes on the device
+    that are not the step's, such as workspaces of libraries."""
     for tight in (False, True):
         how: dict[str, Any] = {"tight": tight, "record": record, "join": join}
         captured = capture(step, modules, optimizers, batch, device, budget or settings.budget, chunks, **how)
-        captured.lifted.borrowed += kept
+        captured.lifted.borrowed += max(0, others - _on_device(captured.lifted.constants.values(), device))
         graph = costed(captured.lifted, device, rates, call=PLAYED if record else CALLED)
         if record:
             graph = _updates_apart(graph, captured.lifted)
@@ -165,7 +166,8 @@ class Step:
         self._came_from = {id(p): p.device for p in _tensors(self._modules)}
         self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
         self._replanned = False
-        self._kept = device.kept(record=self._record)
+        ours = [*_tensors(self._modules), *_states(self._optimizers), *pytree.tree_leaves(batch)]
+        self._others = max(0, device.in_use(record=self._record) - _on_device(ours, device.torch))
         self._runner: Runner | None = None
         self._prepare(batch)
         here = weakref.ref(self)
@@ -187,7 +189,7 @@ class Step:
             budget=self._settings.budget,
             record=self._record,
             join=self._join,
-            kept=self._kept,
+            others=self._others,
         )
         segments = None
         if self._record:
@@ -248,7 +250,7 @@ class Step:
                 "is on the device"
             )
         self._replanned = True
-        self._budget = self._settings.budget - over
+        self._budget = self._settings.budget - 2 * over  # the next plan will not be over by just as much
         _LOG.warning("steps take %s more than predicted: planning once more with that margin", show_bytes(over))
         self._prepare(batch)
 
@@ -281,6 +283,20 @@ def _settle(step: Any) -> None:
 def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
     found = [t for module in modules for t in (*module.parameters(), *module.buffers())]
     return list({id(t): t for t in found}.values())
+
+
+def _states(optimizers: Sequence[torch.optim.Optimizer]) -> list[torch.Tensor]:
+    return [x for one in optimizers for x in pytree.tree_leaves(list(one.state.values()))]
+
+
+def _on_device(tensors: Iterable[Any], device: torch.device) -> int:
+    """Bytes of tensors, and of their gradients, that are on a device."""
+    found: dict[int, int] = {}
+    for x in tensors:
+        for one in (x, x.grad if isinstance(x, torch.Tensor) and x.is_leaf else None):
+            if isinstance(one, torch.Tensor) and one.device == device:
+                found[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
+    return sum(found.values())
 
 
 def _lent(batch: Any, device: torch.device) -> bool:
