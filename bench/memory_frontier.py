@@ -14,6 +14,7 @@ import contextlib
 import gc
 import json
 import os
+import re
 import statistics
 import sys
 import time
@@ -83,8 +84,10 @@ def one_case(label: str, name: str, dtype: str, options: dict[str, Any]) -> Iter
     methods += [("checkpoint", checkpointed), ("save_on_cpu", saved_on_cpu)]
     if name == "gpt":
         methods.append(("fsdp2 offload", fully_sharded))
+    wanted = os.environ.get("STRETTO_METHODS", "")
     for method, change in methods:
-        yield measured(case, method, change, eager)
+        if not wanted or re.fullmatch(wanted, method):
+            yield measured(case, method, change, eager)
 
 
 def measured(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from memory_graphs import chain, gpt
-from stretto.memory import Step, step
+from stretto.memory import Step, playing, step
 from stretto.memory.devices import NotRecorded, PlainDevice
 from stretto.memory.door import common_step
 from stretto.memory.planner import Infeasible, Settings, make
@@ -266,13 +267,27 @@ def test_a_recording_waits_no_longer_than_its_plan_when_it_is_cut_at_copies() ->
     assert len(found) > 1
 
 
-def test_long_operations_are_called_and_short_ones_played() -> None:
-    for seconds, played in ((1e-2, False), (1e-7, True)):
-        plan = make(chain(20, 100, seconds), Settings(1 << 60))
-        chosen, cut_up = recorded(plan, 1)
-        assert (cut_up is not None) == played
-        assert ("recording is played" in chosen.notes[-1]) == played
-        assert chosen.costs.seconds >= plan.costs.seconds
+@pytest.mark.parametrize(("longer", "played"), [(1.0, True), (1.5, False)])
+def test_a_step_is_played_unless_that_takes_longer(
+    longer: float, played: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slowly(*args: Any) -> Any:
+        found, costs = cut(*args)
+        return found, replace(costs, seconds=longer * costs.seconds)
+
+    monkeypatch.setattr(playing, "cut", slowly)
+    plan = make(chain(20, 100, 1e-3), Settings(1 << 60))
+    chosen, found = recorded(plan, 1)
+    assert (found is not None) == played
+    assert ("recording is played" in chosen.notes[-1]) == played
+    assert chosen.costs.seconds >= plan.costs.seconds
+
+
+def test_short_operations_are_played() -> None:
+    plan = make(chain(20, 100, 1e-7), Settings(1 << 60))
+    chosen, found = recorded(plan, 1)
+    assert found is not None
+    assert chosen.costs.seconds > plan.costs.seconds
 
 
 def test_batches_in_other_layouts_are_played_as_they_are() -> None:

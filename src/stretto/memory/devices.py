@@ -15,7 +15,7 @@ import gc
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -235,9 +235,9 @@ class CudaDevice:
         torch.cuda.synchronize(self.torch)
         torch.cuda.empty_cache()  # what the steps before took; the recording has memory of its own
         self._pool = torch.cuda.graph_pool_handle()
-        # One piece from which everything is cut: pieces of many sizes would not fit together.
-        with suppress(NotRecorded):
-            self._first = self.recorded(lambda: self._first_piece(nbytes))  # held: it holds the memory
+        # One piece from which everything is cut: pieces of many sizes would not fit together. It is held, and holds the
+        # memory: the allocator would take back what no recording holds, while some are still being made.
+        self._first = self.recorded(lambda: self._first_piece(max(1, nbytes)))
 
     def end_recording(self) -> None:
         self._first = self._pool = None

@@ -12,7 +12,7 @@ from .segments import Segment, cut
 # update a parameter; and the share of it that the device waits, even where it has more to do than Python.
 _CALLS = {RUN: 50e-6, AGAIN: 50e-6, OUT: 100e-6, GONE: 15e-6, FREE: 3e-6, IN: 100e-6, READY: 15e-6}
 _UPDATED = 100e-6
-_SEEN = 0.2
+_SEEN = 0.1
 
 
 def recorded(made: Planned, parameters: int) -> tuple[Planned, list[Segment] | None]:
