@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'"
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from stretto.memory.capture import CannotCapture
 from stretto.memory.costs import costed
@@ -140,3 +141,45 @@ def test_a_result_that_is_not_what_was_traced_is_refused(tmp_path: Path) -> None
     with pytest.raises(CannotCapture, match=r"result 0 of stretto_tests\.turned.*strides \(1, 2\)"):
         costed(one, CPU, meter=Counting(one, Remembered(tmp_path / "costs.json")))
     assert not (tmp_path / "costs.json").exists()
+
+
+class Looking(Counting):
+    """Remembers the numbers of rows that operations were tried with."""
+
+    def __init__(self, lifted: Lifted, remembered: Remembered) -> None:
+        super().__init__(lifted, remembered)
+        self.rows: dict[str, torch.Tensor] = {}
+
+    def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+        for x in tree_leaves((args, kwargs)):
+            if isinstance(x, torch.Tensor) and x.dtype == torch.int64 and x.dim():
+                self.rows[call.target.__name__] = x
+        return super().timed(call, args, kwargs)
+
+
+def test_rows_that_are_taken_and_added_to_are_not_all_the_same(tmp_path: Path) -> None:
+    class Rows(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.out = nn.Embedding(40, 8), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            h = self.words(x)
+            return self.out(h.index_select(0, x % 16) + h[x % 16])
+
+    model = Rows()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.arange(16), torch.ones(16, 8)
+    one = capture(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU, 1 << 30).lifted
+    meter = Looking(one, Remembered(tmp_path / "costs.json"))
+    costed(one, CPU, meter=meter)
+    for name, limit in (
+        ("embedding.default", 40),
+        ("embedding_dense_backward.default", 40),
+        ("index.Tensor", 16),
+        ("index_put.default", 16),
+        ("index_select.default", 16),
+        ("index_add.default", 16),
+    ):
+        assert len(set(meter.rows[name].tolist())) == 16, name
+        assert int(meter.rows[name].max()) < limit

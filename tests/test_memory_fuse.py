@@ -16,9 +16,10 @@ from torch import nn
 
 from stretto.memory import Step, fit, fuse, step
 from stretto.memory.devices import PlainDevice
-from stretto.memory.fuse import Chain
+from stretto.memory.fuse import ALL, BACKWARD, NONE, Chain, fused
 from stretto.memory.lift import Call
-from stretto.memory.stepping import Captured, capture
+from stretto.memory.planner import Infeasible, Settings
+from stretto.memory.stepping import Captured, capture, planned
 from test_memory_steps import SMALL
 
 
@@ -144,3 +145,29 @@ def test_the_compiler_makes_one_of_a_chain() -> None:
         expected.backward()
         optimizer.step()
         assert loss == pytest.approx(float(expected.detach()), rel=1e-5)
+
+
+@pytest.mark.usefixtures("_as_they_are")
+def test_under_a_tight_budget_chains_are_joined_only_where_that_is_faster() -> None:
+    """Whatever was joined, no plan is slower than the one without the compiler, and where there is a plan without it
+    there is one with it."""
+    device = torch.device("cpu")
+    for share in (0.5, 0.25, 0.2):
+        found = {}
+        for join in (False, True):
+            job = made("gpt", "bf16")
+            parts = job.step, job.modules, job.optimizers, job.batch, device
+            peak = planned(*parts, Settings(1 << 40, policy="keep"))[2].costs.peak
+            try:
+                found[join] = planned(*parts, Settings(int(share * peak)), join=join)[2].costs.seconds
+            except Infeasible:
+                found[join] = float("inf")
+        assert found[True] <= found[False]
+
+
+def test_chains_of_gradients_alone_can_be_joined() -> None:
+    job = made("gpt", "bf16")
+    traced = captured(job, join=False).traced
+    for which, kinds in ((ALL, {"fused", "fused_backward"}), (BACKWARD, {"fused_backward"}), (NONE, set())):
+        nodes = fused(traced, which)[0].module.graph.nodes
+        assert {node.target.__name__ for node in nodes if isinstance(node.target, Chain)} == kinds

@@ -308,3 +308,35 @@ def test_batches_in_other_layouts_are_played_as_they_are() -> None:
         losses.append(run(one))
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)  # products round by the layout of their factors
     assert device.played
+
+
+class Cramped(TapeDevice):
+    """Has no memory in one piece for a recording of more than `most` bytes."""
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most, self.asked = most, -1
+
+    def begin_recording(self, nbytes: int) -> None:
+        self.asked = nbytes
+        if nbytes > self.most:
+            raise NotRecorded("there is not so much in one piece")
+
+
+@pytest.mark.parametrize("most", [0, 1 << 40])
+def test_a_recording_has_one_piece_for_what_is_large_or_is_not_made(most: int) -> None:
+    torch.manual_seed(0)
+    models = [nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 4)) for _ in range(2)]
+    models[1].load_state_dict(models[0].state_dict())
+    makes = [torch.optim.SGD(model.parameters(), 0.1) for model in models]
+    batch = torch.randn(2048, 256), torch.randn(2048, 4)
+    plain = common_step(models[0], F.mse_loss, makes[0])
+    one = common_step(models[1], F.mse_loss, makes[1])
+    device = Cramped(most)
+    planned = step(one, [models[1]], [makes[1]], batch, budget="1GiB", device=device)
+    assert isinstance(planned, Step)
+    for _ in range(5):
+        assert torch.equal(planned(batch), plain(batch).detach())
+    assert (device.played > 0) == (most > 0)
+    # What tanh gave, its gradient and the one before it; tensors of 2048 × 4 and weights are small.
+    assert device.asked == 3 * 2048 * 256 * 4

@@ -38,7 +38,7 @@ class _Gated(nn.Module):
 
     def room(self, words: int) -> int:
         """How many of so many words an expert takes."""
-        return max(1, int(self.factor * words / self.experts))
+        return max(1, min(words, int(self.factor * words / self.experts)))
 
     def choose(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Of words (n, width): the weight of the chosen expert and its number, (n,) each."""
@@ -98,11 +98,11 @@ class Experts(_Gated):
         said = torch.zeros_like(x, dtype=torch.promote_types(x.dtype, weight.dtype))
         places = torch.arange(self.room(len(x)), device=x.device)
         for e in range(self.experts):
-            # Sizes may not depend on values in a step that is planned: places that no word takes repeat some word, at
-            # weight zero.
+            # Sizes may not depend on values in a step that is planned: places that no word takes have words of other
+            # experts, at weight zero. No word is there twice: adding to one row many times is slow on a GPU.
             mine = places < count[e]
-            words = order[torch.where(mine, first[e] + places, 0)]
-            inner = F.relu(x[words] @ self.up[e])
-            out = (inner @ self.down[e]) * (weight[words] * mine)[:, None]
+            words = order[(first[e] + places) % len(x)]
+            inner = F.relu(x.index_select(0, words) @ self.up[e])
+            out = (inner @ self.down[e]) * (weight.index_select(0, words) * mine)[:, None]
             said = said.index_add(0, words, out.to(said.dtype))
         return said.view(shape)

@@ -71,6 +71,8 @@ _VIEWS = frozenset(
         "reshape",
     }
 )
+ALL, BACKWARD, NONE = "all", "backward", "none"
+
 _FEWEST = 2  # operations in a chain
 _MOST = 60
 
@@ -106,9 +108,12 @@ def _compiled(module: fx.GraphModule, tensors: Sequence[torch.Tensor]) -> Callab
     return made
 
 
-def fused(traced: Traced) -> tuple[Traced, list[str]]:
-    """The step with its chains joined, and what to tell about it."""
-    chains = list(_chains(traced.module.graph))
+def fused(traced: Traced, which: str = ALL) -> tuple[Traced, list[str]]:
+    """The step with its chains joined, and what to tell about it. which: ALL of them, those that compute gradients
+    (BACKWARD: what is computed again in a step is mostly what gradients are computed from), or NONE."""
+    chains = [] if which == NONE else list(_chains(traced.module.graph))
+    if which == BACKWARD:
+        chains = [one for one in chains if _of_gradients(one)]
     if not chains:
         return traced, []
     graph = _Joined(traced.module, chains).graph
@@ -125,6 +130,10 @@ def fused(traced: Traced) -> tuple[Traced, list[str]]:
 def _name(node: fx.Node) -> str:
     packet = getattr(node.target, "_overloadpacket", None)
     return str(getattr(packet, "__name__", "")) if node.op == "call_function" else ""
+
+
+def _of_gradients(members: Sequence[fx.Node]) -> bool:
+    return any("backward" in str(node.target) for node in members)
 
 
 def _passes(node: fx.Node) -> bool:
@@ -241,7 +250,7 @@ class _Joined:
 
     def _join(self, members: list[fx.Node]) -> None:
         given, shown, body = _body(self.module, members)
-        kind = "fused_backward" if any("backward" in str(node.target) for node in members) else "fused"
+        kind = "fused_backward" if _of_gradients(members) else "fused"
         chain = Chain(body, _key(body, given), kind)
         one = self.graph.call_function(chain, tuple(self._seen(node) for node in given))
         values = [node.meta["val"] if k is None else node.meta["val"][k] for node, k in shown]

@@ -8,7 +8,7 @@ either: an update changes its parameter in place.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,11 +54,12 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Update:
     """Updates of one call of an optimizer's step, for one or several parameters: their numbers, and values of
-    (parameter, gradient)."""
+    (parameter, gradient). piece: bytes of a parameter that are updated at a time, 0 for all of it."""
 
     optimizer: int
     parameters: tuple[int, ...]
     values: tuple[tuple[int, int], ...]
+    piece: int = 0
 
 
 @dataclass(eq=False)
@@ -77,20 +78,38 @@ class Lifted:
     states: dict[int, dict[str, int]]
     shown: list[Any]
     constants: dict[int, torch.Tensor] = field(default_factory=dict)  # by storage
-    borrowed: int = 0  # bytes of a batch that is the caller's: not counted in the graph, and in use all the time
+    besides: dict[str, int] = field(default_factory=dict)  # by kind: bytes in use all the time that the graph lacks
+
+    @property
+    def borrowed(self) -> int:
+        """Bytes of a batch that is the caller's, and of what else is on the device all the time."""
+        return sum(self.besides.values())
 
 
 def lift(
-    traced: Traced, states: Callable[[int, int], dict[str, int]], bucket: int = BUCKET, *, lent: bool = False
+    traced: Traced,
+    states: Callable[[int, int], dict[str, int]],
+    bucket: int = BUCKET,
+    *,
+    pieces: Sequence[int] = (),
+    lent: bool = False,
 ) -> Lifted:
     """states(optimizer, parameter): {name: bytes} of what the optimizer keeps for a parameter. bucket: bytes of small
-    parameters that are updated together. lent: whoever calls holds on to the batch, so its room is never given back."""
-    return _Lift(traced, states, bucket, lent).made()
+    parameters that are updated together. pieces: by optimizer, bytes of a parameter at a time, 0 for all of it. lent:
+    whoever calls holds on to the batch, so its room is never given back."""
+    return _Lift(traced, states, bucket, pieces, lent).made()
 
 
 class _Lift:
-    def __init__(self, traced: Traced, states: Callable[[int, int], dict[str, int]], bucket: int, lent: bool) -> None:
-        self.traced, self.states_of, self.bucket, self.lent = traced, states, bucket, lent
+    def __init__(
+        self,
+        traced: Traced,
+        states: Callable[[int, int], dict[str, int]],
+        bucket: int,
+        pieces: Sequence[int],
+        lent: bool,
+    ) -> None:
+        self.traced, self.states_of, self.bucket, self.pieces, self.lent = traced, states, bucket, pieces, lent
         self.storages: list[Storage] = []
         self.nbytes: list[int] = []
         self.values: list[Value] = []
@@ -138,7 +157,7 @@ class _Lift:
             states=self.states,
             shown=shown,
             constants=self.constants,
-            borrowed=self.borrowed,
+            besides={"batch": self.borrowed} if self.borrowed else {},
         )
 
     def _names(self) -> list[str]:
@@ -339,7 +358,8 @@ class _Lift:
             writes += changed
         label = f"update of {len(items)} parameters" if len(items) > 1 else self.storages[writes[0]].name
         numbers = tuple(number for number, _, _ in items)
-        self.runs.append(Update(optimizer, numbers, tuple((value, grad) for _, value, grad in items)))
+        piece = self.pieces[optimizer] if self.pieces and len(items) == 1 else 0
+        self.runs.append(Update(optimizer, numbers, tuple((value, grad) for _, value, grad in items), piece))
         self.nodes.append(
             Node(
                 f"update {label}",

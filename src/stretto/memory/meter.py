@@ -26,7 +26,8 @@ from .views import view
 _TIMES = 3
 _AHEAD = 1_000_000  # cycles
 _SEED = 16  # bytes of attention's random state, whose layout depends on how it is run: never worth a copy
-_VERSION = 1  # of the file
+_VERSION = 2  # of the file
+_APART = 7919  # a prime: numbers of rows are taken from all over a tensor
 
 
 class Remembered:
@@ -115,6 +116,8 @@ class Meter:
         return f"{call.target} {args} {kwargs}" if kwargs else f"{call.target} {args}"
 
     def _try(self, call: Call) -> tuple[float, int]:
+        limits = _limits(self.lifted, call)
+
         def real(x: Any) -> Any:
             if not isinstance(x, Ref):
                 return x
@@ -123,6 +126,8 @@ class Meter:
             room = torch.empty(max(top, 1), dtype=value.dtype, device=self.device)
             if value.dtype.is_floating_point:
                 room.normal_()
+            elif limit := limits.get(x.value):
+                torch.arange(_APART, _APART * len(room) + 1, _APART, out=room).remainder_(limit)
             else:
                 room.zero_()
             return view(room, replace(value, offset=0))
@@ -168,6 +173,27 @@ class Meter:
                     f"{value.size} with strides {value.stride}: it could not come back from the host as it was; use "
                     "another dtype or layout there, or another operation"
                 )
+
+
+def _limits(lifted: Lifted, call: Call) -> dict[int, int]:
+    """By value that holds numbers of rows: how many rows there are. All of them the same row would be a case of its
+    own, and slow."""
+    name, args = str(getattr(getattr(call.target, "_overloadpacket", None), "__name__", "")), call.args
+
+    def rows(x: Any, dim: int) -> int:
+        return int(lifted.values[x.value].size[dim]) if isinstance(x, Ref) and lifted.values[x.value].size else 0
+
+    found: list[tuple[Any, int]] = []
+    if name in ("index", "_unsafe_index", "index_put", "_unsafe_index_put"):
+        found = [(x, rows(args[0], dim)) for dim, x in enumerate(args[1]) if isinstance(x, Ref)]
+    elif name in ("index_select", "index_add", "index_copy", "gather", "scatter", "scatter_add"):
+        found = [(args[2], rows(args[0], args[1]))]
+    elif name == "embedding":
+        found = [(args[1], rows(args[0], 0))]
+    elif name == "embedding_dense_backward":
+        found = [(args[1], args[2])]
+    whole = (torch.int64, torch.int32)
+    return {x.value: n for x, n in found if isinstance(x, Ref) and lifted.values[x.value].dtype in whole}
 
 
 def _nbytes(value: Value) -> int:

@@ -73,6 +73,21 @@ def group_of(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) ->
     raise PlanError(f"the optimizer has no parameter of shape {tuple(parameter.shape)} any more")
 
 
+# Every number of a parameter is updated by itself, so that a part of them can be.
+_SEPARATE = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop")
+_LEAST = 16 << 20
+
+
+def at_a_time(optimizer: torch.optim.Optimizer, budget: int) -> int:
+    """Bytes of a parameter that are updated at a time, so that passing results are small; 0 if it must be all of it.
+
+    >>> at_a_time(torch.optim.SGD([torch.zeros(1)]), 1 << 32) >> 20
+    64
+    """
+    known = any(type(optimizer) is getattr(torch.optim, name) for name in _SEPARATE)
+    return max(_LEAST, budget // 64) if known else 0
+
+
 class Turns:
     """Runs an optimizer's own step for some of its parameters. Groups are looked at anew each time: rates change."""
 
@@ -89,21 +104,59 @@ class Turns:
             known = self._found[id(group)] = whole, len(whole), [p for p in whole if id(p) in self._chosen]
         return list(known[2])
 
-    def run(self) -> None:
-        """One step of the parameters; they have their gradients."""
+    def run(self, piece: int = 0) -> None:
+        """One step of the parameters; they have their gradients. piece: bytes at a time, if there is but one."""
+        p = self.parameters[0]
+        count = -(-p.numel() * p.element_size() // piece) if piece and len(self.parameters) == 1 else 1
+        if count > 1:
+            self._run_in_pieces(p, count)
+        else:
+            groups = self.optimizer.param_groups
+            self._step([(group, mine) for group in groups if (mine := self._mine(group))])
+
+    def _run_in_pieces(self, p: torch.nn.Parameter, count: int) -> None:
+        """Update some rows of a parameter after others, each time as a parameter of its own."""
+        assert p.grad is not None
+        optimizer, state, group = self.optimizer, self.optimizer.state[p], group_of(self.optimizer, p)
+        large = {name: x for name, x in state.items() if _as_large(x, p)}
+        small = {name: x for name, x in state.items() if name not in large}
+        made = dict(large)  # and what a first step makes
+        dim = max(range(p.dim()), key=lambda d: p.shape[d])
+        size = -(-p.shape[dim] // count)
+        done: dict[str, Any] = {}
+        for at in range(0, p.shape[dim], size):
+            rows = (dim, at, min(size, p.shape[dim] - at))
+            part = torch.nn.Parameter(p.data.narrow(*rows))
+            part.grad = p.grad.narrow(*rows)
+            given = {name: x.narrow(*rows) for name, x in large.items()}
+            own = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in small.items()}
+            optimizer.state[part] = {**own, **given}
+            try:
+                self._step([(group, [part])])
+            finally:
+                done = optimizer.state.pop(part)
+            for name, x in done.items():
+                if _as_large(x, part) and x is not given.get(name):
+                    if name not in made:
+                        made[name] = torch.empty_like(p.data, dtype=x.dtype)
+                    made[name].narrow(*rows).copy_(x)
+        state.update({name: made.get(name, x) for name, x in done.items()})
+
+    def _step(self, parts: list[tuple[dict[str, Any], list[Any]]]) -> None:
+        """The optimizer's own step with groups that have these parameters only."""
         optimizer, groups = self.optimizer, self.optimizer.param_groups
-        cut = []
-        whole = []
-        for group in groups:
-            if mine := self._mine(group):
-                whole.append((group, group["params"]))
-                group["params"] = mine
-                cut.append(group)
+        whole = [(group, group["params"]) for group, _ in parts]
+        for group, mine in parts:
+            group["params"] = mine
         try:
-            optimizer.param_groups = cut
+            optimizer.param_groups = [group for group, _ in parts]
             type(optimizer).step(optimizer)
         finally:
             optimizer.param_groups = groups
             for group, parameters in whole:
                 group["params"] = parameters
         optimizer._opt_called = True  # what schedulers look for
+
+
+def _as_large(x: Any, p: torch.Tensor) -> bool:
+    return isinstance(x, torch.Tensor) and x.dim() > 0 and x.shape == p.shape

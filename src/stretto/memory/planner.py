@@ -10,6 +10,7 @@ The parts, in the order in which they work: `order` (which node runs when), `gap
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from stretto.errors import PlanError
@@ -81,12 +82,12 @@ class Infeasible(PlanError):
             "or a smaller batch"
         )
 
-    def beside(self, nbytes: int) -> Infeasible:
-        """The same in terms of a budget that must hold so many bytes besides, which the planner did not see."""
-        if not nbytes or self.side != "device":
+    def beside(self, held: Mapping[str, int], budget: int) -> Infeasible:
+        """The same in terms of a budget that must hold bytes besides, by kind, which the planner did not see."""
+        if not held or self.side != "device":
             return self
-        there = {**self.there, "batch": nbytes}
-        return Infeasible(self.budget + nbytes, self.smallest + nbytes, self.side, self.node, there)
+        there = {**self.there, **held}
+        return Infeasible(budget, self.smallest + sum(held.values()), self.side, self.node, there)
 
 
 def make(graph: Graph, settings: Settings) -> Planned:

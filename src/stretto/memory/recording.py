@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from .execute import Runner
 
 _LOG = logging.getLogger("stretto.memory")
+_SMALL = 1 << 20  # bytes up to which torch's allocator takes room from elsewhere than from one large piece
 _WARM = 2  # steps before recording: optimizers make their state, libraries choose their algorithms
 
 Act = Callable[[], None]
@@ -217,10 +218,11 @@ class Recording:
         return {lifted.values[x.value].storage for x in lifted.shown if isinstance(x, Ref)}
 
     def _needed(self) -> int:
-        """Bytes that are on the device at most beside what is always there."""
-        program, storages = self._runner.program, self._runner.lifted.graph.storages
+        """Bytes that are on the device at most beside what is always there, in storages that are not small."""
+        program = self._runner.program
+        storages = tuple(replace(one, nbytes=0) if one.nbytes <= _SMALL else one for one in program.graph.storages)
         always = sum(one.nbytes for s, one in enumerate(storages) if one.lasting and s not in program.on_host)
-        return account(program).peak - always
+        return account(replace(program, graph=replace(program.graph, storages=storages))).peak - always
 
     def _follow(self, parts: list[Part]) -> None:
         for part in parts:

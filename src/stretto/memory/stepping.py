@@ -21,16 +21,17 @@ from .chunks import cut as cut_losses
 from .costs import CALLED, PLAYED, Rates, costed
 from .devices import Device
 from .execute import Runner
-from .fuse import fused
+from .fuse import ALL, BACKWARD, NONE, fused
 from .graph import Graph
 from .lift import BUCKET, Lifted, lift
-from .optimizers import kept_for
+from .optimizers import at_a_time, kept_for
 from .planner import Infeasible, Planned, Settings, make
 from .playing import recorded
 from .report import Report
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
+_MUCH = 0.1  # of a step
 _WATCHED = 2  # steps whose real peak is compared with the predicted one: the second has the optimizers' state
 
 
@@ -60,9 +61,21 @@ def capture(
     chunks, tight: see `chunks.cut`. record: it will be recorded, and a batch then has a place that stays.
     join: see `fuse.fused`."""
     traced, notes = cut_losses(trace(step, modules, optimizers, batch, device), chunks, budget, tight=tight)
-    if join:
-        traced, more = fused(traced)
-        notes = notes + more
+    return _lifted(traced, notes, ALL if join else NONE, optimizers, _lent(batch, device), budget, record=record)
+
+
+def _lifted(
+    traced: Traced,
+    notes: list[str],
+    join: str,
+    optimizers: Sequence[torch.optim.Optimizer],
+    lent: bool,
+    budget: int,
+    *,
+    record: bool,
+) -> Captured:
+    """A step that is traced, with chains of it joined, as storages. lent: whoever calls holds on to the batch."""
+    traced, more = fused(traced, join)
     parameters = traced.watched.parameters
     known: dict[Any, dict[str, int]] = {}
 
@@ -76,11 +89,11 @@ def capture(
     # No larger than the largest parameter, whose update takes that much anyway: it must not be the bucket that binds.
     largest = max((p.numel() * p.element_size() for p in parameters), default=0)
     bucket = min(BUCKET, budget // 64, largest)
-    lent = _lent(batch, device)
-    lifted = lift(traced, kept, bucket, lent=lent or record)
-    if lent and record:
-        lifted.borrowed *= 2  # the caller's batch, and the place that it is copied to
-    return Captured(traced, lifted, notes)
+    pieces = [at_a_time(one, budget) for one in optimizers]
+    lifted = lift(traced, kept, bucket, pieces=pieces, lent=lent or record)
+    if lent and record:  # the caller's batch, and the place that it is copied to
+        lifted.besides = {kind: 2 * nbytes for kind, nbytes in lifted.besides.items()}
+    return Captured(traced, lifted, notes + more)
 
 
 def planned(
@@ -101,33 +114,50 @@ def planned(
     """Write a step down and plan it; with chunks="auto" once more in pieces if there is no plan otherwise. budget: what
     was asked for, if the plan is made for less. record: as a step that is recorded. others: bytes on the device
     that are not the step's, such as workspaces of libraries."""
-    for tight in (False, True):
-        how: dict[str, Any] = {"tight": tight, "record": record, "join": join}
-        captured = capture(step, modules, optimizers, batch, device, budget or settings.budget, chunks, **how)
-        captured.lifted.borrowed += max(0, others - _on_device(captured.lifted.constants.values(), device))
-        graph = costed(captured.lifted, device, rates, call=PLAYED if record else CALLED)
-        if record:
-            graph = _updates_apart(graph, captured.lifted)
-        try:
-            made = make(graph, beside(settings, captured.lifted))
-        except Infeasible as error:
-            if tight or chunks != "auto" or error.side != "device":
-                said = error.beside(captured.lifted.borrowed)
-                if chunks is None and ("log_softmax" in error.node or "nll_loss" in error.node):
-                    said.add_note('the loss binds: chunks="auto" makes it in pieces')
-                for note in captured.notes:
-                    said.add_note(note)
-                raise said from None
-        else:
+    whole, lent = budget or settings.budget, _lent(batch, device)
+    refused: Infeasible | None = None
+    for tight in (False, True) if chunks == "auto" else (False,):
+        traced, notes = cut_losses(trace(step, modules, optimizers, batch, device), chunks, whole, tight=tight)
+        best: tuple[Captured, Graph, Planned] | None = None
+        for chains in (ALL, BACKWARD, NONE) if join else (NONE,):
+            captured = _lifted(traced, notes, chains, optimizers, lent, whole, record=record)
+            constants = _on_device(captured.lifted.constants.values(), device)
+            captured.lifted.besides["others on the device"] = max(0, others - constants)
+            graph = costed(captured.lifted, device, rates, call=PLAYED if record else CALLED)
+            if record:
+                graph = _updates_apart(graph, captured.lifted)
+            try:
+                made = make(graph, beside(settings, captured.lifted))
+            except Infeasible as error:
+                refused = _told(error.beside(captured.lifted.besides, settings.budget), chunks, captured.notes)
+                continue
             made.notes.extend(captured.notes)
+            if best is None or made.costs.seconds < best[2].costs.seconds:
+                best = captured, graph, made
+            # What is joined can only be made again, or wait, as a whole: if that is much, it may be better apart.
+            if made.costs.waited + made.costs.repeated < _MUCH * made.costs.seconds:
+                break
+        if best is not None:
+            return best
+        if refused is not None and refused.side != "device":
             break
-    return captured, graph, made
+    assert refused is not None
+    raise refused
+
+
+def _told(refused: Infeasible, chunks: int | str | None, notes: list[str]) -> Infeasible:
+    """With what else is known about it."""
+    if chunks is None and ("log_softmax" in refused.node or "nll_loss" in refused.node):
+        refused.add_note('the loss binds: chunks="auto" makes it in pieces')
+    for note in notes:
+        refused.add_note(note)
+    return refused
 
 
 def _updates_apart(graph: Graph, lifted: Lifted) -> Graph:
     """Updates are not recorded: what they need for a while cannot be the recording's, and is set aside for good."""
     most = max((node.workspace for node in graph.nodes if node.phase == "update"), default=0)
-    lifted.borrowed += most
+    lifted.besides["room for updates"] = most
     nodes = tuple(replace(node, workspace=0) if node.phase == "update" else node for node in graph.nodes)
     return replace(graph, nodes=nodes)
 

@@ -76,7 +76,7 @@ class Updater:
             for name, _, tensor in hand.kept:
                 if tensor is not None:
                     state[name] = tensor
-        self._turns.run()
+        self._turns.run(self.update.piece)
         for k, (hand, home) in enumerate(zip(hands, homes, strict=True)):
             hand.parameter.grad = None
             if hand.data is not None:
