@@ -22,6 +22,7 @@ NAMES = {
     "memory_chapter": "the experiments of the dissertation's chapter on memory, its policy and ours",
     "memory_batches": "the largest batches under a cap of 12 GiB, eager and ours, with items per second",
     "memory_frontier": "training steps on a GPU: time against peak memory, beside what PyTorch offers",
+    "memory_side_by_side": "parts of these four side by side on one GPU, taking turns: for when its minutes are few",
     "loops": "a user's loop beside the kernel written by hand and plain Numba",
     "orders": "ordered, unordered and buffered loops: time and convergence",
     "compile": "compile time of every example, warm and cold",
@@ -50,6 +51,7 @@ NAMES = {
     "sparse_logistic": "L1 logistic regression, beside liblinear, skglm, celer and scikit-learn",
     "wire": "what travels between two processes: blocks and rows with CURVE and without, beside a Ray actor",
 }
+GATHERED = ("memory_side_by_side",)  # made of others: only when named
 
 
 def main() -> None:
@@ -62,7 +64,7 @@ def main() -> None:
         for name, about in NAMES.items():
             print(f"{name:20} {about}")
         return
-    for name in chosen.names or list(NAMES):
+    for name in chosen.names or [name for name in NAMES if name not in GATHERED]:
         if name not in NAMES:
             parser.error(f"no measurement {name!r}; there are {', '.join(NAMES)}")
         print(f"== {name}: {NAMES[name]}", flush=True)

@@ -277,15 +277,16 @@ def planned_at(case: Case, batch: int, budget: int) -> Row:
     from stretto.memory.stepping import Step
 
     from .memory_runs import clean, made, timed
+    from .memory_turns import metered
 
     name, dtype, options = case
     job = made(name, dtype, {**options, "batch": batch})
     clean()
     # Operations on so much take long: nothing is won by recording them, where steps can do that.
     calls: dict[str, Any] = {"record": False} if "record" in inspect.signature(step).parameters else {}
-    planned = step(
-        job.step, job.modules, job.optimizers, job.batch, budget=budget, host_budget=HOST, chunks="auto", **calls
-    )
+    how: dict[str, Any] = {"budget": budget, "host_budget": HOST, "chunks": "auto", **calls}
+    with metered():
+        planned = step(job.step, job.modules, job.optimizers, job.batch, **how)
     if not isinstance(planned, Step):
         raise RuntimeError(f"not planned: {planned.why}")
     print(f"{name}, batch {batch}:\n{planned.report}", flush=True)

@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import re
+import socket
 import statistics
 import sys
 import time
@@ -23,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from . import report
-from .memory_turns import turn
+from .memory_turns import metered, turn
 
-STEPS, FEW, LONG = 7, 3, 0.5  # so few where one takes longer than this many seconds
+WARM, STEPS, FEW, LONG = 2, 7, 3, 0.5  # so few where one takes longer than this many seconds
 SHARES = tuple(float(x) for x in os.environ.get("STRETTO_SHARES", "0.5 0.35 0.12").split())
 # (what it is called, model, dtype, options)
 CASES: list[tuple[str, str, str, dict[str, Any]]] = [
@@ -109,12 +110,17 @@ def measured(
         torch._dynamo.reset()
         began = time.perf_counter()
         job = MODELS[name]("cuda", dtype, **options)
-        step = change(job)
-        if step is None:
-            return row | {"failed": "not for this model"}
+        early = "compile" in method  # its first step compiles, maybe for minutes: nobody has to wait for that
+        with metered():
+            step = change(job)
+            if step is None:
+                return row | {"failed": "not for this model"}
+            if early:
+                step(job.batch)
+                torch.cuda.synchronize()
         row["prepared"] = time.perf_counter() - began
         with turn():
-            row |= _timed(step, job.batch)
+            row |= _timed(step, job.batch, WARM - early)
         if hasattr(step, "report"):
             costs = step.planned.costs
             row |= {
@@ -139,10 +145,10 @@ def measured(
     return row
 
 
-def _timed(step: Callable[[Any], Any], batch: Any) -> dict[str, Any]:
+def _timed(step: Callable[[Any], Any], batch: Any, warm: int) -> dict[str, Any]:
     import torch
 
-    for _ in range(2):
+    for _ in range(warm):
         began = time.perf_counter()
         step(batch)
         torch.cuda.synchronize()
@@ -258,7 +264,10 @@ def fully_sharded(job: Any) -> Any:
     from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
     if not dist.is_initialized():
-        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29511", "RANK": "0", "WORLD_SIZE": "1"}
+        with socket.socket() as free:  # others on this machine may be doing the same
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
         dist.init_process_group("cpu:gloo,cuda:nccl")
     (model,) = job.modules
     model.cpu()

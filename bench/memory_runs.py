@@ -36,7 +36,7 @@ from stretto.memory.stepping import Captured, beside, capture
 from stretto.memory.walk import walk
 
 from .memory_models import MODELS, Job
-from .memory_turns import turn
+from .memory_turns import metered, turn
 
 GIB = 2**30
 CAP = 12 * GIB
@@ -202,7 +202,8 @@ class Trial:
         if chunks not in self._known:
             job = self.job
             found = capture(job.step, job.modules, job.optimizers, job.batch, self.device, self.about, chunks)
-            self._known[chunks] = found, costed(found.lifted, self.device)
+            with metered():
+                self._known[chunks] = found, costed(found.lifted, self.device)
         return self._known[chunks]
 
     def least(self, settings: Settings, chunks: int | str | None = None) -> int:
@@ -217,7 +218,8 @@ class Trial:
         try:
             found = make(graph, beside(settings, captured.lifted))
         except Infeasible as error:
-            return self._whole({"how": "planned", "failed": failed(error.beside(captured.lifted.borrowed))})
+            said = error.beside(captured.lifted.besides, settings.budget)
+            return self._whole({"how": "planned", "failed": failed(said)})
         return self._taken(captured, graph, found, began)
 
     def dissertation(self, **options: Any) -> Row:

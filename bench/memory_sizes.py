@@ -10,6 +10,7 @@ without one (or with STRETTO_DRY=1) the cases are only planned, with an H200's r
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from . import report
+from .memory_turns import metered, turn
 
 GIB = 2**30
 CAP = 12 * GIB
@@ -175,24 +177,18 @@ def tried(name: str) -> dict[str, Any]:
         row["budget GiB"] = round(budget / GIB, 2)
         made = time.perf_counter()
         # Not recorded: a recording has its own memory, and steps of this size wait for the device anyway.
-        planned = step(
-            job.step,
-            job.modules,
-            job.optimizers,
-            job.batch,
-            budget=budget,
-            host_budget=case.host,
-            chunks=case.chunks,
-            record=False,
-        )
+        how: dict[str, Any] = {"host_budget": case.host, "chunks": case.chunks, "record": False}
+        with metered():
+            planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget, **how)
         row["planned in s"] = _since(made)
         print(f"{name}: made in {made - began:.0f} s, planned in {row['planned in s']} s\n{planned.report}", flush=True)
         seconds, losses = [], []
-        for _ in range(STEPS):
-            at = time.perf_counter()
-            losses.append(float(planned(job.batch)))
-            torch.cuda.synchronize()
-            seconds.append(time.perf_counter() - at)
+        for k in range(STEPS):
+            with turn() if k == STEPS - 1 else contextlib.nullcontext():  # it is the last one's time that is told
+                at = time.perf_counter()
+                losses.append(float(planned(job.batch)))
+                torch.cuda.synchronize()
+                seconds.append(time.perf_counter() - at)
             print(f"  loss {losses[-1]:.4f}, {seconds[-1]:.2f} s", flush=True)
         row |= {
             "s a step": round(seconds[-1], 3),

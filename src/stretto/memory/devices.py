@@ -15,7 +15,7 @@ import gc
 import random
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 import torch
@@ -266,11 +266,20 @@ class CudaDevice:
                     warnings.simplefilter("ignore")  # that nothing was recorded: rooms alone change hands
                     graph.capture_end()
         except RuntimeError as error:
+            self._abandon(graph)
             raise NotRecorded((str(error).strip() or type(error).__name__).splitlines()[0]) from error
         finally:
             self._out_events, self._in_events, self._passed = outside
         replay: Callable[[], None] = graph.replay
         return replay
+
+    def _abandon(self, graph: Any) -> None:
+        """Torch leaves a recording that became invalid half open: its random numbers, and the allocator, which then no
+        longer gives back what it could when memory is short."""
+        graph.reset()
+        with suppress(RuntimeError, AttributeError):  # it was ended as it should
+            torch._C._cuda_endAllocateToPool(self.torch.index or 0, self._pool)
+            torch._C._cuda_releasePool(self.torch.index or 0, self._pool)
 
     def settle(self) -> None:
         self._computing.synchronize()
