@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from stretto.memory.capture import CannotCapture
 from stretto.memory.costs import costed
 from stretto.memory.door import common_step
+from stretto.memory.guard import CannotCapture
 from stretto.memory.lift import Call, Lifted
 from stretto.memory.meter import Meter, Remembered
 from stretto.memory.stepping import capture
@@ -158,7 +158,7 @@ class Looking(Counting):
 
 
 def test_rows_that_are_taken_and_added_to_are_not_all_the_same(tmp_path: Path) -> None:
-    class Rows(nn.Module):  # type: ignore[misc]
+    class Rows(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.words, self.out = nn.Embedding(40, 8), nn.Linear(8, 8)

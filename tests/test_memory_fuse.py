@@ -151,18 +151,16 @@ def test_the_compiler_makes_one_of_a_chain() -> None:
 def test_under_a_tight_budget_chains_are_joined_only_where_that_is_faster() -> None:
     """Whatever was joined, no plan is slower than the one without the compiler, and where there is a plan without it
     there is one with it."""
-    device = torch.device("cpu")
-    for share in (0.5, 0.25, 0.2):
-        found = {}
-        for join in (False, True):
-            job = made("gpt", "bf16")
-            parts = job.step, job.modules, job.optimizers, job.batch, device
-            peak = planned(*parts, Settings(1 << 40, policy="keep"))[2].costs.peak
-            try:
-                found[join] = planned(*parts, Settings(int(share * peak)), join=join)[2].costs.seconds
-            except Infeasible:
-                found[join] = float("inf")
-        assert found[True] <= found[False]
+    job = made("gpt", "bf16")
+    parts = job.step, job.modules, job.optimizers, job.batch, torch.device("cpu")
+    peak = planned(*parts, Settings(1 << 40, policy="keep"))[2].costs.peak
+    found = []
+    for join in (False, True):
+        try:
+            found.append(planned(*parts, Settings(int(0.3 * peak)), join=join)[2].costs.seconds)
+        except Infeasible:
+            found.append(float("inf"))
+    assert found[1] <= found[0]
 
 
 def test_chains_of_gradients_alone_can_be_joined() -> None:

@@ -56,7 +56,7 @@ def test_pieces_give_the_bits_of_the_whole(name: str, options: dict[str, Any], s
 
 
 def test_an_optimizer_that_looks_at_all_of_a_parameter_gets_all_of_it() -> None:
-    class Normed(torch.optim.SGD):  # type: ignore[misc]
+    class Normed(torch.optim.SGD):
         """As those do that scale an update by a norm."""
 
     assert at_a_time(Normed([nn.Parameter(torch.ones(2))], lr=0.1), 1 << 40) == 0

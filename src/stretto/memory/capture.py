@@ -24,7 +24,9 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
+from .guard import CannotCapture, Gradients, check_apart, check_constants, check_hooks, guarded
 from .inplace import without_changes
+from .optimizers import check_separate
 
 _LIBRARY = torch.library.Library("stretto", "FRAGMENT")
 _LIBRARY.define("update(Tensor param, Tensor grad, int call, int place) -> Tensor")
@@ -33,10 +35,6 @@ _LIBRARY.define("update(Tensor param, Tensor grad, int call, int place) -> Tenso
 @torch.library.register_fake("stretto::update", lib=_LIBRARY)
 def _updated(param: Any, grad: Any, call: int, place: int) -> Any:
     return torch.empty_like(param)
-
-
-class CannotCapture(PlanError):
-    """A step that is not one fixed list of operations."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +60,14 @@ class Watched:
             kinds.append(tuple(t for t, _ in found.values()))
             kinds.append(tuple(tuple(names) for _, names in found.values()))
         return cls(tuple(modules), *kinds)
+
+    def check_buffers(self, buffers: Sequence[Any]) -> None:
+        """Refuse a step after which modules have other buffers than these."""
+        found = [dict(module.named_buffers(remove_duplicate=False)) for module in self.modules]
+        for buffer, names in zip(buffers, self.buffer_names, strict=True):
+            for m, name in names:
+                if found[m].get(name) is not buffer:
+                    raise CannotCapture(f"buffer {name} is assigned anew in the step; change it in place, with copy_()")
 
     @contextlib.contextmanager
     def replaced(self, parameters: Sequence[Any], buffers: Sequence[Any]) -> Iterator[None]:
@@ -102,9 +108,15 @@ def trace(
     watched = Watched.of(modules)
     numbers = {id(p): n for n, p in enumerate(watched.parameters)}
     _check_owned(optimizers, numbers)
+    check_hooks(watched.parameters, optimizers)
+    check_apart(watched.parameters)
+    for optimizer in optimizers:
+        check_separate(optimizer)
     leaves, spec = pytree.tree_flatten(batch)
     _check_seen(leaves)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if any(tensor.requires_grad for tensor in tensors):
+        raise CannotCapture("a tensor of the batch wants a gradient; detach() it, or make it a parameter of a module")
     updates: list[tuple[int, tuple[int, ...]]] = []
     result_spec: list[Any] = []
 
@@ -114,8 +126,14 @@ def trace(
         live = [t.detach().requires_grad_(p.requires_grad) for t, p in zip(parameters, watched.parameters, strict=True)]
         left = iter(given)
         again = pytree.tree_unflatten([next(left) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
-        with watched.replaced(live, buffers), _optimizers_watched(optimizers, numbers, live, updates):
-            result = step(again)
+        gradients = Gradients(watched.parameters, live)
+        with watched.replaced(live, buffers), _optimizers_watched(optimizers, numbers, live, updates, gradients):
+            with gradients:
+                result = step(again)
+            watched.check_buffers(buffers)
+        gradients.check(
+            live, {numbers[id(p)] for one in optimizers for group in one.param_groups for p in group["params"]}
+        )
         flat, one_spec = pytree.tree_flatten(result)
         result_spec.append(one_spec)
         return [x.detach() if isinstance(x, torch.Tensor) else x for x in flat]
@@ -132,8 +150,10 @@ def trace(
         [fake(torch.empty_like(t, device="meta")) for t in tensors],  # without gaps or overlaps, as batches are placed
     )
     try:
-        with mode, _no_stack_traces(), _quickly(), _scalers_refused():
-            first = make_fx(whole, decomposition_table=_plainly())(*args)
+        with mode, _no_stack_traces(), _quickly():
+            with guarded(watched.modules) as kept, _cells_apart(device):
+                first = make_fx(whole, decomposition_table=_plainly())(*args)
+            check_constants(first, [*watched.parameters, *watched.buffers], kept)
             module = without_changes(first, mode) or make_fx(functionalize(first))(*args)
     except CannotCapture:
         raise
@@ -157,9 +177,12 @@ def _said(error: Exception) -> str:
 
 
 def _check_owned(optimizers: Sequence[torch.optim.Optimizer], numbers: dict[int, int]) -> None:
+    owners: dict[int, int] = {}
     for k, optimizer in enumerate(optimizers):
         for group in optimizer.param_groups:
             for p in group["params"]:
+                if owners.setdefault(id(p), k) != k:
+                    raise CannotCapture(f"a parameter of shape {tuple(p.shape)} belongs to two optimizers")
                 if id(p) not in numbers:
                     raise PlanError(
                         f"optimizer {k} has a parameter of shape {tuple(p.shape)} that belongs to none of the modules; "
@@ -173,31 +196,13 @@ def _check_seen(leaves: Sequence[Any]) -> None:
         if isinstance(leaf, torch.Tensor):
             continue
         inside = leaf if isinstance(leaf, Mapping) else getattr(leaf, "__dict__", {})
-        if any(isinstance(x, torch.Tensor) for x in inside.values()):
+        slots = [getattr(leaf, name, None) for name in getattr(type(leaf), "__slots__", ())]
+        found = pytree.tree_leaves([list(inside.values()), slots])
+        if hasattr(leaf, "__array__") or any(isinstance(x, torch.Tensor) for x in found):
             raise PlanError(
-                f"the batch has a {type(leaf).__name__} with tensors that are not seen; give batches of dicts, lists "
-                "and tuples, such as dict(batch), here and at every step"
+                f"the batch has a {type(leaf).__name__} whose numbers are not seen; give batches of tensors in dicts, "
+                "lists and tuples, such as dict(batch) or torch.as_tensor(array), here and at every step"
             )
-
-
-@contextlib.contextmanager
-def _scalers_refused() -> Iterator[None]:
-    """A gradient scaler looks whether gradients are finite. It is stopped before it begins: it would keep tensors that
-    have no memory, and the step must still run as it is."""
-    before = torch.amp.GradScaler.scale
-
-    def scale(self: Any, outputs: Any) -> Any:
-        if not self.is_enabled():
-            return outputs
-        raise CannotCapture(
-            "a gradient scaler looks at values (are all gradients finite?); bfloat16 needs none, and float32 neither"
-        )
-
-    torch.amp.GradScaler.scale = scale
-    try:
-        yield
-    finally:
-        torch.amp.GradScaler.scale = before
 
 
 @contextlib.contextmanager
@@ -206,8 +211,9 @@ def _optimizers_watched(
     numbers: dict[int, int],
     live: Sequence[Any],
     updates: list[tuple[int, tuple[int, ...]]],
+    gradients: Gradients,
 ) -> Iterator[None]:
-    """`step` and `zero_grad` of the optimizers act on the parameters that are watched."""
+    """`step` and `zero_grad` of the optimizers act on the parameters that are watched, which are in their groups."""
 
     def watch(number: int, optimizer: torch.optim.Optimizer) -> None:
         mine = [numbers[id(p)] for group in optimizer.param_groups for p in group["params"]]
@@ -223,6 +229,7 @@ def _optimizers_watched(
                     live[n].copy_(torch.ops.stretto.update(live[n], live[n].grad, call, place))
 
         def zero_grad(set_to_none: bool = True) -> None:
+            gradients.cleared.update(mine)
             for n in mine:
                 if live[n].grad is not None:
                     live[n].grad = None if set_to_none else torch.zeros_like(live[n])
@@ -231,14 +238,30 @@ def _optimizers_watched(
 
     # A scheduler puts a `step` of its own on the optimizer: what was there comes back.
     before = [{k: o.__dict__[k] for k in ("step", "zero_grad") if k in o.__dict__} for o in optimizers]
+    groups = [(group, group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
     try:
         for number, optimizer in enumerate(optimizers):
             watch(number, optimizer)
+        for group, parameters in groups:
+            group["params"] = [live[numbers[id(p)]] for p in parameters]
         yield
     finally:
+        for group, parameters in groups:
+            group["params"] = parameters
         for optimizer, own in zip(optimizers, before, strict=True):
             del optimizer.step, optimizer.zero_grad
             optimizer.__dict__.update(own)
+
+
+@contextlib.contextmanager
+def _cells_apart(device: torch.device) -> Iterator[None]:
+    """A library's recurrent layers on a CPU give other results than torch says beforehand: cell by cell instead."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(before and device.type != "cpu")
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 @contextlib.contextmanager

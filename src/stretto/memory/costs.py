@@ -68,6 +68,9 @@ def reckoned(lifted: Lifted, run: Call | Update, rates: Rates) -> tuple[float, i
         kept = sum(lifted.nbytes[s] for number in run.parameters for s in lifted.states[number].values())
         largest = max(lifted.nbytes[values[v].storage] for v, _ in run.values)
         workspace = 2 * (nbytes if len(run.parameters) > 1 else min(largest, run.piece or largest))
+        workspace += sum(
+            lifted.nbytes[values[g].storage] for (_, g), read in zip(run.values, run.read, strict=True) if read
+        )
         return rates.least * 5 + (4 * nbytes + 3 * kept) / rates.memory, workspace
     moved = sum(_nbytes(values[leaf.value]) for leaf in tree_leaves((run.args, run.kwargs)) if isinstance(leaf, Ref))
     made = [values[v] for v in run.makes if v >= 0]

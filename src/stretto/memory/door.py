@@ -20,11 +20,11 @@ from torch import nn
 from stretto.errors import PlanError
 from stretto.plan.cost import parse_bytes
 
-from .capture import CannotCapture
 from .chunks import check_chunks
 from .costs import Rates
 from .devices import CudaDevice, Device, PlainDevice
 from .fallback import HookedStep
+from .guard import CannotCapture
 from .planner import Settings
 from .report import Report
 from .stepping import Step, planned

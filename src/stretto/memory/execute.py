@@ -23,7 +23,7 @@ from .lines import Writer
 from .program import FREE, GONE, Program
 from .recording import Recording
 from .segments import Segment
-from .views import flat, laid_out, placed, view
+from .views import alone, flat, laid_out, placed, view
 
 
 class Runner:
@@ -60,10 +60,11 @@ class Runner:
         self.there: dict[int, torch.Tensor] = {}
         for s, at in offsets.items():
             assert slab is not None
-            self.there[s] = slab[at : at + lifted.nbytes[s]]
+            self.there[s] = alone(slab, at, lifted.nbytes[s])
         self._states = {s: (number, name) for number, of in lifted.states.items() for name, s in of.items()}
         self._owner = {n: k for k, _, n in self._updated()}
         self.made: set[int] = set()
+        self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
         at_once = all(p.device == device.torch for p in watched.parameters)
         if slab is not None and at_once:
             device.pin(slab)
@@ -74,6 +75,7 @@ class Runner:
         moved = {which for what, which in program.instructions if what in (GONE, FREE)}
         self.travels = sorted((lasting & moved) - program.on_host)
         self._holders = self._find_holders()
+        self._places = [p.data_ptr() for p in watched.parameters]  # where parameters are between steps
         self._recording = None if record is None else Recording(self, record)
         self._parts = [] if record is not None else Writer(self).parts(program.instructions)
 
@@ -97,7 +99,8 @@ class Runner:
                 for tensor, s in zip(tensors, storages, strict=True):
                     tensor.data = self._home(s, tensor.data)
             for s, tensor in lifted.constants.items():
-                self._home(s, tensor)
+                if self._home(s, tensor) is not tensor:  # others may change it
+                    self._copied[s] = tensor, _version(tensor)
             for s, (number, name) in self._states.items():
                 p = self.watched.parameters[number]
                 state = self.optimizers[self._owner[number]].state.get(p)
@@ -148,18 +151,23 @@ class Runner:
 
     def __call__(self, batch: Sequence[torch.Tensor]) -> list[Any]:
         """The results of one step on the tensors of a batch."""
-        if self._recording is not None:
-            return self._recording(batch)
-        with torch.no_grad():
-            for s, tensor, layout in zip(self.lifted.inputs, batch, self.layouts, strict=True):
-                self.a[s] = laid_out(tensor, layout, self.device.torch)
-            for s in self.travels:
-                self.show(s, away=True)
-            for part in self._parts:
-                part(self.a, self.v)
-            for s in self.travels:
-                self.show(s, away=False)
-            shown = [self.shown(x, self.a) for x in self.lifted.shown]
+        self._look_around()
+        # Casts are in the program: operations must not be cast once more.
+        with torch.no_grad(), torch.autocast(self.device.torch.type, enabled=False):
+            shown = self._called(batch) if self._recording is None else self._recording(batch)
+        self._places = [p.data_ptr() for p in self.watched.parameters]
+        return shown
+
+    def _called(self, batch: Sequence[torch.Tensor]) -> list[Any]:
+        for s, tensor, layout in zip(self.lifted.inputs, batch, self.layouts, strict=True):
+            self.a[s] = laid_out(tensor, layout, self.device.torch)
+        for s in self.travels:
+            self.show(s, away=True)
+        for part in self._parts:
+            part(self.a, self.v)
+        for s in self.travels:
+            self.show(s, away=False)
+        shown = [self.shown(x, self.a) for x in self.lifted.shown]
         for s in (*self.lifted.inputs, *self.lifted.graph.results):
             if not self.lifted.graph.storages[s].lasting:
                 self.drop(s)
@@ -172,6 +180,37 @@ class Runner:
         value = self.lifted.values[x.value]
         tensor = view(tensors[value.storage], value)
         return tensor.clone() if self.lifted.graph.storages[value.storage].lasting else tensor
+
+    def _look_around(self) -> None:
+        """Others may have given parameters new data, or changed tensors that are not the modules'."""
+        for p, s, place in zip(self.watched.parameters, self.lifted.parameters, self._places, strict=True):
+            if p.data_ptr() != place:
+                p.data = self._into_home(s, p.data)
+        for s, (tensor, version) in self._copied.items():
+            if _version(tensor) != version:
+                self._copied[s] = tensor, _version(tensor)
+                self._into_home(s, tensor)
+
+    def adopt(self) -> None:
+        """State that was loaded into the optimizers goes to its home."""
+        self.settle()
+        for s, (number, name) in self._states.items():
+            p = self.watched.parameters[number]
+            state = self.optimizers[self._owner[number]].state.get(p)
+            if not state or name not in state:
+                continue
+            if s in self.program.on_host or (s in self.travels and self.a[s] is not None):
+                state[name] = self._into_home(s, state[name])
+            else:
+                state[name] = self._home(s, state[name])
+            self.made.add(s)
+
+    def _into_home(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy a tensor to where its storage already is."""
+        layout = Value(s, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
+        here = placed(self.there[s], layout) if s in self.program.on_host else view(self.a[s], layout)
+        with torch.no_grad():
+            return here.copy_(tensor)
 
     def settle(self) -> None:
         """Wait until everything that lasts is at home."""
@@ -190,6 +229,10 @@ class Runner:
                     number, name = self._states[s]
                     state = self.optimizers[self._owner[number]].state[self.watched.parameters[number]]
                     state[name] = state[name].clone()
+
+    def bytes_of(self, s: int) -> torch.Tensor:
+        """A storage on the device as bytes. Some operations take more room for a result than they fill."""
+        return flat(self.a[s])[: self.lifted.nbytes[s]]
 
     def drop(self, s: int) -> None:
         self.a[s] = None
@@ -219,4 +262,9 @@ class Runner:
             self.device.ready(s)
 
     def out(self, s: int) -> None:
-        self.device.out(s, flat(self.a[s]), self.there[s])
+        here = self.bytes_of(s)
+        self.device.out(s, here, self.there[s][: len(here)])
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return -1 if tensor.is_inference() else int(tensor._version)

@@ -8,14 +8,15 @@ either: an update changes its parameter in place.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from .capture import CannotCapture, Traced
+from .capture import Traced
 from .graph import Graph, Node, Storage
+from .guard import CannotCapture
 
 BUCKET = 128 << 20  # bytes of small parameters that are updated together
 _ROUND = 512  # bytes that devices give out at a time
@@ -54,12 +55,14 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Update:
     """Updates of one call of an optimizer's step, for one or several parameters: their numbers, and values of
-    (parameter, gradient). piece: bytes of a parameter that are updated at a time, 0 for all of it."""
+    (parameter, gradient). piece: bytes of a parameter that are updated at a time, 0 for all of it. read: gradients
+    that others read too, by parameter: an optimizer may change what it is given."""
 
     optimizer: int
     parameters: tuple[int, ...]
     values: tuple[tuple[int, int], ...]
     piece: int = 0
+    read: tuple[bool, ...] = ()
 
 
 @dataclass(eq=False)
@@ -148,7 +151,7 @@ class _Lift:
         made.check()
         return Lifted(
             graph=made,
-            runs=tuple(self.runs),
+            runs=tuple(self._with_readers(results)),
             values=self.values,
             nbytes=self.nbytes,
             parameters=given[: counts[0]],
@@ -160,6 +163,18 @@ class _Lift:
             besides={"batch": self.borrowed} if self.borrowed else {},
         )
 
+    def _with_readers(self, results: Sequence[int]) -> Iterator[Call | Update]:
+        """What is run; updates with whether others read their gradients."""
+        readers = dict.fromkeys(results, 1)
+        for node, run in zip(self.nodes, self.runs, strict=True):
+            grads = [self.values[grad].storage for _, grad in run.values] if isinstance(run, Update) else []
+            for s in (*grads, *(s for s in node.reads if s not in grads)):
+                readers[s] = readers.get(s, 0) + 1
+        for run in self.runs:
+            if isinstance(run, Update):
+                run = replace(run, read=tuple(readers[self.values[grad].storage] > 1 for _, grad in run.values))
+            yield run
+
     def _names(self) -> list[str]:
         watched = self.traced.watched
         names = [all_names[0][1] for all_names in (*watched.parameter_names, *watched.buffer_names)]
@@ -169,6 +184,8 @@ class _Lift:
 
     def _tensor_value(self, tensor: Any, kind: str, name: str) -> tuple[int, bool]:
         """The number of a value for a fake tensor, and whether its storage is new."""
+        if tensor.is_conj() or tensor.is_neg():
+            raise CannotCapture(f"{name} is a conjugate or negative view of other memory; call .resolve_conj() there")
         key = tensor.untyped_storage()._cdata
         new = key not in self.known
         if new:
@@ -223,6 +240,8 @@ class _Lift:
             found = self.value_of[node.args[0]]
             self.value_of[node] = found[node.args[1]]
             return
+        if getattr(target, "namespace", "") == "profiler":
+            return  # who names parts of a step does so in vain
         aten = torch.ops.aten
         if target is torch.ops.stretto.update.default:
             self._update(node)

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map
 
 from stretto.paths import cache_root
 
-from .capture import CannotCapture
+from .guard import CannotCapture
 from .lift import Call, Lifted, Ref, Value
 from .views import view
 

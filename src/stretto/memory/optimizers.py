@@ -14,6 +14,8 @@ import torch
 
 from stretto.errors import PlanError
 
+from .guard import CannotCapture
+
 
 def kept_for(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, int]:
     """{name: bytes} of the tensors as large as the parameter that the optimizer keeps for it.
@@ -43,16 +45,7 @@ def _tried(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> d
     """What the optimizer keeps for a tiny parameter of the same kind, after one step."""
     tiny = torch.nn.Parameter(torch.zeros(_small(parameter.shape), dtype=parameter.dtype))
     tiny.grad = torch.zeros_like(tiny)
-    options = {k: v for k, v in group_of(optimizer, parameter).items() if k != "params"}
-    options = {k: copy.copy(v) for k, v in options.items()}
-    if options.get("fused"):
-        options["fused"] = False  # not there for every device; keeps the same
-    if options.get("capturable"):
-        options["capturable"] = False
-    trial = copy.copy(optimizer)
-    trial.__dict__ = dict(optimizer.__dict__)
-    trial.state = type(optimizer.state)(dict)
-    trial.param_groups = [options | {"params": [tiny]}]
+    trial = _trial(optimizer, group_of(optimizer, parameter), [tiny])
     try:
         type(optimizer).step(trial)
     except Exception as error:
@@ -62,6 +55,51 @@ def _tried(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> d
         ) from error
     found: dict[str, Any] = trial.state[tiny]
     return found
+
+
+def _trial(optimizer: torch.optim.Optimizer, group: dict[str, Any], parameters: list[Any]) -> Any:
+    """The optimizer without state, with a group like this one that has these parameters."""
+    options = {k: copy.copy(v) for k, v in group.items() if k != "params"}
+    if options.get("fused"):
+        options["fused"] = False  # not there for every device; keeps the same
+    if options.get("capturable"):
+        options["capturable"] = False
+    trial = copy.copy(optimizer)
+    trial.__dict__ = dict(optimizer.__dict__)
+    trial.state = type(optimizer.state)(dict)
+    trial.param_groups = [options | {"params": parameters}]
+    return trial
+
+
+def check_separate(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse an optimizer of somebody's own that looks at several parameters at once or counts in a group: it would be
+    run for a few parameters at a time."""
+    if type(optimizer).__module__.startswith("torch.optim"):
+        return
+    values, slopes = torch.linspace(-1, 1, 8).view(2, 4), torch.linspace(2, -1, 16).view(2, 2, 4)
+
+    def after(*which: int) -> tuple[list[Any], list[Any]]:
+        few = [torch.nn.Parameter(values[k].clone()) for k in which]
+        trial = _trial(optimizer, optimizer.param_groups[0], few)
+        for slope in slopes:
+            for k, p in zip(which, few, strict=True):
+                p.grad = slope[k].clone()
+            type(optimizer).step(trial)
+        options = [v for name, v in trial.param_groups[0].items() if name != "params"]
+        return [p.detach() for p in few], options
+
+    given = [v for name, v in optimizer.param_groups[0].items() if name != "params"]
+    try:
+        both, options = after(0, 1)
+        alone = [after(0)[0][0], after(1)[0][0]]
+        separate = all(map(torch.equal, both, alone)) and str(options) == str(given)
+    except Exception:
+        return  # it will be told why when it is tried for real
+    if not separate:
+        raise CannotCapture(
+            f"{type(optimizer).__name__} looks at several parameters at once or counts its steps for all of them; only "
+            "optimizers that treat parameters one by one can be planned"
+        )
 
 
 def group_of(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, Any]:
@@ -85,7 +123,9 @@ def at_a_time(optimizer: torch.optim.Optimizer, budget: int) -> int:
     64
     """
     known = any(type(optimizer) is getattr(torch.optim, name) for name in _SEPARATE)
-    return max(_LEAST, budget // 64) if known else 0
+    if not known or any(group.get("fused") for group in optimizer.param_groups):  # a fused one has no passing results
+        return 0
+    return max(_LEAST, budget // 64)
 
 
 class Turns:
@@ -121,7 +161,7 @@ class Turns:
         large = {name: x for name, x in state.items() if _as_large(x, p)}
         small = {name: x for name, x in state.items() if name not in large}
         made = dict(large)  # and what a first step makes
-        dim = max(range(p.dim()), key=lambda d: p.shape[d])
+        dim = max(range(p.dim()), key=lambda d: (p.stride(d) if p.shape[d] > 1 else 0, p.shape[d]))
         size = -(-p.shape[dim] // count)
         done: dict[str, Any] = {}
         for at in range(0, p.shape[dim], size):

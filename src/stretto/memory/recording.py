@@ -238,8 +238,8 @@ class Recording:
 
     def _copy(self, instruction: Instruction) -> Act:
         what, s = instruction
-        device, there = self._runner.device, self._runner.there[s]
-        here = device.alias(flat(self._runner.a[s]))
+        device, here = self._runner.device, self._runner.bytes_of(s)
+        here, there = device.alias(here), self._runner.there[s][: len(here)]
         return (lambda: device.out(s, here, there)) if what == OUT else (lambda: device.into(s, there, here))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,11 +22,13 @@ from .devices import Device
 from .execute import Runner
 from .fuse import ALL, BACKWARD, NONE, fused
 from .graph import Graph
+from .guard import CannotCapture
 from .lift import BUCKET, Lifted, lift
 from .optimizers import at_a_time, kept_for
 from .planner import Infeasible, Planned, Settings, make
 from .playing import recorded
 from .report import Report
+from .standing import Standing, Told, take_over
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
@@ -76,6 +77,21 @@ def _lifted(
 ) -> Captured:
     """A step that is traced, with chains of it joined, as storages. lent: whoever calls holds on to the batch."""
     traced, more = fused(traced, join)
+    try:
+        lifted = _as_storages(traced, optimizers, budget, lent=lent, record=record)
+        lifted.graph.check()
+    except CannotCapture:
+        raise
+    except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+        raise CannotCapture(f"an operation of the step is not understood: {type(error).__name__}: {error}") from error
+    if lent and record:  # the caller's batch, and the place that it is copied to
+        lifted.besides = {kind: 2 * nbytes for kind, nbytes in lifted.besides.items()}
+    return Captured(traced, lifted, notes + more)
+
+
+def _as_storages(
+    traced: Traced, optimizers: Sequence[torch.optim.Optimizer], budget: int, *, lent: bool, record: bool
+) -> Lifted:
     parameters = traced.watched.parameters
     known: dict[Any, dict[str, int]] = {}
 
@@ -90,10 +106,7 @@ def _lifted(
     largest = max((p.numel() * p.element_size() for p in parameters), default=0)
     bucket = min(BUCKET, budget // 64, largest)
     pieces = [at_a_time(one, budget) for one in optimizers]
-    lifted = lift(traced, kept, bucket, pieces=pieces, lent=lent or record)
-    if lent and record:  # the caller's batch, and the place that it is copied to
-        lifted.besides = {kind: 2 * nbytes for kind, nbytes in lifted.besides.items()}
-    return Captured(traced, lifted, notes + more)
+    return lift(traced, kept, bucket, pieces=pieces, lent=lent or record)
 
 
 def planned(
@@ -200,10 +213,11 @@ class Step:
         self._others = max(0, device.in_use(record=self._record) - _on_device(ours, device.torch))
         self._runner: Runner | None = None
         self._prepare(batch)
-        here = weakref.ref(self)
-        self._hooks = [
-            owner.register_state_dict_pre_hook(lambda *_: _settle(here)) for owner in (*modules, *optimizers)
-        ]
+        self._lost = ""  # why it cannot be called any more
+        take_over(self._modules, self)
+        everybody = (*modules, *optimizers)
+        self._hooks = [owner.register_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
+        self._hooks += [owner.register_load_state_dict_post_hook(Told(self, "loaded")) for owner in everybody]
 
     def _prepare(self, batch: Any) -> None:
         settings = replace(self._settings, budget=self._budget)
@@ -228,7 +242,7 @@ class Step:
         numbers = {id(node): n for n, node in enumerate(graph.nodes)}
         order = [numbers[id(node)] for node in self.planned.program.graph.nodes]
         self._captured = captured
-        self._training = [module.training for module in self._modules]
+        self._standing = Standing(self._modules, self._optimizers, self._device.torch.type)
         if self._runner is not None:
             self._runner.leave()
             self._runner = None  # and all that it holds, before there is another
@@ -247,11 +261,12 @@ class Step:
 
     def __call__(self, batch: Any) -> Any:
         """Train on one batch; what the step function returns."""
+        if self._lost:
+            raise RunError(self._lost)
+        self._standing.check()
         if _shapes(batch) != self._shapes:
             _LOG.info("another shape of batch: planning anew")
             self._prepare(batch)
-        if [module.training for module in self._modules] != self._training:
-            raise RunError("a module changed between train() and eval() since the step was planned; make a new step")
         tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
         assert self._runner is not None
         if self._unwatched:
@@ -289,9 +304,26 @@ class Step:
         if self._runner is not None:
             self._runner.settle()
 
+    def loaded(self) -> None:
+        """State was loaded into the modules or optimizers: it goes to its homes."""
+        self._standing.look_at_parameters()
+        if self._runner is not None:
+            self._runner.adopt()
+
+    def lose(self) -> None:
+        """Another step has the parameters now."""
+        self.settle()
+        self._lost = (
+            "another step was made with these parameters since, which moved them; write both into one step function, "
+            "or make a new one when it is its turn"
+        )
+
     def close(self) -> None:
         """Bring parameters, buffers and state back to the devices where they were before."""
         self.settle()
+        if self._lost:
+            return
+        self._lost = "the step was closed; make a new one"
         for hook in self._hooks:
             hook.remove()
         with torch.no_grad():
@@ -303,11 +335,6 @@ class Step:
                         if isinstance(kept, torch.Tensor) and kept.shape == p.shape and kept.dim():
                             state[name] = kept.to(p.device, copy=True)
         self._runner = None
-
-
-def _settle(step: Any) -> None:
-    if (found := step()) is not None:
-        found.settle()
 
 
 def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
@@ -336,4 +363,4 @@ def _lent(batch: Any, device: torch.device) -> bool:
 
 def _shapes(batch: Any) -> Any:
     leaves, spec = pytree.tree_flatten(batch)
-    return spec, tuple((tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves)
+    return spec, tuple((tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else (type(x), x) for x in leaves)

@@ -68,10 +68,10 @@ class Updater:
         optimizer, a, made = self.optimizer, self.runner.a, self.runner.made
         homes = [hand.parameter.data for hand in hands]
         before = [dict(optimizer.state[hand.parameter]) for hand in hands] if fixed else []
-        for hand in hands:
+        for hand, read in zip(hands, self.update.read, strict=True):
             if hand.data is not None:
                 hand.parameter.data = hand.data
-            hand.parameter.grad = hand.grad
+            hand.parameter.grad = hand.grad.clone() if read else hand.grad
             state = optimizer.state[hand.parameter]
             for name, _, tensor in hand.kept:
                 if tensor is not None:

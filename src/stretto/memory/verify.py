@@ -29,14 +29,17 @@ class Expected:
     ) -> Expected:
         """Run the step where the modules are, remember, and put everything back."""
         where = next(p.device for module in modules for p in module.parameters())
-        before = [{k: v.detach().clone() for k, v in module.state_dict().items()} for module in modules]
+        every = [t for module in modules for t in (*module.parameters(), *module.buffers())]
+        before = [t.detach().clone() for t in every]
         kept = [copy.deepcopy(optimizer.state_dict()) for optimizer in optimizers]
         random = torch.get_rng_state(), torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
         placed = pytree.tree_map(lambda x: x.to(where) if isinstance(x, torch.Tensor) else x, batch)
         results = [_kept(x) for x in pytree.tree_leaves(function(placed))]
         after = [v.detach().cpu().clone() for module in modules for v in module.state_dict().values()]
-        for module, state in zip(modules, before, strict=True):
-            module.load_state_dict(state)
+        with torch.no_grad():
+            for tensor, then in zip(every, before, strict=True):
+                tensor.copy_(then)
+        for module in modules:
             module.zero_grad(set_to_none=True)
         for optimizer, state in zip(optimizers, kept, strict=True):
             optimizer.state.clear()

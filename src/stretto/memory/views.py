@@ -15,6 +15,13 @@ def view(anchor: torch.Tensor, value: Value) -> torch.Tensor:
     return empty.set_(anchor.untyped_storage(), value.offset, value.size, value.stride)
 
 
+def alone(slab: torch.Tensor, at: int, nbytes: int) -> torch.Tensor:
+    """Some bytes of a slab on the host, as a storage of their own: what is saved of it is not the whole slab."""
+    if not nbytes:
+        return slab[:0]
+    return torch.frombuffer(slab.numpy(), dtype=torch.uint8, count=nbytes, offset=at)
+
+
 def laid_out(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.Tensor:
     """A tensor on a device, in the layout of a value: a batch may be a transpose or a slice, and the next one not."""
     there = tensor.to(device, non_blocking=True)

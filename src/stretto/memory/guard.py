@@ -1,0 +1,197 @@
+"""What a step may not do while it is written down: whatever would happen once and silently never again.
+
+A trace sees operations on tensors. The Python around them runs once: a scheduler that advances, a module that keeps a
+tensor for the next step, gradients that wait for a later call. Such steps are refused, and run as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+from unittest import mock
+
+import torch
+import torch.utils.checkpoint
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.overrides import TorchFunctionMode
+from torch.utils import _pytree as pytree
+
+from stretto.errors import PlanError
+
+_SEEDS = [
+    (room, name)
+    for room in (torch, torch.random, torch.cuda, torch.cuda.random)
+    for name in ("manual_seed", "manual_seed_all", "seed", "set_rng_state")
+    if hasattr(room, name)
+]
+_ABSENT = object()
+
+Kept = tuple[str, Any]  # an attribute of a module, and what it was before
+
+
+class CannotCapture(PlanError):
+    """A step that is not one fixed list of operations."""
+
+
+def check_hooks(parameters: Sequence[nn.Parameter], optimizers: Sequence[torch.optim.Optimizer]) -> None:
+    """Refuse hooks that would not run, or not as often."""
+    for p in parameters:
+        if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
+            raise CannotCapture(f"a parameter of shape {tuple(p.shape)} has hooks, which would not run")
+    if any(one._optimizer_step_pre_hooks or one._optimizer_step_post_hooks for one in optimizers):
+        raise CannotCapture("an optimizer has hooks for its steps, which would run for every few parameters")
+
+
+def check_apart(parameters: Sequence[nn.Parameter]) -> None:
+    """Refuse parameters that share memory and are not the same one: they would come apart."""
+    real = [p for p in parameters if p.device.type != "meta" and p.numel() and not isinstance(p, FakeTensor)]
+    spans = sorted((p.data_ptr(), p.data_ptr() + _extent(p)) for p in real)
+    if any(begin < end for (_, end), (begin, _) in itertools.pairwise(spans)):
+        raise CannotCapture("two parameters share memory and are not one; let the modules have the same parameter")
+
+
+def _extent(p: torch.Tensor) -> int:
+    return int((1 + sum((n - 1) * k for n, k in zip(p.shape, p.stride(), strict=True))) * p.element_size())
+
+
+def check_constants(module: torch.fx.GraphModule, watched: Sequence[torch.Tensor], kept: Sequence[Kept]) -> None:
+    """Refuse a trace in which a parameter or a buffer is a constant: somebody took it before the step began. Likewise
+    what modules kept from before and replaced in the step."""
+    constants = [getattr(module, node.target, None) for node in module.graph.nodes if node.op == "get_attr"]
+    real = [x for x in constants if isinstance(x, torch.Tensor) and not isinstance(x, FakeTensor)]
+    places = {x.data_ptr(): x for x in real}
+    for p in watched:
+        if p.data_ptr() and p.data_ptr() in places:
+            raise CannotCapture(_taken_before(p))
+    for name, value in kept:
+        before = [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
+        if not before or any(x.data_ptr() in places for x in before):  # otherwise it is made anew in every step
+            raise CannotCapture(
+                f"{name} keeps a tensor from one step for the next, where the trace would have the first for ever; "
+                "pass it in and out of the step, or make it a buffer that is changed in place; if it is a cache, run "
+                "the model once before"
+            )
+
+
+def _taken_before(p: torch.Tensor) -> str:
+    return (
+        f"the step uses a parameter of shape {tuple(p.shape)} that was taken before it began; take parameters within "
+        "the step, from model.parameters() or optimizer.param_groups"
+    )
+
+
+@contextlib.contextmanager
+def guarded(modules: Sequence[nn.Module]) -> Iterator[list[Kept]]:
+    """Within, what would go unseen raises `CannotCapture` before it does any harm. Checkpoints compute directly: what
+    is computed again is the planner's business, and a trace would draw other random numbers the second time. The list
+    has, at the end, what modules kept: for `check_constants`."""
+
+    def directly(function: Any, _: bool, *args: Any) -> Any:
+        return function(*args)
+
+    def nothing(*_: Any, **__: Any) -> Iterator[None]:
+        yield
+
+    with contextlib.ExitStack() as stack:
+        _refuse(stack, torch.amp.GradScaler, "scale", _scaled)
+        for kind in _kinds(LRScheduler):
+            if "step" in kind.__dict__:
+                _refuse(stack, kind, "step", _said("a scheduler advances in the step; call it after the step"))
+        for room, name in _SEEDS:
+            _refuse(stack, room, name, _said("the step sets the state of random numbers, which a trace does not see"))
+        unnamed = register_optimizer_step_pre_hook(_said("an optimizer steps that was not named in optimizers="))
+        stack.callback(unnamed.remove)
+        checkpoint = torch.utils.checkpoint
+        stack.enter_context(mock.patch.object(checkpoint, "CheckpointFunction", types.SimpleNamespace(apply=directly)))
+        stack.enter_context(mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", nothing))
+        yield stack.enter_context(_nothing_kept(modules))
+
+
+def _refuse(stack: contextlib.ExitStack, room: Any, name: str, instead: Any) -> None:
+    stack.enter_context(mock.patch.object(room, name, instead))
+
+
+def _said(why: str) -> Any:
+    def refused(*_: Any, **__: Any) -> NoReturn:
+        raise CannotCapture(why)
+
+    return refused
+
+
+def _scaled(self: Any, outputs: Any) -> Any:
+    """Of a gradient scaler, which looks whether gradients are finite. It is stopped before it begins: it would keep
+    tensors that have no memory."""
+    if not self.is_enabled():
+        return outputs
+    raise CannotCapture(
+        "a gradient scaler looks at values (are all gradients finite?); bfloat16 needs none, and float32 neither"
+    )
+
+
+def _kinds(kind: Any) -> Iterator[Any]:
+    yield kind
+    for one in kind.__subclasses__():
+        yield from _kinds(one)
+
+
+@contextlib.contextmanager
+def _nothing_kept(modules: Sequence[nn.Module]) -> Iterator[list[Kept]]:
+    """Tensors without memory that a module kept are taken away from it again."""
+    every: list[nn.Module] = list({id(one): one for module in modules for one in module.modules()}.values())
+    before = [dict(one.__dict__) for one in every]
+    kept: list[Kept] = []
+    try:
+        yield kept
+    finally:
+        for one, then in zip(every, before, strict=True):
+            for name, value in list(one.__dict__.items()):
+                if then.get(name, _ABSENT) is value or not _without_memory(value):
+                    continue
+                if not isinstance(
+                    one, nn.RNNBase
+                ):  # which has a list of its weights, and looks whether it is up to date
+                    kept.append((f"{type(one).__name__}.{name}", then.get(name)))
+                one.__dict__.pop(name)
+                if name in then:
+                    one.__dict__[name] = then[name]
+
+
+def _without_memory(value: Any) -> bool:
+    return any(isinstance(x, FakeTensor) for x in pytree.tree_leaves(value))
+
+
+class Gradients(TorchFunctionMode):
+    """Watches who looks at gradients. cleared: numbers of parameters whose gradient was set to None."""
+
+    def __init__(self, originals: Sequence[nn.Parameter], live: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._originals = {id(p) for p in originals}
+        self._live = {id(p): n for n, p in enumerate(live)}
+        self._read, self._set = torch.Tensor.grad.__get__, torch.Tensor.grad.__set__
+        self._give = torch.Tensor.data.__set__
+        self.cleared: set[int] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (self._read, self._set):
+            if id(args[0]) in self._originals:
+                raise CannotCapture(_taken_before(args[0]))
+            if func == self._set and args[1] is None and (number := self._live.get(id(args[0]))) is not None:
+                self.cleared.add(number)
+        elif func == self._give and id(args[0]) in self._live:
+            raise CannotCapture("the step gives a parameter new data; change it in place, with copy_() under no_grad()")
+        return func(*args, **(kwargs or {}))
+
+    def check(self, live: Sequence[torch.Tensor], trained: set[int]) -> None:
+        """At the end of a step: gradients that are left would be there in the next one."""
+        for number in trained - self.cleared:
+            if live[number].grad is not None:
+                raise CannotCapture(
+                    f"the gradient of a parameter of shape {tuple(live[number].shape)} is left for the next step, "
+                    "which a trace does not see; call optimizer.zero_grad() and optimizer.step() within the step"
+                )

@@ -1,0 +1,94 @@
+"""What must stay as it was when a step was planned, looked at before every step; and whose parameters are whose."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from stretto.errors import RunError
+
+_OWNERS: Any = WeakTensorKeyDictionary()  # by parameter: the step that was made with it last
+_WHATS = (
+    "a module changed between train() and eval()",
+    "a parameter's requires_grad changed",
+    "an optimizer got or lost parameters",
+    "autocast was switched (use it within the step function)",
+)
+
+
+class Standing:
+    """How modules, optimizers and autocast were.
+
+    standing = Standing([model], [optimizer], "cuda")
+    standing.check()     # raises if a step would now do something else than it did
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], device: str) -> None:
+        self._device, self._optimizers = device, list(optimizers)
+        self._roots = list(modules)
+        self._modules = [one for module in modules for one in module.modules()]
+        self._parameters = _parameters(modules)
+        self._then = self._now()
+        self.replaced = False  # parameters of the modules, by others
+
+    def _now(self) -> tuple[Any, ...]:
+        on = torch.is_autocast_enabled(self._device)
+        return (
+            [one.training for one in self._modules],
+            [p.requires_grad for p in self._parameters],
+            [len(group["params"]) for one in self._optimizers for group in one.param_groups],
+            (on, torch.get_autocast_dtype(self._device) if on else None),
+        )
+
+    def check(self) -> None:
+        """Raise if the plan is for something else."""
+        for what, then, now in zip(_WHATS, self._then, self._now(), strict=True):
+            if then != now:
+                raise RunError(f"{what} since the step was planned; make a new step")
+        if self.replaced:
+            raise RunError("a module has other parameters than the step was planned with; make a new step")
+
+    def look_at_parameters(self) -> None:
+        """Others may have put new parameters into the modules."""
+        now = _parameters(self._roots)
+        same = len(now) == len(self._parameters) and all(map(_is, now, self._parameters))
+        self.replaced = self.replaced or not same
+
+
+def take_over(modules: Sequence[nn.Module], step: Any) -> None:
+    """Parameters belong to the step that was made last: those that had them before are told."""
+    for p in _parameters(modules):
+        before = _OWNERS.get(p)
+        owner = before() if before is not None else None
+        if owner is not None and owner is not step:
+            owner.lose()
+        _OWNERS[p] = weakref.ref(step)
+
+
+class Told:
+    """A hook on a module or an optimizer that calls a method of a step, for as long as there is one. Copies of the
+    module, and what is saved of it, have one that calls nobody."""
+
+    def __init__(self, step: Any, method: str) -> None:
+        self._step, self._method = None if step is None else weakref.ref(step), method
+
+    def __call__(self, *_: Any) -> None:
+        found = self._step() if self._step is not None else None
+        if found is not None:
+            getattr(found, self._method)()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Told, (None, self._method)
+
+
+def _parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
+    return [p for module in modules for p in module.parameters()]
+
+
+def _is(one: Any, other: Any) -> bool:
+    return one is other
