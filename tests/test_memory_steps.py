@@ -446,3 +446,24 @@ def test_batches_of_any_layout_are_what_they_are(first: str) -> None:
     for make_one in layouts.values():
         batch = make_one(), target
         assert float(planned(batch)) == pytest.approx(float(plain(batch).detach()), rel=1e-5)  # rounded by layout
+
+
+@pytest.mark.parametrize("record", [False, True])
+def test_a_parameter_that_is_returned_stays_and_a_refusal_says_so(record: bool) -> None:
+    from test_memory_recording import TapeDevice
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 4))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def train(batch: Any) -> Any:
+        loss = common_step(model, F.mse_loss, optimizer)(batch)
+        return loss, model[0].weight.grad, model[0].weight
+
+    batch = torch.randn(8, 32), torch.randn(8, 4)
+    device = TapeDevice() if record else PlainDevice()
+    with pytest.raises(Infeasible) as refused:
+        step(train, [model], [optimizer], batch, budget=2, device=device)
+    run = step(train, [model], [optimizer], batch, budget=int(1.2 * refused.value.smallest), device=device)
+    for _ in range(4):
+        assert torch.equal(run(batch)[2], model[0].weight)

@@ -92,7 +92,7 @@ def find_gaps(graph: Graph, *, place: bool = True) -> Gaps:
 
     for s, one in enumerate(graph.storages):
         at, gaps, maker = touches[s], gap_of[s], graph.maker[s]
-        if one.lasting and not place:
+        if one.lasting and (not place or s in results):  # what is returned must be there when the step ends
             continue
         again = maker >= 0 and graph.nodes[maker].again
         for i in range(len(at) - 1):

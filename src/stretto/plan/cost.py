@@ -47,7 +47,7 @@ def parse_bytes(text: str | int) -> int:
     if isinstance(text, int):
         found: float | None = text
     else:
-        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", text)
+        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", text) if isinstance(text, str) else None
         unit = _UNITS.get(match[2].lower()) if match else None
         found = float(match[1]) * unit if match and unit else None
     if found is None or found <= 0:
