@@ -34,7 +34,8 @@ class Device(Protocol):
     records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once;
     end_recording: there will be none.
     recorded(act): what act would do, to be played.
-    alias: the same bytes, without owning them. computing: what computes between recordings is done within.
+    alias: the same bytes, without owning them; owner: whose they are, who then lives as long as the alias. computing:
+    what computes between recordings is done within.
     """
 
     torch: torch.device
@@ -49,7 +50,7 @@ class Device(Protocol):
     def into(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None: ...
     def ready(self, which: int) -> None: ...
     def left(self, which: int) -> None: ...
-    def alias(self, here: torch.Tensor) -> torch.Tensor: ...
+    def alias(self, here: torch.Tensor, owner: Any = None) -> torch.Tensor: ...
     def begin_recording(self, nbytes: int) -> None: ...
     def end_recording(self) -> None: ...
     def recorded(self, act: Callable[[], None]) -> Callable[[], None]: ...
@@ -109,7 +110,7 @@ class PlainDevice:
     def left(self, which: int) -> None:
         self._make_out(which)
 
-    def alias(self, here: torch.Tensor) -> torch.Tensor:
+    def alias(self, here: torch.Tensor, owner: Any = None) -> torch.Tensor:
         return here
 
     def begin_recording(self, nbytes: int) -> None:
@@ -219,8 +220,8 @@ class CudaDevice:
     def left(self, which: int) -> None:
         self.gone(which)
 
-    def alias(self, here: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(_Bytes(here.data_ptr(), here.numel()), device=self.torch)
+    def alias(self, here: torch.Tensor, owner: Any = None) -> torch.Tensor:
+        return torch.as_tensor(_Bytes(here.data_ptr(), here.numel(), owner), device=self.torch)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -282,8 +283,8 @@ class CudaDevice:
             torch._C._cuda_releasePool(self.torch.index or 0, self._pool)
 
     def settle(self) -> None:
-        self._computing.synchronize()
-        self._out_stream.synchronize()
+        for stream in (self._computing, self._out_stream, self._in_stream):
+            stream.synchronize()
 
     def watch_peak(self) -> None:
         torch.cuda.synchronize(self.torch)
@@ -301,9 +302,10 @@ def _streams(device: int) -> tuple[Any, Any, Any]:
 
 
 class _Bytes:
-    """Bytes on a GPU that somebody else owns."""
+    """Bytes on a GPU that somebody else owns. A tensor made of it holds on to it."""
 
-    def __init__(self, address: int, nbytes: int) -> None:
+    def __init__(self, address: int, nbytes: int, owner: Any) -> None:
+        self.owner = owner
         self.__cuda_array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 2}
 
 

@@ -18,12 +18,12 @@ import torch
 from .capture import Watched
 from .devices import Device
 from .hosting import places
-from .lift import Lifted, Ref, Update, Value
+from .lift import Lifted, Ref, Update
 from .lines import Writer
 from .program import FREE, GONE, Program
 from .recording import Recording
 from .segments import Segment
-from .views import alone, flat, laid_out, placed, view
+from .views import alone, flat, laid_out, layout_of, placed, view
 
 
 class Runner:
@@ -110,7 +110,7 @@ class Runner:
 
     def _home(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor's bytes, at home; the tensor there."""
-        layout = Value(s, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
+        layout = layout_of(s, tensor)
         if s in self.program.on_host:
             here = placed(self.there[s], layout)
             here.copy_(tensor)
@@ -140,7 +140,7 @@ class Runner:
             tensor = state[name]
         else:
             return
-        layout = Value(s, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
+        layout = layout_of(s, tensor)
         seen = placed(self.there[s], layout) if away else view(self.a[s], layout)
         if holder is not None:
             holder.data = seen
@@ -182,14 +182,18 @@ class Runner:
         return tensor.clone() if self.lifted.graph.storages[value.storage].lasting else tensor
 
     def _look_around(self) -> None:
-        """Others may have given parameters new data, or changed tensors that are not the modules'."""
-        for p, s, place in zip(self.watched.parameters, self.lifted.parameters, self._places, strict=True):
-            if p.data_ptr() != place:
-                p.data = self._into_home(s, p.data)
-        for s, (tensor, version) in self._copied.items():
-            if _version(tensor) != version:
-                self._copied[s] = tensor, _version(tensor)
-                self._into_home(s, tensor)
+        """Others may have given parameters new data, or changed tensors that are not the modules'. Copies of the step
+        before may still be reading and writing their homes."""
+        parameters = zip(self.watched.parameters, self.lifted.parameters, self._places, strict=True)
+        moved = [(p, s) for p, s, place in parameters if p.data_ptr() != place]
+        changed = [(s, tensor) for s, (tensor, version) in self._copied.items() if _version(tensor) != version]
+        if moved or changed:
+            self.settle()
+        for p, s in moved:
+            p.data = self._into_home(s, p.data)
+        for s, tensor in changed:
+            self._copied[s] = tensor, _version(tensor)
+            self._into_home(s, tensor)
 
     def adopt(self) -> None:
         """State that was loaded into the optimizers goes to its home."""
@@ -207,7 +211,7 @@ class Runner:
 
     def _into_home(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
         """Copy a tensor to where its storage already is."""
-        layout = Value(s, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
+        layout = layout_of(s, tensor)
         here = placed(self.there[s], layout) if s in self.program.on_host else view(self.a[s], layout)
         with torch.no_grad():
             return here.copy_(tensor)

@@ -11,7 +11,6 @@ import itertools
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
-from unittest import mock
 
 import torch
 import torch.utils.checkpoint
@@ -99,22 +98,24 @@ def guarded(modules: Sequence[nn.Module]) -> Iterator[list[Kept]]:
         yield
 
     with contextlib.ExitStack() as stack:
-        _refuse(stack, torch.amp.GradScaler, "scale", _scaled)
+        _put(stack, torch.amp.GradScaler, "scale", _scaled)
         for kind in _kinds(LRScheduler):
             if "step" in kind.__dict__:
-                _refuse(stack, kind, "step", _said("a scheduler advances in the step; call it after the step"))
+                _put(stack, kind, "step", _said("a scheduler advances in the step; call it after the step"))
         for room, name in _SEEDS:
-            _refuse(stack, room, name, _said("the step sets the state of random numbers, which a trace does not see"))
+            _put(stack, room, name, _said("the step sets the state of random numbers, which a trace does not see"))
         unnamed = register_optimizer_step_pre_hook(_said("an optimizer steps that was not named in optimizers="))
         stack.callback(unnamed.remove)
         checkpoint = torch.utils.checkpoint
-        stack.enter_context(mock.patch.object(checkpoint, "CheckpointFunction", types.SimpleNamespace(apply=directly)))
-        stack.enter_context(mock.patch.object(checkpoint, "_checkpoint_without_reentrant_generator", nothing))
+        _put(stack, checkpoint, "CheckpointFunction", types.SimpleNamespace(apply=directly))
+        _put(stack, checkpoint, "_checkpoint_without_reentrant_generator", nothing)
         yield stack.enter_context(_nothing_kept(modules))
 
 
-def _refuse(stack: contextlib.ExitStack, room: Any, name: str, instead: Any) -> None:
-    stack.enter_context(mock.patch.object(room, name, instead))
+def _put(stack: contextlib.ExitStack, room: Any, name: str, instead: Any) -> None:
+    """Something else under a name of a module or a class itself, until the stack is left."""
+    stack.callback(setattr, room, name, room.__dict__[name])
+    setattr(room, name, instead)
 
 
 def _said(why: str) -> Any:
@@ -153,9 +154,8 @@ def _nothing_kept(modules: Sequence[nn.Module]) -> Iterator[list[Kept]]:
             for name, value in list(one.__dict__.items()):
                 if then.get(name, _ABSENT) is value or not _without_memory(value):
                     continue
-                if not isinstance(
-                    one, nn.RNNBase
-                ):  # which has a list of its weights, and looks whether it is up to date
+                # Recurrent layers have a list of their weights, and look whether it is up to date.
+                if not isinstance(one, nn.RNNBase):
                     kept.append((f"{type(one).__name__}.{name}", then.get(name)))
                 one.__dict__.pop(name)
                 if name in then:

@@ -186,7 +186,7 @@ class Recording:
         for s, room in rooms.items():
             room.copy_(flat(runner.a[s]))
             runner.a[s] = room
-            self._seats[s] = runner.device.alias(room)
+            self._seats[s] = runner.device.alias(room, self._taken)  # parameters may outlive the step
 
     def _sit_down(self) -> Act:
         """Everything that travelled goes back to its seat; results step aside first, they may sit in one."""

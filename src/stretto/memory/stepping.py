@@ -212,9 +212,8 @@ class Step:
         ours = [*_tensors(self._modules), *_states(self._optimizers), *pytree.tree_leaves(batch)]
         self._others = max(0, device.in_use(record=self._record) - _on_device(ours, device.torch))
         self._runner: Runner | None = None
-        self._prepare(batch)
         self._lost = ""  # why it cannot be called any more
-        take_over(self._modules, self)
+        self._prepare(batch)
         everybody = (*modules, *optimizers)
         self._hooks = [owner.register_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
         self._hooks += [owner.register_load_state_dict_post_hook(Told(self, "loaded")) for owner in everybody]
@@ -243,6 +242,7 @@ class Step:
         order = [numbers[id(node)] for node in self.planned.program.graph.nodes]
         self._captured = captured
         self._standing = Standing(self._modules, self._optimizers, self._device.torch.type)
+        take_over(self._modules, self)
         if self._runner is not None:
             self._runner.leave()
             self._runner = None  # and all that it holds, before there is another
@@ -311,8 +311,12 @@ class Step:
             self._runner.adopt()
 
     def lose(self) -> None:
-        """Another step has the parameters now."""
-        self.settle()
+        """Another step has the parameters now: what this one holds is given back."""
+        if self._runner is not None:
+            self._runner.leave()
+            self._runner = None
+        for hook in self._hooks:
+            hook.remove()
         self._lost = (
             "another step was made with these parameters since, which moved them; write both into one step function, "
             "or make a new one when it is its turn"

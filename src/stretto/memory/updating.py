@@ -9,7 +9,7 @@ import torch
 
 from .lift import Update, Value
 from .optimizers import Turns
-from .views import flat, placed, view
+from .views import flat, layout_of, placed, view
 
 if TYPE_CHECKING:
     from .execute import Runner
@@ -58,7 +58,7 @@ class Updater:
             kept: list[tuple[str, int, torch.Tensor | None]] = []
             for name, s in runner.lifted.states[number].items():
                 there = s in runner.made and s in self._away
-                kept.append((name, s, seen(s, _layout(state[name], s)) if there else None))
+                kept.append((name, s, seen(s, layout_of(s, state[name])) if there else None))
             data = seen(own.storage, own) if own.storage in self._away else None
             hands.append(Hand(p, data, seen(slope.storage, slope), kept))
         return hands
@@ -98,9 +98,5 @@ class Updater:
     def _home(self, s: int, tensor: Any) -> torch.Tensor:
         found = self._homes.get(s)
         if found is None:
-            found = self._homes[s] = placed(self.runner.there[s], _layout(tensor, s))
+            found = self._homes[s] = placed(self.runner.there[s], layout_of(s, tensor))
         return found
-
-
-def _layout(tensor: torch.Tensor, s: int) -> Value:
-    return Value(s, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)

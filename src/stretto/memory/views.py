@@ -15,6 +15,11 @@ def view(anchor: torch.Tensor, value: Value) -> torch.Tensor:
     return empty.set_(anchor.untyped_storage(), value.offset, value.size, value.stride)
 
 
+def layout_of(s: int, tensor: torch.Tensor) -> Value:
+    """How a tensor lies in a storage of its own."""
+    return Value(s, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
+
+
 def alone(slab: torch.Tensor, at: int, nbytes: int) -> torch.Tensor:
     """Some bytes of a slab on the host, as a storage of their own: what is saved of it is not the whole slab."""
     if not nbytes:
