@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 NAME = "memory_batches"
 HOST = 48 << 30
-TRIES = 3  # of a batch that was too large
+TRIES = 4  # of a batch that was too large
 PROBES = 8  # of eager
 CHAPTER = {"resnet": "57 → 186", "gpt": "11,264 → 25,600 words", "moe": "4 → 40", "lstm": "", "wgan": "90 → 324"}
 

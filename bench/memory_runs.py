@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import statistics
 import time
 from collections.abc import Callable
@@ -115,7 +116,8 @@ def items(name: str, batch: Any) -> int:
 def failed(error: BaseException) -> str:
     """An error as one line of a table."""
     if isinstance(error, torch.cuda.OutOfMemoryError):
-        return "out of memory"
+        tried = re.search(r"Tried to allocate [\d.]+ \w+", str(error))
+        return f"out of memory: {tried[0].lower()}" if tried else "out of memory"
     return f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"
 
 

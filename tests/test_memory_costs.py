@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
+from stretto.memory.aside import aside
 from stretto.memory.costs import costed
 from stretto.memory.door import common_step
 from stretto.memory.guard import CannotCapture
@@ -111,6 +112,72 @@ def test_what_cannot_be_tried_is_reckoned_and_not_remembered(tmp_path: Path) -> 
     assert all(node.seconds > 0 for node in graph.nodes)
     assert len(meter.asked) == len({meter.key(run) for run in one.runs if isinstance(run, Call)})
     assert not (tmp_path / "costs.json").exists()
+
+
+class Crowded(Counting):
+    """Has no room for anything beside the parameters."""
+
+    def __init__(self, lifted: Lifted, remembered: Remembered, beside: list[torch.Tensor]) -> None:
+        super().__init__(lifted, remembered)
+        self.beside = beside
+        self.refused = 0
+
+    def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+        if any(one.untyped_storage().nbytes() for one in self.beside):
+            self.refused += 1
+            raise torch.OutOfMemoryError("no room")
+        return super().timed(call, args, kwargs)
+
+
+def test_parameters_make_room_for_what_is_tried_and_come_back(tmp_path: Path) -> None:
+    one = lifted()
+    whole = torch.arange(64.0)
+    parameters = [whole[:32], whole[32:].view(4, 8).t(), torch.ones(3)]  # two share a storage
+    before = [p.clone() for p in parameters]
+    meter = Crowded(one, Remembered(tmp_path / "costs.json"), parameters)
+    graph = costed(one, CPU, meter=meter, movable=parameters)
+    distinct = len({meter.key(run) for run in one.runs if isinstance(run, Call)})
+    assert meter.refused == len(meter.asked) == distinct
+    assert max(node.workspace for node in graph.nodes if node.phase != "update") == 64 * distinct
+    assert all(torch.equal(now, then) for now, then in zip(parameters, before, strict=True))
+    whole[0] = -1.0
+    assert parameters[0][0] == -1.0
+
+
+def test_parameters_come_back_after_a_fault() -> None:
+    one = torch.ones(5)
+    with pytest.raises(ZeroDivisionError), aside([one], CPU):
+        one.untyped_storage().nbytes() // one.untyped_storage().nbytes()  # it has none
+    assert torch.equal(one, torch.ones(5))
+
+
+def test_values_that_share_a_storage_are_tried_in_one(tmp_path: Path) -> None:
+    class Thirds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inside = nn.Linear(16, 48)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = self.inside(x).chunk(3, -1)
+            return torch.addcmul(q, k, v)
+
+    class Shared(Counting):
+        sizes: frozenset[int] = frozenset()
+
+        def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+            if "addcmul" in str(call.target):
+                self.sizes = frozenset(x.untyped_storage().nbytes() for x in tree_leaves(args))
+                assert len({x.untyped_storage().data_ptr() for x in tree_leaves(args)}) == 1
+                assert len({x.data_ptr() for x in tree_leaves(args)}) == 3
+            return super().timed(call, args, kwargs)
+
+    model = Thirds()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.ones(8, 16), torch.ones(8, 16)
+    one = capture(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU, 1 << 30).lifted
+    meter = Shared(one, Remembered(tmp_path / "costs.json"))
+    costed(one, CPU, meter=meter)
+    assert meter.sizes == {8 * 48 * 4}
 
 
 LIBRARY = torch.library.Library("stretto_tests", "FRAGMENT")

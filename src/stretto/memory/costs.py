@@ -6,12 +6,14 @@ inputs of its own; so a step can be costed that does not fit as a whole. What wa
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .aside import aside
 from .graph import Graph
 from .lift import Call, Lifted, Ref, Update, Value
 from .meter import Meter, Remembered
@@ -40,13 +42,17 @@ def costed(
     rates: Rates | None = None,
     meter: Meter | None = None,
     call: float = CALLED,
+    movable: Iterable[torch.Tensor] = (),
 ) -> Graph:
     """The graph with seconds and workspaces. meter: measures; without one, a GPU is measured and all else reckoned.
-    call: seconds that an operation takes whatever it does."""
+    call: seconds that an operation takes whatever it does. movable: tensors that are away from the device, for a while,
+    if there is no room beside them to try an operation."""
     rates = rates or Rates()
     if meter is None and device.type == "cuda":
         meter = Meter(lifted, device, Remembered.of(torch.cuda.get_device_name(device)))
     nodes = []
+    if meter is not None:
+        _measure(meter, lifted, device, movable)
     for node, run in zip(lifted.graph.nodes, lifted.runs, strict=True):
         seconds, workspace = reckoned(lifted, run, rates)
         if meter is not None and isinstance(run, Call):
@@ -58,6 +64,19 @@ def costed(
         slower = max(1.0, len(nodes) * call / max(1e-9, sum(node.seconds for node in nodes)))
         nodes = [replace(node, seconds=node.seconds * slower) for node in nodes]
     return Graph(lifted.graph.storages, tuple(nodes), lifted.graph.results)
+
+
+def _measure(meter: Meter, lifted: Lifted, device: torch.device, movable: Iterable[torch.Tensor]) -> None:
+    """Try everything; what a plan has no room for beside all parameters may run when most of them are away."""
+    calls = [run for run in lifted.runs if isinstance(run, Call)]
+    for run in calls:
+        meter.measured(run)
+    there = [one for one in movable if one.device == device]
+    if meter.crowded and there:
+        with aside(there, device):
+            meter.crowded.clear()
+            for run in calls:
+                meter.measured(run)
 
 
 def reckoned(lifted: Lifted, run: Call | Update, rates: Rates) -> tuple[float, int]:

@@ -17,6 +17,8 @@ Experts         parameters of their own for each expert; each gathers its words 
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -94,15 +96,78 @@ class Experts(_Gated):
         _, order = torch.sort(chosen, stable=True)  # words by expert
         count = F.one_hot(chosen, self.experts).sum(0)
         first = count.cumsum(0) - count
-        # Under autocast weights are float32 and words may be bfloat16: sums have the wider type, as a product has.
-        said = torch.zeros_like(x, dtype=torch.promote_types(x.dtype, weight.dtype))
         places = torch.arange(self.room(len(x)), device=x.device)
+        here = torch.empty_like(order).index_copy(0, order, torch.arange(len(x), device=x.device))
+        at = here - first.index_select(0, chosen)  # the how-manieth word of its expert a word is
+        kept = at < len(places)
+        slot = chosen * len(places) + at.clamp(max=len(places) - 1)
+        handles = _Collect.apply(x, slot, kept, self.experts, len(places))
+        said, alls, mines = [], [], []
         for e in range(self.experts):
             # Sizes may not depend on values in a step that is planned: places that no word takes have words of other
-            # experts, at weight zero. No word is there twice: adding to one row many times is slow on a GPU.
-            mine = places < count[e]
+            # experts, and nobody looks at what is said of those.
             words = order[(first[e] + places) % len(x)]
-            inner = F.relu(x.index_select(0, words) @ self.up[e])
-            out = (inner @ self.down[e]) * (weight.index_select(0, words) * mine)[:, None]
-            said = said.index_add(0, words, out.to(said.dtype))
-        return said.view(shape)
+            inner = F.relu(_Take.apply(handles[e], x, words) @ self.up[e])
+            said.append(inner @ self.down[e])
+            alls.append(words)
+            mines.append(places < count[e])
+        found = _Put.apply(slot, *alls, *mines, *said)
+        return (found * (weight * kept)[:, None]).view(shape)
+
+
+# A word has one place, and a place one word: what taking and putting teach is taken and put as well. Torch would add up
+# rows instead, into a tensor of all words for every expert, in no certain order.
+
+
+class _Collect(torch.autograd.Function):
+    """Handles, one for each expert and of the shape of its words, through which what is learned about the words of x
+    comes back. They have no memory, so that words are taken when their expert's turn comes, not all at once."""
+
+    @staticmethod
+    def forward(x: torch.Tensor, slot: torch.Tensor, kept: torch.Tensor, experts: int, room: int) -> Any:
+        return tuple(x.new_empty(()).expand(room, x.shape[1]) for _ in range(experts))
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[1:3])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        slot, kept = ctx.saved_tensors
+        return torch.cat(grads).index_select(0, slot) * kept[:, None], None, None, None, None
+
+
+class _Take(torch.autograd.Function):
+    """Rows of x; what they learn goes to the handle."""
+
+    @staticmethod
+    def forward(handle: torch.Tensor, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        return x.index_select(0, words)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        """Nothing is needed."""
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        return grad, None, None
+
+
+class _Put(torch.autograd.Function):
+    """By word: the row of its slot in what all experts said. rest: by expert, whose rows its places are; then, which of
+    them it is asked about; then, what it said."""
+
+    @staticmethod
+    def forward(slot: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        return torch.cat(rest[2 * len(rest) // 3 :]).index_select(0, slot)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[1 : 1 + 2 * (len(inputs) - 1) // 3])
+
+    @staticmethod
+    def backward(ctx: Any, grad: torch.Tensor) -> Any:
+        experts = len(ctx.saved_tensors) // 2
+        words, mine = ctx.saved_tensors[:experts], ctx.saved_tensors[experts:]
+        rows = [grad.index_select(0, at) * asked[:, None] for at, asked in zip(words, mine, strict=True)]
+        return None, *[None] * (2 * experts), *rows

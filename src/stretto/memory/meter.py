@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from stretto.paths import cache_root
 
@@ -24,9 +24,10 @@ from .lift import Call, Lifted, Ref, Value
 from .views import view
 
 _TIMES = 3
+_ROUNDS = 2  # the better one counts: others may be at the device
 _AHEAD = 1_000_000  # cycles
 _SEED = 16  # bytes of attention's random state, whose layout depends on how it is run: never worth a copy
-_VERSION = 2  # of the file
+_VERSION = 3  # of the file
 _APART = 7919  # a prime: numbers of rows are taken from all over a tensor
 
 
@@ -90,17 +91,19 @@ class Meter:
     def __init__(self, lifted: Lifted, device: torch.device, remembered: Remembered) -> None:
         self.lifted, self.device, self.remembered = lifted, device, remembered
         self._failed: set[str] = set()
+        self.crowded: set[str] = set()  # calls for which there was no room; they are tried again once it is cleared
 
     def measured(self, call: Call) -> tuple[float, int] | None:
         """Seconds and workspace; None when it could not be tried alone."""
         key, costs = self.key(call), self.remembered.costs
-        if key not in costs and key not in self._failed:
+        if key not in costs and key not in self._failed and key not in self.crowded:
             try:
                 costs[key] = self._try(call)
-            except RuntimeError:  # out of memory among them: there may be more of it another time
-                self._failed.add(key)
-                if self.device.type == "cuda":
-                    torch.cuda.empty_cache()
+            except RuntimeError as error:
+                full = isinstance(error, torch.OutOfMemoryError)
+                (self.crowded if full else self._failed).add(key)
+            if key not in costs and self.device.type == "cuda":
+                torch.cuda.empty_cache()
         return costs.get(key)
 
     def key(self, call: Call) -> str:
@@ -116,21 +119,19 @@ class Meter:
         return f"{call.target} {args} {kwargs}" if kwargs else f"{call.target} {args}"
 
     def _try(self, call: Call) -> tuple[float, int]:
-        limits = _limits(self.lifted, call)
+        limits, spans = _limits(self.lifted, call), _spans(self.lifted, call)
+        rooms: dict[Any, torch.Tensor] = {}
 
         def real(x: Any) -> Any:
             if not isinstance(x, Ref):
                 return x
             value = self.lifted.values[x.value]
-            top = 1 + sum((n - 1) * k for n, k in zip(value.size, value.stride, strict=True) if n)
-            room = torch.empty(max(top, 1), dtype=value.dtype, device=self.device)
-            if value.dtype.is_floating_point:
-                room.normal_()
-            elif limit := limits.get(x.value):
-                torch.arange(_APART, _APART * len(room) + 1, _APART, out=room).remainder_(limit)
-            else:
-                room.zero_()
-            return view(room, replace(value, offset=0))
+            where = value.storage, value.dtype
+            low, high = spans[where]
+            if where not in rooms:  # one for all values that share it, as in the step
+                rooms[where] = torch.empty(high - low, dtype=value.dtype, device=self.device)
+                _fill(rooms[where], limits.get(where, 0))
+            return view(rooms[where], replace(value, offset=value.offset - low))
 
         args, kwargs = (tree_map(real, x, is_leaf=lambda x: isinstance(x, Ref)) for x in (call.args, call.kwargs))
         result = call.target(*args, **kwargs)  # the first call may choose an algorithm
@@ -149,13 +150,16 @@ class Meter:
         after = torch.cuda.memory_allocated(self.device)
         workspace = torch.cuda.max_memory_allocated(self.device) - max(after, before)
         del result
-        torch.cuda._sleep(_AHEAD)  # the calls are waiting when the device comes to them: what is timed is the device
-        begin.record()
-        for _ in range(_TIMES):
-            call.target(*args, **kwargs)
-        end.record()
-        torch.cuda.synchronize(self.device)
-        return begin.elapsed_time(end) / 1e3 / _TIMES, max(0, workspace)
+        took = []
+        for _ in range(_ROUNDS):
+            torch.cuda._sleep(_AHEAD)  # calls are waiting when the device comes to them: what is timed is the device
+            begin.record()
+            for _ in range(_TIMES):
+                call.target(*args, **kwargs)
+            end.record()
+            torch.cuda.synchronize(self.device)
+            took.append(begin.elapsed_time(end) / 1e3 / _TIMES)
+        return min(took), max(0, workspace)
 
     def _check(self, call: Call, result: Any) -> None:
         """That the results are what the trace says."""
@@ -175,8 +179,31 @@ class Meter:
                 )
 
 
-def _limits(lifted: Lifted, call: Call) -> dict[int, int]:
-    """By value that holds numbers of rows: how many rows there are. All of them the same row would be a case of its
+def _spans(lifted: Lifted, call: Call) -> dict[Any, tuple[int, int]]:
+    """By storage and dtype: the first element that a call reads, and one behind the last."""
+    found: dict[Any, tuple[int, int]] = {}
+    for x in tree_leaves((call.args, call.kwargs), is_leaf=lambda x: isinstance(x, Ref)):
+        if not isinstance(x, Ref):
+            continue
+        value = lifted.values[x.value]
+        top = 1 + sum((n - 1) * k for n, k in zip(value.size, value.stride, strict=True) if n)
+        low, high = found.get((value.storage, value.dtype), (value.offset, 0))
+        found[value.storage, value.dtype] = min(low, value.offset), max(high, value.offset + max(top, 1))
+    return found
+
+
+def _fill(room: torch.Tensor, limit: int) -> None:
+    """Numbers that are nothing special; limit: they are numbers of so many rows."""
+    if room.dtype.is_floating_point:
+        room.normal_()
+    elif limit:
+        torch.arange(_APART, _APART * len(room) + 1, _APART, out=room).remainder_(limit)
+    else:
+        room.zero_()
+
+
+def _limits(lifted: Lifted, call: Call) -> dict[Any, int]:
+    """By storage and dtype of numbers of rows: how many rows there are. All of them the same row would be a case of its
     own, and slow."""
     name, args = str(getattr(getattr(call.target, "_overloadpacket", None), "__name__", "")), call.args
 
@@ -193,7 +220,12 @@ def _limits(lifted: Lifted, call: Call) -> dict[int, int]:
     elif name == "embedding_dense_backward":
         found = [(args[1], args[2])]
     whole = (torch.int64, torch.int32)
-    return {x.value: n for x, n in found if isinstance(x, Ref) and lifted.values[x.value].dtype in whole}
+    limits: dict[Any, int] = {}
+    for x, n in found:
+        if isinstance(x, Ref) and lifted.values[x.value].dtype in whole:
+            where = lifted.values[x.value].storage, lifted.values[x.value].dtype
+            limits[where] = min(n, limits.get(where, n))
+    return limits
 
 
 def _nbytes(value: Value) -> int:

@@ -129,6 +129,7 @@ def planned(
     that are not the step's, such as workspaces of libraries."""
     whole, lent = budget or settings.budget, _lent(batch, device)
     refused: Infeasible | None = None
+    movable = _with_gradients([*_tensors(modules), *_states(optimizers)])
     for tight in (False, True) if chunks == "auto" else (False,):
         traced, notes = cut_losses(trace(step, modules, optimizers, batch, device), chunks, whole, tight=tight)
         best: tuple[Captured, Graph, Planned] | None = None
@@ -136,7 +137,7 @@ def planned(
             captured = _lifted(traced, notes, chains, optimizers, lent, whole, record=record)
             constants = _on_device(captured.lifted.constants.values(), device)
             captured.lifted.besides["others on the device"] = max(0, others - constants)
-            graph = costed(captured.lifted, device, rates, call=PLAYED if record else CALLED)
+            graph = costed(captured.lifted, device, rates, call=PLAYED if record else CALLED, movable=movable)
             if record:
                 graph = _updates_apart(graph, captured.lifted)
             try:
@@ -350,14 +351,16 @@ def _states(optimizers: Sequence[torch.optim.Optimizer]) -> list[torch.Tensor]:
     return [x for one in optimizers for x in pytree.tree_leaves(list(one.state.values()))]
 
 
-def _on_device(tensors: Iterable[Any], device: torch.device) -> int:
+def _with_gradients(found: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors among things, and the gradients of those."""
+    tensors = [x for x in found if isinstance(x, torch.Tensor)]
+    return tensors + [x.grad for x in tensors if x.is_leaf and x.grad is not None]
+
+
+def _on_device(found: Iterable[Any], device: torch.device) -> int:
     """Bytes of tensors, and of their gradients, that are on a device."""
-    found: dict[int, int] = {}
-    for x in tensors:
-        for one in (x, x.grad if isinstance(x, torch.Tensor) and x.is_leaf else None):
-            if isinstance(one, torch.Tensor) and one.device == device:
-                found[one.untyped_storage().data_ptr()] = one.untyped_storage().nbytes()
-    return sum(found.values())
+    storages = [x.untyped_storage() for x in _with_gradients(found) if x.device == device]
+    return sum({one.data_ptr(): one.nbytes() for one in storages}.values())
 
 
 def _lent(batch: Any, device: torch.device) -> bool:
