@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .climb import Point, climb
 from .cuts import cut
 from .decide import Decider
 from .gaps import DROP, KEEP, SWAP, Gaps
@@ -22,6 +23,11 @@ SOON = 50  # what is wanted within this part of the step stays there, when room 
 IMPROVEMENTS = 3
 SMALL = 16  # gaps, up to which every single one can be tried
 LARGE = 20_000  # nodes, from which on fewer things are tried
+CLIMBS = 16  # tries, where nodes are few: planning takes seconds, not minutes
+FEW_NODES = 500  # up to which all else is tried too
+WORK = 1e8  # tries times the square of the nodes
+WORTH = 1.25  # times the best: what is slower will not be the best one after small changes either
+NEAR = 1.005  # times the computing alone: no plan will be much faster
 
 # Shares of the budget for copies under way and for one run of what is made again; what comes first.
 LOOSE = (
@@ -77,6 +83,11 @@ def search(
     best: Found | None = None
     uses = ways(gaps, budget, host) if swap else [Rooms(gaps, None)]
     count = len(gaps.graph.nodes)
+    most = min(CLIMBS, int(WORK / max(1, count) ** 2))
+    if swap and recompute and not any_will_do and most > FEW:
+        best = tries.climbed(uses, most)
+        if best is not None and count > FEW_NODES:
+            return best
     patient = [NEVER, count // SOON] if swap else [NEVER]
     if count > LARGE // 10:  # the first that has a plan must do, and this one has
         patient.reverse()
@@ -133,34 +144,64 @@ class _Tries:
 
     def best(self, rooms: Rooms, patience: int, most: int) -> Found | None:
         """The best of so many ways that are tried when the host is used like this."""
-        gaps, budget, link = self.gaps, self.budget, self.link
-        if rooms.stays and peak_of(walk(gaps, np.where(rooms.staying(), KEEP, SWAP).tolist())) > budget:
-            return None  # even if all that may leave did
-        count = len(gaps.graph.nodes)
-        most = min(most, max(2 if count > LARGE else 3, 12_000 // max(count, 1)))  # planning takes seconds, not minutes
+        gaps, budget = self.gaps, self.budget
+        if not self.hopeful(rooms):
+            return None
+        most = min(most, max(2 if len(gaps.graph.nodes) > LARGE else 3, 12_000 // max(len(gaps.graph.nodes), 1)))
         free = budget - rooms.staying_bytes
         shares = (TIGHT + LOOSE if free < (peak_of(self.keep) - rooms.staying_bytes) / 4 else LOOSE + TIGHT)[:most]
         best: Found | None = None
         for window, longest, begin in shares:
             if best is not None and self.any_will_do:
                 break
-            decider = Decider(
-                gaps,
-                link,
-                swap=self.swap,
-                recompute=self.recompute,
-                rooms=rooms,
-                longest=longest * free,
-                least=min(budget // 5000, int(5 * link.latency * link.out)),
-                drop_first=begin == "drop",
-                patience=patience,
-            )
-            share = 0.6 * longest * free if begin == "cut" else 0.0
-            found = attempt(decider, self.keep, budget, budget - int(window * free), share, not self.any_will_do)
-            found = found and self.fitting(found)
+            found = self.once(rooms, patience, Point(window, longest, begin))
             if found is not None and (best is None or found.lowered.seconds < best.lowered.seconds):
                 best = found
         return best
+
+    def climbed(self, uses: list[Rooms], most: int) -> Found | None:
+        """The best of so many ways, most of them near the best ones."""
+        best: Found | None = None
+        nodes = self.gaps.graph.nodes
+        hopeful = [rooms for rooms in uses if self.hopeful(rooms)]
+
+        def price(point: Point) -> float:
+            nonlocal best
+            worth = WORTH * best.lowered.seconds if best is not None else float("inf")
+            found = self.once(hopeful[point.rooms], len(nodes) // SOON if point.soon else NEVER, point, worth)
+            if found is not None and (best is None or found.lowered.seconds < best.lowered.seconds):
+                best = found
+            return found.lowered.seconds if found is not None else float("inf")
+
+        if hopeful:
+            climb(price, len(hopeful), most, NEAR * sum(node.seconds for node in nodes))
+        return best
+
+    def hopeful(self, rooms: Rooms) -> bool:
+        """Whether there would be a plan if all that may leave did."""
+        if not rooms.stays:
+            return True
+        return peak_of(walk(self.gaps, np.where(rooms.staying(), KEEP, SWAP).tolist())) <= self.budget
+
+    def once(self, rooms: Rooms, patience: int, point: Point, worth: float = float("inf")) -> Found | None:
+        """One try; what takes more seconds than it is worth is left as it is found."""
+        gaps, budget, link = self.gaps, self.budget, self.link
+        free = budget - rooms.staying_bytes
+        decider = Decider(
+            gaps,
+            link,
+            swap=self.swap,
+            recompute=self.recompute,
+            rooms=rooms,
+            longest=point.longest * free,
+            least=min(budget // 5000, int(5 * link.latency * link.out)),
+            drop_first=point.begin == "drop",
+            patience=patience,
+        )
+        share = 0.6 * point.longest * free if point.begin == "cut" else 0.0
+        worth = 0.0 if self.any_will_do else worth
+        found = attempt(decider, self.keep, budget, budget - int(point.window * free), share, worth)
+        return found and self.fitting(found)
 
     def fitting(self, found: Found) -> Found | None:
         """A plan if the host has room for it."""
@@ -169,9 +210,9 @@ class _Tries:
         return None
 
 
-def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: float, improve: bool) -> Found | None:
+def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: float, worth: float) -> Found | None:
     """Decide, walk, and decide again where the walk shows more than was thought. share: bytes that are made again
-    together, if the step is cut first (0: it is not)."""
+    together, if the step is cut first (0: it is not). worth: seconds up to which a plan is improved."""
     gaps = decider.gaps
     decider.learn(keep)
     if share:
@@ -195,7 +236,7 @@ def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: floa
     if fits is None:
         return None
     best = lower(gaps.graph, fits, budget, decider.link)
-    if improve:
+    if best.seconds <= worth:
         best, fits, chosen = _improve(decider, best, fits, chosen, budget, target)
     dropped, swapped = int((chosen == DROP).sum()), int((chosen == SWAP).sum())
     notes = [f"{dropped} gaps are made again, {swapped} are swapped, of {len(gaps)}"]

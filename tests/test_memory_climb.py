@@ -1,0 +1,95 @@
+"""Ways of planning: which are tried, in which order, and how many."""
+
+from __future__ import annotations
+
+import pytest
+
+from stretto.memory.climb import BEGINS, LONGEST, STARTS, WINDOWS, Point, climb
+from stretto.memory.gaps import find_gaps
+from stretto.memory.graph import Graph, Node, Storage
+from stretto.memory.planner import Settings, make
+from stretto.memory.program import Link
+from stretto.memory.rooms import Rooms
+from stretto.memory.search import _Tries
+from stretto.memory.walk import NEVER, walk
+
+
+def bowl(best: Point) -> dict[Point, float]:
+    """Prices that grow with every step away from one point."""
+    prices = {}
+    for window in WINDOWS:
+        for longest in LONGEST:
+            for begin in BEGINS:
+                for rooms in range(3):
+                    for soon in (False, True):
+                        steps = abs(WINDOWS.index(window) - WINDOWS.index(best.window))
+                        steps += abs(LONGEST.index(longest) - LONGEST.index(best.longest))
+                        steps += (begin != best.begin) + (rooms != best.rooms) + (soon != best.soon)
+                        prices[Point(window, longest, begin, rooms, soon)] = 1.0 + steps
+    return prices
+
+
+@pytest.mark.parametrize("best", [Point(0.0, 0.8, "drop", 2, soon=True), Point(1 / 4, 0.15, "cut"), Point()])
+def test_the_best_way_is_found_without_trying_all(best: Point) -> None:
+    prices = bowl(best)
+    asked: list[Point] = []
+
+    def price(point: Point) -> float:
+        asked.append(point)
+        return prices[point]
+
+    climb(price, 3, 60, 0.0)
+    assert best in asked
+    assert len(asked) == len(set(asked)) <= 60
+    asked.clear()
+    climb(price, 3, 60, 1.0)
+    assert asked[-1] == best  # it was enough
+    asked.clear()
+    climb(price, 3, 4, 0.0)
+    assert asked == list(STARTS[:4])
+
+
+def test_nothing_more_is_tried_when_no_way_has_a_plan() -> None:
+    asked: list[Point] = []
+
+    def price(point: Point) -> float:
+        asked.append(point)
+        return float("inf")
+
+    climb(price, 1, 100, 0.0)
+    assert len(asked) == len(set(asked)) == len({(p.window, p.longest, p.begin) for p in STARTS})
+    assert {point.rooms for point in asked} == {0}
+
+
+def ladder(layers: int) -> Graph:
+    """Layers forward, each with a small result that its backward reads and a large one that can be made from it."""
+    storages = [Storage(1, "input")]
+    nodes = []
+    last = 0
+    kept = []
+    for k in range(layers):
+        small, large = len(storages), len(storages) + 1
+        storages += [Storage(40 + 7 * (k % 3), "activation"), Storage(160, "activation")]
+        nodes.append(Node(f"f{k}", reads=(last,), makes=(small,), seconds=1.0 + k % 2))
+        nodes.append(Node(f"g{k}", reads=(small,), makes=(large,), seconds=0.2))
+        kept.append((small, large))
+        last = large
+    for k, (small, large) in reversed(list(enumerate(kept))):
+        storages.append(Storage(50, "gradient"))
+        nodes.append(Node(f"b{k}", reads=(last, small, large), makes=(len(storages) - 1,), seconds=2.0))
+        last = len(storages) - 1
+    return Graph(tuple(storages), tuple(nodes), (last,))
+
+
+def test_a_plan_is_as_fast_as_that_of_any_way_to_start() -> None:
+    graph, link = ladder(24), Link(out=60.0, into=60.0, latency=0.0)
+    gaps = find_gaps(graph)
+    keep = walk(gaps, [0] * len(gaps))
+    budget = max(keep.must) // 5
+    tries = _Tries(gaps, budget, link, keep, swap=True, recompute=True, host=None, any_will_do=False)
+    alone = [tries.once(Rooms(gaps, None), NEVER, point) for point in STARTS]
+    planned = make(graph, Settings(budget, link=link))
+    assert planned.costs.peak <= budget
+    fastest = min(one.lowered.seconds for one in alone if one is not None)
+    assert planned.costs.seconds <= fastest + 1e-9
+    assert len({round(one.lowered.seconds, 6) for one in alone if one is not None}) > 1  # they do differ
