@@ -27,6 +27,7 @@ from stretto.errors import PlanError
 from .guard import CannotCapture, Gradients, check_apart, check_constants, check_hooks, guarded
 from .inplace import without_changes
 from .optimizers import check_separate
+from .writing import written
 
 _LIBRARY = torch.library.Library("stretto", "FRAGMENT")
 _LIBRARY.define("update(Tensor param, Tensor grad, int call, int place) -> Tensor")
@@ -120,9 +121,11 @@ def trace(
     updates: list[tuple[int, tuple[int, ...]]] = []
     result_spec: list[Any] = []
 
-    def whole(parameters: list[Any], buffers: list[Any], given: list[Any]) -> Any:
+    def whole(*args: Any) -> list[Any]:
         updates.clear()
         result_spec.clear()
+        some, more = len(watched.parameters), len(watched.parameters) + len(watched.buffers)
+        parameters, buffers, given = args[:some], args[some:more], args[more:]
         live = [t.detach().requires_grad_(p.requires_grad) for t, p in zip(parameters, watched.parameters, strict=True)]
         left = iter(given)
         again = pytree.tree_unflatten([next(left) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
@@ -144,15 +147,12 @@ def trace(
         with mode:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
 
-    args = (
-        [fake(p) for p in watched.parameters],
-        [fake(b) for b in watched.buffers],
-        [fake(torch.empty_like(t, device="meta")) for t in tensors],  # without gaps or overlaps, as batches are placed
-    )
+    args = [fake(p) for p in watched.parameters] + [fake(b) for b in watched.buffers]
+    args += [fake(torch.empty_like(t, device="meta")) for t in tensors]  # without gaps or overlaps, as they are placed
     try:
         with mode, _no_stack_traces(), _quickly():
             with guarded(watched.modules) as kept, _cells_apart(device):
-                first = make_fx(whole, decomposition_table=_plainly())(*args)
+                first = _written(whole, args, mode)
             check_constants(first, [*watched.parameters, *watched.buffers], kept)
             module = without_changes(first, mode) or make_fx(functionalize(first))(*args)
     except CannotCapture:
@@ -161,6 +161,17 @@ def trace(
         raise CannotCapture(_said(error)) from error
     module.graph.eliminate_dead_code()
     return Traced(module, watched, tuple(updates), len(tensors), result_spec[0], len(_outputs(module)))
+
+
+def _written(function: Callable[..., list[Any]], args: list[Any], mode: FakeTensorMode) -> torch.fx.GraphModule:
+    """What is not understood is tried torch's way, and it is torch that then says what is wrong with it."""
+    instead = _plainly()
+    try:
+        return written(function, args, instead, mode)
+    except CannotCapture:
+        raise
+    except Exception:
+        return make_fx(function, decomposition_table=instead)(*args)
 
 
 def _outputs(module: torch.fx.GraphModule) -> list[Any]:

@@ -1,6 +1,6 @@
 """Which ways of planning to try: some that differ much, then the neighbours of whichever was best.
 
-Under a tight budget the fastest plan that one way finds may take half as long again as another's, and no way is best for
+Under a tight budget the fastest plan of one way may take half as long again as that of another, and no way is best for
 all models; neighbours of a good one are often better still.
 """
 
