@@ -210,6 +210,18 @@ def test_a_result_that_is_not_what_was_traced_is_refused(tmp_path: Path) -> None
     assert not (tmp_path / "costs.json").exists()
 
 
+def test_operations_on_chances_are_tried_with_chances(tmp_path: Path) -> None:
+    """A GPU would be lost to the process if it were given others."""
+    model = nn.Sequential(nn.Linear(6, 1), nn.Sigmoid())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.ones(8, 6), torch.ones(8, 1)
+    step = common_step(model, F.binary_cross_entropy, optimizer)
+    one = capture(step, [model], [optimizer], batch, CPU, 1 << 30).lifted
+    meter = Counting(one, Remembered(tmp_path / "costs.json"))
+    costed(one, CPU, meter=meter)
+    assert {call.target.__name__ for call in meter.asked} >= {"binary_cross_entropy.default"}
+
+
 class Looking(Counting):
     """Remembers the numbers of rows that operations were tried with."""
 

@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'"
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import stretto as st
 from stretto.errors import PlanError
@@ -167,6 +168,31 @@ def test_sparse_experts_need_less_memory_than_padded_ones() -> None:
 
 @pytest.mark.parametrize("kind", LAYERS)
 def test_sizes_that_make_no_sense_are_refused(kind: Any) -> None:
-    for sizes, factor in (((0, 4, 2), 1.0), ((4, 4, 0), 1.0), ((4, 4, 2), 0.0)):
-        with pytest.raises(PlanError, match=r"pass sizes of 1 or more and a factor above 0"):
+    for sizes, factor in (((0, 4, 2), 1.0), ((4, 4, 0), 1.0), ((4, 4, 2), 0.0), ((4, 4, 2), float("nan"))):
+        with pytest.raises(PlanError, match=r"pass sizes of 1 or more and a finite factor above 0"):
             kind(*sizes, factor=factor)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_a_word_that_is_too_much_for_others_does_no_harm(kind: Any) -> None:
+    """The first expert, which nobody asks about it, would make infinity of the large word."""
+    layer = kind(2, 2, 2, factor=2.0)
+    with torch.no_grad():
+        layer.gate.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0]]))
+        for one in layer.parameters():
+            if one is not layer.gate.weight:
+                one.fill_(1.0)
+        layer.up[0].fill_(3e38)
+    layer(torch.tensor([[1e-3, 0.0], [0.0, 100.0]])).sum().backward()
+    assert all(bool(p.grad.isfinite().all()) for p in layer.parameters() if p.grad is not None)
+
+
+def test_checkpoints_and_no_words_at_all() -> None:
+    layer = layer_of(st.memory.Experts, 4, 6, 3, seed=2)
+    x = torch.randn(7, 4, requires_grad=True)
+    layer(x).square().sum().backward()
+    plain, x.grad = x.grad, None
+    checkpoint(layer, x, use_reentrant=False).square().sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, plain)
+    assert layer(x[:0]).shape == (0, 4)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import io
 import pickle
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'")
@@ -19,8 +21,10 @@ from torch.utils.checkpoint import checkpoint
 
 from stretto.errors import PlanError, RunError
 from stretto.memory import Step, step
+from stretto.memory.capture import trace
 from stretto.memory.devices import PlainDevice
 from stretto.memory.fallback import HookedStep
+from stretto.memory.guard import CannotCapture, check_draws
 from stretto.memory.planner import Infeasible
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -210,9 +214,72 @@ def tied_by_memory() -> Made:
     return usual(model)
 
 
+def hidden_in_a_variable() -> Made:
+    """Truncated backpropagation: a state goes from step to step."""
+    model, h = net(), torch.zeros(8, 16)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+    def train(x: Any) -> torch.Tensor:
+        nonlocal h
+        optimizer.zero_grad()
+        loss: torch.Tensor = model(x + h).square().mean()
+        loss.backward()
+        h = (x + 0.5 * h).detach()
+        optimizer.step()
+        return loss
+
+    return model, optimizer, train
+
+
+def hidden_in_an_object() -> Made:
+    class Trainer:
+        def __init__(self) -> None:
+            self.model, self.kept = net(), {"h": [torch.zeros(8, 16)]}
+            self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+        def train(self, x: Any) -> torch.Tensor:
+            self.optimizer.zero_grad()
+            loss: torch.Tensor = self.model(x + self.kept["h"][-1]).square().mean()
+            loss.backward()
+            self.kept["h"].append(x.detach())
+            self.optimizer.step()
+            return loss
+
+    one = Trainer()
+    return one.model, one.optimizer, one.train
+
+
+class Collects(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.seen = net(), [torch.zeros(16)]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.inner(x + self.seen[-1])
+        self.seen.append(x.detach().mean(0))
+        return y
+
+
+def drawn_elsewhere() -> Made:
+    model = net()
+    random.seed(3)
+    return usual(model, between=lambda: model[0].weight.grad.mul_(random.random()))
+
+
+def drawn_by_numpy() -> Made:
+    model = net()
+    np.random.seed(3)  # noqa: NPY002
+    return usual(model, between=lambda: model[0].weight.grad.mul_(float(np.random.rand())))  # noqa: NPY002
+
+
 @pytest.mark.parametrize(
     ("make", "why"),
     [
+        (hidden_in_a_variable, "a variable around the step keeps a tensor"),
+        (hidden_in_an_object, "a list keeps a tensor"),
+        (lambda: usual(Collects()), "a list keeps a tensor"),
+        (drawn_elsewhere, "random numbers of Python or NumPy"),
+        (drawn_by_numpy, "random numbers of Python or NumPy"),
         (clipped_outside, "taken before it began"),
         (punished_outside, "taken before it began"),
         (hooked, "has hooks"),
@@ -232,6 +299,21 @@ def test_what_a_trace_would_not_see_runs_as_it_is(make: Callable[[], Made], why:
     made = same(make)
     assert isinstance(made, HookedStep)
     assert why in made.why
+
+
+def test_random_numbers_are_drawn_where_the_model_is() -> None:
+    model, optimizer, train = usual(nn.Sequential(nn.Linear(16, 4), nn.Dropout(0.5)))
+    module = trace(train, [model], [optimizer], batch(0), torch.device("cpu")).module
+    check_draws(module, torch.device("cpu"))
+    with pytest.raises(CannotCapture, match="draws random numbers on cpu within the step"):
+        check_draws(module, torch.device("cuda"))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_named() -> None:
+    model, optimizer, train = usual(net())
+    with pytest.raises(PlanError, match="there is no GPU that torch can use"):
+        step(train, [model], [optimizer], batch(0), budget="1GiB", device="cuda")
 
 
 # -- planned, and right ------------------------------------------------------------------------------------------------
@@ -358,6 +440,8 @@ def test_a_tensor_that_is_not_the_modules_may_change() -> None:
         (lambda m, o: m[1].eval(), "train"),
         (lambda m, o: m[0].weight.requires_grad_(False), "requires_grad"),
         (lambda m, o: o.add_param_group({"params": [nn.Parameter(torch.ones(1))]}), "got or lost"),
+        (lambda m, o: setattr(m[0], "weight", nn.Parameter(torch.ones(16, 16))), "other parameters, buffers or layers"),
+        (lambda m, o: m.__setitem__(1, nn.ReLU()), "other parameters, buffers or layers"),
         (lambda m, o: m.load_state_dict(copy.deepcopy(m.state_dict()), assign=True), "other parameters"),
     ],
 )

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
-from .guard import CannotCapture, Gradients, check_apart, check_constants, check_hooks, guarded
+from .guard import CannotCapture, Gradients, check_apart, check_constants, check_draws, check_hooks, guarded
 from .inplace import without_changes
 from .optimizers import check_separate
 from .writing import written
@@ -151,9 +151,10 @@ def trace(
     args += [fake(torch.empty_like(t, device="meta")) for t in tensors]  # without gaps or overlaps, as they are placed
     try:
         with mode, _no_stack_traces(), _quickly():
-            with guarded(watched.modules) as kept, _cells_apart(device):
+            with guarded(step, watched.modules) as kept, _cells_apart(device):
                 first = _written(whole, args, mode)
             check_constants(first, [*watched.parameters, *watched.buffers], kept)
+            check_draws(first, device)
             module = without_changes(first, mode) or make_fx(functionalize(first))(*args)
     except CannotCapture:
         raise

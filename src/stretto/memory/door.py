@@ -110,7 +110,7 @@ def plan(
 
     Without a GPU the times are reckoned from `rates`. Tensors are only looked at: a model on the "meta" device will do.
     """
-    place = torch.device(device) if device is not None else torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    place = _named(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
     wanted = _settings(budget, host_budget, policy, settings)
     check_chunks(chunks)
     train_step = common_step(model, loss_fn, optimizer)
@@ -146,6 +146,18 @@ def _device(device: Device | str | torch.device | None) -> Device:
     if device is None:
         return CudaDevice() if torch.cuda.is_available() else PlainDevice()
     if isinstance(device, (str, torch.device)):
-        named = torch.device(device)
+        named = _named(device)
         return CudaDevice(named) if named.type == "cuda" else PlainDevice()
     return device
+
+
+def _named(device: str | torch.device) -> torch.device:
+    """A device with its number, as tensors that are there name it."""
+    named = torch.device(device)
+    if named.type != "cuda":
+        return named
+    if not torch.cuda.is_available():
+        raise PlanError(
+            f"device={str(device)!r}: there is no GPU that torch can use; leave device= out to plan without"
+        )
+    return named if named.index is not None else torch.device("cuda", torch.cuda.current_device())

@@ -31,10 +31,10 @@ class _Gated(nn.Module):
 
     def __init__(self, width: int, inner: int, experts: int, factor: float) -> None:
         super().__init__()
-        if min(width, inner, experts) < 1 or factor <= 0:
+        if min(width, inner, experts) < 1 or not 0 < factor < float("inf"):
             raise PlanError(
                 f"experts of width={width}, inner={inner}, experts={experts}, factor={factor}: "
-                "pass sizes of 1 or more and a factor above 0"
+                "pass sizes of 1 or more and a finite factor above 0"
             )
         self.gate, self.experts, self.factor = nn.Linear(width, experts, bias=False), experts, factor
 
@@ -91,6 +91,8 @@ class Experts(_Gated):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """x: (..., width)."""
         shape = x.shape
+        if not x.numel():
+            return x
         x = x.reshape(-1, shape[-1])
         weight, chosen = self.choose(x)
         _, order = torch.sort(chosen, stable=True)  # words by expert
@@ -105,12 +107,12 @@ class Experts(_Gated):
         said, alls, mines = [], [], []
         for e in range(self.experts):
             # Sizes may not depend on values in a step that is planned: places that no word takes have words of other
-            # experts, and nobody looks at what is said of those.
-            words = order[(first[e] + places) % len(x)]
-            inner = F.relu(_Take.apply(handles[e], x, words) @ self.up[e])
+            # experts, as zeros (what this one makes of them might be infinite); nobody looks at what is said of them.
+            words, mine = order[(first[e] + places) % len(x)], places < count[e]
+            inner = F.relu(_Take.apply(handles[e], x, words, mine) @ self.up[e])
             said.append(inner @ self.down[e])
             alls.append(words)
-            mines.append(places < count[e])
+            mines.append(mine)
         found = _Put.apply(slot, *alls, *mines, *said)
         return (found * (weight * kept)[:, None]).view(shape)
 
@@ -138,11 +140,11 @@ class _Collect(torch.autograd.Function):
 
 
 class _Take(torch.autograd.Function):
-    """Rows of x; what they learn goes to the handle."""
+    """Rows of x, zero where they are not the expert's; what they learn goes to the handle."""
 
     @staticmethod
-    def forward(handle: torch.Tensor, x: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        return x.index_select(0, words)
+    def forward(handle: torch.Tensor, x: torch.Tensor, words: torch.Tensor, mine: torch.Tensor) -> torch.Tensor:
+        return x.index_select(0, words).masked_fill(~mine[:, None], 0)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -150,7 +152,7 @@ class _Take(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        return grad, None, None
+        return grad, None, None, None
 
 
 class _Put(torch.autograd.Function):
@@ -167,7 +169,8 @@ class _Put(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        experts = len(ctx.saved_tensors) // 2
-        words, mine = ctx.saved_tensors[:experts], ctx.saved_tensors[experts:]
+        saved = ctx.saved_tensors  # once: checkpoints give each of them only once
+        experts = len(saved) // 2
+        words, mine = saved[:experts], saved[experts:]
         rows = [grad.index_select(0, at) * asked[:, None] for at, asked in zip(words, mine, strict=True)]
         return None, *[None] * (2 * experts), *rows

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import random
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 import torch.utils.checkpoint
 from torch import nn
@@ -23,15 +25,14 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
+from .keeping import Kept, nothing_kept
+
 _SEEDS = [
     (room, name)
     for room in (torch, torch.random, torch.cuda, torch.cuda.random)
     for name in ("manual_seed", "manual_seed_all", "seed", "set_rng_state")
     if hasattr(room, name)
 ]
-_ABSENT = object()
-
-Kept = tuple[str, Any]  # an attribute of a module, and what it was before
 
 
 class CannotCapture(PlanError):
@@ -61,7 +62,7 @@ def _extent(p: torch.Tensor) -> int:
 
 def check_constants(module: torch.fx.GraphModule, watched: Sequence[torch.Tensor], kept: Sequence[Kept]) -> None:
     """Refuse a trace in which a parameter or a buffer is a constant: somebody took it before the step began. Likewise
-    what modules kept from before and replaced in the step."""
+    what was kept from before and replaced in the step."""
     constants = [getattr(module, node.target, None) for node in module.graph.nodes if node.op == "get_attr"]
     real = [x for x in constants if isinstance(x, torch.Tensor) and not isinstance(x, FakeTensor)]
     places = {x.data_ptr(): x for x in real}
@@ -78,6 +79,18 @@ def check_constants(module: torch.fx.GraphModule, watched: Sequence[torch.Tensor
             )
 
 
+def check_draws(module: torch.fx.GraphModule, device: torch.device) -> None:
+    """Refuse random numbers that are not drawn on the device: a recording would have the first for ever."""
+    for node in module.graph.nodes:
+        val = node.meta.get("val")
+        drawn = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if drawn and isinstance(val, torch.Tensor) and val.device.type != device.type:
+            raise CannotCapture(
+                f"{node.target} draws random numbers on {val.device} within the step, of which a recording has the "
+                "first for ever; draw them where the model is (device=), or pass them in with the batch"
+            )
+
+
 def _taken_before(p: torch.Tensor) -> str:
     return (
         f"the step uses a parameter of shape {tuple(p.shape)} that was taken before it began; take parameters within "
@@ -86,10 +99,10 @@ def _taken_before(p: torch.Tensor) -> str:
 
 
 @contextlib.contextmanager
-def guarded(modules: Sequence[nn.Module]) -> Iterator[list[Kept]]:
+def guarded(step: Callable[..., Any], modules: Sequence[nn.Module]) -> Iterator[list[Kept]]:
     """Within, what would go unseen raises `CannotCapture` before it does any harm. Checkpoints compute directly: what
     is computed again is the planner's business, and a trace would draw other random numbers the second time. The list
-    has, at the end, what modules kept: for `check_constants`."""
+    has, at the end, what was kept: for `check_constants`."""
 
     def directly(function: Any, _: bool, *args: Any) -> Any:
         return function(*args)
@@ -109,7 +122,8 @@ def guarded(modules: Sequence[nn.Module]) -> Iterator[list[Kept]]:
         checkpoint = torch.utils.checkpoint
         _put(stack, checkpoint, "CheckpointFunction", types.SimpleNamespace(apply=directly))
         _put(stack, checkpoint, "_checkpoint_without_reentrant_generator", nothing)
-        yield stack.enter_context(_nothing_kept(modules))
+        stack.enter_context(_only_torch_draws())
+        yield stack.enter_context(nothing_kept(step, modules))
 
 
 def _put(stack: contextlib.ExitStack, room: Any, name: str, instead: Any) -> None:
@@ -142,28 +156,25 @@ def _kinds(kind: Any) -> Iterator[Any]:
 
 
 @contextlib.contextmanager
-def _nothing_kept(modules: Sequence[nn.Module]) -> Iterator[list[Kept]]:
-    """Tensors without memory that a module kept are taken away from it again."""
-    every: list[nn.Module] = list({id(one): one for module in modules for one in module.modules()}.values())
-    before = [dict(one.__dict__) for one in every]
-    kept: list[Kept] = []
+def _only_torch_draws() -> Iterator[None]:
+    """Random numbers of Python or NumPy would be the same ones in all steps. Those that were drawn are given back."""
+    before = _drawn()
     try:
-        yield kept
+        yield
+        if str(_drawn()) != str(before):
+            raise CannotCapture(
+                "the step draws random numbers of Python or NumPy, of which a trace has the first for ever; draw them "
+                "with torch, or pass them in with the batch as tensors"
+            )
     finally:
-        for one, then in zip(every, before, strict=True):
-            for name, value in list(one.__dict__.items()):
-                if then.get(name, _ABSENT) is value or not _without_memory(value):
-                    continue
-                # Recurrent layers have a list of their weights, and look whether it is up to date.
-                if not isinstance(one, nn.RNNBase):
-                    kept.append((f"{type(one).__name__}.{name}", then.get(name)))
-                one.__dict__.pop(name)
-                if name in then:
-                    one.__dict__[name] = then[name]
+        random.setstate(before[0])
+        getattr(np.random, "set_state")(before[1])  # noqa: B009
 
 
-def _without_memory(value: Any) -> bool:
-    return any(isinstance(x, FakeTensor) for x in pytree.tree_leaves(value))
+def _drawn() -> tuple[Any, Any]:
+    """The state of both, of NumPy's as numbers that can be compared."""
+    kind, numbers, *rest = getattr(np.random, "get_state")()  # noqa: B009
+    return random.getstate(), (kind, tuple(numbers.tolist()), *rest)
 
 
 class Gradients(TorchFunctionMode):

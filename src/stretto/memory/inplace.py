@@ -132,6 +132,8 @@ class _Rewrite:
             self._in_place(node, _making(target))
 
     def _in_place(self, node: Any, making: Any) -> None:
+        if not isinstance(node.args[0], torch.fx.Node):
+            raise _Rare  # a list of tensors, each changed in place
         into = self._arg(node.args[0])
         args, kwargs = map_arg(node.args, self._arg), map_arg(node.kwargs, self._arg)
         if making is _aten.bernoulli.p and len(args) == 1 and not kwargs:

@@ -193,9 +193,10 @@ def _spans(lifted: Lifted, call: Call) -> dict[Any, tuple[int, int]]:
 
 
 def _fill(room: torch.Tensor, limit: int) -> None:
-    """Numbers that are nothing special; limit: they are numbers of so many rows."""
+    """Numbers that are nothing special; limit: they are numbers of so many rows. Between 0 and 1, as chances are: a GPU
+    that is given others for those is lost to the process."""
     if room.dtype.is_floating_point:
-        room.normal_()
+        room.uniform_(0.01, 0.99)
     elif limit:
         torch.arange(_APART, _APART * len(room) + 1, _APART, out=room).remainder_(limit)
     else:

@@ -18,6 +18,7 @@ _WHATS = (
     "a parameter's requires_grad changed",
     "an optimizer got or lost parameters",
     "autocast was switched (use it within the step function)",
+    "a module has other parameters, buffers or layers",
 )
 
 
@@ -43,6 +44,10 @@ class Standing:
             [p.requires_grad for p in self._parameters],
             [len(group["params"]) for one in self._optimizers for group in one.param_groups],
             (on, torch.get_autocast_dtype(self._device) if on else None),
+            [
+                [id(x) for own in (one._parameters, one._buffers, one._modules) for x in own.values()]
+                for one in self._modules
+            ],
         )
 
     def check(self) -> None:
