@@ -118,7 +118,8 @@ def test_what_waits_is_not_queued_again() -> None:
         here.send(*messages)
         for _ in range(50):
             here.wire.post(1, TABLES, 0, 1, here.link.reset())
-        until(lambda: here.wire.backlog(1) <= 2 * size)
+        # Once as it was sent first and once as it is sent again; and maybe a frame without a message, which asks.
+        until(lambda: here.wire.backlog(1) < 2.5 * size)
         assert here.wire.backlog(1) >= size
     finally:
         here.wire.close()
