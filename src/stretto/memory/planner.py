@@ -184,6 +184,8 @@ def _second_look(gaps: Gaps, settings: Settings) -> Found:
         free = _search(gaps, replace(settings, host_budget=None), settings.budget, any_will_do=True)
         if free is not None:
             costs = account(free.lowered.program, settings.link)
+            if costs.host <= settings.host_budget:  # found when nobody looked at the host
+                return free
             raise Infeasible(settings.host_budget, costs.host, "host", *there_at(free.lowered.program, costs.peak_at))
     smallest = _smallest(gaps, settings)
     found = _search(gaps, settings, smallest)
