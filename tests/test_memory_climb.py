@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from stretto.memory import search
 from stretto.memory.climb import BEGINS, LONGEST, STARTS, WINDOWS, Point, climb
 from stretto.memory.gaps import find_gaps
 from stretto.memory.graph import Graph, Node, Storage
@@ -93,3 +96,20 @@ def test_a_plan_is_as_fast_as_that_of_any_way_to_start() -> None:
     fastest = min(one.lowered.seconds for one in alone if one is not None)
     assert planned.costs.seconds <= fastest + 1e-9
     assert len({round(one.lowered.seconds, 6) for one in alone if one is not None}) > 1  # they do differ
+
+
+def test_larger_steps_have_the_best_plan_that_was_climbed_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, asked = ladder(170), dict[Point, float]()
+    assert len(graph.nodes) > search.FEW_NODES
+
+    def few(price: Callable[[Point], float], rooms: int, most: int, enough: float) -> None:
+        for point in (Point(1 / 4, 0.15, "cut"), Point(1 / 4, 0.8)):
+            asked[point] = price(point)
+
+    gaps = find_gaps(graph)
+    how = Settings(max(walk(gaps, [0] * len(gaps)).must) // 10, link=Link(out=60.0, into=60.0, latency=0.0))
+    usual = make(graph, how).costs.seconds
+    monkeypatch.setattr(search, "climb", few)
+    planned = make(graph, how).costs.seconds
+    assert planned == pytest.approx(min(asked.values()))
+    assert planned != pytest.approx(usual)  # which climbs elsewhere

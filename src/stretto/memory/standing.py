@@ -31,11 +31,9 @@ class Standing:
 
     def __init__(self, modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], device: str) -> None:
         self._device, self._optimizers = device, list(optimizers)
-        self._roots = list(modules)
         self._modules = [one for module in modules for one in module.modules()]
         self._parameters = _parameters(modules)
         self._then = self._now()
-        self.replaced = False  # parameters of the modules, by others
 
     def _now(self) -> tuple[Any, ...]:
         on = torch.is_autocast_enabled(self._device)
@@ -55,14 +53,6 @@ class Standing:
         for what, then, now in zip(_WHATS, self._then, self._now(), strict=True):
             if then != now:
                 raise RunError(f"{what} since the step was planned; make a new step")
-        if self.replaced:
-            raise RunError("a module has other parameters than the step was planned with; make a new step")
-
-    def look_at_parameters(self) -> None:
-        """Others may have put new parameters into the modules."""
-        now = _parameters(self._roots)
-        same = len(now) == len(self._parameters) and all(map(_is, now, self._parameters))
-        self.replaced = self.replaced or not same
 
 
 def take_over(modules: Sequence[nn.Module], step: Any) -> None:
@@ -93,7 +83,3 @@ class Told:
 
 def _parameters(modules: Sequence[nn.Module]) -> list[nn.Parameter]:
     return [p for module in modules for p in module.parameters()]
-
-
-def _is(one: Any, other: Any) -> bool:
-    return one is other

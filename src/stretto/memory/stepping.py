@@ -307,7 +307,6 @@ class Step:
 
     def loaded(self) -> None:
         """State was loaded into the modules or optimizers: it goes to its homes."""
-        self._standing.look_at_parameters()
         if self._runner is not None:
             self._runner.adopt()
 
