@@ -116,6 +116,7 @@ def dry(case: Case, batch: int, budget: int, chunks: str | None) -> tuple[Captur
     """A step written down and costed without a GPU."""
     import torch
 
+    from stretto.memory.chunks import LOSSES
     from stretto.memory.costs import costed
     from stretto.memory.stepping import capture
 
@@ -126,7 +127,7 @@ def dry(case: Case, batch: int, budget: int, chunks: str | None) -> tuple[Captur
         _LAST.clear()
         name, dtype, options = case
         job, cpu = unseen(name, dtype, {**options, "batch": batch}), torch.device("cpu")
-        tight = chunks is not None
+        tight = LOSSES if chunks is not None else 0
         captured = capture(job.step, job.modules, job.optimizers, job.batch, cpu, budget, chunks, tight=tight)
         _LAST[key] = captured, costed(captured.lifted, cpu)
     return _LAST[key]

@@ -183,6 +183,8 @@ def test_values_that_share_a_storage_are_tried_in_one(tmp_path: Path) -> None:
 LIBRARY = torch.library.Library("stretto_tests", "FRAGMENT")
 LIBRARY.define("turned(Tensor x) -> Tensor")
 LIBRARY.impl("turned", lambda x: x.t().contiguous().t(), "CompositeExplicitAutograd")
+LIBRARY.define("longer(Tensor x) -> Tensor")
+LIBRARY.impl("longer", lambda x: torch.cat([x, x]), "CompositeExplicitAutograd")
 
 
 def told(x: Any) -> Any:
@@ -190,22 +192,35 @@ def told(x: Any) -> Any:
 
 
 torch.library.register_fake("stretto_tests::turned", told, lib=LIBRARY)
+torch.library.register_fake("stretto_tests::longer", told, lib=LIBRARY)
 
 
-def test_a_result_that_is_not_what_was_traced_is_refused(tmp_path: Path) -> None:
+def with_operation(operation: Any) -> Any:
     model = nn.Linear(4, 8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    batch = torch.ones(2, 4), torch.ones(2, 8)
 
     def train_step(batch: Any) -> torch.Tensor:
         optimizer.zero_grad()
-        loss = F.mse_loss(model(torch.ops.stretto_tests.turned(batch[0])), batch[1])
+        loss = F.mse_loss(model(operation(batch[0])), batch[1])
         loss.backward()
         optimizer.step()
         return loss
 
-    one = capture(train_step, [model], [optimizer], batch, CPU, 1 << 30).lifted
-    with pytest.raises(CannotCapture, match=r"result 0 of stretto_tests\.turned.*strides \(1, 2\)"):
+    return capture(train_step, [model], [optimizer], (torch.ones(2, 4), torch.ones(2, 8)), CPU, 1 << 30).lifted
+
+
+def test_room_to_lay_a_result_out_as_it_was_traced_is_counted(tmp_path: Path) -> None:
+    one = with_operation(torch.ops.stretto_tests.turned)
+    meter = Counting(one, Remembered(tmp_path / "costs.json"))
+    graph = costed(one, CPU, meter=meter)
+    (at,) = [k for k, node in enumerate(graph.nodes) if "turned" in node.name]
+    when = 1 + [str(call.target) for call in meter.asked].index("stretto_tests.turned.default")
+    assert graph.nodes[at].workspace == 64 * when + 2 * 4 * 4
+
+
+def test_a_result_that_is_not_what_was_traced_is_refused(tmp_path: Path) -> None:
+    one = with_operation(torch.ops.stretto_tests.longer)
+    with pytest.raises(CannotCapture, match=r"result 0 of stretto_tests\.longer\.default is torch\.float32 \(4, 4\)"):
         costed(one, CPU, meter=Counting(one, Remembered(tmp_path / "costs.json")))
     assert not (tmp_path / "costs.json").exists()
 

@@ -1,20 +1,25 @@
-"""Cutting a loss that is too large: tokens a few at a time, forward and backward of a piece next to each other.
+"""Cutting operations that are too large: a few rows at a time, each piece with operations of its own.
+
+    traced, notes = cut(traced, 8)                   # losses over many words, in eight pieces
+    traced, notes = cut(traced, {"batch": 4})        # all that has a batch in it, four parts of the batch in turn
+    traced, notes = cut(traced, "auto", budget)      # what is too large for the budget, in as many as that takes
 
 A language model's logits (tokens × words) are there several times over: cast, log_softmax, gradients. None of them is
-wanted as a whole. So the operations that touch them are found (a *region*), each is written once for every piece of
-the tokens, and what leaves the region is put together again: rows are joined, sums over tokens are added up.
+wanted as a whole. So the operations that touch them are found (a *group*, see `groups`), each is written once for every
+piece of the tokens, and what leaves the group is put together again: rows are joined, sums over tokens are added up. A
+piece's logits are gone when its turn is over, because its gradient does not wait for the loss of the others.
 
-    traced, notes = cut(traced, 8)
+A dimension with a name is cut wherever it goes. "batch" is the first one of the tensors of the batch; modules name
+dimensions of their parameters (`dims`, see `named`). A tensor without that dimension is there once, for all pieces.
 
-A piece's logits are gone when its turn is over, because its gradient does not wait for the loss of the others. Sums
-are added in another order than in the step as it was, so results are equal up to rounding, not bit by bit.
+Sums are added in another order than in the step as it was, so results are equal up to rounding, not bit by bit.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
@@ -23,289 +28,210 @@ from stretto.errors import PlanError
 from stretto.plan.cost import show_bytes
 
 from .capture import Traced
-from .follow import LOSSES, MATMULS, VIEWS, Needs, needs, rank, sums
-from .pieces import Writer, written
+from .groups import Group, Growing, in_runs, measured, nbytes, touched
+from .layers import rank
+from .named import found_dims, starts
+from .pieces import Writer, made_again, noted
+from .ready import made_ready, same_shapes_joined
 
 aten = torch.ops.aten
+Chunks = int | str | Mapping[str, int] | None
+LOSSES, ALL = 1, 2  # what is cut when there is no plan otherwise
 _MOST = 256  # pieces
-_KEEP_SHAPE = (*VIEWS, aten.detach.default, aten.alias.default)
-_MEAN, _SUM = 1, 2  # reductions of nll_loss
+_SEEDS = 64  # operations that are too large, of which it is tried
+_SWEEPS = 3  # over all operations, for those that are too large
+_TOLD = 3  # of groups, and of those that cannot be cut
+_WORTH = 0.7  # of what an operation touched, that it may still touch
+_FREE = ("view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "detach", "alias", "getitem", "update")
 
 
 class CannotCut(Exception):
-    """Why a region stays as it is."""
+    """Why a group stays as it is."""
 
 
-@dataclass(eq=False)
-class Region:
-    """Operations that are run for one piece after the other. needs: by operation, how it takes its inputs. dims: by
-    operation, the dimension along which its result is cut. added: operations whose results are added up over pieces.
-    units: into so many equal parts everything can be cut."""
+def check_chunks(chunks: Chunks) -> None:
+    """That it says how to cut."""
+    if isinstance(chunks, Mapping):
+        fine = all(isinstance(name, str) and type(n) is int and n >= 1 for name, n in chunks.items())
+    else:
+        fine = chunks is None or chunks == "auto" or (type(chunks) is int and chunks >= 1)
+    if not fine:
+        raise PlanError(
+            f"chunks={chunks!r} is not a number of pieces; give one from 1 on, "
+            '"auto", None, or numbers for dimensions, as in {"batch": 4}'
+        )
 
-    seed: Node
-    needs: dict[Node, Needs] = field(default_factory=dict)
-    dims: dict[Node, int] = field(default_factory=dict)
-    added: set[Node] = field(default_factory=set)
-    units: int = 1
-    working: int = 0  # bytes of cut tensors that one operation touches at most
 
-
-def cut(traced: Traced, chunks: int | str | None, budget: int = 0, *, tight: bool = False) -> tuple[Traced, list[str]]:
-    """The step with its losses cut, and what was done. chunks: pieces, or "auto": as many as make an operation's part
-    of the budget small, none if it is (less than a quarter); tight: also then, because the rest does not fit."""
-    losses = [node for node in traced.module.graph.nodes if node.target is aten._log_softmax.default]
-    if chunks is None or chunks == 1 or not losses:
+def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> tuple[Traced, list[str]]:
+    """The step with pieces in it, and what was done. chunks: pieces of losses; pieces by name of a dimension; "auto":
+    losses, into as many as make an operation's part of the budget small, none if it is (less than a quarter). tight:
+    LOSSES: also then, because the rest does not fit; ALL: all other operations that are too large, too."""
+    if isinstance(chunks, Mapping):
+        chunks = {name: pieces for name, pieces in chunks.items() if pieces > 1}
+        found_dims(traced, chunks)
+    if (
+        not chunks
+        or chunks == 1
+        or (not isinstance(chunks, Mapping) and not tight and not _losses(traced.module.graph))
+    ):
         return traced, []
     graph = Graph()
     copies: dict[Node, Node] = {}
     graph.output(graph.graph_copy(traced.module.graph, copies))
-    notes: list[str] = []
-    done: set[Node] = set()
-    _plain_start(graph)
-    for node in list(graph.nodes):
-        if node.target in LOSSES:
-            _mean_as_sum(graph, node)
-    for loss in (copies[node] for node in losses):
-        if loss in done:  # two in one region
-            continue
-        try:
-            region = _found(graph, loss)
-            if (pieces := _count(region, chunks, budget, tight)) > 1:
-                _place(graph, region)
-                Writer(graph, region.needs, region.dims, region.added, region.units).write(pieces)
-                notes.append(_said(region, pieces))
-                done.update(region.needs)
-        except CannotCut as error:
-            notes.append(f"{loss.name} of {_shape(loss)} is not cut: {error}")
-        except RuntimeError as error:  # torch refuses an operation on a piece: the copy is half written
-            return traced, [f"{loss.name} of {_shape(loss)} is not cut, nor any other: {str(error).splitlines()[0]}"]
-    if not done:
-        return traced, notes
+    noted(graph)
+    made_ready(graph)
+    cutting = _Cutting(graph, budget, tight)
+    try:
+        if isinstance(chunks, Mapping):
+            for name, pieces in chunks.items():
+                cutting.along(name, [(copies[node], dim) for node, dim in starts(traced, name)], pieces)
+        else:
+            cutting.losses(chunks)
+            if chunks == "auto" and tight == ALL:
+                cutting.too_large()
+    except RuntimeError as error:  # torch refuses an operation on a piece: the copy is half written
+        return traced, [f"{cutting.what} is not cut, nor is anything else: {str(error).splitlines()[0]}"]
+    if not cutting.done:
+        return traced, cutting.notes
     graph.eliminate_dead_code()
+    made_again(graph)
     graph.lint()
-    return replace(traced, module=GraphModule(traced.module, graph)), notes
+    return replace(traced, module=GraphModule(traced.module, graph)), cutting.notes
 
 
-def check_chunks(chunks: int | str | None) -> None:
-    """That it says how to cut."""
-    if not (chunks is None or chunks == "auto" or (isinstance(chunks, int) and chunks >= 1)):
-        raise PlanError(f'chunks={chunks!r} is not a number of pieces; give one from 1 on, "auto" or None')
+def _losses(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.target is aten._log_softmax.default]
 
 
-def _said(region: Region, pieces: int) -> str:
-    return (
-        f"the loss ({region.seed.name} of {_shape(region.seed)}, up to {show_bytes(region.working)} for one operation) "
-        f"is cut into {pieces} pieces: results are equal up to rounding"
-    )
+class _Cutting:
+    """A step while it is cut. what: what it is at."""
+
+    def __init__(self, graph: Graph, budget: int, tight: int) -> None:
+        self.graph, self.budget, self.tight = graph, budget, tight
+        self.notes: list[str] = []
+        self.done: set[Node] = set()
+        self.what = ""
+
+    def losses(self, chunks: int | str) -> None:
+        """All of them, with what touches the tensors that are as large."""
+        for loss in _losses(self.graph):
+            if loss in self.done:  # two in one group
+                continue
+            self.what = f"{loss.name} of {_shape(loss)}"
+            try:
+                same_shapes_joined(self.graph, _as_large_as(loss))
+                group = self._around(loss, one_layer=True)
+                pieces = self._count(group, chunks)
+                if pieces > 1:
+                    self._write(group, pieces, f"the loss ({self.what}, up to {show_bytes(group.working)} for one ")
+            except CannotCut as error:
+                self.notes.append(f"{self.what} is not cut: {error}")
+
+    def along(self, name: str, tensors: list[tuple[Node, int]], pieces: int) -> None:
+        """A dimension, wherever it goes."""
+        self.what = f'"{name}"'
+        growing = Growing()
+        for node, dim in tensors:
+            growing.from_tensor(node, dim)
+        group = measured(growing.grown())
+        if not group.needs or group.units == 1:
+            why = "there is only one row of it" if group.needs else "no operation that takes it can be cut"
+            self.notes.append(f"{self.what} is not cut: {why}")
+            return
+        many = f"{self.what} ({len(group.needs)} operations, up to {show_bytes(group.working)} for one "
+        self._write(group, min(pieces, group.units, _MOST), many)
+
+    def too_large(self) -> None:
+        """Operations that take more than a quarter of the budget, the largest first."""
+        refused: list[str] = []
+        told, self.notes = self.notes, []
+        for _ in range(_SWEEPS):
+            before = len(self.done)
+            refused = self._sweep()
+            if len(self.done) == before:
+                break
+        more = len(self.notes) - _TOLD
+        last = [f"{more} more groups of operations are cut"] if more > 0 else []
+        self.notes = [*told, *self.notes[:_TOLD], *last, *refused[:_TOLD]]
+
+    def _sweep(self) -> list[str]:
+        """Cut what is too large now; pieces may still be, along another dimension. Returns what cannot be cut."""
+        large = [(_touches(node), node) for node in self.graph.nodes if node.op == "call_function"]
+        large = sorted((x for x in large if 4 * x[0] > self.budget), key=lambda x: -x[0])
+        refused: list[str] = []
+        for node in dict.fromkeys(_largest(node) for _, node in large[:_SEEDS]):
+            if node in self.done:
+                continue
+            self.what = f"{node.name} of {_shape(node)}"
+            try:
+                group = self._around(node, one_layer=False)
+            except CannotCut as error:
+                refused.append(f"{self.what} is not cut: {error}")
+                continue
+            pieces = min(-(-8 * group.working // self.budget), group.units, _MOST)
+            said = f"{len(group.needs)} operations around {self.what} (up to {show_bytes(group.working)} for one "
+            self._write(group, pieces, said, "are")
+        return refused
+
+    def _around(self, node: Node, *, one_layer: bool) -> Group:
+        """What touches tensors that are as large as this one, along the first dimension that it can be cut along. More
+        than one layer of them must be worth it."""
+        why = "the dimension cannot be followed"
+        for dim in range(rank(node)):
+            growing = Growing(_as_large_as(node), one_layer=one_layer)
+            if not growing.from_operation(node, dim):
+                continue
+            group = measured(growing.grown())
+            if group.units == 1:
+                why = "there is only one row of it"
+            elif not one_layer and touched(group, min(group.units, _MOST)) > _WORTH * touched(group, 1):
+                why = "what is there as a whole before and after it takes as much"
+            else:
+                return group
+        raise CannotCut(why)
+
+    def _count(self, group: Group, chunks: int | str) -> int:
+        if isinstance(chunks, int):
+            wanted = chunks
+        elif self.tight and 64 * group.working > self.budget:
+            wanted = max(2, -(-32 * group.working // self.budget))
+        elif 4 * group.working > self.budget:
+            wanted = -(-8 * group.working // self.budget)
+        else:
+            return 1
+        return min(wanted, group.units, _MOST)
+
+    def _write(self, group: Group, pieces: int, what: str, verb: str = "is") -> None:
+        self.done.update(group.needs)
+        Writer(self.graph, in_runs(self.graph, group)).write(pieces)
+        self.notes.append(f"{what}operation) {verb} cut into {pieces} pieces: results are equal up to rounding")
+
+
+def _as_large_as(seed: Node) -> Any:
+    least = seed.meta["val"].numel() / 2
+
+    def large(node: Node) -> bool:
+        value = node.meta.get("val")
+        return isinstance(value, torch.Tensor) and value.numel() >= least
+
+    return large
+
+
+def _touches(node: Node) -> int:
+    """Bytes that an operation takes and makes."""
+    if str(getattr(node.target, "__name__", node.target)).split(".")[0] in _FREE:
+        return 0
+    if not isinstance(node.meta.get("val"), torch.Tensor):
+        return 0
+    return nbytes(node) + sum(nbytes(other) for other in node.all_input_nodes)
+
+
+def _largest(node: Node) -> Node:
+    """The largest of what an operation makes and takes: the one to be cut."""
+    made = [other for other in node.all_input_nodes if other.op == "call_function"]
+    tensors = [other for other in made if isinstance(other.meta.get("val"), torch.Tensor)]
+    return max([node, *tensors], key=nbytes)
 
 
 def _shape(node: Node) -> str:
     return " × ".join(f"{n:,}" for n in node.meta["val"].shape)
-
-
-def _count(region: Region, chunks: int | str, budget: int, tight: bool) -> int:
-    if isinstance(chunks, int):
-        wanted = chunks
-    elif tight:
-        wanted = max(2, -(-32 * region.working // budget))
-    elif 4 * region.working > budget:
-        wanted = -(-8 * region.working // budget)
-    else:
-        return 1
-    return min(wanted, region.units, _MOST)
-
-
-# -- finding -----------------------------------------------------------------------------------------------------------
-
-
-def _plain_start(graph: Graph) -> None:
-    """A gradient begins as ones in the shape of the loss, and so seems to wait for it: ones of that size do not."""
-    for node in list(graph.nodes):
-        if node.target is aten.ones_like.default and node.meta["val"].dim() == 0:
-            value = node.meta["val"]
-            with graph.inserting_before(node):
-                _replaced(node, written(graph, aten.full.default, [], 1.0, dtype=value.dtype, device=value.device))
-
-
-def _found(graph: Graph, loss: Node) -> Region:
-    """What touches the tensors that are as large as the loss's input, along the way on which they are."""
-    along = int(loss.args[1]) % rank(loss)
-    if along == 0:
-        raise CannotCut("its first dimension is the one that is normalised")
-    seed_size = loss.meta["val"].numel()
-
-    def large(node: Node) -> bool:
-        value = node.meta.get("val")
-        return isinstance(value, torch.Tensor) and 2 * value.numel() >= seed_size
-
-    _same_shapes_joined(graph, large)
-    region = Region(loss)
-    region.dims[loss] = 0
-    left = [loss]
-    while left:
-        node = left.pop()
-        how = needs(node, region.dims[node]) if node.op == "call_function" and node not in region.needs else None
-        if how is not None:
-            left += _enter(region, node, how, large)
-        for user in list(node.users):
-            if user not in region.needs:
-                left += _follow(region, user, large)
-    _between(graph, region, large)
-    _measure(region)
-    return region
-
-
-def _follow(region: Region, node: Node, large: Callable[[Node], bool]) -> list[Node]:
-    """Take an operation into the region whose inputs are cut."""
-    if any(other in region.added for other in node.all_input_nodes):
-        raise CannotCut(f"{node.name} wants a sum over all pieces before the pieces are done")
-    cut_already = {other: region.dims[other] for other in node.all_input_nodes if other in region.dims}
-
-    def fits(how: Needs) -> bool:
-        return all(how[other] == dim for other, dim in cut_already.items())
-
-    if node.op == "call_function":
-        for dim in range(rank(node)):
-            how = needs(node, dim)
-            if how is not None and fits(how):
-                region.dims[node] = dim
-                found = _enter(region, node, how, large)
-                return found if node.target in MATMULS or not large(node) else [*found, node]
-        for how in sums(node):
-            if fits(how):
-                region.added.add(node)
-                return _enter(region, node, how, large)
-    if node.op == "output":
-        raise CannotCut("the step returns it, or something as large that is made of it")
-    raise CannotCut(f"the dimension cannot be followed through {node.name}")
-
-
-def _enter(region: Region, node: Node, how: Needs, large: Callable[[Node], bool]) -> list[Node]:
-    """The inputs that are as large and so belong to it, too. The inputs of a matrix product are another layer's."""
-    region.needs[node] = how
-    new: list[Node] = []
-    if node.target in LOSSES:
-        for result in node.users:
-            new += _follow(region, result, large)
-    if node.target in MATMULS:
-        return new
-    for other, dim in how.items():
-        if dim is not None and other not in region.dims and large(other):
-            region.dims[other] = dim
-            new.append(other)
-    return new
-
-
-def _between(graph: Graph, region: Region, large: Callable[[Node], bool]) -> None:
-    """What waits for the region and is waited for by it must be cut, too, small as it is."""
-    while True:
-        inner = _descendants(graph, region) & _ancestors(graph, region)
-        missing = [node for node in graph.nodes if node in inner and node not in region.needs]
-        if not missing:
-            return
-        for node in missing:
-            if node not in region.needs:
-                left = _follow(region, node, large)
-                if left:
-                    raise CannotCut(f"{left[0].name} is as large and wanted elsewhere")
-
-
-def _descendants(graph: Graph, region: Region) -> set[Node]:
-    found: set[Node] = set()
-    for node in graph.nodes:
-        if any(other in found or other in region.needs for other in node.all_input_nodes):
-            found.add(node)
-    return found
-
-
-def _ancestors(graph: Graph, region: Region) -> set[Node]:
-    found: set[Node] = set()
-    for node in reversed(graph.nodes):
-        if any(user in found or user in region.needs for user in node.users):
-            found.add(node)
-    return found
-
-
-def _measure(region: Region) -> None:
-    """Into how many parts it can be cut, and what its operations touch."""
-    sizes: list[int] = []
-    for node, how in region.needs.items():
-        touched = 0
-        for other, dim in how.items():
-            if other in region.needs and dim != region.dims.get(other):
-                raise CannotCut(f"{node.name} takes {other.name} in another way than it is cut")
-            if dim is not None and isinstance(value := other.meta.get("val"), torch.Tensor):
-                sizes.append(int(value.shape[dim]))
-                touched += value.numel() * value.element_size()
-        value = node.meta["val"]
-        if node in region.dims and isinstance(value, torch.Tensor):
-            sizes.append(int(value.shape[region.dims[node]]))
-            touched += value.numel() * value.element_size()
-        region.working = max(region.working, touched)
-    region.units = math.gcd(*sizes)
-    if region.units == 1:
-        raise CannotCut("there is only one row of it")
-
-
-# -- preparing ---------------------------------------------------------------------------------------------------------
-
-
-def _same_shapes_joined(graph: Graph, large: Callable[[Node], bool]) -> None:
-    """A view of a view that has the first one's shape again is the first one: (rows, words) seen as (texts, places,
-    words) and back. Otherwise only whole texts could be cut."""
-    for node in list(graph.nodes):
-        if node.target not in _KEEP_SHAPE or not large(node):
-            continue
-        base = node
-        while base.target in _KEEP_SHAPE:
-            base = base.args[0]
-            if base.meta["val"].shape == node.meta["val"].shape:
-                node.replace_all_uses_with(base)
-                break
-    graph.eliminate_dead_code()
-
-
-def _mean_as_sum(graph: Graph, loss: Node) -> None:
-    """A mean over rows is a sum by the weight of all rows, and that is known from the targets."""
-    x, target, weight, reduction, ignored = loss.args
-    results = {user.args[1]: user for user in loss.users}
-    dtype = x.meta["val"].dtype
-    with graph.inserting_before(loss):
-        counted = written(graph, aten.ne.Scalar, target, ignored)
-        if weight is not None:
-            there = written(graph, aten.mul.Tensor, target, counted)
-            flat = written(graph, aten.view.default, there, [-1])
-            weights = written(graph, aten.index_select.default, weight, 0, flat)
-            counted = written(graph, aten.mul.Tensor, weights, written(graph, aten.view.default, counted, [-1]))
-        total = written(graph, aten.sum.default, counted)
-        total = written(graph, aten._to_copy.default, total, dtype=dtype)
-    if 1 in results:
-        _replaced(results[1], total)
-    if reduction == _MEAN and 0 in results:
-        loss.args = (x, target, weight, _SUM, ignored)
-        first = results[0]
-        with graph.inserting_after(first):
-            mean = written(graph, aten.div.Tensor, first, total)
-        first.replace_all_uses_with(mean, delete_user_cb=lambda user: user is not mean)
-
-
-def _place(graph: Graph, region: Region) -> None:
-    """Everything that the pieces take is made before the first of them."""
-    first = next(node for node in graph.nodes if node in region.needs)
-    wanted, seen = _ancestors(graph, region), False
-    for node in list(graph.nodes):
-        seen = seen or node is first
-        if seen and node in wanted and node not in region.needs:
-            tags = getattr(node.target, "tags", ())
-            if torch.Tag.nondeterministic_seeded in tags or node.target in (
-                torch.ops.stretto.update.default,
-                aten.copy_.default,
-                aten.copy.default,
-            ):
-                raise CannotCut(f"{node.name} would have to come earlier than it does")
-            first.prepend(node)
-
-
-def _replaced(old: Node, new: Node) -> None:
-    old.replace_all_uses_with(new)
-    old.graph.erase_node(old)

@@ -20,7 +20,7 @@ from torch import nn
 from stretto.errors import PlanError
 from stretto.plan.cost import parse_bytes
 
-from .chunks import check_chunks
+from .chunks import Chunks, check_chunks
 from .costs import Rates
 from .devices import CudaDevice, Device, PlainDevice
 from .fallback import HookedStep
@@ -43,7 +43,7 @@ def step(
     policy: str = "best",
     device: Device | str | torch.device | None = None,
     verify: bool = False,
-    chunks: int | str | None = None,
+    chunks: Chunks = None,
     record: bool = True,
     compile: bool = False,
     **settings: Any,
@@ -53,10 +53,11 @@ def step(
     train_step(batch) does one whole step with the modules and optimizers named, `zero_grad`, `backward` and `step`
     included, and returns what it likes (a loss). It is run once without memory to see what it does; its Python is not
     run again. budget: bytes on the device for everything, "12GiB" or a number; host_budget likewise for the host.
-    chunks: a loss over many words is made in so many pieces; "auto": when it is too large for the budget. Results are
-    then equal up to rounding. record: a GPU plays what it recorded in the third step (CUDA graphs) instead of being
-    called for every operation; False where something else must see the calls. compile: Inductor makes one kernel of
-    the small operations between large ones, before anything is planned; results are then equal up to rounding.
+    chunks: a loss over many words is made in so many pieces; {"batch": 4}: all that has a batch in it, likewise other
+    dimensions with names; "auto": what is too large for the budget. Results are then equal up to rounding.
+    record: a GPU plays what it recorded in the third step (CUDA graphs) instead of being called for every operation;
+    False where something else must see the calls. compile: Inductor makes one kernel of the small operations between
+    large ones, before anything is planned; results are then equal up to rounding.
     """
     place = _device(device)
     check_chunks(chunks)
@@ -103,7 +104,7 @@ def plan(
     policy: str = "best",
     rates: Rates | None = None,
     device: str | torch.device | None = None,
-    chunks: int | str | None = None,
+    chunks: Chunks = None,
     **settings: Any,
 ) -> Report:
     """What `fit` would do, without doing it: does it fit, how slow will it be, what moves when?

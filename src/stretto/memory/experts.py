@@ -17,7 +17,7 @@ Experts         parameters of their own for each expert; each gathers its words 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -58,6 +58,8 @@ class _Gated(nn.Module):
 
 class PaddedExperts(_Gated):
     """Experts in one tensor: `up` (experts, width, inner) and `down` (experts, inner, width)."""
+
+    dims: ClassVar = {"up": ("experts", "width", "inner"), "down": ("experts", "inner", "width")}  # see `named`
 
     def __init__(self, width: int, inner: int, experts: int, factor: float = 2.0) -> None:
         super().__init__(width, inner, experts, factor)

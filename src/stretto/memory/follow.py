@@ -2,16 +2,17 @@
 
 `needs(node, dim)` answers for a result that is cut along `dim`: along which dimension each input is cut, None for one
 that is taken whole. `sums(node)` gives the ways in which a result is a sum over pieces of its inputs. What is not in
-the table cannot be followed.
+the tables (here and in `layers`) cannot be followed.
 
     mm(x, w) cut along 0    x along 0, w whole
     mm(x, w) as a sum       x along 1, w along 0        (a weight's gradient: a sum over tokens)
     log_softmax(x, 1)       x along 0, never along 1
-    view(x) cut along 0     x along 0: equal shares of both are the same numbers, whatever the sizes behind
+    view(x) cut along d     x along the dimension with as many numbers behind it: equal shares of both are the same
 """
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -19,26 +20,41 @@ from typing import Any
 import torch
 from torch.fx import Node
 
-aten = torch.ops.aten
+from .layers import LAYERS, Needs, merged, rank, sizes
+from .layers import Pairs as _Pairs
 
-Needs = dict[Node, int | None]
-_Pairs = list[tuple[Any, int | None]]
+aten = torch.ops.aten
 
 MATMULS = (aten.mm.default, aten.addmm.default, aten.bmm.default)
 VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
-SIZED = (*VIEWS, aten.expand.default, aten.slice_backward.default)  # their second argument is a size
+# Their second argument is the size of the result.
+SIZED = (*VIEWS, aten.expand.default, aten.slice_backward.default, aten.select_backward.default)
 LOSSES = (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
-_NONE = 0  # nll_loss's reduction: a loss for every row
+_NONE, _SUM = 0, 2  # reductions of losses: a loss for every row; their sum
+# Losses of two tensors of one shape, and what they teach: where the reduction is among their arguments.
+REDUCING = {
+    aten.mse_loss.default: 2,
+    aten.huber_loss.default: 2,
+    aten.smooth_l1_loss.default: 2,
+    aten.binary_cross_entropy.default: 3,
+    aten.binary_cross_entropy_with_logits.default: 4,
+}
+TEACHING = {
+    aten.mse_loss_backward.default: 3,
+    aten.huber_loss_backward.default: 3,
+    aten.smooth_l1_loss_backward.default: 3,
+    aten.binary_cross_entropy_backward.default: 4,
+}
 
 
 def needs(node: Node, dim: int) -> Needs | None:
     """By input: the dimension along which it is cut when the result is cut along `dim`. None: cannot be followed."""
-    rule = _RULES.get(node.target)
+    rule = _RULES.get(node.target) or LAYERS.get(node.target)
     tags = getattr(node.target, "tags", ())
     if rule is None and torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags:
         rule = _pointwise
     found = rule(node, dim) if rule is not None else None
-    return None if found is None else _merged(node, found)
+    return None if found is None else merged(node, found)
 
 
 def sums(node: Node) -> list[Needs]:
@@ -52,37 +68,29 @@ def sums(node: Node) -> list[Needs]:
     elif target is aten.sum.default:
         ways = [[(args[0], d)] for d in range(rank(args[0]))]
     elif target is aten.sum.dim_IntList:
-        ways = [[(args[0], d)] for d in _reduced(node)]
-    elif target is operator.getitem and args[1] == 0 and _is_loss(args[0]) and _reduction(args[0]) != _NONE:
+        ways = [[(args[0], d)] for d in reduced(node)]
+    elif target in REDUCING and reduction(node, REDUCING[target]) == _SUM and _plain(node, REDUCING[target], 0):
+        ways = [[(args[0], d), (args[1], d)] for d in range(rank(args[0]))]
+    elif target is aten.embedding_dense_backward.default and not args[4]:
+        ways = [[(args[0], d), (args[1], d)] for d in range(rank(args[1]))]
+    elif target is operator.getitem and args[1] == 0 and _is_loss(args[0]) and reduction(args[0], 3) != _NONE:
         ways = [[(args[0], 0)]]
-    return [found for way in ways if (found := _merged(node, way)) is not None]
+    return [found for way in ways if (found := merged(node, way)) is not None]
 
 
-def rank(x: Any) -> int:
-    """Dimensions of a node's result; 1 for a tuple, which counts as cut along 0."""
-    value = x.meta.get("val")
-    return value.dim() if isinstance(value, torch.Tensor) else 1
+def reduction(node: Node, at: int) -> int:
+    """What a loss does with its numbers; a mean is what it does unless told otherwise."""
+    return int(node.args[at]) if len(node.args) > at else 1
 
 
-def _merged(node: Node, pairs: _Pairs) -> Needs | None:
-    """None when an operation takes one tensor twice, in two ways."""
-    found: Needs = {}
-    for other, dim in pairs:
-        if isinstance(other, Node) and found.setdefault(other, dim) != dim:
-            return None
-    return {other: found.get(other) for other in node.all_input_nodes}
-
-
-def _size(x: Any) -> list[int]:
-    return [int(n) for n in x.meta["val"].shape]
+def _plain(node: Node, at: int, first: int) -> bool:
+    """Whether both tensors of a loss have one shape and there are no weights."""
+    x, y, *weights = node.args[first:at]
+    return sizes(x) == sizes(y) and all(weight is None for weight in weights)
 
 
 def _is_loss(x: Any) -> bool:
     return isinstance(x, Node) and x.target in LOSSES
-
-
-def _reduction(loss: Any) -> int:
-    return int(loss.args[3])
 
 
 def _pointwise(node: Node, dim: int) -> _Pairs | None:
@@ -91,7 +99,7 @@ def _pointwise(node: Node, dim: int) -> _Pairs | None:
         return None
     pairs: _Pairs = []
     for other in node.all_input_nodes:
-        size = _size(other)
+        size = sizes(other)
         at = dim - (whole.dim() - len(size))
         pairs.append((other, at if at >= 0 and size[at] == whole.shape[dim] else None))
     return pairs
@@ -106,7 +114,7 @@ def _mm(node: Node, dim: int) -> _Pairs:
     pairs: _Pairs = [(a, 0), (b, None)] if dim == 0 else [(a, None), (b, 1)]
     if node.target is aten.addmm.default:
         added = node.args[0]
-        size = _size(added)
+        size = sizes(added)
         at = dim - (2 - len(size))
         pairs.append((added, at if at >= 0 and size[at] != 1 else None))
     return pairs
@@ -119,8 +127,11 @@ def _bmm(node: Node, dim: int) -> _Pairs:
 
 
 def _view(node: Node, dim: int) -> _Pairs | None:
-    same = _size(node) == _size(node.args[0])
-    return [(node.args[0], dim)] if dim == 0 or same else None
+    """Dimensions before which there is the same number of rows, those of length 1 left out."""
+    to, of = sizes(node), sizes(node.args[0])
+    before = math.prod(to[:dim])
+    found = [d for d, n in enumerate(of) if n > 1 and math.prod(of[:d]) == before]
+    return [(node.args[0], found[0])] if found and to[dim] > 1 else None
 
 
 def _t(node: Node, dim: int) -> _Pairs:
@@ -150,9 +161,9 @@ def _squeeze(node: Node, dim: int) -> _Pairs:
 
 
 def _expand(node: Node, dim: int) -> _Pairs:
-    size = _size(node.args[0])
+    size = sizes(node.args[0])
     at = dim - (rank(node) - len(size))
-    return [(node.args[0], at if at >= 0 and size[at] == _size(node)[dim] else None)]
+    return [(node.args[0], at if at >= 0 and size[at] == sizes(node)[dim] else None)]
 
 
 def _other_dimension(node: Node, dim: int) -> _Pairs | None:
@@ -172,12 +183,12 @@ def _slice_backward(node: Node, dim: int) -> _Pairs | None:
 
 def _gather(node: Node, dim: int) -> _Pairs | None:
     x, along, index = node.args[:3]
-    if dim == int(along) % rank(node) or _size(x)[dim] != _size(index)[dim]:
+    if dim == int(along) % rank(node) or sizes(x)[dim] != sizes(index)[dim]:
         return None
     return [(x, dim), (index, dim)]
 
 
-def _reduced(node: Node) -> list[int]:
+def reduced(node: Node) -> list[int]:
     n = rank(node.args[0])
     dims: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     if dims is None or dims == []:
@@ -186,7 +197,7 @@ def _reduced(node: Node) -> list[int]:
 
 
 def _reduction_of_others(node: Node, dim: int) -> _Pairs | None:
-    gone = _reduced(node)
+    gone = reduced(node)
     n = rank(node.args[0])
     if rank(node) == n:  # kept as dimensions of size 1
         return None if dim in gone else [(node.args[0], dim)]
@@ -201,14 +212,23 @@ def _loss(node: Node, dim: int) -> _Pairs | None:
 def _loss_of_rows(node: Node, dim: int) -> _Pairs | None:
     """The first result of a loss without reduction."""
     loss, which = node.args[:2]
-    return [(loss, 0)] if which == 0 and dim == 0 and _is_loss(loss) and _reduction(loss) == _NONE else None
+    return [(loss, 0)] if which == 0 and dim == 0 and _is_loss(loss) and reduction(loss, 3) == _NONE else None
 
 
 def _loss_backward(node: Node, dim: int) -> _Pairs | None:
-    grad, x, target, weight, reduction, _, total = node.args[:7]
+    grad, x, target, weight, how, _, total = node.args[:7]
     if dim != 0:
         return None
-    return [(grad, 0 if reduction == _NONE else None), (x, 0), (target, 0), (weight, None), (total, None)]
+    return [(grad, 0 if how == _NONE else None), (x, 0), (target, 0), (weight, None), (total, None)]
+
+
+def _teaching(node: Node, dim: int) -> _Pairs | None:
+    """mse_loss_backward(gradient, x, y, reduction): by number, but for a mean, in which all of them are counted."""
+    gradient, x, y = node.args[:3]
+    at = TEACHING[node.target]
+    if reduction(node, at) not in (_NONE, _SUM) or not _plain(node, at, 1):
+        return None
+    return [(gradient, dim if sizes(gradient) == sizes(node) else None), (x, dim), (y, dim)]
 
 
 _RULES: dict[Any, Callable[[Node, int], _Pairs | None]] = {
@@ -231,6 +251,7 @@ _RULES: dict[Any, Callable[[Node, int], _Pairs | None]] = {
     aten.gather.default: _gather,
     operator.getitem: _loss_of_rows,
     **dict.fromkeys(LOSSES, _loss),
+    **dict.fromkeys(TEACHING, _teaching),
     aten.nll_loss_backward.default: _loss_backward,
     aten.nll_loss2d_backward.default: _loss_backward,
     **dict.fromkeys(

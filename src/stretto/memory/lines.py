@@ -11,7 +11,7 @@ from .lift import Call, Ref, Update, Value
 from .program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Instruction
 from .segments import BEGIN, LEFT, ROOM
 from .updating import Updater
-from .views import view
+from .views import as_said, view
 
 if TYPE_CHECKING:
     from .execute import Runner
@@ -44,8 +44,9 @@ class Writer:
             if last and at + _LINES >= len(instructions):
                 self._let_go()
             body = "\n    ".join(self.lines or ["pass"])
-            scope = {"K": self.pool, "view": view, "R": self.runner, "D": self.runner.device, "W": self.runner.watch}
-            code = "def part(a, v, K=K, view=view, R=R, D=D, W=W):\n    " + body
+            scope = {"K": self.pool, "view": view, "said": as_said}
+            scope |= {"R": self.runner, "D": self.runner.device, "W": self.runner.watch}
+            code = "def part(a, v, K=K, view=view, said=said, R=R, D=D, W=W):\n    " + body
             exec(compile(code, f"<stretto step {at}>", "exec"), scope)
             parts.append(cast("Part", scope["part"]))
         return parts
@@ -112,6 +113,9 @@ class Writer:
         have = self.have.setdefault(s, set())
         if have:
             return
+        one = self.lifted.values[value]
+        if len(one.size) > 1:
+            text = f"said({text}, {self._name(one)})"
         self.lines.append(f"v[{number}] = a[{s}] = {text}")
         have.add(number)
 

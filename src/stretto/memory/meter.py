@@ -21,7 +21,7 @@ from stretto.paths import cache_root
 
 from .guard import CannotCapture
 from .lift import Call, Lifted, Ref, Value
-from .views import view
+from .views import as_said, view
 
 _TIMES = 3
 _ROUNDS = 2  # the better one counts: others may be at the device
@@ -135,9 +135,10 @@ class Meter:
 
         args, kwargs = (tree_map(real, x, is_leaf=lambda x: isinstance(x, Ref)) for x in (call.args, call.kwargs))
         result = call.target(*args, **kwargs)  # the first call may choose an algorithm
-        self._check(call, result)
+        more = self._check(call, result)
         del result
-        return self.timed(call, args, kwargs)
+        seconds, workspace = self.timed(call, args, kwargs)
+        return seconds, workspace + more
 
     def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
         """Seconds and passing bytes of a call that ran once already."""
@@ -161,22 +162,24 @@ class Meter:
             took.append(begin.elapsed_time(end) / 1e3 / _TIMES)
         return min(took), max(0, workspace)
 
-    def _check(self, call: Call, result: Any) -> None:
-        """That the results are what the trace says."""
+    def _check(self, call: Call, result: Any) -> int:
+        """That the results are what the trace says; bytes of those that will have to be laid out anew."""
+        more = 0
         for k, (number, tensor) in enumerate(zip(call.makes, [result] if call.single else result, strict=False)):
             if number < 0 or not isinstance(tensor, torch.Tensor):
                 continue
             value = self.lifted.values[number]
             tiny = max(tensor.numel() * tensor.element_size(), _nbytes(value)) <= _SEED
-            if not tiny and _layout(tensor.dtype, tensor.shape, tensor.stride()) != _layout(
-                value.dtype, value.size, value.stride
-            ):
-                raise CannotCapture(
-                    f"result {k} of {call.target} is {tensor.dtype} {tuple(tensor.shape)} with strides "
-                    f"{tensor.stride()} on {self.device}, and torch says without running it that it is {value.dtype} "
-                    f"{value.size} with strides {value.stride}: it could not come back from the host as it was; use "
-                    "another dtype or layout there, or another operation"
-                )
+            if tiny or as_said(tensor, value) is tensor:
+                if not tiny and (tensor.dtype, tensor.shape) != (value.dtype, value.size):
+                    raise CannotCapture(
+                        f"result {k} of {call.target} is {tensor.dtype} {tuple(tensor.shape)} on {self.device}, and "
+                        f"torch says without running it that it is {value.dtype} {value.size}: it could not come back "
+                        "from the host as it was; use another dtype there, or another operation"
+                    )
+                continue
+            more += _nbytes(value)
+        return more
 
 
 def _spans(lifted: Lifted, call: Call) -> dict[Any, tuple[int, int]]:
@@ -234,10 +237,3 @@ def _nbytes(value: Value) -> int:
     for size in value.size:
         n *= size
     return n * int(value.dtype.itemsize)
-
-
-def _layout(dtype: Any, size: Any, stride: Any) -> Any:
-    """What matters of a layout: the stride of a dimension of one element does not."""
-    if 0 in size:
-        return dtype, tuple(size)
-    return dtype, tuple(size), tuple(k for n, k in zip(size, stride, strict=True) if n > 1)

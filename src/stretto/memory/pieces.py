@@ -1,15 +1,17 @@
-"""Writing the operations of a region once for each piece, and putting together what leaves it."""
+"""Writing the operations of a group once for each piece, and putting together what leaves it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx import Graph, Node
 from torch.fx.node import map_arg
 
-from .follow import SIZED, Needs
+from .follow import SIZED, VIEWS
+from .groups import Group
+from .layers import Needs, with_rows
 
 aten = torch.ops.aten
 _NARROW = (torch.bfloat16, torch.float16)
@@ -17,12 +19,50 @@ _NARROW = (torch.bfloat16, torch.float16)
 
 def written(graph: Graph, target: Any, *args: Any, **kwargs: Any) -> Node:
     """A new operation where the graph inserts now, with its fake result: shapes, strides and storages are known."""
-    node = graph.call_function(target, args, kwargs)
     fakes = map_arg((args, kwargs), lambda other: other.meta["val"])
     modes = [x.fake_mode for x in torch.utils._pytree.tree_leaves(fakes) if hasattr(x, "fake_mode")]
     with modes[0] if modes else _mode_of(graph), torch.no_grad():
-        node.meta["val"] = target(*fakes[0], **fakes[1])
+        value = target(*fakes[0], **fakes[1])
+    node = graph.call_function(target, args, kwargs)
+    node.meta["val"] = value
+    node.meta["of"] = [other.meta["val"] for other in node.all_input_nodes]
     return node
+
+
+def noted(graph: Graph) -> None:
+    """Note of all operations what their fake results were made of, to see later whether that has been replaced."""
+    for node in graph.nodes:
+        if node.op == "call_function":
+            node.meta["of"] = [other.meta.get("val") for other in node.all_input_nodes]
+
+
+def made_again(graph: Graph) -> None:
+    """Fake results of what has been replaced: views are views of what is there now, and other strides are seen."""
+    for node in graph.nodes:
+        of = node.meta.pop("of", None)
+        now = [other.meta.get("val") for other in node.all_input_nodes]
+        if of is None or all(a is b for a, b in zip(of, now, strict=True)):
+            continue
+        fakes = map_arg((node.args, node.kwargs), lambda other: other.meta["val"])
+        with _mode_of(graph), torch.no_grad():
+            value = node.target(*_listed(fakes[0]), **fakes[1])
+        if _held(value) & _held(now) or _layout(value) != _layout(node.meta["val"]):
+            node.meta["val"] = value
+
+
+def _listed(args: Any) -> Any:
+    return [list(a) if isinstance(a, list) else a for a in args]
+
+
+def _held(values: Any) -> set[int]:
+    """Storages of fake results, by identity."""
+    leaves = torch.utils._pytree.tree_leaves(values)
+    return {x.untyped_storage()._cdata for x in leaves if isinstance(x, torch.Tensor)}
+
+
+def _layout(values: Any) -> list[Any]:
+    leaves = torch.utils._pytree.tree_leaves(values)
+    return [(x.shape, x.stride(), x.storage_offset()) for x in leaves if isinstance(x, torch.Tensor)]
 
 
 def _mode_of(graph: Graph) -> Any:
@@ -30,80 +70,99 @@ def _mode_of(graph: Graph) -> Any:
 
 
 class Writer:
-    """needs, dims, added, units: as in `chunks.Region`. All that the region takes comes before its first operation."""
+    """Writes a group, run by run. All that a run takes comes before its first operation when it is written."""
 
-    def __init__(
-        self, graph: Graph, needs: Mapping[Node, Needs], dims: Mapping[Node, int], added: set[Node], units: int
-    ) -> None:
-        self.graph, self.needs, self.dims, self.added, self.units = graph, needs, dims, added, units
-        self.nodes = [node for node in graph.nodes if node in needs]
-        self.sums: dict[Node, Node] = {}
-        self.parts: dict[Node, list[Node]] = {
-            node: [] for node in self.nodes if node not in added and any(user not in needs for user in node.users)
-        }
+    def __init__(self, graph: Graph, group: Group) -> None:
+        self.graph, self.group = graph, group
+        self.made: dict[tuple[Node, int], Node] = {}  # by operation and piece
+        self.wholes: dict[Node, Node] = {}  # sums over all pieces
 
     def write(self, pieces: int) -> None:
-        """Replace the region by its pieces."""
-        with self.graph.inserting_before(self.nodes[0]):
-            for k in range(pieces):
-                self._piece(k * self.units // pieces, (k + 1) * self.units // pieces)
-            for node, parts in self.parts.items():
-                whole = written(self.graph, aten.cat.default, parts, self.dims[node])
-                node.replace_all_uses_with(whole, delete_user_cb=self._outside)
-            for node, total in self.sums.items():
-                dtype = node.meta["val"].dtype
-                if total.meta["val"].dtype != dtype:
-                    total = written(self.graph, aten._to_copy.default, total, dtype=dtype)
-                node.replace_all_uses_with(total, delete_user_cb=self._outside)
-        for node in reversed(self.nodes):
-            self.graph.erase_node(node)
+        """Replace the group by its pieces."""
+        bounds = [k * self.group.units // pieces for k in range(pieces + 1)]
+        for run, before in zip(self.group.runs, self.group.before, strict=True):
+            for node in before:
+                run[0].prepend(node)
+            with self.graph.inserting_before(run[0]):
+                sums: dict[Node, Node] = {}
+                for k in range(pieces):
+                    self._piece(run, k, bounds[k], bounds[k + 1], sums)
+                for node in run:
+                    self._put_together(node, pieces, sums)
+        for run in reversed(self.group.runs):
+            for node in reversed(run):
+                self.graph.erase_node(node)
 
     def _outside(self, user: Node) -> bool:
-        return user not in self.needs
+        return user not in self.group.needs
 
-    def _piece(self, first: int, last: int) -> None:
-        made: dict[Node, Node] = {}
-        taken: dict[tuple[Node, int], Node] = {}
+    def _put_together(self, node: Node, pieces: int, sums: Mapping[Node, Node]) -> None:
+        """What others take of an operation that was cut."""
+        group = self.group
+        if node in sums:
+            whole, dtype = sums[node], node.meta["val"].dtype
+            if whole.meta["val"].dtype != dtype:
+                whole = written(self.graph, aten._to_copy.default, whole, dtype=dtype)
+            self.wholes[node] = whole
+        elif node in group.alike:
+            whole = self.made[node, 0]
+        elif any(self._outside(user) for user in node.users):
+            parts = [self.made[node, k] for k in range(pieces)]
+            whole = written(self.graph, aten.cat.default, parts, group.dims[node])
+        else:
+            return
+        node.replace_all_uses_with(whole, delete_user_cb=self._outside)
+
+    def _piece(self, run: Sequence[Node], k: int, first: int, last: int, sums: dict[Node, Node]) -> None:
+        group, taken = self.group, dict[tuple[Node, int], Node]()
 
         def rows(whole: Node, dim: int) -> tuple[int, int]:
-            each = int(whole.meta["val"].shape[dim]) // self.units
+            each = int(whole.meta["val"].shape[dim]) // group.units
             return first * each, last * each
 
-        for node in self.nodes:
-            how = self.needs[node]
+        for node in run:
+            how = group.needs[node]
 
             def part(other: Node, how: Needs = how) -> Node:
-                if other in made:
-                    return made[other]
+                if (other, k) in self.made:
+                    return self.made[other, k]
                 dim = how[other]
                 if dim is None:
-                    return other
+                    return self.wholes.get(other, other)
                 if (other, dim) not in taken:
                     taken[other, dim] = written(self.graph, aten.slice.Tensor, other, dim, *rows(other, dim))
                 return taken[other, dim]
 
             args, kwargs = map_arg((node.args, node.kwargs), part)
-            if node in self.added:
-                self._add(node, args, kwargs)
+            if node in group.added:
+                self._add(node, args, kwargs, sums)
                 continue
-            if node.target in SIZED:
-                dim = self.dims[node]
+            dim = group.dims.get(node)
+            if node.target in SIZED and dim is not None:
                 low, high = rows(node, dim)
                 size = [int(n) for n in node.meta["val"].shape]
                 size[dim] = high - low
                 args = (args[0], size, *args[2:])
-            made[node] = written(self.graph, node.target, *args, **kwargs)
-            if node in self.parts:
-                self.parts[node].append(made[node])
+            self.made[node, k] = self._written(node, with_rows(node, args), kwargs)
 
-    def _add(self, node: Node, args: Any, kwargs: Any) -> None:
+    def _written(self, node: Node, args: Any, kwargs: Any) -> Node:
+        try:
+            return written(self.graph, node.target, *args, **kwargs)
+        except RuntimeError:
+            if node.target not in VIEWS:
+                raise
+            # A piece of a tensor lies in memory with gaps, over which it cannot be seen in another shape.
+            close = written(self.graph, aten.clone.default, args[0], memory_format=torch.contiguous_format)
+            return written(self.graph, node.target, close, *args[1:], **kwargs)
+
+    def _add(self, node: Node, args: Any, kwargs: Any, sums: dict[Node, Node]) -> None:
         """Narrow numbers are added up as wide ones: a sum of many pieces would lose what one product does not."""
         narrow = node.meta["val"].dtype in _NARROW
-        if node not in self.sums:
+        if node not in sums:
             one = written(self.graph, node.target, *args, **kwargs)
-            self.sums[node] = written(self.graph, aten._to_copy.default, one, dtype=torch.float32) if narrow else one
+            sums[node] = written(self.graph, aten._to_copy.default, one, dtype=torch.float32) if narrow else one
         elif node.target is aten.mm.default and not narrow:  # product and sum at once: one tensor less in between
-            self.sums[node] = written(self.graph, aten.addmm.default, self.sums[node], *args)
+            sums[node] = written(self.graph, aten.addmm.default, sums[node], *args)
         else:
             one = written(self.graph, node.target, *args, **kwargs)
-            self.sums[node] = written(self.graph, aten.add.Tensor, self.sums[node], one)
+            sums[node] = written(self.graph, aten.add.Tensor, sums[node], one)

@@ -16,7 +16,9 @@ from stretto.errors import RunError
 from stretto.plan.cost import show_bytes
 
 from .capture import Traced, trace
-from .chunks import cut as cut_losses
+from .chunks import ALL as ALL_OPERATIONS
+from .chunks import LOSSES, Chunks
+from .chunks import cut as cut_operations
 from .costs import CALLED, PLAYED, Rates, costed
 from .devices import Device
 from .execute import Runner
@@ -52,16 +54,16 @@ def capture(
     batch: Any,
     device: torch.device,
     budget: int,
-    chunks: int | str | None = None,
+    chunks: Chunks = None,
     *,
-    tight: bool = False,
+    tight: int = 0,
     record: bool = False,
     join: bool = False,
 ) -> Captured:
     """Write a step down: operations and storages, small parameters updated together as far as the budget allows.
     chunks, tight: see `chunks.cut`. record: it will be recorded, and a batch then has a place that stays.
     join: see `fuse.fused`."""
-    traced, notes = cut_losses(trace(step, modules, optimizers, batch, device), chunks, budget, tight=tight)
+    traced, notes = cut_operations(trace(step, modules, optimizers, batch, device), chunks, budget, tight=tight)
     return _lifted(traced, notes, ALL if join else NONE, optimizers, _lent(batch, device), budget, record=record)
 
 
@@ -118,20 +120,25 @@ def planned(
     settings: Settings,
     *,
     rates: Rates | None = None,
-    chunks: int | str | None = None,
+    chunks: Chunks = None,
     budget: int | None = None,
     record: bool = False,
     join: bool = False,
     others: int = 0,
 ) -> tuple[Captured, Graph, Planned]:
-    """Write a step down and plan it; with chunks="auto" once more in pieces if there is no plan otherwise. budget: what
+    """Write a step down and plan it; with chunks="auto" again in pieces if there is no plan otherwise. budget: what
     was asked for, if the plan is made for less. record: as a step that is recorded. others: bytes on the device
     that are not the step's, such as workspaces of libraries."""
     whole, lent = budget or settings.budget, _lent(batch, device)
     refused: Infeasible | None = None
     movable = _with_gradients([*_tensors(modules), *_states(optimizers)])
-    for tight in (False, True) if chunks == "auto" else (False,):
-        traced, notes = cut_losses(trace(step, modules, optimizers, batch, device), chunks, whole, tight=tight)
+    plain = trace(step, modules, optimizers, batch, device)
+    known: list[list[str]] = []
+    for tight in (0, LOSSES, ALL_OPERATIONS) if chunks == "auto" else (0,):
+        traced, notes = cut_operations(plain, chunks, whole, tight=tight)
+        if notes in known:
+            continue
+        known.append(notes)
         best: tuple[Captured, Graph, Planned] | None = None
         for chains in (ALL, BACKWARD, NONE) if join else (NONE,):
             captured = _lifted(traced, notes, chains, optimizers, lent, whole, record=record)
@@ -143,7 +150,9 @@ def planned(
             try:
                 made = make(graph, beside(settings, captured.lifted))
             except Infeasible as error:
-                refused = _told(error.beside(captured.lifted.besides, settings.budget), chunks, captured.notes)
+                error = _told(error.beside(captured.lifted.besides, settings.budget), chunks, captured.notes)
+                if refused is None or error.side != "device" or error.smallest < refused.smallest:
+                    refused = error
                 continue
             made.notes.extend(captured.notes)
             if best is None or made.costs.seconds < best[2].costs.seconds:
@@ -159,10 +168,12 @@ def planned(
     raise refused
 
 
-def _told(refused: Infeasible, chunks: int | str | None, notes: list[str]) -> Infeasible:
+def _told(refused: Infeasible, chunks: Chunks, notes: list[str]) -> Infeasible:
     """With what else is known about it."""
     if chunks is None and ("log_softmax" in refused.node or "nll_loss" in refused.node):
         refused.add_note('the loss binds: chunks="auto" makes it in pieces')
+    elif chunks is None and refused.side == "device":
+        refused.add_note('chunks="auto" makes operations that are too large in pieces')
     for note in notes:
         refused.add_note(note)
     return refused
@@ -199,7 +210,7 @@ class Step:
         *,
         rates: Rates | None = None,
         verify: bool = False,
-        chunks: int | str | None = None,
+        chunks: Chunks = None,
         record: bool = True,
         join: bool = False,
     ) -> None:

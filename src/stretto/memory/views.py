@@ -35,6 +35,16 @@ def laid_out(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.
     return torch.empty_strided(value.size, value.stride, dtype=value.dtype, device=device).copy_(there)
 
 
+def as_said(tensor: torch.Tensor, value: Value) -> torch.Tensor:
+    """A result in the layout that was told of it, in which all its views are taken. Some operations lay theirs out in
+    another way than torch says without running them (the gradient of mse_loss for a transpose)."""
+    if tensor.stride() == value.stride or tensor.shape != value.size or 0 in value.stride:
+        return tensor
+    if all(n < 2 or a == b for n, a, b in zip(value.size, tensor.stride(), value.stride, strict=True)):
+        return tensor
+    return torch.empty_strided(value.size, value.stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
 def placed(place: torch.Tensor, value: Value) -> torch.Tensor:
     """A value whose storage is a piece of a larger one: `place`, its bytes. The value begins there."""
     return place.view(value.dtype).as_strided(value.size, value.stride)
