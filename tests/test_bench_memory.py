@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'")
 
 import torch
-from bench import memory_batches, memory_chapter
+from bench import memory_batches, memory_chapter, memory_pieces
 from bench.memory_runs import STEPS, WARM, Trial, items, made, unseen
 
 from stretto.memory.planner import Settings
@@ -179,3 +179,18 @@ def test_batches_are_predicted_and_then_made_true(out: Path, monkeypatch: pytest
     assert row["ours"]["batch"] <= rows[0]["ours"]["batch"]
     assert row["ours"]["predicted_peak"] <= 2 << 20
     assert "| gpt fp32, length 16" in (out / "memory_batches.md").read_text()
+
+
+def test_pieces_are_tried_at_toy_size(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STRETTO_CASES", "attention images experts")
+    memory_pieces.main()
+    rows = json.loads((out / "memory_pieces.json").read_text())
+    assert [row["model"] for row in rows if row["how"] == "eager"] == ["attention", "images", "experts"]
+    for row in rows:
+        if "loss" in row:
+            eager = next(one for one in rows if one["model"] == row["model"])
+            assert row["loss"] == pytest.approx(eager["loss"], abs=2e-4), row
+        if "budget GiB" in row and "predicted GiB" in row:
+            assert row["predicted GiB"] <= row["budget GiB"]
+    assert sum("cut into" in row.get("note", "") for row in rows) >= 5
+    assert "| images |" in (out / "memory_pieces.md").read_text()
