@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,19 @@ def private_cache(folder: Path) -> Iterator[None]:
             del os.environ["STRETTO_CACHE"]
         else:
             os.environ["STRETTO_CACHE"] = before
+
+
+@contextmanager
+def empty_pictures() -> Iterator[None]:
+    """Pictures of plans and of convergence are files with nothing in them: drawing takes as long as a small training.
+    Commands that are processes of their own draw."""
+    from matplotlib.figure import Figure
+
+    def saved(_: Figure, path: Path, **__: Any) -> None:
+        Path(path).write_bytes(b"")
+
+    with mock.patch.object(Figure, "savefig", saved):
+        yield
 
 
 class Said:

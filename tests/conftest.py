@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +19,12 @@ hypothesis.settings.register_profile(
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.data_too_large],
 )
 hypothesis.settings.load_profile("stretto")
+
+# Files run side by side, a process for each processor: threads of BLAS and PyTorch would only wait for one another, and
+# Inductor would start processes to compile a handful of chains. Set here, before anything of theirs is imported, it
+# holds for processes that tests start, too.
+for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
+    os.environ.setdefault(name, "1")
 
 # A shell that runs us in the background makes us ignore Ctrl-C, and our children too; the tests mean the real thing.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -85,6 +85,10 @@ def serve(path: str, modules: list[str]) -> None:
         # What Numba does when it is first used: importing much of itself and of SciPy.
         cpu_target.typing_context.refresh()
         cpu_target.target_context.refresh()
+    if "torch" in sys.modules:
+        import torch
+
+        torch.set_num_threads(1)  # blocks have tiny tensors, and threads would only wait for one another
     os.rename(path + ".new", path)
     copies: set[int] = set()
     while sys.stdin not in select.select([server, sys.stdin], [], [])[0]:

@@ -9,13 +9,14 @@ import inspect
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import stretto as st
-from clirun import private_cache, same_model, start, stretto
+from clirun import empty_pictures, private_cache, same_model, start, stretto
 from stretto.cli import documents, recipe, shares, train, vocabulary
 from stretto.cli.recipe_mf import MfRecipe
 from stretto.data.generate_corpus import topic_words, write_corpus
@@ -29,6 +30,14 @@ COMMANDS = [["train", "lda"], ["topics"], ["infer"]]
 @pytest.fixture(scope="module", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with private_cache(tmp_path_factory.mktemp("cache")):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drawn where a test looks at what a run leaves behind, empty for all others."""
+    drawn = request.node.name == "test_a_run_prints_its_topics_and_leaves_them_to_look_through"
+    with nullcontext() if drawn else empty_pictures():
         yield
 
 
@@ -67,6 +76,7 @@ def test_a_run_prints_its_topics_and_leaves_them_to_look_through(docword: Path, 
     there = {path.name for path in (tmp_path / "run").iterdir()}
     assert there >= {"run.json", "events.jsonl", "plan.txt", "plan.svg", "convergence.png", "trace.json"}
     assert there >= {"model.safetensors", "topics.html"}
+    assert (tmp_path / "run" / "convergence.png").stat().st_size > 1000
     assert f"words from {docword.parent / 'vocab.toy.txt'}" in said
     assert "400 documents × 900 words" in said
     assert "epoch 40/40  tokens moved" in said

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from clirun import private_cache, same_model, start, stretto
+from clirun import empty_pictures, private_cache, same_model, start, stretto
 
 EPOCHS = 200
 
@@ -17,6 +18,13 @@ EPOCHS = 200
 @pytest.fixture(scope="module", autouse=True)
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with private_cache(tmp_path_factory.mktemp("cache")):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drawn where a test looks at what a run leaves behind, empty for all others."""
+    with nullcontext() if request.node.name == "test_a_run_leaves_its_record" else empty_pictures():
         yield
 
 
@@ -44,6 +52,7 @@ def test_a_run_leaves_its_record(ratings: Path, tmp_path: Path) -> None:
     there = {path.name for path in (tmp_path / "run").iterdir()}
     assert there >= {"run.json", "events.jsonl", "plan.txt", "plan.svg", "plan.png", "trace.json", "convergence.png"}
     assert "model.safetensors" in there
+    assert all((tmp_path / "run" / name).stat().st_size > 1000 for name in ("plan.svg", "plan.png", "convergence.png"))
     assert "epoch 6/6" in said
     assert "train RMSE" in said
     assert "test RMSE" in said

@@ -88,12 +88,12 @@ def test_float32_arithmetic_is_good_to_six_digits(data: Any, sparse: bool) -> No
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 def test_any_number_of_threads_gives_the_same_bits(sparse: bool) -> None:
-    X, y, weight, W = made(4000, 60, 5, sparse)
+    X, y, weight, W = made(4000, 60, 10, sparse)  # a width that is compiled above
     rows = Rows.of(sp.csr_array(X) if sparse else X)
     found = []
     for runtime in (Serial(), Threads(1), Threads(2), Threads(3)):
         with runtime.open() as crew:
-            passes = Passes(rows, y, weight, 5, crew, "exact")
+            passes = Passes(rows, y, weight, 10, crew, "exact")
             loss = passes.look(packed(W))
             found.append((loss, passes.gradient().tobytes(), passes.curve(packed(W)).tobytes()))
     assert all(one == found[0] for one in found)

@@ -148,7 +148,7 @@ def _against_every_choice(graph: Graph, kind: str, factor: float) -> None:
     gaps = find_gaps(graph.reordered(updates_early(graph)))
     if len(gaps) > 6:
         return
-    low, high = between(graph, 0.0, Settings(0, LINK)), plain(graph).costs.peak
+    low, high = smallest_budget(graph, Settings(0, LINK)), plain(graph).costs.peak
     budgets = [low + int(share * max(0, high - low)) for share in (0.0, 0.2, 0.5, 0.8)]
     for budget, best in zip(budgets, fastest(gaps, budgets, LINK, **KINDS[kind]), strict=True):  # type: ignore[arg-type]
         how = Settings(budget, LINK, **KINDS[kind])  # type: ignore[arg-type]
@@ -177,12 +177,11 @@ def test_swaps_that_hide_cost_nothing() -> None:
 
 def test_more_memory_is_not_slower() -> None:
     for graph in (chain(30, 100, 1e-3), random_graph(3, 25), cnn(4, 1000, 10, conv=1e-3)):
-        times = [
-            make(graph, Settings(between(graph, s, Settings(0, LINK)), LINK)).costs.seconds
-            for s in np.linspace(0, 1, 6)
-        ]
+        low, whole = smallest_budget(graph, Settings(0, LINK)), plain(graph).costs
+        budgets = [low + int(share * (whole.peak - low)) for share in np.linspace(0, 1, 6)]
+        times = [make(graph, Settings(budget, LINK)).costs.seconds for budget in budgets]
         assert all(more <= 1.03 * less for less, more in pairwise(times)), times
-        assert times[-1] == pytest.approx(plain(graph).costs.seconds)
+        assert times[-1] == pytest.approx(whole.seconds)
 
 
 @pytest.mark.parametrize(

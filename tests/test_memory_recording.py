@@ -25,7 +25,7 @@ from memory_graphs import chain, gpt
 from stretto.memory import Step, playing, step
 from stretto.memory.devices import NotRecorded, PlainDevice
 from stretto.memory.door import common_step
-from stretto.memory.planner import Infeasible, Settings, make
+from stretto.memory.planner import Infeasible, Planned, Settings, make
 from stretto.memory.playing import recorded
 from stretto.memory.program import FREE, GONE, IN, OUT, READY, RUN, account
 from stretto.memory.seats import ASIDE, BACK, orderly
@@ -227,12 +227,18 @@ def test_everybody_gets_to_a_seat(data: st.DataObject) -> None:
         assert [memory[x] for x in range(*seat)] == [k] * sizes[k]
 
 
-@pytest.mark.parametrize(("longest", "at_copies"), [(math.inf, False), (1e-3, False), (4e-3, True)])
-def test_segments_hold_every_instruction_once_and_copies_that_go_on_are_moved(longest: float, at_copies: bool) -> None:
-    graph = gpt(4)
+@functools.cache
+def tight_gpt(layers: int, more: float) -> Planned:
+    """A plan for a little more than the smallest budget."""
+    graph = gpt(layers)
     with pytest.raises(Infeasible) as caught:
         make(graph, Settings(1))
-    program = make(graph, Settings(int(1.1 * caught.value.smallest))).program
+    return make(graph, Settings(int(more * caught.value.smallest)))
+
+
+@pytest.mark.parametrize(("longest", "at_copies"), [(math.inf, False), (1e-3, False), (4e-3, True)])
+def test_segments_hold_every_instruction_once_and_copies_that_go_on_are_moved(longest: float, at_copies: bool) -> None:
+    program = tight_gpt(4, 1.1).program
     apart = {n for n, node in enumerate(program.graph.nodes) if node.phase == "update"}
     pieces = segments(program, apart, longest, at_copies=at_copies)
     assert [one.update for one in pieces if one.update is not None] == [
@@ -253,10 +259,7 @@ def test_segments_hold_every_instruction_once_and_copies_that_go_on_are_moved(lo
 
 
 def test_a_recording_waits_no_longer_than_its_plan_when_it_is_cut_at_copies() -> None:
-    graph = gpt(8)
-    with pytest.raises(Infeasible) as caught:
-        make(graph, Settings(1))
-    made_plan = make(graph, Settings(int(1.2 * caught.value.smallest)))
+    made_plan = tight_gpt(8, 1.2)
     program = made_plan.program
     apart = {n for n, node in enumerate(program.graph.nodes) if node.phase == "update"}
     fine = account(as_played(program, segments(program, apart, at_copies=True)))

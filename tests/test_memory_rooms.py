@@ -105,7 +105,7 @@ def test_what_travels_most_stays_and_equal_ones_are_spread() -> None:
 @pytest.mark.parametrize("share", [0.3, 0.8])
 def test_a_host_that_cannot_hold_all_that_lasts(share: float) -> None:
     """Both sides together have room: what stays on the device, and little more than the least that a step takes."""
-    graph = gpt(8, 2048, 2048)
+    graph = gpt(5, 2048, 2048)
     whole = lasting(graph)
     host = int(share * whole)
     least = smallest_budget(graph, Settings(0))

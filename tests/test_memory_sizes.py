@@ -111,7 +111,7 @@ def test_a_slab_is_there_when_it_is_written_and_keeps_its_bytes() -> None:
 def test_cases_are_planned_without_memory_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     cap = memory_sizes.SPARE + (3 << 30)
     monkeypatch.setitem(memory_sizes.CASES, "toy", memory_sizes.Case(memory_sizes._gpt(2048, 4, 1), cap, "20GiB"))
-    monkeypatch.setitem(memory_sizes.CASES, "no", memory_sizes.Case(memory_sizes._gpt(2048, 4, 1), cap, "10MiB"))
+    monkeypatch.setitem(memory_sizes.CASES, "no", memory_sizes.Case(memory_sizes._gpt(2048, 1, 1), cap, "10MiB"))
     row = memory_sizes.planned_only("toy")
     assert row["size"] == "0.41 B parameters"
     assert 1.5 < row["predicted peak GiB"] <= 3.0

@@ -306,8 +306,8 @@ def test_too_small_a_budget_is_refused_with_the_smallest_that_will_do() -> None:
 
 def test_a_plan_without_memory_and_its_words(tmp_path: Any) -> None:
     with torch.device("meta"):
-        model = nn.Sequential(*(nn.Linear(4096, 4096) for _ in range(24)))
-        batch = torch.empty(512, 4096), torch.empty(512, 4096)
+        model = nn.Sequential(*(nn.Linear(8192, 8192) for _ in range(8)))
+        batch = torch.empty(512, 8192), torch.empty(512, 8192)
     optimizer = torch.optim.AdamW(model.parameters())
     whole = plan(model, F.mse_loss, optimizer, batch, budget="1TiB", policy="keep")
     report = plan(model, F.mse_loss, optimizer, batch, budget="2GiB")

@@ -33,7 +33,7 @@ def blocks(page: Path) -> list[tuple[str, str]]:
 
 @pytest.fixture(scope="module")
 def with_models(own_cache: None) -> Iterator[Ready]:
-    with Ready(*MODELS) as made:
+    with Ready(*MODELS, "loops_warm") as made:  # pages have loops
         yield made
 
 

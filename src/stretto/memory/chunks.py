@@ -28,7 +28,7 @@ from stretto.errors import PlanError
 from stretto.plan.cost import show_bytes
 
 from .capture import Traced
-from .groups import Group, Growing, in_runs, measured, nbytes, touched
+from .groups import Group, Growing, in_runs, measured, nbytes, sums_first, touched
 from .layers import rank
 from .named import found_dims, starts
 from .pieces import Writer, made_again, noted
@@ -133,7 +133,7 @@ class _Cutting:
         growing = Growing()
         for node, dim in tensors:
             growing.from_tensor(node, dim)
-        group = measured(growing.grown())
+        group = measured(sums_first(self.graph, growing.grown()))
         if not group.needs or group.units == 1:
             why = "there is only one row of it" if group.needs else "no operation that takes it can be cut"
             self.notes.append(f"{self.what} is not cut: {why}")
@@ -181,7 +181,7 @@ class _Cutting:
             growing = Growing(_as_large_as(node), one_layer=one_layer)
             if not growing.from_operation(node, dim):
                 continue
-            group = measured(growing.grown())
+            group = measured(sums_first(self.graph, growing.grown()))
             if group.units == 1:
                 why = "there is only one row of it"
             elif not one_layer and touched(group, min(group.units, _MOST)) > _WORTH * touched(group, 1):

@@ -24,6 +24,7 @@ from .layers import ADDED, ALIKE, Needs, Results, has_several, rank, several
 
 aten = torch.ops.aten
 _HOPS = 6  # operations on small tensors that may lie between those on large ones: a row's largest number, its logarithm
+_SMALL = 8  # times as large is the largest of a group as what is made of it before
 _SAME = (aten.detach.default, aten.alias.default)
 
 Large = Callable[[Node], bool]
@@ -225,6 +226,35 @@ class Growing:
                     group.dims.pop(one, None)
                     group.added.discard(one)
                     group.alike.discard(one)
+
+
+def sums_first(graph: Graph, group: Group) -> Group:
+    """Small sums over all pieces that the group itself waits for are made before it, as wholes: how many targets count.
+    Otherwise all pieces would have to be half done before any of them could be finished."""
+    fed: set[Node] = set()  # outside, and leading back into the group
+    for node in reversed(graph.nodes):
+        if node not in group.needs and any(user in group.needs or user in fed for user in node.users):
+            fed.add(node)
+    most = max((nbytes(node) for node in group.dims), default=0)
+    for one in sorted(group.added):
+        if one in group.needs and any(user in group.needs or user in fed for user in one.users):
+            before = _ancestors(group, one)
+            if _SMALL * sum(map(nbytes, before)) <= most and not any(has_several(node) for node in before):
+                for node in before:
+                    del group.needs[node]
+                    group.dims.pop(node, None)
+                    group.added.discard(node)
+    return group
+
+
+def _ancestors(group: Group, node: Node) -> set[Node]:
+    """What of the group it is made of, and itself."""
+    found, left = {node}, [node]
+    while left:
+        new = {other for other in left.pop().all_input_nodes if other in group.needs} - found
+        found |= new
+        left += new
+    return found
 
 
 def _given(node: Node) -> bool:
