@@ -17,14 +17,17 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
+from memory_graphs import Builder
 from stretto.errors import PlanError
-from stretto.memory import Step, plan, step, stepping
+from stretto.memory import Step, plan, plan_several, step, stepping
 from stretto.memory.chunks import ALL, cut
 from stretto.memory.devices import PlainDevice
-from stretto.memory.experts import PaddedExperts
+from stretto.memory.experts import Experts, PaddedExperts
 from stretto.memory.follow import needs, sums
 from stretto.memory.layers import ADDED, ALIKE, several
+from stretto.memory.mesh import placed
 from stretto.memory.planner import Infeasible, Settings, make, smallest_budget
+from stretto.memory.several import Send
 from stretto.memory.stepping import capture
 
 CPU = torch.device("cpu")
@@ -308,6 +311,62 @@ def test_two_hundred_steps_with_the_batch_in_pieces_learn_like_whole_ones() -> N
     whole, pieces = curves
     assert whole[-20:].mean() < 0.9 * whole[:20].mean(), "nothing was learnt"
     torch.testing.assert_close(pieces, whole, rtol=2e-3, atol=1e-3)
+
+
+# -- several devices ---------------------------------------------------------------------------------------------------
+
+
+def test_pieces_and_parameters_are_spread_over_devices() -> None:
+    """Planned only: what a device holds falls with the number of devices, and what it lacks is sent to it."""
+    model = images(nn.GroupNorm(2, 8))
+    optimizer = torch.optim.Adam(model.parameters())
+    batch = torch.randn(32, 3, 32, 32), torch.randint(0, 5, (32,))
+    given: Any = (model, F.cross_entropy, optimizer, batch)
+    alone = plan_several(*given, devices=1, budget="1GiB")
+    four = plan_several(*given, devices=4, budget="1GiB", chunks={"batch": 8})
+    assert alone.peak == plan(*given, budget="1GiB").peak
+    assert four.peak < 0.3 * alone.peak
+    told = four.explain()
+    assert "4 devices, budget 1.0 GiB each" in told
+    assert "device 3: " in told
+    assert "cut into 8 pieces" in told
+    sent = [sum(isinstance(node, Send) for node in part.graph.nodes) for part in four.together.parts]
+    assert min(sent) > 0
+
+
+def test_the_kth_of_a_list_lives_on_the_kth_device() -> None:
+    model = Words(Experts(16, 32, 6))
+    job = Job(model, F.cross_entropy, (torch.randint(0, 32, (8, 6)), torch.randint(0, 32, (8, 6))))
+    graph = capture(job.step, job.modules, job.optimizers, job.batch, CPU, 1 << 14).lifted.graph
+    on = placed(graph, {}, 3)
+    homes = {graph.storages[node.writes[0]].name: d for node, d in zip(graph.nodes, on, strict=True) if node.writes}
+    listed = {name: d for name, d in homes.items() if ".up." in name or ".down." in name}
+    assert len(listed) == 12
+    assert all(d == int(name.rpartition(".")[2]) % 3 for name, d in listed.items())
+    products = [(n, d) for n, d in zip(graph.nodes, on, strict=True) if n.name.startswith("mm")]
+    assert {d for _, d in products} == {0, 1, 2}
+
+
+def test_a_piece_runs_on_the_device_that_has_its_share() -> None:
+    pieces, _ = cut(traced(rows(Attention())), {"batch": 8})
+    marks = {node.meta["piece"] for node in pieces.module.graph.nodes if "piece" in node.meta}
+    assert marks == {(k, 8) for k in range(8)}
+    build = Builder()
+    x = build.store(64, "input")
+    for k in range(8):
+        build.node(f"part{k}", (x,), (build.store(64),))
+    assert placed(build.graph(), {f"part{k}": (k, 8) for k in range(8)}, 4) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_devices_that_make_no_sense_or_are_too_small() -> None:
+    model = Wide(16, 32)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    given: Any = (model, F.mse_loss, optimizer, (torch.randn(4, 16), torch.randn(4, 16)))
+    for wrong in (0, -1, 1.5, True):
+        with pytest.raises(PlanError, match="not a number of devices"):
+            plan_several(*given, devices=wrong, budget="1MiB")  # type: ignore[arg-type]
+    with pytest.raises(PlanError, match=r"device \d: no plan fits budget="):
+        plan_several(*given, devices=2, budget=2000)
 
 
 # -- steps that nobody wrote -------------------------------------------------------------------------------------------

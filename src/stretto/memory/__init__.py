@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .door import fit, plan, step
+    from .door import fit, plan, plan_several, step
     from .experts import Experts, PaddedExperts
     from .report import Report
     from .stepping import Step
 
-__all__ = ["Experts", "PaddedExperts", "Report", "Step", "fit", "plan", "step"]
+__all__ = ["Experts", "PaddedExperts", "Report", "Step", "fit", "plan", "plan_several", "step"]
 
 
 def __getattr__(name: str) -> Any:

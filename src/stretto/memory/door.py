@@ -21,13 +21,14 @@ from stretto.errors import PlanError
 from stretto.plan.cost import parse_bytes
 
 from .chunks import Chunks, check_chunks
-from .costs import Rates
+from .costs import Rates, costed
 from .devices import CudaDevice, Device, PlainDevice
 from .fallback import HookedStep
 from .guard import CannotCapture
+from .mesh import Devices, spread
 from .planner import Settings
 from .report import Report
-from .stepping import Step, planned
+from .stepping import Step, capture, planned
 
 _LOG = logging.getLogger("stretto.memory")
 
@@ -117,6 +118,33 @@ def plan(
     train_step = common_step(model, loss_fn, optimizer)
     captured, _, made = planned(train_step, [model], [optimizer], batch, place, wanted, rates=rates, chunks=chunks)
     return Report(made, captured.lifted)
+
+
+def plan_several(
+    model: nn.Module,
+    loss_fn: Callable[..., Any],
+    optimizer: torch.optim.Optimizer,
+    batch: Any,
+    *,
+    devices: int,
+    budget: int | str,
+    host_budget: int | str | None = None,
+    policy: str = "best",
+    rates: Rates | None = None,
+    chunks: Chunks = None,
+    **settings: Any,
+) -> Devices:
+    """What a step would come to on several devices, each with the budget: pieces and parameters are spread over them,
+    see `mesh`. Times are reckoned from `rates`. There is no step that runs on several yet."""
+    if type(devices) is not int or devices < 1:
+        raise PlanError(f"devices={devices!r} is not a number of devices; give one from 1 on")
+    wanted, cpu = _settings(budget, host_budget, policy, settings), torch.device("cpu")
+    check_chunks(chunks)
+    captured = capture(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, cpu, wanted.budget, chunks)
+    nodes = captured.traced.module.graph.nodes
+    pieces = {node.name: node.meta["piece"] for node in nodes if "piece" in node.meta}
+    graph = costed(captured.lifted, cpu, rates)
+    return spread(graph, pieces, devices, wanted, borrowed=captured.lifted.borrowed, notes=captured.notes)
 
 
 def common_step(

@@ -300,9 +300,8 @@ class _Lift:
         return None
 
     def _kind(self, node: Any) -> str:
-        if "backward" in str(node.target) or (self.forward and node.target is torch.ops.aten.ones_like.default):
-            self.forward = False  # the gradient of the loss is the first thing of the backward pass
-        return "activation" if self.forward else "gradient"
+        self.forward = self.forward and not begins_backward(node)
+        return "activation" if node.meta.get("forward", self.forward) else "gradient"
 
     def _write(self, node: Any) -> None:
         """A buffer takes a new value when the step ends."""
@@ -395,6 +394,11 @@ class _Lift:
         (output,) = (node for node in self.traced.module.graph.nodes if node.op == "output")
         flat = torch.utils._pytree.tree_leaves(output.args[0], is_leaf=lambda x: isinstance(x, torch.fx.Node))
         return [self._ref(x) for x in flat]
+
+
+def begins_backward(node: Any) -> bool:
+    """Whether an operation is of the backward pass for sure; the gradient of the loss is the first thing of it."""
+    return "backward" in str(node.target) or node.target is torch.ops.aten.ones_like.default
 
 
 def _refs(x: Any) -> list[Ref]:

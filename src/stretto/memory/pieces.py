@@ -12,6 +12,7 @@ from torch.fx.node import map_arg
 from .follow import SIZED, VIEWS
 from .groups import Group
 from .layers import Needs, with_rows
+from .lift import begins_backward
 
 aten = torch.ops.aten
 _NARROW = (torch.bfloat16, torch.float16)
@@ -30,10 +31,14 @@ def written(graph: Graph, target: Any, *args: Any, **kwargs: Any) -> Node:
 
 
 def noted(graph: Graph) -> None:
-    """Note of all operations what their fake results were made of, to see later whether that has been replaced."""
+    """Note of all operations what their fake results were made of, to see later whether that has been replaced, and
+    whether they are on the way forward: pieces go to and fro."""
+    forward = True
     for node in graph.nodes:
         if node.op == "call_function":
+            forward = forward and not begins_backward(node)
             node.meta["of"] = [other.meta.get("val") for other in node.all_input_nodes]
+            node.meta["forward"] = forward
 
 
 def made_again(graph: Graph) -> None:
@@ -69,6 +74,14 @@ def _mode_of(graph: Graph) -> Any:
     return next(x.fake_mode for node in graph.nodes if hasattr(x := node.meta.get("val"), "fake_mode"))
 
 
+def _marked(after: Node, until: Node, piece: tuple[int, int]) -> None:
+    """Say of new operations which piece they are, of how many; pieces of pieces are of the first."""
+    node = after.next
+    while node is not until:
+        node.meta.setdefault("piece", piece)
+        node = node.next
+
+
 class Writer:
     """Writes a group, run by run. All that a run takes comes before its first operation when it is written."""
 
@@ -86,7 +99,9 @@ class Writer:
             with self.graph.inserting_before(run[0]):
                 sums: dict[Node, Node] = {}
                 for k in range(pieces):
+                    before_it = run[0].prev
                     self._piece(run, k, bounds[k], bounds[k + 1], sums)
+                    _marked(before_it, run[0], (k, pieces))
                 for node in run:
                     self._put_together(node, pieces, sums)
         for run in reversed(self.group.runs):
@@ -144,6 +159,7 @@ class Writer:
                 size[dim] = high - low
                 args = (args[0], size, *args[2:])
             self.made[node, k] = self._written(node, with_rows(node, args), kwargs)
+            self.made[node, k].meta["forward"] = node.meta.get("forward", True)
 
     def _written(self, node: Node, args: Any, kwargs: Any) -> Node:
         try:
