@@ -89,6 +89,15 @@ class Wide(nn.Module):
         return x + self.d(F.silu(self.c(x)))
 
 
+class Dropping(Wide):
+    """Between all layers, on a transpose too."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        said, _ = torch.native_dropout(F.gelu(self.a(x)), 0.3, True)
+        said, _ = torch.native_dropout(self.b(said).transpose(1, 2), 0.2, True)
+        return x + said.transpose(1, 2)
+
+
 class Words(nn.Module):
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -137,6 +146,7 @@ KINDS: dict[str, tuple[Callable[[], Any], str]] = {
     "group norm": (lambda: pictures(nn.GroupNorm(2, 8)), "batch"),
     "batch norm": (lambda: pictures(nn.BatchNorm2d(8)), "batch"),
     "dropout": (lambda: rows(nn.Sequential(Wide(16, 32), nn.Dropout(0.3), Wide(16, 32))), "batch"),
+    "dropout as a GPU makes it": (lambda: rows(Dropping()), "batch"),
     "several losses": (lambda: rows(Wide(16, 32), chances), "batch"),
     "gpt": (lambda: gpt("cpu", batch=8, length=16, width=64, layers=2, words=96), "batch"),
     "cells": (lambda: lstm("cpu", batch=8, length=4, width=16), "batch"),
@@ -242,6 +252,18 @@ def test_what_has_not_the_dimension_is_there_once() -> None:
     assert count(pieces, torch.ops.stretto.update.default) == count(whole, torch.ops.stretto.update.default)
     assert count(pieces, aten._softmax.default) == 4 * count(whole, aten._softmax.default)
     assert count(pieces, aten.cat.default) == 4 * count(whole, aten.cat.default), "nothing else is joined"
+
+
+@pytest.mark.parametrize("native", [False, True])
+def test_random_numbers_for_all_rows_are_drawn_before_any_is_worked_on(native: bool) -> None:
+    layers = (Wide(16, 32), nn.Dropout(0.3), Wide(16, 32), nn.Dropout(0.2), nn.Linear(16, 16))
+    whole = traced(rows(Dropping() if native else nn.Sequential(*layers)))
+    pieces, _ = cut(whole, {"batch": 4})
+    nodes = list(pieces.module.graph.nodes)
+    assert not [node for node in nodes if node.target is aten.cat.default], "nothing has to be there as a whole"
+    draws = [k for k, node in enumerate(nodes) if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
+    assert len(draws) == 2
+    assert max(draws) < min(k for k, node in enumerate(nodes) if node.target is aten.addmm.default)
 
 
 LARGE: dict[str, Callable[[], Job]] = {

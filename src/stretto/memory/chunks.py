@@ -42,7 +42,8 @@ _SEEDS = 64  # operations that are too large, of which it is tried
 _SWEEPS = 3  # over all operations, for those that are too large
 _TOLD = 3  # of groups, and of those that cannot be cut
 _WORTH = 0.7  # of what an operation touched, that it may still touch
-_FREE = ("view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "detach", "alias", "getitem", "update")
+# What takes no memory, or belongs to parameters.
+_FREE = ("view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "detach", "alias", "update", "copy_")
 
 
 class CannotCut(Exception):

@@ -25,6 +25,7 @@ from .layers import ADDED, ALIKE, Needs, Results, has_several, rank, several
 aten = torch.ops.aten
 _HOPS = 6  # operations on small tensors that may lie between those on large ones: a row's largest number, its logarithm
 _SMALL = 8  # times as large is the largest of a group as what is made of it before
+_CHANGES = (torch.ops.stretto.update.default, aten.copy_.default, aten.copy.default)  # something, at its time
 _SAME = (aten.detach.default, aten.alias.default)
 
 Large = Callable[[Node], bool]
@@ -319,13 +320,14 @@ def in_runs(graph: Graph, group: Group) -> Group:
     group.runs, group.before = [], []
     run: set[Node] = set()
     after: set[Node] = set()  # outside, and made of what the run makes
-    beside: set[Node] = set()  # outside, between operations of the run, and not made of them
+    beside: dict[Node, None] = {}  # outside, between operations of the run, and not made of them; in order
     stuck: set[Node] = set()  # of those: must stay where they are, or wait for such
+    drawn = False  # random numbers that wait for the run: no later ones may be drawn before it
     for node in graph.nodes:
         inputs = node.all_input_nodes
         if node in group.needs:
             if any(x in after or x in stuck or (x in run and x in group.added) for x in inputs) or not run:
-                run, after, beside, stuck = set(), set(), set(), set()
+                run, after, beside, stuck, drawn = set(), set(), {}, set(), False
                 group.runs.append([])
                 group.before.append([])
             run.add(node)
@@ -334,31 +336,32 @@ def in_runs(graph: Graph, group: Group) -> Group:
         elif run:
             if any(x in run or x in after for x in inputs):
                 after.add(node)
+                drawn = drawn or _draws(node)
             else:
-                beside.add(node)
-                if _stays(node) or any(x in stuck for x in inputs):
+                beside[node] = None
+                if node.target in _CHANGES or (drawn and _draws(node)) or any(x in stuck for x in inputs):
                     stuck.add(node)
     return group
 
 
-def _taken_out(beside: set[Node], wanted: Iterable[Node]) -> list[Node]:
-    """Those that are wanted and what they want, in an order in which they can be made."""
+def _taken_out(beside: dict[Node, None], wanted: Iterable[Node]) -> list[Node]:
+    """Those that are wanted and what they want, in an order in which they can be made. Random numbers are drawn in
+    their order: with one, all that are drawn before it."""
     found: list[Node] = []
     left = [x for x in wanted if x in beside]
     while left:
         node = left.pop()
-        if node in beside:
-            beside.discard(node)
-            found.append(node)
-            left += [x for x in node.all_input_nodes if x in beside]
+        if node not in beside:
+            continue
+        if _draws(node):
+            earlier = list(beside)
+            left += [other for other in earlier[: earlier.index(node)] if _draws(other)]
+        del beside[node]
+        found.append(node)
+        left += [x for x in node.all_input_nodes if x in beside]
     return sorted(found)
 
 
-def _stays(node: Node) -> bool:
-    """Random numbers are drawn in their order; what changes something does so at its time."""
-    tags = getattr(node.target, "tags", ())
-    return (
-        node.op != "call_function"
-        or torch.Tag.nondeterministic_seeded in tags
-        or node.target in (torch.ops.stretto.update.default, aten.copy_.default, aten.copy.default)
-    )
+def _draws(node: Node) -> bool:
+    """Whether it takes random numbers, or may."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

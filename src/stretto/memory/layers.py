@@ -7,7 +7,7 @@ each result along which dimension it is cut, or that it is ADDED up over pieces,
     layer_norm_backward along 0     rows of the gradient, of x and of its statistics; results: rows, ADDED, ADDED
     attention along 0               queries, keys and values of a few texts; results: theirs
 
-Batch norm is missing because it takes the whole batch, dropout because it draws random numbers for all of it. Norms and
+Batch norm is missing because it takes the whole batch, and so is what draws random numbers for all of it. Norms and
 attention are cut along 0 alone: their kernels take it that statistics have no gaps in memory, which slices along
 another dimension have.
 """

@@ -23,7 +23,7 @@ from .several import Together, make_all, split
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """Plans for several devices, for people. together: a plan for each, and all of them on one clock. borrowed: bytes of
+    """Plans for several devices, for people. together: a plan for each, all of them on one clock. borrowed: bytes of
     a batch that is the caller's; every device has it."""
 
     together: Together

@@ -1,12 +1,14 @@
 """A step made ready to be cut: what a piece needs to know of the others is worked out before.
 
 A mean over all rows is their sum by a number, and that number is known without the rows; a gradient that begins as ones
-in the shape of the loss does not wait for the loss; a part that is named by its place in memory is named by rows.
+in the shape of the loss does not wait for the loss; random numbers for all rows are drawn before any row is worked on;
+a part that is named by its place in memory is named by rows.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +22,7 @@ from .pieces import written
 aten = torch.ops.aten
 _KEEP_SHAPE = (*VIEWS, aten.detach.default, aten.alias.default)
 _MEAN, _SUM = 1, 2  # reductions
+_NEW: dict[Any, float] = {aten.new_zeros.default: 0, aten.new_ones.default: 1, aten.new_full.default: 0}
 
 
 def made_ready(graph: Graph) -> None:
@@ -31,6 +34,17 @@ def made_ready(graph: Graph) -> None:
                 _replaced(node, written(graph, aten.full.default, [], 1.0, dtype=value.dtype, device=value.device))
         elif node.target in LOSSES:
             _of_words(graph, node)
+        elif node.target is aten.native_dropout.default and node.args[2] is not False and 0 < float(node.args[1]) < 1:
+            _mask_first(graph, node)
+        elif node.target is aten.empty_like.default:
+            with graph.inserting_before(node):
+                _replaced(node, _room_like(graph, node))
+        elif node.target in _NEW:
+            value = node.meta["val"]
+            with graph.inserting_before(node):
+                number = _NEW[node.target] if len(node.args) < 3 else node.args[2]
+                size = [int(n) for n in value.shape]
+                _replaced(node, written(graph, aten.full.default, size, number, dtype=value.dtype, device=value.device))
         elif node.target in REDUCING and reduction(node, REDUCING[node.target]) == _MEAN:
             args = _told(node, REDUCING[node.target])
             _as_sum(graph, node, node.target, args, math.prod(sizes(node.args[0])))
@@ -81,6 +95,29 @@ def _of_words(graph: Graph, loss: Node) -> None:
         with graph.inserting_after(first):
             mean = written(graph, aten.div.Tensor, first, total)
         first.replace_all_uses_with(mean, delete_user_cb=lambda user: user is not mean)
+
+
+def _mask_first(graph: Graph, node: Node) -> None:
+    """The numbers that dropout draws for all rows, before any of them is worked on: the same ones as in the step as it
+    was, in its layout, since they are drawn one after another as they lie in memory."""
+    x, chance = node.args[:2]
+    results = {user.args[1]: user for user in node.users}
+    with graph.inserting_before(node):
+        ones = written(graph, aten.fill.Scalar, _room_like(graph, x), 1.0)
+        mask = written(graph, operator.getitem, written(graph, aten.native_dropout.default, ones, chance, True), 1)
+        kept = written(graph, aten.mul.Tensor, x, mask)
+        said = written(graph, aten.mul.Scalar, kept, 1 / (1 - float(chance)))
+    for which, new in ((0, said), (1, mask)):
+        if which in results:
+            _replaced(results[which], new)
+    graph.erase_node(node)
+
+
+def _room_like(graph: Graph, node: Node) -> Node:
+    """Room with the layout of a result, that does not wait for it."""
+    value = node.meta["val"]
+    size, stride = [int(n) for n in value.shape], [int(n) for n in value.stride()]
+    return written(graph, aten.empty_strided.default, size, stride, dtype=value.dtype, device=value.device)
 
 
 def _by_rows(graph: Graph, node: Node) -> None:
