@@ -2,7 +2,8 @@
 
 For each model: eager; the smallest budget for which there is a plan of whole operations; then steps with half and a
 quarter of that budget, which need pieces (`chunks="auto"`); and the batch in four parts with nothing else moved
-(`chunks={"batch": 4}`; of padded experts the experts). Losses of the third step are beside eager's.
+(`chunks={"batch": 4}`; of padded experts the experts). Losses of the third step are beside eager's. Without a GPU the
+last of these is reckoned, beside the plan in which nothing moves and nothing is cut.
 """
 
 # STRETTO_CASES: which models. STRETTO_TOY: tiny ones, in ordinary memory, where only the seconds are measured.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -45,21 +47,41 @@ def main() -> None:
     from .memory_runs import on_gpu, prepare, where
 
     toy = bool(os.environ.get("STRETTO_TOY"))
-    if not on_gpu() and not toy:
-        print("memory_pieces: no CUDA device here; nothing measured")
-        return
     prepare()
     folder = Path(os.environ.get("OUT", report.RESULTS))
     wanted = os.environ.get("STRETTO_CASES", "").split() or list(CASES)
     rows: list[dict[str, Any]] = []
     for name in wanted:
-        for row in one_case(name, "cuda" if on_gpu() else "cpu", toy):
+        for row in one_case(name, "cuda" if on_gpu() else "cpu", toy) if toy or on_gpu() else reckoned(name):
             rows.append(row)
             print({k: v for k, v in row.items() if v != ""}, flush=True)
             (folder / f"{NAME}.json").write_text(json.dumps(rows, indent=1))
     lines = [tuple(row.get(column, "") for column in COLUMNS) for row in rows]
-    page = f"# {NAME}\n\n{report.text(__doc__)}\n\n{where()}\n\n{report.table(COLUMNS, lines)}\n"
-    (folder / f"{NAME}.md").write_text(page + f"\n`python -m bench {NAME}`\n")
+    page = f"# {NAME}\n\n{report.text(__doc__)}\n\n- machine: {where()}\n- command: `python -m bench {NAME}`\n\n"
+    (folder / f"{NAME}.md").write_text(page + report.table(COLUMNS, lines) + "\n")
+
+
+def reckoned(name: str) -> list[dict[str, Any]]:
+    """Nothing moves, as a whole and in pieces, for an H200 by roofline; the model has no memory."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    from stretto.memory.costs import costed
+    from stretto.memory.planner import Settings, make
+    from stretto.memory.stepping import capture
+
+    made, dimension = CASES[name]
+    cpu, rows = torch.device("cpu"), []
+    for chunks in (None, {dimension: 4}):
+        with torch.device("meta"):
+            job = made("meta", False)
+        batch = pytree.tree_map(lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype), job.batch)
+        captured = capture(job.step, job.modules, job.optimizers, batch, cpu, 1 << 50, chunks)
+        costs = make(costed(captured.lifted, cpu), Settings(1 << 50, policy="keep")).costs
+        how = "nothing moves, reckoned" if chunks is None else f'chunks={{"{dimension}": 4}}, nothing moves, reckoned'
+        peak = round((costs.peak + captured.lifted.borrowed) / GIB, 3)
+        rows.append({"model": name, "how": how, "predicted GiB": peak, "predicted ms": round(1e3 * costs.seconds, 1)})
+    return rows
 
 
 def one_case(name: str, device: str, toy: bool) -> list[dict[str, Any]]:
@@ -110,8 +132,9 @@ def tried(name: str, how: str, make: Any, device: str, toy: bool, **options: Any
             row["budget GiB"] = round(options["budget"] / GIB, 3)
         row["predicted GiB"] = round(made.report.peak / GIB, 3)
         row["predicted ms"] = round(1e3 * made.planned.costs.seconds, 1)
-        row["note"] = "; ".join(note for note in made.planned.notes if " cut " in note)
-        row["note"] += f"; ready after {time.perf_counter() - began:.0f} s"
+        pieces = [n for note in made.planned.notes for n in re.findall(r"cut into (\d+) pieces", note)]
+        more = [n for note in made.planned.notes for n in re.findall(r"\d+ more groups", note)]
+        row["note"] = f"pieces: {', '.join(pieces + more)}; ready after {time.perf_counter() - began:.0f} s"
         function = made
     clean()
     losses = [float(function(job.batch).detach()) for _ in range(3)]

@@ -195,5 +195,14 @@ def test_pieces_are_tried_at_toy_size(cases: str, cut: int, out: Path, monkeypat
             assert row["loss"] == pytest.approx(eager["loss"], abs=2e-4), row
         if "budget GiB" in row and "predicted GiB" in row:
             assert row["predicted GiB"] <= row["budget GiB"]
-    assert sum("cut into" in row.get("note", "") for row in rows) >= cut
+    assert sum(row.get("note", "").startswith("pieces: ") for row in rows) >= cut
     assert "| images |" in (out / "memory_pieces.md").read_text()
+
+
+def test_pieces_are_reckoned_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = memory_pieces.CASES["images"][0]
+    monkeypatch.setitem(memory_pieces.CASES, "images", (lambda device, _: small(device, True), "batch"))
+    whole, cut = memory_pieces.reckoned("images")
+    assert cut["how"] == 'chunks={"batch": 4}, nothing moves, reckoned'
+    assert cut["predicted GiB"] <= whole["predicted GiB"]
+    assert cut["predicted ms"] > 0

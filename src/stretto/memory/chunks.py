@@ -28,7 +28,7 @@ from stretto.errors import PlanError
 from stretto.plan.cost import show_bytes
 
 from .capture import Traced
-from .groups import Group, Growing, in_runs, measured, nbytes, sums_first, touched
+from .groups import Group, Growing, given, in_runs, measured, nbytes, sums_first, touched
 from .layers import rank
 from .named import found_dims, starts
 from .pieces import Writer, made_again, noted
@@ -68,8 +68,8 @@ def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> t
     losses, into as many as make an operation's part of the budget small, none if it is (less than a quarter). tight:
     LOSSES: also then, because the rest does not fit; ALL: all other operations that are too large, too."""
     if isinstance(chunks, Mapping):
-        chunks = {name: pieces for name, pieces in chunks.items() if pieces > 1}
         found_dims(traced, chunks)
+        chunks = {name: pieces for name, pieces in chunks.items() if pieces > 1}
     if (
         not chunks
         or chunks == 1
@@ -80,9 +80,9 @@ def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> t
     copies: dict[Node, Node] = {}
     graph.output(graph.graph_copy(traced.module.graph, copies))
     noted(graph)
-    made_ready(graph)
     cutting = _Cutting(graph, budget, tight)
     try:
+        made_ready(graph)
         if isinstance(chunks, Mapping):
             for name, pieces in chunks.items():
                 cutting.along(name, [(copies[node], dim) for node, dim in starts(traced, name)], pieces)
@@ -90,7 +90,9 @@ def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> t
             cutting.losses(chunks)
             if chunks == "auto" and tight == ALL:
                 cutting.too_large()
-    except RuntimeError as error:  # torch refuses an operation on a piece: the copy is half written
+    except RecursionError:
+        raise
+    except (RuntimeError, ValueError, IndexError) as error:  # torch refuses an operation on a piece: half is written
         return traced, [f"{cutting.what} is not cut, nor is anything else: {str(error).splitlines()[0]}"]
     if not cutting.done:
         return traced, cutting.notes
@@ -111,7 +113,8 @@ class _Cutting:
         self.graph, self.budget, self.tight = graph, budget, tight
         self.notes: list[str] = []
         self.done: set[Node] = set()
-        self.what = ""
+        self.what = "the step"
+        self._refused: set[Node] = set()
 
     def losses(self, chunks: int | str) -> None:
         """All of them, with what touches the tensors that are as large."""
@@ -136,10 +139,13 @@ class _Cutting:
             growing.from_tensor(node, dim)
         group = measured(sums_first(self.graph, growing.grown()))
         if not group.needs or group.units == 1:
-            why = "there is only one row of it" if group.needs else "no operation that takes it can be cut"
+            why = (
+                "there is only one row of it" if group.needs else "no operation that takes it can be cut in equal parts"
+            )
             self.notes.append(f"{self.what} is not cut: {why}")
             return
-        many = f"{self.what} ({len(group.needs)} operations, up to {show_bytes(group.working)} for one "
+        long = tensors[0][0].meta["val"].shape[tensors[0][1]]
+        many = f"{self.what} of {long:,} ({len(group.needs)} operations, up to {show_bytes(group.working)} for one "
         self._write(group, min(pieces, group.units, _MOST), many)
 
     def too_large(self) -> None:
@@ -161,7 +167,7 @@ class _Cutting:
         large = sorted((x for x in large if 4 * x[0] > self.budget), key=lambda x: -x[0])
         refused: list[str] = []
         for node in dict.fromkeys(_largest(node) for _, node in large[:_SEEDS]):
-            if node in self.done:
+            if node in self.done or node in self._refused:
                 continue
             self.what = f"{node.name} of {_shape(node)}"
             try:
@@ -170,6 +176,8 @@ class _Cutting:
                 refused.append(f"{self.what} is not cut: {error}")
                 continue
             pieces = min(-(-8 * group.working // self.budget), group.units, _MOST)
+            if pieces < 2:
+                continue
             said = f"{len(group.needs)} operations around {self.what} (up to {show_bytes(group.working)} for one "
             self._write(group, pieces, said, "are")
         return refused
@@ -187,6 +195,7 @@ class _Cutting:
                 why = "there is only one row of it"
             elif not one_layer and touched(group, min(group.units, _MOST)) > _WORTH * touched(group, 1):
                 why = "what is there as a whole before and after it takes as much"
+                self._refused.update(group.needs)  # others of it would not fare better
             else:
                 return group
         raise CannotCut(why)
@@ -229,7 +238,7 @@ def _touches(node: Node) -> int:
 
 def _largest(node: Node) -> Node:
     """The largest of what an operation makes and takes: the one to be cut."""
-    made = [other for other in node.all_input_nodes if other.op == "call_function"]
+    made = [other for other in node.all_input_nodes if not given(other)]
     tensors = [other for other in made if isinstance(other.meta.get("val"), torch.Tensor)]
     return max([node, *tensors], key=nbytes)
 

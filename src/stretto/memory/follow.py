@@ -13,7 +13,6 @@ the tables (here and in `layers`) cannot be followed.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -73,8 +72,6 @@ def sums(node: Node) -> list[Needs]:
         ways = [[(args[0], d), (args[1], d)] for d in range(rank(args[0]))]
     elif target is aten.embedding_dense_backward.default and not args[4]:
         ways = [[(args[0], d), (args[1], d)] for d in range(rank(args[1]))]
-    elif target is operator.getitem and args[1] == 0 and _is_loss(args[0]) and reduction(args[0], 3) != _NONE:
-        ways = [[(args[0], 0)]]
     return [found for way in ways if (found := merged(node, way)) is not None]
 
 
@@ -87,10 +84,6 @@ def _plain(node: Node, at: int, first: int) -> bool:
     """Whether both tensors of a loss have one shape and there are no weights."""
     x, y, *weights = node.args[first:at]
     return sizes(x) == sizes(y) and all(weight is None for weight in weights)
-
-
-def _is_loss(x: Any) -> bool:
-    return isinstance(x, Node) and x.target in LOSSES
 
 
 def _pointwise(node: Node, dim: int) -> _Pairs | None:
@@ -190,6 +183,8 @@ def _gather(node: Node, dim: int) -> _Pairs | None:
 
 def reduced(node: Node) -> list[int]:
     n = rank(node.args[0])
+    if not n:
+        return []
     dims: Any = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim")
     if dims is None or dims == []:
         return list(range(n))
@@ -205,19 +200,9 @@ def _reduction_of_others(node: Node, dim: int) -> _Pairs | None:
     return [(node.args[0], left[dim])]
 
 
-def _loss(node: Node, dim: int) -> _Pairs | None:
-    return [(node.args[0], 0), (node.args[1], 0), (node.args[2], None)] if dim == 0 else None
-
-
-def _loss_of_rows(node: Node, dim: int) -> _Pairs | None:
-    """The first result of a loss without reduction."""
-    loss, which = node.args[:2]
-    return [(loss, 0)] if which == 0 and dim == 0 and _is_loss(loss) and reduction(loss, 3) == _NONE else None
-
-
 def _loss_backward(node: Node, dim: int) -> _Pairs | None:
     grad, x, target, weight, how, _, total = node.args[:7]
-    if dim != 0:
+    if dim != 0 or not rank(target):
         return None
     return [(grad, 0 if how == _NONE else None), (x, 0), (target, 0), (weight, None), (total, None)]
 
@@ -249,8 +234,6 @@ _RULES: dict[Any, Callable[[Node, int], _Pairs | None]] = {
     aten._softmax_backward_data.default: _softmax_backward,
     aten.slice_backward.default: _slice_backward,
     aten.gather.default: _gather,
-    operator.getitem: _loss_of_rows,
-    **dict.fromkeys(LOSSES, _loss),
     **dict.fromkeys(TEACHING, _teaching),
     aten.nll_loss_backward.default: _loss_backward,
     aten.nll_loss2d_backward.default: _loss_backward,

@@ -19,14 +19,15 @@ from dataclasses import dataclass, field
 import torch
 from torch.fx import Graph, Node
 
-from .follow import MATMULS, needs, sums
+from .follow import MATMULS, VIEWS, needs, sums
 from .layers import ADDED, ALIKE, Needs, Results, has_several, rank, several
 
 aten = torch.ops.aten
 _HOPS = 6  # operations on small tensors that may lie between those on large ones: a row's largest number, its logarithm
 _SMALL = 8  # times as large is the largest of a group as what is made of it before
-_CHANGES = (torch.ops.stretto.update.default, aten.copy_.default, aten.copy.default)  # something, at its time
+_CHANGES = ("stretto.update.default", "aten.copy_.default", "aten.copy.default")  # something, at its time
 _SAME = (aten.detach.default, aten.alias.default)
+_SEEN = (*_SAME, *VIEWS, aten.t.default, aten.transpose.int, aten.permute.default)
 
 Large = Callable[[Node], bool]
 
@@ -61,7 +62,9 @@ class Growing:
         self.group, self.large, self._ends = Group(), large, MATMULS if one_layer else ()
         self._whole: dict[Node, int] = {}  # tensors of others, and along which dimension they come in
         self._hops: dict[Node, int] = {}
-        self._left: list[Node] = []
+        self._left: list[Node] = []  # whose users are to be looked at
+        self._wanted: list[tuple[Node, int]] = []  # inputs that would better be made in pieces, along a dimension
+        self._parts = 0  # into so many equal parts all that there is can be cut
 
     def from_tensor(self, node: Node, dim: int) -> None:
         """Start from a tensor that is there as a whole."""
@@ -75,7 +78,12 @@ class Growing:
 
     def grown(self) -> Group:
         """Go as far as possible."""
-        while self._left:
+        while self._left or self._wanted:
+            if self._wanted:
+                wanted, dim = self._wanted.pop()
+                if wanted not in self.group.dims:
+                    self._make(wanted, dim)
+                continue
             node = self._left.pop()
             for user in list(node.users):
                 self._take(user, self._hops[node])
@@ -125,10 +133,20 @@ class Growing:
         group = self.group
         if any(user in group.needs and group.needs[user].get(node) != dim for user in node.users):
             return False
+        if not self._parted([*how.items(), (node, dim)]):
+            return False
         group.needs[node] = how
         if dim is not None:
             group.dims[node] = dim
         self._go_on(node, how, dim, hops, up=up)
+        return True
+
+    def _parted(self, tensors: Iterable[tuple[Node, int | None]]) -> bool:
+        """Whether these can be cut into equal parts as well: 15 rows that are seen as 8 cannot."""
+        parts = math.gcd(self._parts, *(_shape(x)[dim] for x, dim in tensors if dim is not None and _shape(x)))
+        if parts == 1 < self._parts:
+            return False
+        self._parts = parts
         return True
 
     def _go_on(self, node: Node, how: Needs, dim: int | None, hops: int, *, up: bool = False) -> None:
@@ -143,11 +161,11 @@ class Growing:
             return
         for other, at in how.items():
             if at is not None and other not in self.group.dims and other not in self._whole and self.large(other):
-                self._make(other, at)
+                self._wanted.append((other, at))
 
     def _make(self, node: Node, dim: int) -> bool:
         """What makes a tensor that is wanted in pieces, if it can be made so."""
-        if node.op != "call_function" or node in self.group.needs or _given(node):
+        if node.op != "call_function" or node in self.group.needs or given(node):
             return False
         if node.target is operator.getitem:
             return self._make_one_of_several(node, dim)
@@ -186,6 +204,9 @@ class Growing:
             at = results[which] if results[which] >= 0 else None
             if any(user in group.needs and group.needs[user].get(one) != at for user in one.users):
                 return False
+        cut = [(one, at) for one in ones if (at := results[int(str(one.args[1]))]) >= 0]
+        if not self._parted([*how.items(), *cut]):
+            return False
         group.needs[node] = how
         group.dims[node] = dim
         self._go_on(node, how, None, hops)
@@ -258,11 +279,11 @@ def _ancestors(group: Group, node: Node) -> set[Node]:
     return found
 
 
-def _given(node: Node) -> bool:
-    """Whether it is a parameter or so, there as a whole anyway."""
-    while node.target in _SAME:
+def given(node: Node) -> bool:
+    """Whether it is a parameter or a constant, or a view of one, there as a whole anyway."""
+    while node.target in _SEEN:
         node = node.all_input_nodes[0]
-    return bool(node.op == "placeholder")
+    return bool(node.op != "call_function")
 
 
 def _shape(node: Node) -> tuple[int, ...]:
@@ -322,7 +343,7 @@ def in_runs(graph: Graph, group: Group) -> Group:
     after: set[Node] = set()  # outside, and made of what the run makes
     beside: dict[Node, None] = {}  # outside, between operations of the run, and not made of them; in order
     stuck: set[Node] = set()  # of those: must stay where they are, or wait for such
-    drawn = False  # random numbers that wait for the run: no later ones may be drawn before it
+    drawn = False  # random numbers that wait for the run, or are stuck: no later ones may be drawn before it
     for node in graph.nodes:
         inputs = node.all_input_nodes
         if node in group.needs:
@@ -339,8 +360,9 @@ def in_runs(graph: Graph, group: Group) -> Group:
                 drawn = drawn or _draws(node)
             else:
                 beside[node] = None
-                if node.target in _CHANGES or (drawn and _draws(node)) or any(x in stuck for x in inputs):
+                if str(node.target) in _CHANGES or (drawn and _draws(node)) or any(x in stuck for x in inputs):
                     stuck.add(node)
+                    drawn = drawn or _draws(node)
     return group
 
 

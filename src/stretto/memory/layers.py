@@ -27,6 +27,7 @@ Pairs = list[tuple[Any, int | None]]
 Results = tuple[int, ...]
 
 ADDED, ALIKE = -1, -2  # results that are no pieces
+_MEAN = 1  # a loss's reduction
 
 
 def rank(x: Any) -> int:
@@ -199,8 +200,12 @@ def _images(taken: tuple[int, ...], results: Results) -> Callable[[Node, int], _
 
 
 def _words(node: Node, dim: int) -> _Found | None:
-    """nll_loss(x, targets, weights, reduction, …). Its second result, the weight of all rows, is none of a piece's."""
-    return ([(node.args[0], 0), (node.args[1], 0)], (ADDED if node.args[3] else 0,)) if dim == 0 else None
+    """nll_loss(x, targets, weights, reduction, …). Its second result, the weight of all rows, is none of a piece's; a
+    mean is of all rows."""
+    x, target, _, how = node.args[:4]
+    if dim or how == _MEAN or not rank(target):
+        return None
+    return [(x, 0), (target, 0)], (ADDED if how else 0,)
 
 
 def _pool(node: Node, dim: int) -> _Found | None:

@@ -1,7 +1,8 @@
 """What operations cost on a device, measured once for each distinct call, and remembered on disk.
 
 An operation is tried alone, with inputs of its own. What it gives is compared with what the trace says it gives: a
-result that has another dtype, size or stride in reality would be garbage once it was away on the host and back.
+result that has another dtype or size in reality would be garbage once it was away on the host and back; one that lies
+in memory in another way is copied, for which there must be room.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from stretto.paths import cache_root
 
 from .guard import CannotCapture
 from .lift import Call, Lifted, Ref, Value
-from .views import as_said, view
+from .views import lies_otherwise, view
 
 _TIMES = 3
 _ROUNDS = 2  # the better one counts: others may be at the device
@@ -170,15 +171,13 @@ class Meter:
                 continue
             value = self.lifted.values[number]
             tiny = max(tensor.numel() * tensor.element_size(), _nbytes(value)) <= _SEED
-            if tiny or as_said(tensor, value) is tensor:
-                if not tiny and (tensor.dtype, tensor.shape) != (value.dtype, value.size):
-                    raise CannotCapture(
-                        f"result {k} of {call.target} is {tensor.dtype} {tuple(tensor.shape)} on {self.device}, and "
-                        f"torch says without running it that it is {value.dtype} {value.size}: it could not come back "
-                        "from the host as it was; use another dtype there, or another operation"
-                    )
-                continue
-            more += _nbytes(value)
+            if not tiny and (tensor.dtype, tensor.shape) != (value.dtype, value.size):
+                raise CannotCapture(
+                    f"result {k} of {call.target} is {tensor.dtype} {tuple(tensor.shape)} on {self.device}, and torch "
+                    f"says without running it that it is {value.dtype} {value.size}: it could not come back from the "
+                    "host as it was; use another dtype there, or another operation"
+                )
+            more += _nbytes(value) if lies_otherwise(tensor, value) else 0
         return more
 
 

@@ -54,10 +54,11 @@ def _of_parameters(traced: Traced) -> dict[str, list[tuple[int, int]]]:
     """By name of a dimension: numbers of parameters, and which of theirs it is."""
     found: dict[str, list[tuple[int, int]]] = {}
     watched = traced.watched
-    for number, (m, name) in enumerate(names[0] for names in watched.parameter_names):
+    for number, (m, name) in enumerate(all_names[0] for all_names in watched.parameter_names):
         path, _, own = name.rpartition(".")
         dims = getattr(watched.modules[m].get_submodule(path), "dims", None)
-        for dim, called in enumerate(dims.get(own, ()) if isinstance(dims, dict) else ()):
+        names = dims.get(own) if isinstance(dims, dict) else None
+        for dim, called in enumerate(names if isinstance(names, (list, tuple)) else ()):
             if isinstance(called, str) and dim < watched.parameters[number].dim():
                 found.setdefault(called, []).append((number, dim))
     return found

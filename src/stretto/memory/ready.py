@@ -32,7 +32,7 @@ def made_ready(graph: Graph) -> None:
             value = node.meta["val"]
             with graph.inserting_before(node):
                 _replaced(node, written(graph, aten.full.default, [], 1.0, dtype=value.dtype, device=value.device))
-        elif node.target in LOSSES:
+        elif node.target in LOSSES and node.args[0].meta["val"].dtype != torch.float16:
             _of_words(graph, node)
         elif node.target is aten.native_dropout.default and node.args[2] is not False and 0 < float(node.args[1]) < 1:
             _mask_first(graph, node)
@@ -45,10 +45,10 @@ def made_ready(graph: Graph) -> None:
                 number = _NEW[node.target] if len(node.args) < 3 else node.args[2]
                 size = [int(n) for n in value.shape]
                 _replaced(node, written(graph, aten.full.default, size, number, dtype=value.dtype, device=value.device))
-        elif node.target in REDUCING and reduction(node, REDUCING[node.target]) == _MEAN:
+        elif node.target in REDUCING and reduction(node, REDUCING[node.target]) == _MEAN and _plain(node, 0):
             args = _told(node, REDUCING[node.target])
             _as_sum(graph, node, node.target, args, math.prod(sizes(node.args[0])))
-        elif node.target in TEACHING and reduction(node, TEACHING[node.target]) == _MEAN:
+        elif node.target in TEACHING and reduction(node, TEACHING[node.target]) == _MEAN and _plain(node, 1):
             _teaching(graph, node)
         elif node.target in (aten.as_strided.default, aten.as_strided_scatter.default):
             _by_rows(graph, node)
@@ -148,10 +148,20 @@ def _told(node: Node, at: int) -> tuple[Any, ...]:
     return (*node.args[:at], *defaults, _SUM, *node.args[at + 1 :])
 
 
+def _plain(node: Node, first: int) -> bool:
+    """Whether a loss is of two tensors of one shape, whose sum its dtype can hold: that of float16 ends at 65,504."""
+    x, y = node.args[first : first + 2]
+    return sizes(x) == sizes(y) and x.meta["val"].dtype != torch.float16
+
+
 def _as_sum(graph: Graph, node: Node, target: Any, args: tuple[Any, ...], rows: int) -> None:
+    """Sums of narrow numbers are wide ones, as they are inside a mean."""
+    dtype = node.meta["val"].dtype
+    sums = target in (aten.sum.default, aten.sum.dim_IntList) and dtype in (torch.float16, torch.bfloat16)
     with graph.inserting_before(node):
-        total = written(graph, target, *args, **node.kwargs)
-        _replaced(node, written(graph, aten.div.Scalar, total, rows))
+        total = written(graph, target, *args, **(node.kwargs | ({"dtype": torch.float32} if sums else {})))
+        mean = written(graph, aten.div.Scalar, total, rows)
+        _replaced(node, written(graph, aten._to_copy.default, mean, dtype=dtype) if sums else mean)
 
 
 def _teaching(graph: Graph, node: Node) -> None:

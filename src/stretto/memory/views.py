@@ -38,11 +38,16 @@ def laid_out(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.
 def as_said(tensor: torch.Tensor, value: Value) -> torch.Tensor:
     """A result in the layout that was told of it, in which all its views are taken. Some operations lay theirs out in
     another way than torch says without running them (the gradient of mse_loss for a transpose)."""
-    if tensor.stride() == value.stride or tensor.shape != value.size or 0 in value.stride:
-        return tensor
-    if all(n < 2 or a == b for n, a, b in zip(value.size, tensor.stride(), value.stride, strict=True)):
+    if tensor.stride() == value.stride or not lies_otherwise(tensor, value):
         return tensor
     return torch.empty_strided(value.size, value.stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+
+
+def lies_otherwise(tensor: torch.Tensor, value: Value) -> bool:
+    """Whether a result of the size that was told lies in memory in another way."""
+    if tensor.shape != value.size or 0 in value.stride:
+        return False
+    return any(n > 1 and a != b for n, a, b in zip(value.size, tensor.stride(), value.stride, strict=True))
 
 
 def placed(place: torch.Tensor, value: Value) -> torch.Tensor:
