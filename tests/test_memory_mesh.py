@@ -101,6 +101,36 @@ class Dropping(Wide):
         return x + said.transpose(1, 2)
 
 
+class Shifted(Wide):
+    """As sequence-to-sequence models shift what they are to say."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        said = self.a(x)
+        said[:, 3:5] *= 2
+        shifted = said.new_zeros(said.shape)
+        shifted[:, 1:] = said[:, :-1].clone()
+        return self.b(shifted)
+
+
+class Normed(nn.Module):
+    """Something that can be cut along the batch, and then something that cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.group, self.batch = nn.GroupNorm(2, 8), nn.BatchNorm2d(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.batch(self.group(x))
+
+
+def last_channels(job: Job) -> Job:
+    for module in job.modules:
+        module.to(memory_format=torch.channels_last)
+    images, y = job.batch
+    job.batch = images.to(memory_format=torch.channels_last), y
+    return job
+
+
 class Words(nn.Module):
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -150,6 +180,8 @@ KINDS: dict[str, tuple[Callable[[], Any], str]] = {
     "batch norm": (lambda: pictures(nn.BatchNorm2d(8)), "batch"),
     "dropout": (lambda: rows(nn.Sequential(Wide(16, 32), nn.Dropout(0.3), Wide(16, 32))), "batch"),
     "dropout as a GPU makes it": (lambda: rows(Dropping()), "batch"),
+    "slices assigned and changed in place": (lambda: rows(Shifted()), "batch"),
+    "channels last": (lambda: last_channels(pictures(Normed())), "batch"),
     "several losses": (lambda: rows(Wide(16, 32), chances), "batch"),
     "gpt": (lambda: gpt("cpu", batch=8, length=16, width=64, layers=2, words=96), "batch"),
     "cells": (lambda: lstm("cpu", batch=8, length=4, width=16), "batch"),
@@ -199,6 +231,23 @@ def test_a_dimension_in_pieces_trains_like_the_whole(kind: str) -> None:
     assert losses == pytest.approx(wanted, rel=1e-4)
     for a, b in zip(found, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-4)
+
+
+def test_pieces_of_one_image_keep_channels_last() -> None:
+    """Of one image nobody can say which way it lies; what is put together must lie as the whole did."""
+    torch.manual_seed(1)
+    wanted, plain, _ = trained(last_channels(pictures(Normed())))
+    torch.manual_seed(1)
+    losses, found, _ = trained(last_channels(pictures(Normed())), budget="1GiB", chunks={"batch": 8})
+    assert losses == pytest.approx(wanted, rel=1e-4)
+    for a, b in zip(found, plain, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-4)
+
+
+def test_an_empty_batch_is_not_cut() -> None:
+    job = rows(Wide(16, 32), lambda said, y: (said - y).square().sum(), 0, 16)
+    _, notes = cut(traced(job), {"batch": 4})
+    assert "is not cut" in notes[0]
 
 
 def test_two_dimensions_at_once_and_unequal_pieces() -> None:

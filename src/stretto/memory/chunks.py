@@ -90,15 +90,16 @@ def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> t
             cutting.losses(chunks)
             if chunks == "auto" and tight == ALL:
                 cutting.too_large()
+        cutting.what = "the step"
+        graph.eliminate_dead_code()
+        made_again(graph)
+        graph.lint()
     except RecursionError:
         raise
     except (RuntimeError, ValueError, IndexError) as error:  # torch refuses an operation on a piece: half is written
         return traced, [f"{cutting.what} is not cut, nor is anything else: {str(error).splitlines()[0]}"]
     if not cutting.done:
         return traced, cutting.notes
-    graph.eliminate_dead_code()
-    made_again(graph)
-    graph.lint()
     return replace(traced, module=GraphModule(traced.module, graph)), cutting.notes
 
 
@@ -138,7 +139,7 @@ class _Cutting:
         for node, dim in tensors:
             growing.from_tensor(node, dim)
         group = measured(sums_first(self.graph, growing.grown()))
-        if not group.needs or group.units == 1:
+        if not group.needs or group.units < 2:
             why = (
                 "there is only one row of it" if group.needs else "no operation that takes it can be cut in equal parts"
             )
@@ -191,7 +192,7 @@ class _Cutting:
             if not growing.from_operation(node, dim):
                 continue
             group = measured(sums_first(self.graph, growing.grown()))
-            if group.units == 1:
+            if group.units < 2:
                 why = "there is only one row of it"
             elif not one_layer and touched(group, min(group.units, _MOST)) > _WORTH * touched(group, 1):
                 why = "what is there as a whole before and after it takes as much"

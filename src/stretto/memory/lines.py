@@ -114,7 +114,7 @@ class Writer:
         if have:
             return
         one = self.lifted.values[value]
-        if len(one.size) > 1:
+        if one.size:
             text = f"said({text}, {self._name(one)})"
         self.lines.append(f"v[{number}] = a[{s}] = {text}")
         have.add(number)

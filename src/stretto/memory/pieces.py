@@ -16,6 +16,7 @@ from .lift import begins_backward
 
 aten = torch.ops.aten
 _NARROW = (torch.bfloat16, torch.float16)
+_CLOSE = {"memory_format": torch.contiguous_format}
 
 
 def written(graph: Graph, target: Any, *args: Any, **kwargs: Any) -> Node:
@@ -48,15 +49,43 @@ def made_again(graph: Graph) -> None:
         now = [other.meta.get("val") for other in node.all_input_nodes]
         if of is None or all(a is b for a, b in zip(of, now, strict=True)):
             continue
-        fakes = map_arg((node.args, node.kwargs), lambda other: other.meta["val"])
-        with _mode_of(graph), torch.no_grad():
-            value = node.target(*_listed(fakes[0]), **fakes[1])
+        try:
+            value = _fake(graph, node)
+        except (RuntimeError, ValueError):
+            if node.target not in VIEWS:
+                raise
+            with graph.inserting_before(node):
+                node.args = (written(graph, aten.clone.default, node.args[0], **_CLOSE), *node.args[1:])
+            value = _fake(graph, node)
         if _held(value) & _held(now) or _layout(value) != _layout(node.meta["val"]):
             node.meta["val"] = value
 
 
-def _listed(args: Any) -> Any:
-    return [list(a) if isinstance(a, list) else a for a in args]
+def _fake(graph: Graph, node: Node) -> Any:
+    args, kwargs = map_arg((node.args, node.kwargs), lambda other: other.meta["val"])
+    with _mode_of(graph), torch.no_grad():
+        return node.target(*[list(a) if isinstance(a, list) else a for a in args], **kwargs)
+
+
+def laid_out_as(graph: Graph, parts: Sequence[Node], like: torch.Tensor, dim: int | None = None) -> Node:
+    """Parts joined along a dimension, or one of them, such that they lie in memory as `like` does: dimensions in the
+    order of its strides, without gaps."""
+    order = _order(like)
+    if order == list(range(like.dim())):
+        return written(graph, aten.clone.default, parts[0], **_CLOSE) if dim is None else _joined(graph, parts, dim)
+    turned = [written(graph, aten.permute.default, part, order) for part in parts]
+    close = written(graph, aten.clone.default, turned[0], **_CLOSE) if dim is None else None
+    whole = close if close is not None else _joined(graph, turned, order.index(dim or 0))
+    return written(graph, aten.permute.default, whole, [order.index(d) for d in range(like.dim())])
+
+
+def _order(value: torch.Tensor) -> list[int]:
+    """Dimensions, those with the largest strides first."""
+    return sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
+
+
+def _joined(graph: Graph, parts: Sequence[Node], dim: int) -> Node:
+    return written(graph, aten.cat.default, list(parts), dim)
 
 
 def _held(values: Any) -> set[int]:
@@ -123,7 +152,7 @@ class Writer:
             whole = self.made[node, 0]
         elif any(self._outside(user) for user in node.users):
             parts = [self.made[node, k] for k in range(pieces)]
-            whole = written(self.graph, aten.cat.default, parts, group.dims[node])
+            whole = laid_out_as(self.graph, parts, node.meta["val"], group.dims[node])
         else:
             return
         node.replace_all_uses_with(whole, delete_user_cb=self._outside)
@@ -158,17 +187,22 @@ class Writer:
                 size = [int(n) for n in node.meta["val"].shape]
                 size[dim] = high - low
                 args = (args[0], size, *args[2:])
+            if node.target is aten.native_group_norm_backward.default:
+                # A CPU's kernel is wrong if x and its gradient lie in memory in different ways.
+                gradient, x = (one.meta["val"] for one in args[:2])
+                if _order(gradient) != _order(x):
+                    args = (laid_out_as(self.graph, args[:1], x), *args[1:])
             self.made[node, k] = self._written(node, with_rows(node, args), kwargs)
             self.made[node, k].meta["forward"] = node.meta.get("forward", True)
 
     def _written(self, node: Node, args: Any, kwargs: Any) -> Node:
         try:
             return written(self.graph, node.target, *args, **kwargs)
-        except RuntimeError:
+        except (RuntimeError, ValueError):
             if node.target not in VIEWS:
                 raise
             # A piece of a tensor lies in memory with gaps, over which it cannot be seen in another shape.
-            close = written(self.graph, aten.clone.default, args[0], memory_format=torch.contiguous_format)
+            close = written(self.graph, aten.clone.default, args[0], **_CLOSE)
             return written(self.graph, node.target, close, *args[1:], **kwargs)
 
     def _add(self, node: Node, args: Any, kwargs: Any, sums: dict[Node, Node]) -> None:

@@ -37,16 +37,22 @@ def laid_out(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.
 
 def as_said(tensor: torch.Tensor, value: Value) -> torch.Tensor:
     """A result in the layout that was told of it, in which all its views are taken. Some operations lay theirs out in
-    another way than torch says without running them (the gradient of mse_loss for a transpose)."""
-    if tensor.stride() == value.stride or not lies_otherwise(tensor, value):
+    another way than torch says without running them: the gradient of mse_loss for a transpose, a copy into a slice."""
+    if tensor.stride() == value.stride and tensor.storage_offset() == value.offset:
         return tensor
-    return torch.empty_strided(value.size, value.stride, dtype=tensor.dtype, device=tensor.device).copy_(tensor)
+    if not lies_otherwise(tensor, value):
+        return tensor
+    span = 1 + sum((n - 1) * k for n, k in zip(value.size, value.stride, strict=True))
+    room = torch.empty(value.offset + span, dtype=tensor.dtype, device=tensor.device)
+    return room.as_strided(value.size, value.stride, value.offset).copy_(tensor)
 
 
 def lies_otherwise(tensor: torch.Tensor, value: Value) -> bool:
     """Whether a result of the size that was told lies in memory in another way."""
-    if tensor.shape != value.size or 0 in value.stride:
+    if tensor.shape != value.size or 0 in value.stride or 0 in value.size:
         return False
+    if tensor.storage_offset() != value.offset:
+        return True
     return any(n > 1 and a != b for n, a, b in zip(value.size, tensor.stride(), value.stride, strict=True))
 
 
