@@ -192,52 +192,37 @@ def test_what_cannot_be_followed_is_left_out(loss: Loss) -> None:
     close(model, plain, rtol=1e-4, atol=2e-5)
 
 
-def test_logits_that_are_returned_are_put_together() -> None:
-    found = []
-    for chunks in (None, 2):
-        torch.manual_seed(4)
-        model = small()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        batch = torch.randint(0, WORDS, (4, 5)), torch.randint(0, WORDS, (4, 5))
+def returned(tell: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], Any], chunks: int | None) -> list[Any]:
+    """What two steps return. tell: of the logits, the loss and the targets, what to return and what to learn from."""
+    torch.manual_seed(4)
+    model = small()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.randint(0, WORDS, (6, 5)), torch.randint(0, WORDS, (6, 5))
 
-        def both(given: Any, model: nn.Module = model, optimizer: Any = optimizer) -> Any:
-            optimizer.zero_grad()
-            said = model(given[0])
-            loss = flat(said, given[1])
-            loss.backward()
-            optimizer.step()
-            return loss, said
+    def one(given: Any) -> Any:
+        optimizer.zero_grad()
+        said = model(given[0])
+        found = tell(said, flat(said, given[1]), given[1])
+        found[0].backward()
+        optimizer.step()
+        return found
 
-        made = step(both, [model], [optimizer], batch, budget="1GiB", chunks=chunks)
-        assert isinstance(made, Step)
-        found.append([made(batch) for _ in range(2)][-1])
-    (wanted, logits), (loss, said) = found
-    torch.testing.assert_close(loss, wanted)
-    torch.testing.assert_close(said, logits)
+    made = step(one, [model], [optimizer], batch, budget="1GiB", chunks=chunks)
+    assert isinstance(made, Step)
+    return [x for _ in range(2) for x in made(batch)]
 
 
-def test_a_loss_that_is_not_cut_is_right_beside_one_that_is() -> None:
-    """Its mean is written as a sum all the same, and what is returned is a view of it."""
-    found = []
-    for chunks in (None, 3):
-        torch.manual_seed(6)
-        model = small()
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        batch = torch.randint(0, WORDS, (6, 5)), torch.randint(0, WORDS, (6, 5))
+def with_another(said: torch.Tensor, loss: torch.Tensor, y: torch.Tensor) -> Any:
+    other = F.nll_loss(said.cumsum(-1).reshape(-1, WORDS), y.reshape(-1))  # has no log_softmax
+    return loss + 0.01 * other, other.detach(), F.mse_loss(said, said.tanh()).detach()
 
-        def two(given: Any, model: nn.Module = model, optimizer: Any = optimizer) -> Any:
-            optimizer.zero_grad()
-            said = model(given[0])
-            other = F.nll_loss(said.cumsum(-1).reshape(-1, WORDS), given[1].reshape(-1))  # has no log_softmax
-            loss = flat(said, given[1]) + 0.01 * other
-            loss.backward()
-            optimizer.step()
-            return loss, other.detach(), F.mse_loss(said, said.tanh()).detach()
 
-        made = step(two, [model], [optimizer], batch, budget="1GiB", chunks=chunks)
-        assert isinstance(made, Step)
-        found.append([float(x) for _ in range(2) for x in made(batch)])
-    assert found[1] == pytest.approx(found[0], rel=1e-5)
+@pytest.mark.parametrize("tell", [lambda said, loss, _: (loss, said), with_another], ids=["logits", "another loss"])
+def test_what_a_step_returns_is_right_beside_a_loss_in_pieces(tell: Callable[..., Any]) -> None:
+    """Logits are put together. A loss that is not cut is written as a sum all the same, and what is returned is a view
+    of it."""
+    for found, wanted in zip(returned(tell, 3), returned(tell, None), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_a_piece_that_torch_refuses_leaves_the_step_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -310,9 +295,10 @@ def test_plans_and_fits_take_chunks_and_refuse_nonsense() -> None:
             plan(model, flat, optimizer, batch, budget="1MiB", chunks=wrong)  # type: ignore[arg-type]
 
 
-def test_two_hundred_steps_in_pieces_learn_like_whole_ones() -> None:
+@pytest.mark.parametrize("pieces", [5, {"batch": 4}], ids=["loss", "batch"])
+def test_two_hundred_steps_in_pieces_learn_like_whole_ones(pieces: Any) -> None:
     curves = []
-    for chunks in (None, 5):
+    for chunks in (None, pieces):
         torch.manual_seed(0)
         job = gpt("cpu", batch=4, length=16, width=64, layers=1, words=96)
         generator = torch.Generator().manual_seed(1)
@@ -323,9 +309,9 @@ def test_two_hundred_steps_in_pieces_learn_like_whole_ones() -> None:
             x = torch.randint(0, 96, (4, 16), generator=generator)
             curve.append(float(made((x, (3 * x + 1) % 96))))
         curves.append(torch.tensor(curve))
-    whole, pieces = curves
+    whole, cut_up = curves
     assert whole[-20:].mean() < 0.9 * whole[:20].mean(), "nothing was learnt"
-    torch.testing.assert_close(pieces, whole, rtol=2e-3, atol=1e-3)
+    torch.testing.assert_close(cut_up, whole, rtol=2e-3, atol=1e-3)
 
 
 A, B, C = (torch.randn(size, generator=torch.Generator().manual_seed(7)) for size in ((6, 4), (4, 8), (6, 8)))

@@ -28,11 +28,12 @@ from stretto.errors import PlanError
 from stretto.plan.cost import show_bytes
 
 from .capture import Traced
-from .groups import Group, Growing, given, in_runs, measured, nbytes, sums_first, touched
+from .groups import Group, Growing, given, measured, nbytes, sums_first, touched
 from .layers import rank
 from .named import found_dims, starts
 from .pieces import Writer, made_again, noted
 from .ready import made_ready, same_shapes_joined
+from .runs import in_runs
 
 aten = torch.ops.aten
 Chunks = int | str | Mapping[str, int] | None

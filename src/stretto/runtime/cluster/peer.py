@@ -51,7 +51,7 @@ class Peer:
         self.posted = self.left = 0  # bytes that came to be sent (by whoever posts), and that went or were forgotten
         self._pairs: dict[Route, Pair] = {}
         self._bare: dict[Route, Frame] = {}  # without a message; the last says all that those before it did
-        self._ready: deque[tuple[Route, Frame]] = deque()  # with credit, for the socket
+        self._ready: deque[tuple[Route, Frame, bool]] = deque()  # with credit, for the socket; whether it is sent again
         self._again: set[tuple[Route, int]] = set()  # sent before, and among _ready again
         self._parts: list[Buffer] = []  # of the message that the socket did not take
         self._parts_bytes = 0
@@ -76,12 +76,12 @@ class Peer:
                     pair.held.append(frame)
                 else:
                     credit.sent(sequence, frame.nbytes)
-                    ready.append((route, frame))
+                    ready.append((route, frame, False))
             elif sequence > credit.released or (route, sequence) in self._again:
                 self.left += frame.nbytes  # it waits here already
             else:
                 self._again.add((route, sequence))
-                ready.append((route, frame))
+                ready.append((route, frame, True))
                 self.resent += 1
 
     def _put_bare(self, route: Route, frame: Frame) -> None:
@@ -105,7 +105,7 @@ class Peer:
         while held and credit.may_send(held[0].nbytes):
             frame = held.popleft()
             credit.sent(frame.sequence, frame.nbytes)
-            self._ready.append((route, frame))
+            self._ready.append((route, frame, False))
         return True
 
     def forget(self) -> None:
@@ -158,11 +158,11 @@ class Peer:
         frames: list[Frame] = []
         size = 0
         while ready and ready[0][0] == route and len(frames) < BATCH and size < BATCH_BYTES:
-            frame = ready.popleft()[1]
+            _, frame, again = ready.popleft()
             frames.append(frame)
             size += frame.nbytes
-        if self._again:
-            self._again.difference_update([(route, frame.sequence) for frame in frames])
+            if again:  # the first one may leave while the second waits
+                self._again.discard((route, frame.sequence))
         return route, frames
 
     def reopen(self) -> None:
