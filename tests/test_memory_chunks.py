@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,15 +34,6 @@ def small(*, bias: bool = False, tied: bool = False) -> nn.Module:
     if tied:
         last.weight = words.weight
     return nn.Sequential(words, nn.Linear(WIDTH, WIDTH), nn.Tanh(), last)
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """Threads cost more than these few numbers."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -71,11 +71,9 @@ def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> t
     if isinstance(chunks, Mapping):
         found_dims(traced, chunks)
         chunks = {name: pieces for name, pieces in chunks.items() if pieces > 1}
-    if (
-        not chunks
-        or chunks == 1
-        or (not isinstance(chunks, Mapping) and not tight and not _losses(traced.module.graph))
-    ):
+    if not chunks or chunks == 1:
+        return traced, []
+    if not isinstance(chunks, Mapping) and tight < ALL and not _losses(traced.module.graph):
         return traced, []
     graph = Graph()
     copies: dict[Node, Node] = {}

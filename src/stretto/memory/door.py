@@ -135,7 +135,8 @@ def plan_several(
     **settings: Any,
 ) -> Devices:
     """What a step would come to on several devices, each with the budget: pieces and parameters are spread over them,
-    see `mesh`. Times are reckoned from `rates`. There is no step that runs on several yet."""
+    see `mesh`. Times are reckoned from `rates`. chunks="auto" cuts losses alone here: name a dimension to spread the
+    rest. There is no step that runs on several yet."""
     if type(devices) is not int or devices < 1:
         raise PlanError(f"devices={devices!r} is not a number of devices; give one from 1 on")
     wanted, cpu = _settings(budget, host_budget, policy, settings), torch.device("cpu")

@@ -189,24 +189,23 @@ class Growing:
     def _enter_several(self, node: Node, how: Needs, results: Results, dim: int, hops: int) -> bool:
         """Add an operation and each of its results."""
         group = self.group
-        ones = [user for user in node.users if user.target is operator.getitem]
-        if len(ones) < len(node.users):
-            return False
-        for one in ones:
-            which = one.args[1]
+        ones: dict[Node, int] = {}
+        for user in node.users:
+            which = user.args[1] if user.target is operator.getitem else None
             if not isinstance(which, int) or which >= len(results):
                 return False
-            at = results[which] if results[which] >= 0 else None
-            if any(user in group.needs and group.needs[user].get(one) != at for user in one.users):
+            ones[user] = results[which]
+        cut = [(one, at) for one, at in ones.items() if at >= 0]
+        for one, at in ones.items():
+            taken = at if at >= 0 else None
+            if any(user in group.needs and group.needs[user].get(one) != taken for user in one.users):
                 return False
-        cut = [(one, at) for one in ones if (at := results[int(str(one.args[1]))]) >= 0]
         if not self._parted([*how.items(), *cut]):
             return False
         group.needs[node] = how
         group.dims[node] = dim
         self._go_on(node, how, None, hops)
-        for one in ones:
-            at = results[int(str(one.args[1]))]
+        for one, at in ones.items():
             group.needs[one] = {node: dim}
             if at == ADDED:
                 group.added.add(one)

@@ -71,21 +71,19 @@ def laid_out_as(graph: Graph, parts: Sequence[Node], like: torch.Tensor, dim: in
     """Parts joined along a dimension, or one of them, such that they lie in memory as `like` does: dimensions in the
     order of its strides, without gaps."""
     order = _order(like)
-    if order == list(range(like.dim())):
-        return written(graph, aten.clone.default, parts[0], **_CLOSE) if dim is None else _joined(graph, parts, dim)
-    turned = [written(graph, aten.permute.default, part, order) for part in parts]
-    close = written(graph, aten.clone.default, turned[0], **_CLOSE) if dim is None else None
-    whole = close if close is not None else _joined(graph, turned, order.index(dim or 0))
-    return written(graph, aten.permute.default, whole, [order.index(d) for d in range(like.dim())])
+    plain = order == list(range(like.dim()))
+    turned = list(parts) if plain else [written(graph, aten.permute.default, part, order) for part in parts]
+    if dim is None:
+        whole = written(graph, aten.clone.default, turned[0], **_CLOSE)
+    else:
+        whole = written(graph, aten.cat.default, turned, order.index(dim))
+    back = [order.index(d) for d in range(like.dim())]
+    return whole if plain else written(graph, aten.permute.default, whole, back)
 
 
 def _order(value: torch.Tensor) -> list[int]:
     """Dimensions, those with the largest strides first."""
     return sorted(range(value.dim()), key=lambda d: (-value.stride(d), d))
-
-
-def _joined(graph: Graph, parts: Sequence[Node], dim: int) -> Node:
-    return written(graph, aten.cat.default, list(parts), dim)
 
 
 def _held(values: Any) -> set[int]:
