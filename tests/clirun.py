@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from typer.testing import CliRunner
 
 from stretto.cli import app
-from stretto.kernels.compile import cache_folder
+from stretto.kernels.build.storage import folder as kernel_folder
 
 COMMAND = [sys.executable, "-m", "stretto.cli"]
 
@@ -24,7 +24,7 @@ COMMAND = [sys.executable, "-m", "stretto.cli"]
 @contextmanager
 def private_cache(folder: Path) -> Iterator[None]:
     """A cache for what tests read, thrown away with them; compiled kernels stay where they always are."""
-    kernels, before = cache_folder(), os.environ.get("STRETTO_CACHE")
+    kernels, before = kernel_folder(), os.environ.get("STRETTO_CACHE")
     kernels.mkdir(parents=True, exist_ok=True)
     (folder / "kernels").symlink_to(kernels.resolve(), target_is_directory=True)
     os.environ["STRETTO_CACHE"] = str(folder)

@@ -26,6 +26,9 @@ hypothesis.settings.load_profile("stretto")
 for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "TORCHINDUCTOR_COMPILE_THREADS"):
     os.environ.setdefault(name, "1")
 
+# What is said while kernels are compiled depends on the cache, and tests must not.
+os.environ.setdefault("STRETTO_COMPILE_NOTICE", "0")
+
 # A shell that runs us in the background makes us ignore Ctrl-C, and our children too; the tests mean the real thing.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

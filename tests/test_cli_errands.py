@@ -16,7 +16,7 @@ import pytest
 import stretto as st
 from clirun import COMMAND, private_cache, stretto
 from stretto.cli import recipe, train
-from stretto.kernels.compile import cache_folder
+from stretto.kernels.build.storage import folder as kernel_folder
 
 COMMANDS = [["train", "mf"], ["recommend"], ["resume"], ["info"], ["generate"], ["explain"], ["warmup"]]
 
@@ -263,6 +263,6 @@ def test_intervals_that_mean_nothing(text: str) -> None:
 
 def test_warmup_says_where_and_is_done_once() -> None:
     first = stretto("warmup")
-    assert str(cache_folder()) in first.out
+    assert str(kernel_folder()) in first.out
     began = subprocess.run([*COMMAND, "warmup"], capture_output=True, text=True, check=True)
     assert "already" in began.stdout

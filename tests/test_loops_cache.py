@@ -151,7 +151,7 @@ def filled(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compiled_files(cache: Path) -> list[Path]:
-    return [path for path in (cache / "kernels").rglob("*visit_worker*") if path.suffix in (".nbi", ".nbc")]
+    return list((cache / "kernels").glob("*visit_worker*.bin"))
 
 
 def test_sources_are_private_and_named_by_a_hash(filled: Path) -> None:
@@ -162,7 +162,9 @@ def test_sources_are_private_and_named_by_a_hash(filled: Path) -> None:
     assert len(source.stem) == 32
     assert int(source.stem, 16)
     assert stat.S_IMODE(source.stat().st_mode) == 0o600
-    assert all(stat.S_IMODE(path.stat().st_mode) == 0o700 for path in (filled / "cache" / "kernels").iterdir())
+    kernels = filled / "cache" / "kernels"
+    assert stat.S_IMODE(kernels.stat().st_mode) == 0o700
+    assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in kernels.iterdir())
 
 
 def test_the_second_process_compiles_nothing(ready: Ready, tmp_path: Path) -> None:
@@ -179,8 +181,8 @@ def test_the_second_process_compiles_nothing(ready: Ready, tmp_path: Path) -> No
     assert min(seconds) < 0.3
 
 
-DAMAGE = [(suffix, damage) for suffix in (".nbi", ".nbc", ".py") for damage in ("truncated", "emptied", "garbage")]
-QUICK = ((".nbi", "garbage"), (".nbc", "truncated"), (".py", "emptied"))
+DAMAGE = [(suffix, damage) for suffix in (".bin", ".py") for damage in ("truncated", "emptied", "garbage", "one byte")]
+QUICK = ((".bin", "garbage"), (".bin", "one byte"), (".py", "emptied"))
 
 
 @pytest.mark.parametrize(
@@ -192,9 +194,10 @@ def test_a_damaged_entry_is_made_again(run: Run, filled: Path, tmp_path: Path, s
     for path in found:
         if path.suffix == suffix:
             whole = path.read_bytes()
-            path.write_bytes(
-                {"truncated": whole[: len(whole) // 2], "emptied": b"", "garbage": b"\x80\x05nothing"}[damage]
-            )
+            middle = len(whole) // 2
+            damaged = {"truncated": whole[:middle], "emptied": b"", "garbage": b"\x80\x05nothing"}
+            damaged["one byte"] = whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :]
+            path.write_bytes(damaged[damage])
     misses = figures(run(SIMPLE, tmp_path))[2]
     assert misses == (suffix != ".py")  # the source is only kept for reading; its text was made anew anyway
     assert figures(run(SIMPLE, tmp_path))[1:] == (1, 0)

@@ -29,21 +29,22 @@ class Task:
 
 def kernels_cached() -> bool:
     """Whether some kernel was ever compiled on this machine."""
-    from stretto.kernels.compile import cache_folder
+    from stretto.kernels.build.storage import folder, shipped
 
-    return any(cache_folder().glob("*/*.nbi"))
+    return any(found for place in (shipped(), folder()) for found in place.rglob("*.bin"))
 
 
 def _mark(fast: bool) -> Path:
     """A file beside the compiled kernels that says: everything here, for this processor, Python and Numba settings."""
     from llvmlite import binding
 
-    from stretto.kernels.compile import cache_folder, stamp
+    from stretto.kernels.build.stamps import everything
+    from stretto.kernels.build.storage import folder
 
     settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("NUMBA_"))
-    target = (sys.version, binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(), settings, fast)
-    name = hashlib.sha256(repr(target).encode()).hexdigest()[:16]
-    return cache_folder() / stamp()[:16] / f"warm-{name}"
+    processor = (binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten())
+    name = hashlib.sha256(repr((everything(), sys.version, *processor, settings, fast)).encode()).hexdigest()[:16]
+    return folder() / f"warm-{name}"
 
 
 def is_warm(*, fast: bool = False) -> bool:

@@ -22,7 +22,7 @@ def warmup(
 
     Once for each machine and version; a second call finds everything there.
     """
-    from stretto.kernels.compile import cache_folder
+    from stretto.kernels.build.storage import folder
     from stretto.warmup import is_warm, mark_warm
 
     began = time.perf_counter()
@@ -32,7 +32,7 @@ def warmup(
         mark_warm(fast=fast)
     if not quiet:
         took = "already" if there else f"after {time.perf_counter() - began:.1f} s"
-        say(f"kernels are compiled, {took}; they are kept in {cache_folder()}")
+        say(f"kernels are compiled, {took}; they are kept in {folder()}")
 
 
 def _compile(fast: bool, quiet: bool) -> None:

@@ -22,9 +22,7 @@ from .compile import inner
 
 def merged(fn: Callable[..., Any]) -> Any:
     """Mark a helper that is put into every kernel that calls it."""
-    helper = inner(fn)
-    helper.targetoptions["forceinline"] = True
-    return helper
+    return inner(fn, forced=True)
 
 
 @intrinsic

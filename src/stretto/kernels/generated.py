@@ -1,7 +1,7 @@
 """Compiled code from source that the program wrote: kept as files in a private folder, named by what they hold.
 
 The name is a hash of the source (which holds the body of the loop with all its types), of the user's functions it
-calls, of Numba's version and of every kernel source it may pull in. So an edited function of the user's gives another
+calls, of Numba's version and of every kernel source it imports. So an edited function of the user's gives another
 name, and a file is never wrong, only absent or damaged; damaged ones are written again.
 """
 
@@ -20,7 +20,8 @@ from typing import Any
 
 from stretto.paths import cache_root
 
-from .compile import Kernel, stamp
+from .build.stamps import stamp_of
+from .compile import Kernel
 
 
 def folder() -> Path:
@@ -30,8 +31,8 @@ def folder() -> Path:
 
 def name_of(source: str, digests: Sequence[str]) -> str:
     """The hash that names a source and everything that goes into its machine code."""
-    found = hashlib.sha256(stamp().encode())
-    for part in (source, *digests):
+    found = hashlib.sha256(stamp_of(source).encode())
+    for part in digests:
         found.update(b"\0" + part.encode())
     return found.hexdigest()[:32]
 
@@ -51,7 +52,7 @@ def _load(name: str, source: str, users: tuple[Any, ...]) -> dict[str, Kernel]:
     vars(module).update({f"user{k}": target for k, target in enumerate(users)})
     linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
     exec(compile(source, str(path), "exec"), vars(module))
-    return {key: Kernel(value) for key, value in vars(module).items() if key.endswith("_worker")}
+    return {key: Kernel(value, stamp=name) for key, value in vars(module).items() if key.endswith("_worker")}
 
 
 def _kept(name: str, source: str) -> Path:
