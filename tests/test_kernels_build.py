@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from numba.core.registry import cpu_target
 
+from stretto.kernels import space
 from stretto.kernels.build import notice, stamps, storage, targets
 from stretto.kernels.compile import inner, kernel
 
@@ -130,6 +131,28 @@ def test_a_number_left_out_or_constant_makes_no_other_form() -> None:
 
 def test_a_helper_can_be_called_from_python() -> None:
     assert _third(2.0, np.array([5.0])) == 13.0
+
+
+# --- arrays that kernels make -------------------------------------------
+
+
+@kernel(allocates=True)
+def _makes(n: Any, like: Any) -> Any:
+    one, two, three = space.zeros(n, np.int32), space.zeros2(n, 3, like.dtype), space.empty2(2, n, np.float64)
+    four = space.empty(n, np.bool_)
+    for k in range(n):
+        three[0, k], three[1, k], four[k] = k, one[k] + two[k, 2], k > 1
+    total = 0.0
+    for k in range(n):
+        total += three[0, k] + three[1, k] + four[k]
+    return total
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_kernels_make_arrays_of_their_own(dtype: Any) -> None:
+    assert _makes(5, np.empty(0, dtype)) == 0 + 1 + 2 + 3 + 4 + 3
+    with pytest.raises(MemoryError):
+        _makes(1 << 57, np.empty(0, dtype))
 
 
 # --- files -------------------------------------------------------------

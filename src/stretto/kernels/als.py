@@ -31,6 +31,7 @@ from . import lanes
 from .cholesky import solve, solve_wide
 from .claims import fail, next_visit
 from .compile import inner, kernel
+from .space import zeros, zeros2
 from .tile import crossprod
 
 # Ratings whose factors are brought together before their products are taken: 32 KiB at width 64, which the nearest
@@ -86,14 +87,14 @@ def _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, alpha
             S[k, k] += ridge
 
 
-@inner
+@inner(allocates=True)
 def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge, alpha):
     """The row again, in float64 and term by term: rare, so plain."""
     n = Y.shape[1]
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
-    A = np.zeros((n, n))
-    b = np.zeros(n)
-    x = np.zeros(n)
+    A = zeros2(n, n, np.float64)
+    b = zeros(n, np.float64)
+    x = zeros(n, np.float64)
     if implicit:
         for p in range(n):
             for q in range(p, n):
@@ -113,7 +114,7 @@ def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge
         X[i, k] = x[k] if solved else np.nan
 
 
-@kernel
+@kernel(allocates=True)
 def cholesky_worker(
     pass_, worker, out, bounds, indptr, indices, values, X, Y, gram, offset, mean, reg, weighted, alpha, scratch
 ):

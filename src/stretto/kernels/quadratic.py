@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import factor, gang
-from .claims import STOP, next_visit
+from .claims import is_stopped, next_visit
 from .compile import inner, kernel
 
 GATHER, FINISH, TRAIL, COMBINE = range(4)
@@ -203,7 +203,8 @@ def _refresh(room, w):
             room.k[count] = room.b[j]
             count += 1
     _combine(room, count)
-    room.h[:] = room.made
+    for j in range(room.h.shape[0]):
+        room.h[j] = room.made[j]
 
 
 @inner
@@ -315,7 +316,7 @@ def _minimise(pass_, room):
     _refresh(room, w)
     said[WORST] = _worst(room, w, positive)
     steady = 0
-    while said[WORST] > tolerance and said[SWEPT] < given[SWEEPS] and pass_.control[STOP] == 0:
+    while said[WORST] > tolerance and said[SWEPT] < given[SWEEPS] and not is_stopped(pass_):
         moved = _sweep(room, w, positive)
         said[SWEPT] += 1.0
         said[WORST] = _worst(room, w, positive)
@@ -328,9 +329,10 @@ def _minimise(pass_, room):
         _straight(room, w, sigma, positive)
     best = _objective(room, w)
     failures = 0
-    while said[WORST] > tolerance and said[STEPPED] < given[NEWTONS] and failures < 8 and pass_.control[STOP] == 0:
-        room.a[:] = room.b
-        while _step(room, w, sigma, positive) and said[STEPPED] < given[NEWTONS] and pass_.control[STOP] == 0:
+    while said[WORST] > tolerance and said[STEPPED] < given[NEWTONS] and failures < 8 and not is_stopped(pass_):
+        for j in range(room.a.shape[0]):
+            room.a[j] = room.b[j]
+        while _step(room, w, sigma, positive) and said[STEPPED] < given[NEWTONS] and not is_stopped(pass_):
             pass
         changed = False
         for j in range(w):
@@ -348,7 +350,8 @@ def _minimise(pass_, room):
                 failures += 1
         else:
             # The proximal problem was not solved well enough to be of use: an easier one.
-            room.b[:] = room.kept
+            for j in range(w):
+                room.b[j] = room.kept[j]
             _refresh(room, w)
             sigma *= 0.01
             failures += 1

@@ -80,15 +80,13 @@ class Crew:
         if not again:
             # Told to stop before it begins, a worker returns at once; if it has to be compiled, that happens here and
             # not inside the time that is measured.
-            stopped = np.zeros_like(pass_.control)
-            stopped[claims.STOP] = 1
-            compiled(pass_._replace(control=stopped), 0, step.out, *step.args)
+            compiled(claims.stopped(), 0, step.out, *step.args)
 
         def halt() -> None:
             pass_.control[claims.STOP] = 1
 
         began, cycles = time.perf_counter_ns(), read_cycles()
-        shares = [(pass_, worker, step.out, *step.args) for worker in range(self.workers)]
+        shares = [(pass_.words, worker, step.out, *step.args) for worker in range(self.workers)]
         call = self._team.call(compiled, shares, halt)
         try:
             if not call.wait(seconds):

@@ -22,7 +22,6 @@ import numpy as np
 
 from stretto.errors import RunError
 from stretto.kernels import claims
-from stretto.runtime import passes
 from stretto.runtime.checkpoint import interval_seconds
 from stretto.runtime.cpus import workers_from
 from stretto.runtime.runtimes import Crew
@@ -251,6 +250,4 @@ class ClusterCrew(Crew):
 def _compile_here(step: Step, profile: str) -> None:
     """Compile the worker in this process first: an error is then the caller's, and other processes of this machine find
     the machine code."""
-    pass_ = passes.start(step.order, step.weight)
-    pass_.control[claims.STOP] = 1
-    step.kernel[profile](pass_, 0, step.out, *step.args)
+    step.kernel[profile](claims.stopped(), 0, step.out, *step.args)
