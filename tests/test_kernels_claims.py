@@ -66,7 +66,9 @@ def by_threads(workers: int, pass_: claims.Pass, spin: int = 20) -> tuple[Any, i
     counts: list[Any] = [np.zeros(n, np.int64) for n in sizes]
     blocks: list[Any] = [pass_.row_block, pass_.col_block]
     with ThreadPoolExecutor(workers) as pool:
-        for future in [pool.submit(watchful, pass_.words, worker, *blocks, *counts, spin) for worker in range(workers)]:
+        for future in [
+            pool.submit(watchful, *(pass_.words, worker, *blocks, *counts, spin)) for worker in range(workers)
+        ]:
             future.result()
     return counts[3], int(counts[2][0])
 

@@ -97,12 +97,11 @@ def kernel(fn: Callable[..., Any] | None = None, *, allocates: bool = False) -> 
     return Kernel(fn, allocates=allocates)
 
 
-def inner(fn: Callable[..., Any] | None = None, *, allocates: bool = False, forced: bool = False) -> Any:
-    """Mark a helper that only kernels call. forced: it becomes part of its callers whatever its size."""
+def inner(fn: Callable[..., Any] | None = None, *, allocates: bool = False, apart: bool = False) -> Any:
+    """Mark a helper that only kernels call. apart: it is never made part of its callers, which it would make longer."""
     if fn is None:
-        return functools.partial(inner, allocates=allocates, forced=forced)
-    options = _options(allocates=allocates) | ({"forceinline": True} if forced else {})
-    return _stored(helper(fn, options), fn, None, helper=True)
+        return functools.partial(inner, allocates=allocates, apart=apart)
+    return _stored(helper(fn, _options(allocates=allocates), apart=apart), fn, None, helper=True)
 
 
 def merged(fn: Callable[..., Any]) -> Any:
@@ -110,4 +109,4 @@ def merged(fn: Callable[..., Any]) -> Any:
 
     A state of twenty arrays in a tuple is two hundred words; as arguments of a call all of them are copied.
     """
-    return inner(fn, forced=True)
+    return _stored(helper(fn, _options() | {"forceinline": True}), fn, None, helper=True)
