@@ -17,7 +17,6 @@ import typer
 
 from stretto.errors import DataError, OtherPlan, RunError, StrettoError
 from stretto.observe.events import Listener
-from stretto.warmup import kernels_cached
 
 from .friendly import STOPPED
 from .recipe import Recipe
@@ -72,8 +71,6 @@ def run(
     bars = on_terminal()
     if verbose:
         say(f"{recipe.file}: {recipe.size(data)}" + (f", {recipe.test:.0%} held out" if recipe.test else ""))
-        if not kernels_cached():
-            say("compiling for the first time, which takes a while; `stretto warmup` does it ahead")
     model = recipe.model(workers)
     if runtime is not None:
         model.set_params(runtime=runtime)

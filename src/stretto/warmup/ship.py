@@ -1,6 +1,6 @@
-"""Compile kernels ahead, for a wheel: `python -m stretto.shipping`, which `make wheel` runs.
+"""Compile kernels ahead, for a wheel: `python -m stretto.warmup.ship`, which `make wheel` runs.
 
-The tasks of `warmup` run once, which shows with which types kernels are called. Each of these forms is then compiled
+The tasks (`tasks`) run once, which shows with which types kernels are called. Each of these forms is then compiled
 for every level of x86-64 that a wheel ships, by processes that compile and run nothing: code for AVX-512 is made on a
 machine without it. The files go to `kernels/compiled/<level>`, where `kernels.build.storage` finds them.
 
@@ -21,26 +21,42 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-Form = tuple[str, str, Any]  # module, name of the kernel, types of its arguments
+Form = tuple[str, str, Any]  # module and name of a kernel or helper, types of its arguments
 
 
 def forms() -> list[Form]:
-    """The forms of kernels that this process has compiled or loaded, in profile `exact`."""
+    """The forms of kernels and helpers that this process has compiled or loaded, in profile `exact`."""
     from stretto.kernels.build.stamps import PACKAGE
-    from stretto.kernels.compile import Kernel
 
     found: list[Form] = []
     for module in sorted(name for name in sys.modules if name.startswith(f"{PACKAGE}.")):
         for name, value in sorted(vars(sys.modules[module]).items()):
-            if isinstance(value, Kernel) and value.__module__ == module and "exact" in vars(value):
-                found += [(module, name, types) for types in vars(value)["exact"].overloads]
+            made = _dispatcher(value)
+            if made is not None and made.__module__ == module:
+                found += [(module, name, types) for types in made.overloads]
     return found
+
+
+def _dispatcher(value: Any) -> Any:
+    """What holds the compiled forms of a kernel or helper; None for anything else, and for kernels not called yet."""
+    from stretto.kernels.build.linking import Helper
+    from stretto.kernels.compile import Kernel
+
+    if isinstance(value, Kernel):
+        return vars(value).get("exact")
+    return value if isinstance(value, Helper) else None
 
 
 def compile_forms(path: Path) -> None:
     """Compile what a file lists, for the processor that Numba's settings name, into the cache they name."""
+    from stretto.kernels.build import notice
+    from stretto.kernels.compile import Kernel
+
+    notice.silence()
     for module, name, types in pickle.loads(path.read_bytes()):
-        getattr(importlib.import_module(module), name).exact.compile(types)
+        value = getattr(importlib.import_module(module), name)
+        made: Any = value.exact if isinstance(value, Kernel) else value
+        made.compile(types)
 
 
 def ship(folder: Path, wanted: Sequence[Form], levels: Sequence[str], processes: int) -> int:
@@ -67,7 +83,7 @@ def ship(folder: Path, wanted: Sequence[Form], levels: Sequence[str], processes:
                 path = Path(temporary) / f"{level}-{part}.pickle"
                 path.write_bytes(pickle.dumps(_share(wanted, part, processes)))
                 env = {**os.environ, **targets.settings(level), "STRETTO_CACHE": str(Path(temporary) / level)}
-                jobs.append(([sys.executable, "-m", "stretto.shipping", str(path)], env))
+                jobs.append(([sys.executable, "-m", "stretto.warmup.ship", str(path)], env))
         _run(jobs, processes)
         for level in levels:
             (folder / level).mkdir(parents=True)
@@ -88,7 +104,8 @@ def _share(wanted: Sequence[Form], part: int, parts: int) -> list[Form]:
 
 
 def _run(jobs: list[tuple[list[str], dict[str, str]]], at_once: int) -> None:
-    waiting, running = list(jobs), []
+    waiting = list(jobs)
+    running: list[subprocess.Popen[bytes]] = []
     while waiting or running:
         while waiting and len(running) < at_once:
             command, env = waiting.pop(0)
@@ -106,7 +123,8 @@ def main() -> None:
         return
     from stretto.kernels.build import notice, storage, targets
     from stretto.runtime.cpus import available_cpus
-    from stretto.warmup import tasks
+
+    from .tasks import tasks
 
     notice.silence()
     todo = tasks()
