@@ -103,7 +103,7 @@ def test_what_is_ambiguous_is_refused_with_the_way(names: list[Any], says: str) 
 @pytest.mark.parametrize(
     ("choice", "says"),
     [
-        ({"user": "who"}, "no column 'who'; the columns are user, item, rating"),
+        ({"user": "who"}, "no column 'who'; its columns are user, item, rating"),
         ({"user": "item"}, 'user="item" and item="item" name one column|not clear'),
         ({"columns": (0, 1, 7)}, "no column 7"),
         ({"columns": (0, 1, -1)}, "-1 is neither a name nor a position from 0 on"),

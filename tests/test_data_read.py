@@ -134,7 +134,7 @@ def test_chosen_columns(tmp_path: Path) -> None:
     path = put(tmp_path, "who,what,extra,when\n1,2,9,5\n3,4,8,6\n")
     assert outside(read(path, columns=("who", "what"))) == [(1, 2, 1.0), (3, 4, 1.0)]
     assert outside(read(path, columns=(0, 1, 3))) == [(1, 2, 5.0), (3, 4, 6.0)]
-    with pytest.raises(FormatError, match="no column 'whom'; the columns are who, what, extra, when"):
+    with pytest.raises(FormatError, match="no column 'whom'; its columns are who, what, extra, when"):
         read(path, columns=("whom", "what"))
 
 

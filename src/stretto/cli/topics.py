@@ -107,7 +107,7 @@ def _documents(run: Path, file: str | None, model: LatentDirichletAllocation) ->
     from .documents import documents_of, first_documents
 
     if file is not None:
-        return documents_of(file, model, None)
+        return documents_of(file, model, None, {})
     if not run.is_dir():
         return None
     from stretto.observe.record import RunRecord
@@ -118,4 +118,6 @@ def _documents(run: Path, file: str | None, model: LatentDirichletAllocation) ->
     if "://" not in recipe.file and not Path(recipe.file).is_file():
         warn(f"{recipe.file} is gone, so the browser has no documents; name them with --file")
         return None
-    return first_documents(recipe.file, model) if recipe.memory else documents_of(recipe.file, model, None)
+    if recipe.memory:
+        return first_documents(recipe.file, model)
+    return documents_of(recipe.file, model, None, getattr(recipe, "read", {}))

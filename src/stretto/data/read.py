@@ -211,7 +211,8 @@ def _lines_of(path: str, options: Options, on_error: str, a: int, b: int) -> tup
 
 def _why_none(parsing: Parsing) -> str:
     if parsing.report.count:
-        return f'all {parsing.report.count} lines were bad; read without on_error="skip" to see the first'
+        first = min(parsing.report.problems, key=lambda problem: problem.line)
+        return f"all {parsing.report.count} lines were bad, the first is line {first.line}: {first.text}"
     return "only a header, comments or blank lines were found"
 
 

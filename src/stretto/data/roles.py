@@ -174,7 +174,7 @@ def _by_name(names: Sequence[Any], plain: Sequence[str], choice: ColumnChoice, r
         raise DataError(_unclear(names, plain, found, missing))
     if len(set(found.values())) < len(found):
         twice = " and ".join(f'{role}="{names[k]}"' for role, k in found.items() if list(found.values()).count(k) > 1)
-        raise DataError(f"{twice} name one column; give each its own. {_listed(names)}")
+        raise DataError(f"{twice} name one column; give each its own; {_listed(names)}")
     return tuple(found.values())
 
 
@@ -188,10 +188,10 @@ def _unclear(names: Sequence[Any], plain: Sequence[str], found: dict[str, int], 
         pair = tuple(str(names[found[role]]) for role in ("user", "item"))
         ways = [f"name it with {way}"] if others else []
         ways.append(f"pass columns={pair!r} if every value is 1")
-        return f"no column is called rating, score, value, count or the like; {', or '.join(ways)}. {_listed(names)}"
+        return f"no column is called rating, score, value, count or the like; {', or '.join(ways)}; {_listed(names)}"
     these = " and ".join(missing)
     say = ", ".join(f'{role}="…"' for role in missing)
-    return f"it is not clear which column is the {these}; say it with {say}. {_listed(names)}"
+    return f"it is not clear which column is the {these}; say it with {say}; {_listed(names)}"
 
 
 def _looks_wide(names: Sequence[Any], plain: Sequence[str], found: dict[str, int]) -> str | None:
@@ -208,7 +208,7 @@ def _looks_wide(names: Sequence[Any], plain: Sequence[str], found: dict[str, int
         "this looks like a wide table, with one column for each item; give one record for each rating instead: in "
         f'pandas frame.melt("{who}", var_name="item", value_name="rating").dropna(), in Polars '
         f'frame.unpivot(index="{who}", variable_name="item", value_name="rating").drop_nulls(). If it is a table of '
-        f'ratings, name the columns: user="…", item="…", rating="…". {_listed(names)}'
+        f'ratings, name the columns: user="…", item="…", rating="…"; {_listed(names)}'
     )
 
 
@@ -227,4 +227,4 @@ def _position(names: Sequence[Any], one: int | str) -> int:
 
 def _listed(names: Sequence[Any]) -> str:
     shown = ", ".join(str(name) for name in names[:8]) + (f", … ({len(names)} in all)" if len(names) > 8 else "")
-    return f"the columns are {shown}"
+    return f"its columns are {shown}"

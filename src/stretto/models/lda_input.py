@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -89,6 +89,7 @@ def as_corpus(
     estimator: Any = None,
     reset: bool = True,
     keyed_by: str = "position",
+    read_as: Mapping[str, Any] | None = None,
 ) -> Corpus:
     """A corpus from a sparse or dense matrix, a DataFrame, `Data`, or the path of a file that `st.read` reads.
 
@@ -99,6 +100,7 @@ def as_corpus(
     estimator  : checks by scikit-learn's rules, which keep n_features_in_ (`reset`) or compare with it
     keyed_by   : what a document is for the draw that rounds: its "position" (row), or its "content", with which a
                  document is rounded in the same way in whatever company it comes
+    read_as    : arguments of `stretto.read`, where X is a path
     """
     if keyed_by not in {"position", "content"}:
         raise DataError(f"keyed_by must be 'position' or 'content', got {keyed_by!r}")
@@ -107,7 +109,7 @@ def as_corpus(
     documents: list[str] | None = None
     if isinstance(X, (str, os.PathLike)):
         known = getattr(estimator, "n_features_in_", None) if not reset else None
-        X = _from_path(os.fspath(X), max(words or 0, known or 0, len(names or ())))
+        X = _from_path(as_path(X), max(words or 0, known or 0, len(names or ())), read_as or {})
     frame = None if isinstance(X, Data) else as_frame(X, "X")
     if isinstance(X, Data):
         X, names, documents = _from_data(X, names)
@@ -143,8 +145,8 @@ def _refuse_records(frame: Frame) -> None:
     if ids or records:
         raise DataError(
             f"X is a frame with the columns {', '.join(map(str, frame.names[:6]))}; a topic model takes a column for "
-            "each word. If each row is a document, a word and a count, pass st.as_data(X); if a column names the documents, "
-            "make it the index (pandas: X.set_index(…)) or drop it"
+            "each word. If each row is a document, a word and a count, pass st.as_data(X); if a column names the "
+            "documents, make it the index (pandas: X.set_index(…)) or drop it"
         )
 
 
@@ -166,11 +168,11 @@ def read_vocabulary(given: Words) -> list[str]:
     return [word.strip() for word in text.rstrip().split("\n")] if text.strip() else []
 
 
-def _from_path(path: str, at_least: int) -> Data:
+def _from_path(path: str, at_least: int, read_as: Mapping[str, Any]) -> Data:
     """The file's entries. Formats that do not say how many words there are have `at_least` so many."""
-    data = read(path, duplicates="sum")
-    if data.shape[1] < at_least:
-        with Parsing(path, Options(), Report(path)) as parsing:
+    data = read(path, duplicates="sum", **read_as)
+    if data.shape[1] < at_least and data.col_ids is None:
+        with Parsing(path, Options(read_as.get("format", "auto")), Report(path)) as parsing:
             if parsing.guess.format in OPEN_ENDED:
                 return replace(data, shape=(data.shape[0], at_least))
     return data
