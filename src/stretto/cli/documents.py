@@ -58,7 +58,7 @@ def _in_its_words(X: Any, model: LatentDirichletAllocation, read: Mapping[str, A
 
 
 def documents_of(
-    file: str, model: LatentDirichletAllocation, vocabulary: str | None, read: Mapping[str, Any]
+    file: str, model: LatentDirichletAllocation, vocabulary: str | None, read: Mapping[str, Any] | None = None
 ) -> Corpus:
     """All documents of a file, in the model's words.
 

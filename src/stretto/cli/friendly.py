@@ -115,7 +115,10 @@ class Friendly(Group):
             for category in (UserWarning, RuntimeWarning):
                 warnings.simplefilter("always", category)
             warnings.showwarning = _warning_line
-            return self._guarded(ctx)
+            try:
+                return self._guarded(ctx)
+            finally:
+                _state["command"] = None
 
     def _guarded(self, ctx: Any) -> Any:
         try:

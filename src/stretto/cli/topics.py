@@ -107,7 +107,7 @@ def _documents(run: Path, file: str | None, model: LatentDirichletAllocation) ->
     from .documents import documents_of, first_documents
 
     if file is not None:
-        return documents_of(file, model, None, {})
+        return documents_of(file, model, None)
     if not run.is_dir():
         return None
     from stretto.observe.record import RunRecord

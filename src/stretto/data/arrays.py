@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from stretto.data.convert import as_data
 from stretto.data.data import Data
 from stretto.data.duplicates import settle
+from stretto.data.headers import check_extent
 from stretto.data.ids import IdMap
 from stretto.data.parsing import Options
 from stretto.data.roles import ColumnChoice
-from stretto.data.source import open_plain
+from stretto.data.source import open_plain, size_of
 from stretto.errors import DataError, FormatError
 
 _AGAIN = "write or download it again"
@@ -40,6 +41,7 @@ def load_npz(path: str, duplicates: str) -> Data:
             row_ids=maps["row"], col_ids=maps["col"], source=path,
         )  # fmt: skip
         for name, ids, size in (("row", data.row_ids, data.shape[0]), ("column", data.col_ids, data.shape[1])):
+            check_extent(path, size, f"{name}s", "the archive has", size_of(path), packed=True)
             if ids is not None and len(ids) != size:
                 raise FormatError(path, None, f"there are {len(ids)} ids for {size} {name}s", _AGAIN)
         return settle(data, duplicates)
@@ -106,6 +108,8 @@ def _from_scipy(path: str, arrays: dict[str, Any]) -> Any:
     from scipy import sparse
 
     shape = _shape(path, arrays["shape"])
+    for name, size in zip(("rows", "columns"), shape, strict=True):
+        check_extent(path, size, name, "the archive has", size_of(path), packed=True)
     stored = arrays["format"]
     name = stored.item() if stored.ndim == 0 else stored
     form = name.decode("ascii", errors="replace") if isinstance(name, bytes) else str(name)

@@ -20,6 +20,8 @@ SEPARATORS = ("::", "\t", ",", ";", " ")
 MISSING = frozenset(["", "na", "n/a", "nan", "null", "none", "nil", "?", "-", "."])
 
 _INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_BANNER = re.compile(r"\bmatrix\s+(coordinate|array)\b")  # of MatrixMarket
+_PAIR = re.compile(r"[0-9]+:[-+0-9.eE]*")
 _TIME = re.compile(r"[0-9]{9,19}(\.0*)?")  # seconds since 1970, from 1973 on, or finer
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\b.*|[0-9]{1,2}[./][0-9]{1,2}[./][0-9]{2,4}\b.*")
 _SAY = "say which columns hold user, item and rating, counted from 0, such as columns=(0, 1, 2)"
@@ -92,7 +94,7 @@ def find_layout(path: str, lines: list[str], format: str, sep: str | None, choic
         _refuse_times(path, body, columns)
     full = [fields for fields in body if len(fields) > max(columns)]
     if ids == "auto":
-        kinds = [_is_text(path, full, columns[k], name) for k, name in ((0, "user"), (1, "item"))]
+        kinds = [_is_text(path, full, columns[k], name, choice) for k, name in ((0, "user"), (1, "item"))]
     else:
         kinds = [ids == "text"] * 2
     if any(kinds):
@@ -106,16 +108,18 @@ def _is_comment(line: str) -> bool:
 
 def _refuse_other_formats(path: str, lines: list[str], start: int) -> None:
     """Formats whose first lines are damaged would pass for triples, their sizes for a record."""
-    for k, line in enumerate(lines[:start]):
-        if line.lstrip().startswith("%%") or "matrixmarket" in line.lower():
+    for k, line in enumerate(lines):
+        banner = "matrixmarket" in line.lower() if _is_comment(line) else k == start and _BANNER.search(line.lower())
+        if banner or (k < start and line.lstrip().startswith("%%")):
             raise FormatError(
                 path, k + 1, "the line looks like MatrixMarket's first one, and is not the file's first or not right",
                 "put '%%MatrixMarket matrix coordinate real general' on the first line",
             )  # fmt: skip
-    single = [line.split() for line in lines[start : start + 3]]
-    rest = [line.split() for line in lines[start + 3 : start + 20]]
-    counts = sum(len(fields) == 1 and fields[0].isdigit() for fields in single)
-    if counts >= 2 and sum(len(fields) == 3 for fields in rest) * 2 > len(rest) > 0:
+    full = [line.split() for line in lines[start:] if line.strip()]
+    first, rest = full[:3], full[3:20]
+    single = [fields[0] for fields in first if len(fields) == 1]
+    counts = len(single) >= 2 and any(token.isdigit() for token in single)
+    if counts and 2 * sum(len(fields) == 3 for fields in rest) >= len(rest) > 0:
         raise FormatError(
             path, start + 1, "the file begins with single numbers as UCI bag-of-words files do, but not with three",
             'repair the three lines with the numbers of documents, words and entries (format="bow")',
@@ -244,7 +248,7 @@ def _refuse_times(path: str, body: list[list[str]], columns: tuple[int, int, int
         )  # fmt: skip
 
 
-def _is_text(path: str, body: list[list[str]], at: int, role: str) -> bool:
+def _is_text(path: str, body: list[list[str]], at: int, role: str, choice: ColumnChoice) -> bool:
     """Mostly not integers. A rare exception among integers is more likely a bad line than a name, and is reported as
     one.
     """
@@ -254,6 +258,11 @@ def _is_text(path: str, body: list[list[str]], at: int, role: str) -> bool:
         return False
     if all("." in token and _is_number(token) for token in others):
         _refuse_fractions(path, others[0], role)
+    if choice == ColumnChoice() and all(_PAIR.fullmatch(token) for token in others):
+        raise FormatError(
+            path, None, f"the ids of the {role} column, such as {others[0]}, look like svmlight's index:value",
+            'pass format="svmlight", or columns=(0, 1, 2) if they are ids',
+        )  # fmt: skip
     return True
 
 

@@ -128,7 +128,7 @@ def _structured(path: str, lines: list[str]) -> Guess | None:
         return Guess("mm", "begins with %%MatrixMarket")
     full = [line.split("#")[0].split() for line in lines if line.split("#")[0].strip()]
     sizes = len(full) >= 3 and all(len(f) == 1 and f[0].isascii() and f[0].isdigit() for f in full[:3])
-    if sizes and (all(len(f) == 3 for f in full[3:20]) or _mostly([len(f) == 3 for f in full[3:]])):
+    if sizes and 2 * sum(len(f) == 3 for f in full[3:]) >= len(full) - 3:
         return Guess("bow", "three lines with one count each (documents, words, entries), then triples")
     body = full[:50]
     pairs = [[t for t in f[1:] if not t.startswith("qid:")] for f in body]

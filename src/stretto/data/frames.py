@@ -8,6 +8,8 @@ column and row.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -147,7 +149,8 @@ def ratings_of_column(series: Any, name: Any, source: str) -> NDArray[np.float64
     if missing:
         at = int(np.argmax(series.is_null().to_numpy()))
         raise DataError(f"{where} has {missing} missing values, the first in row {at} (from 0); drop those rows first")
-    if not (kind.is_numeric() or isinstance(kind, nw.Boolean)):
+    objects = isinstance(kind, nw.Object) and all(isinstance(x, Real | Decimal) for x in series.to_list())
+    if not (kind.is_numeric() or isinstance(kind, nw.Boolean) or objects):
         raise DataError(f"{where} holds {kind}, which are no numbers; convert it, or name another column with rating=")
     try:
         return np.asarray(series.to_numpy(), dtype=np.float64)

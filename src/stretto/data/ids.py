@@ -205,6 +205,10 @@ def _from_objects(items: list[Any]) -> NDArray[Any]:
         if large is not None:
             raise DataError(f"id {large} does not fit 64 signed bits; give such ids as text")
         return np.array([int(x) for x in items], dtype=np.int64)
+    if all(isinstance(x, (float, np.floating)) for x in items):
+        whole = whole_numbers(np.array(items, dtype=np.float64))
+        if whole is not None:
+            return whole
     text = isinstance(items[0], str)
     bad = next(x for x in items if isinstance(x, bool) or not isinstance(x, str if text else (int, np.integer)))
     raise DataError(

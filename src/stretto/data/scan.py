@@ -68,8 +68,13 @@ def iter_triples(
         if not parsing.is_text:
             yield from _slices(arrays.load(path, parsing.guess.format, options, "keep"))
             return
+        symmetry = "general" if parsing.sized is None else parsing.sized.symmetry
         for piece in parsing:
-            yield piece.rows.astype(np.int64), piece.cols.astype(np.int64), piece.values.copy()
+            rows, cols, values = piece.rows.astype(np.int64), piece.cols.astype(np.int64), piece.values.copy()
+            yield rows, cols, values
+            if symmetry != "general":  # the file stores one triangle
+                off = rows != cols
+                yield cols[off], rows[off], values[off] * np.float32(-1.0 if symmetry == "skew-symmetric" else 1.0)
     parsing.report.close()
 
 

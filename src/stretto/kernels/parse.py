@@ -136,9 +136,23 @@ def token_end(buf, p, s1, s2, spaces):
 
 
 @inner
+def after_field(buf, p, spaces):
+    """Where what follows a field begins: blanks are skipped, and carriage returns if they end the line."""
+    while buf[p] == SPACE or (spaces and buf[p] == TAB):
+        p += 1
+    if buf[p] == RETURN:
+        q = p
+        while buf[q] == RETURN or buf[q] == SPACE or (spaces and buf[q] == TAB):
+            q += 1
+        if buf[q] == NEWLINE:
+            return q
+    return p
+
+
+@inner
 def rest_of_line(buf, p, s1, s2, spaces):
     """Count the fields from `p`, where one begins, to the end of the line: (fields, where it ends); no fields where a
-    quoted one does not end.
+    quoted one does not end where the next begins.
     """
     n = 1
     while True:
@@ -150,16 +164,17 @@ def rest_of_line(buf, p, s1, s2, spaces):
                 p += 2 if buf[p] == QUOTE else 1
             if buf[p] == NEWLINE:
                 return 0, p
-            p += 1
-        p = token_end(buf, p, s1, s2, spaces)
+            first = p + 1
+            p = after_field(buf, first, spaces)
+            if buf[p] != NEWLINE and (p == first if spaces else token_end(buf, p, s1, s2, spaces) != p):
+                return 0, p
+        else:
+            p = token_end(buf, p, s1, s2, spaces)
+        if spaces:
+            p = after_field(buf, p, spaces)
         if buf[p] == NEWLINE:
             return n, p
-        if spaces:
-            while buf[p] == SPACE or buf[p] == TAB or buf[p] == RETURN:
-                p += 1
-            if buf[p] == NEWLINE:
-                return n, p
-        else:
+        if not spaces:
             p += 1 if s2 == 0 else 2
         n += 1
 
@@ -203,15 +218,16 @@ def triples(
         if n == cap or m + 2 > len(notes):
             break
         begin = p
+        q = p
+        while buf[q] == SPACE or buf[q] == TAB or buf[q] == RETURN:
+            q += 1
         while buf[p] == SPACE or (spaces and buf[p] == TAB):
             p += 1
         c = buf[p]
-        if c == NEWLINE or c == RETURN or ((c == HASH or c == PERCENT) and not (row_text or col_text)):
-            q = end_of_line(buf, p)
-            if c != RETURN or q == p + 1:
-                p = q + 1
-                line += 1
-                continue
+        if buf[q] == NEWLINE or ((c == HASH or c == PERCENT) and not (row_text or col_text)):
+            p = end_of_line(buf, q) + 1
+            line += 1
+            continue
         field = 0
         code = 0
         slow = False
@@ -237,7 +253,9 @@ def triples(
                     else:
                         p = token_end(buf, p, s1, s2, spaces)
                         stop = p
-                        while stop > start and (buf[stop - 1] == SPACE or buf[stop - 1] == RETURN):
+                        while stop > start and (
+                            buf[stop - 1] == SPACE or (buf[stop - 1] == RETURN and buf[p] == NEWLINE)
+                        ):
                             stop -= 1
                     if stop == start:
                         code = FEW_FIELDS if buf[p] == NEWLINE else BAD_ID
@@ -285,8 +303,7 @@ def triples(
                     break
                 p += 1
             blank = p
-            while buf[p] == SPACE or buf[p] == RETURN or (spaces and buf[p] == TAB):
-                p += 1
+            p = after_field(buf, p, spaces)
             c = buf[p]
             if c == NEWLINE:
                 if field < last or field + 1 < width:
