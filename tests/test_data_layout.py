@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from scipy import io
 
+import stretto as st
 from stretto.data import Data, detect, inspect, iter_triples, read, scan, write
 from stretto.data.convert import as_data
 from stretto.data.delimited import fields_of
@@ -297,6 +298,15 @@ def test_paths_that_lead_nowhere(path: str) -> None:
     for attempt in (read, scan, inspect):
         with pytest.raises(DataError):
             attempt(path)
+
+
+def test_an_estimator_that_reads_says_where_the_arguments_belong(tmp_path: Path) -> None:
+    path = put(tmp_path, "1,2,3\n4,x,5\n6,7,8\n")
+    for model in (st.MatrixFactorization(rank=2), st.LatentDirichletAllocation(2)):
+        with pytest.raises(FormatError, match=r'on_error="skip".*; these are arguments of st.read: fit what it returns'):
+            model.fit(path)
+    with pytest.raises(DataError, match="no such file; check the path$"):
+        st.MatrixFactorization().fit(str(tmp_path / "nothing"))
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,19 @@ def read(
     return data
 
 
+def read_for_fit(path: str | os.PathLike[str], duplicates: str) -> Data:
+    """`read` for an estimator that was given a path: its errors say where the arguments belong that they advise."""
+    try:
+        return read(path, duplicates=duplicates)
+    except FormatError as error:
+        if "=" not in error.remedy + error.problem:
+            raise
+        remedy = f"{error.remedy}; " if error.remedy else ""
+        raise FormatError(
+            error.path, error.line, error.problem, f"{remedy}these are arguments of st.read: fit what it returns"
+        ) from error
+
+
 def _entry(path: str, options: Options, duplicates: str) -> Path | None:
     return None if is_url(path) else cached.entry(path, asdict(options) | {"duplicates": duplicates})
 

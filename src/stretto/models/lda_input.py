@@ -29,7 +29,7 @@ from stretto.data.data import SLICE, Data, held_out, splitmix64
 from stretto.data.frames import Frame, as_frame
 from stretto.data.generate_corpus import absorb, start, unit
 from stretto.data.parsing import Options, Parsing
-from stretto.data.read import read
+from stretto.data.read import read, read_for_fit
 from stretto.data.report import Report
 from stretto.data.roles import ITEM_NAMES, RATING_NAMES, USER_NAMES, plain_name
 from stretto.data.source import Lines, as_path
@@ -109,7 +109,7 @@ def as_corpus(
     documents: list[str] | None = None
     if isinstance(X, (str, os.PathLike)):
         known = getattr(estimator, "n_features_in_", None) if not reset else None
-        X = _from_path(as_path(X), max(words or 0, known or 0, len(names or ())), read_as or {})
+        X = _from_path(as_path(X), max(words or 0, known or 0, len(names or ())), read_as)
     frame = None if isinstance(X, Data) else as_frame(X, "X")
     if isinstance(X, Data):
         X, names, documents = _from_data(X, names)
@@ -168,11 +168,11 @@ def read_vocabulary(given: Words) -> list[str]:
     return [word.strip() for word in text.rstrip().split("\n")] if text.strip() else []
 
 
-def _from_path(path: str, at_least: int, read_as: Mapping[str, Any]) -> Data:
+def _from_path(path: str, at_least: int, read_as: Mapping[str, Any] | None) -> Data:
     """The file's entries. Formats that do not say how many words there are have `at_least` so many."""
-    data = read(path, duplicates="sum", **read_as)
+    data = read_for_fit(path, "sum") if read_as is None else read(path, duplicates="sum", **read_as)
     if data.shape[1] < at_least and data.col_ids is None:
-        with Parsing(path, Options(read_as.get("format", "auto")), Report(path)) as parsing:
+        with Parsing(path, Options((read_as or {}).get("format", "auto")), Report(path)) as parsing:
             if parsing.guess.format in OPEN_ENDED:
                 return replace(data, shape=(data.shape[0], at_least))
     return data
