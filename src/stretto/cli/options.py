@@ -223,7 +223,7 @@ SepOption = Annotated[
     str | None,
     _option(
         "--sep",
-        help="What separates fields: '::', tab, ',', ';' or space (any run of blanks).",
+        help="What separates fields: '::', tab, '|', ',', ';' or space (any run of blanks).",
         panel=_DATA,
         metavar="TEXT",
         show_default="as the file suggests",

@@ -16,7 +16,7 @@ from typing import NoReturn
 from stretto.data.roles import USER_NAMES, ColumnChoice, find_roles, is_known, plain_name
 from stretto.errors import DataError, FormatError
 
-SEPARATORS = ("::", "\t", ",", ";", " ")
+SEPARATORS = ("::", "\t", "|", ",", ";", " ")
 MISSING = frozenset(["", "na", "n/a", "nan", "null", "none", "nil", "?", "-", "."])
 
 _INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
@@ -31,7 +31,7 @@ _SAY = "say which columns hold user, item and rating, counted from 0, such as co
 class Layout:
     """How to cut lines into records.
 
-    sep : "::", tab, ",", ";" or " " (any run of blanks)
+    sep : "::", tab, "|", ",", ";" or " " (any run of blanks)
     columns : fields of user, item and rating; the rating is -1 where every value is 1
     width : fields of a line, 0 for any number
     skip : lines before the first record
@@ -86,7 +86,7 @@ def find_layout(path: str, lines: list[str], format: str, sep: str | None, choic
     header = _is_header(first, following[:5])
     body = following if header else [first, *following]
     width = _common_width(body, len(first))
-    names = tuple(first) if header else ()
+    names = tuple(first) if header else _commented_header(lines[:start], sep, width)
     columns = _columns(path, start + 1, names, width, body, format, sep, choice)
     # The fewest fields a record can have are said in its error; a line of another width is a bad line.
     width = max(width, max(columns) + 1)
@@ -187,6 +187,14 @@ def _is_header(first: list[str], following: list[list[str]]) -> bool:
     return any(_is_number(field) for fields in following for field in fields)
 
 
+def _commented_header(before: list[str], sep: str, width: int) -> tuple[str, ...]:
+    """The names in a comment right before the first record, as NumPy's `savetxt` writes them."""
+    if not before or not _is_comment(before[-1]):
+        return ()
+    fields = fields_of(before[-1].lstrip("#% \t"), sep)
+    return tuple(fields) if len(fields) == width and sum(is_known(field) for field in fields) >= 2 else ()
+
+
 def _common_width(body: list[list[str]], first: int) -> int:
     """How many fields most lines have, those of the first line in case of doubt."""
     counts = Counter(len(fields) for fields in body)
@@ -258,6 +266,8 @@ def _is_text(path: str, body: list[list[str]], at: int, role: str, choice: Colum
         return False
     if all("." in token and _is_number(token) for token in others):
         _refuse_fractions(path, others[0], role)
+    if choice == ColumnChoice() and all(_DATE.fullmatch(token) for token in others):
+        raise FormatError(path, None, f"the ids of the {role} column, such as {others[0]}, are dates", _SAY)
     if choice == ColumnChoice() and all(_PAIR.fullmatch(token) for token in others):
         raise FormatError(
             path, None, f"the ids of the {role} column, such as {others[0]}, look like svmlight's index:value",

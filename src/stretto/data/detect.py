@@ -104,6 +104,12 @@ def _binary(path: str, head: bytes) -> Guess | None:
         return Guess("parquet", "begins with PAR1")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FormatError(path, 1, "the text is UTF-16", "convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)")
+    first = head.removeprefix(_MARK).lstrip()[:1]
+    if first in {b"{", b"[", b"<"}:
+        kind = "XML or HTML" if first == b"<" else "JSON"
+        raise FormatError(
+            path, None, f"this looks like {kind}", "convert it to CSV, such as with pandas, and read that"
+        )
     if b"\0" in head:
         raise FormatError(path, None, "not a text file and no known binary format", f"known: {', '.join(FORMATS)}")
     return None

@@ -67,7 +67,7 @@ def read(
     memory : int or str
         Refuse data larger than this many bytes (or "2GiB"); `scan` streams such files.
     sep : str
-        The separator of delimited text: "::", tab, ",", ";" or " " (any run of blanks).
+        The separator of delimited text: "::", tab, "|", ",", ";" or " " (any run of blanks).
     columns : sequence of names or positions
         The columns of user, item and rating, or of the first two where every value is 1.
     user, item, rating : str
