@@ -188,13 +188,16 @@ def test_what_an_error_advises_can_be_typed_and_works(
         stretto(*path, file, *shlex.split(way))
 
 
-def test_a_warning_is_in_the_same_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "r.csv").write_text("".join(f"{k % 7},{k % 11},{k % 5}\n" for k in range(77)))
-    monkeypatch.setenv("STRETTO_CACHE", "/proc/nowhere")
-    said = stretto("explain", tmp_path / "r.csv")
-    assert "parsed data is not kept" in said.err
-    assert "pass --no-cache" in said.err
-    assert "parsed data is not kept" not in stretto("explain", tmp_path / "r.csv", "--no-cache").err
+def test_a_warning_is_in_the_same_words(tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+    file.write_text("".join(f"{k % 7},{k % 11},{k % 5}\n" for k in range(77)))
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "data").write_text("in the way of what was parsed")
+    with private_cache(tmp_path / "cache"):
+        said = stretto("explain", file)
+        assert "parsed data is not kept" in said.err
+        assert "pass --no-cache" in said.err
+        assert "parsed data is not kept" not in stretto("explain", file, "--no-cache").err
 
 
 def test_errors_of_a_script_stay_in_pythons_words(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from stretto.errors import DataError, FormatError
 FORMATS = ("movielens", "triples", "svmlight", "lda-c", "bow", "mm", "npz", "parquet")
 SAMPLE = 200  # lines looked at
 
+_MARKUP = re.compile(r"\s*(\{\s*\"|\[\s*[\[{]|<[!?a-zA-Z]+[\s>])")
 _COUNT = re.compile(r"0|[1-9][0-9]{0,8}")
 _PAIR = re.compile(r"([0-9]+):([-+0-9.eE]+)")
 _NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
@@ -104,12 +105,6 @@ def _binary(path: str, head: bytes) -> Guess | None:
         return Guess("parquet", "begins with PAR1")
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FormatError(path, 1, "the text is UTF-16", "convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)")
-    first = head.removeprefix(_MARK).lstrip()[:1]
-    if first in {b"{", b"[", b"<"}:
-        kind = "XML or HTML" if first == b"<" else "JSON"
-        raise FormatError(
-            path, None, f"this looks like {kind}", "convert it to CSV, such as with pandas, and read that"
-        )
     if b"\0" in head:
         raise FormatError(path, None, "not a text file and no known binary format", f"known: {', '.join(FORMATS)}")
     return None
@@ -132,6 +127,10 @@ def _structured(path: str, lines: list[str]) -> Guess | None:
     """Formats that tell themselves by structure rather than by a separator."""
     if lines[0][:14].lower() == "%%matrixmarket":
         return Guess("mm", "begins with %%MatrixMarket")
+    markup = _MARKUP.match(lines[0])
+    if markup:
+        kind = "XML or HTML" if markup[1].startswith("<") else "JSON"
+        raise FormatError(path, 1, f"this looks like {kind}", "convert it to CSV, such as with pandas, and read that")
     full = [line.split("#")[0].split() for line in lines if line.split("#")[0].strip()]
     sizes = len(full) >= 3 and all(len(f) == 1 and f[0].isascii() and f[0].isdigit() for f in full[:3])
     if sizes and 2 * sum(len(f) == 3 for f in full[3:]) >= len(full) - 3:
