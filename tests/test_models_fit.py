@@ -100,7 +100,7 @@ def forms() -> dict[str, Any]:
         "float64": csr.astype(np.float64),
         "Data": DATA,
         "three arrays": (DATA.rows, DATA.cols, DATA.values),
-        "triples": np.stack([DATA.rows, DATA.cols, DATA.values], axis=1),
+        "records": st.as_data(np.stack([DATA.rows, DATA.cols, DATA.values], axis=1), columns=(0, 1, 2), map_ids=False),
         "dense": csr.toarray(),
     }
 

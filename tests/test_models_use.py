@@ -115,7 +115,7 @@ def test_recommend_everybody(fitted: MatrixFactorization, jobs: int) -> None:
 
 
 def test_recommend_refuses(fitted: MatrixFactorization) -> None:
-    with pytest.raises(DataError, match="there is no row 150; training saw 150, numbered from 0"):
+    with pytest.raises(DataError, match="there is no row 150 in the training data; it has 150, numbered from 0"):
         fitted.recommend([150])
     with pytest.raises(DataError, match="there is no column"):
         fitted.recommend([0], items=[-3])

@@ -56,6 +56,12 @@ class OnError(StrEnum):
     skip = "skip"
 
 
+class Ids(StrEnum):
+    auto = "auto"
+    integer = "integer"
+    text = "text"
+
+
 class Format(StrEnum):
     auto = "auto"
     movielens = "movielens"
@@ -212,6 +218,50 @@ DuplicatesOption = Annotated[
 ]
 OnErrorOption = Annotated[
     OnError, _option("--on-error", help="Stop at the first bad line, or skip and count them.", panel=_DATA)
+]
+SepOption = Annotated[
+    str | None,
+    _option(
+        "--sep",
+        help="What separates fields: '::', tab, '|', ',', ';' or space (any run of blanks).",
+        panel=_DATA,
+        metavar="TEXT",
+        show_default="as the file suggests",
+    ),
+]
+ColumnsOption = Annotated[
+    str | None,
+    _option(
+        "--columns",
+        help="Columns of user, item and rating, by position from 0 or by name: 0,1,2; the first two where every value "
+        "is 1.",
+        panel=_DATA,
+        metavar="A,B,C",
+        show_default="by the names in the header",
+    ),
+]
+UserOption = Annotated[
+    str | None, _option("--user", help="Name of the users' column.", panel=_DATA, metavar="NAME", show_default=False)
+]
+ItemOption = Annotated[
+    str | None, _option("--item", help="Name of the items' column.", panel=_DATA, metavar="NAME", show_default=False)
+]
+RatingOption = Annotated[
+    str | None,
+    _option("--rating", help="Name of the ratings' column.", panel=_DATA, metavar="NAME", show_default=False),
+]
+IdsOption = Annotated[Ids, _option("--ids", help="What ids are; 'text' keeps 007 apart from 7.", panel=_DATA)]
+ZeroOption = Annotated[
+    bool | None,
+    _option(
+        "--zero-based/--one-based",
+        help="Where the indices of svmlight start.",
+        panel=_DATA,
+        show_default="0 if one occurs, else 1",
+    ),
+]
+CacheOption = Annotated[
+    bool, _option("--cache/--no-cache", help="Keep what was parsed, for the next time.", panel=_DATA)
 ]
 TestOption = Annotated[
     float | None,

@@ -113,6 +113,8 @@ def run(
 def model_file(run: Path) -> Path:
     """The model of a run folder; or the file itself, if it is one."""
     if not run.is_dir():
+        if run.exists() and not run.is_file():
+            raise DataError(f"{run}: is neither a folder nor a file; name the folder of a run, or a model file")
         return run
     if not (run / MODEL).is_file():
         raise DataError(f"{run} holds no {MODEL}: the run did not end; finish it with: stretto resume {run}")

@@ -71,9 +71,9 @@ def feed_from(
     if is_path(X) and memory is not None and scratch is not None:
         return _from_file(X, validation, seed, memory, scratch)
     if is_path(X):
-        from stretto.data.read import read
+        from stretto.data.read import read_for_fit
 
-        X = read(X, duplicates=duplicates)
+        X = read_for_fit(X, duplicates)
     data = as_matrix(X, duplicates=duplicates)
     test = None
     if isinstance(validation, float):
