@@ -14,6 +14,7 @@ import os
 import queue
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,7 +42,7 @@ def is_warm(*, fast: bool = False) -> bool:
     return _mark(fast).exists()
 
 
-def fill(*, fast: bool = False, processes: int = 1) -> Iterator[str]:
+def fill(*, fast: bool = False, processes: int = 1, only: tuple[str, ...] = ()) -> Iterator[str]:
     """Compile what `tasks` lists; yields the name of each task when it is done.
 
     Parameters
@@ -50,22 +51,27 @@ def fill(*, fast: bool = False, processes: int = 1) -> Iterator[str]:
         The profile `fast` too.
     processes : int
         Families that run side by side.
+    only : tuple of str
+        These families alone.
     """
-    families = list(dict.fromkeys(task.family for task in tasks(fast=fast)))
+    families = only or tuple(dict.fromkeys(task.family for task in tasks(fast=fast)))
     lines: queue.Queue[str | None] = queue.Queue()
     waiting, running = list(families), 0
     failed: list[str] = []
 
     def run(family: str) -> None:
         command = [sys.executable, "-m", "stretto.warmup.fill", family, *(["--fast"] if fast else [])]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert child.stdout is not None
-        assert child.stderr is not None
-        for line in child.stdout:
-            lines.put(line.strip())
-        problem = child.stderr.read().strip()
-        if child.wait() != 0:
-            failed.append(f"{family}: {problem.splitlines()[-1] if problem else f'exit code {child.returncode}'}")
+        with (
+            tempfile.TemporaryFile("w+") as errors,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as child,
+        ):
+            for line in child.stdout or ():
+                lines.put(line.strip())
+            code = child.wait()
+            errors.seek(0)
+            problem = errors.read().strip()
+        if code != 0:
+            failed.append(f"{family}: {problem.splitlines()[-1] if problem else f'exit code {code}'}")
         lines.put(None)
 
     while waiting or running:
@@ -79,8 +85,9 @@ def fill(*, fast: bool = False, processes: int = 1) -> Iterator[str]:
             yield line
     if failed:
         raise RunError(f"kernels could not be compiled: {'; '.join(failed)}; run `stretto --debug warmup` for more")
-    with contextlib.suppress(OSError):  # a cache that cannot be written is simply not warm
-        _mark(fast).touch()
+    if not only:
+        with contextlib.suppress(OSError):  # a cache that cannot be written is simply not warm
+            _mark(fast).touch()
 
 
 def main() -> None:

@@ -253,7 +253,11 @@ def _general(ty: Any) -> Any:
 def helper(fn: Callable[..., Any], options: dict[str, Any], *, apart: bool = False) -> Any:
     """A helper of kernels with these options of Numba's."""
     options = {**options, "nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-    return fn if numba.config.DISABLE_JIT else Helper(fn, targetoptions=options, pipeline_class=_APART if apart else _HELPER)
+    return (
+        fn
+        if numba.config.DISABLE_JIT
+        else Helper(fn, targetoptions=options, pipeline_class=_APART if apart else _HELPER)
+    )
 
 
 def entry(fn: Callable[..., Any], options: dict[str, Any]) -> Any:

@@ -2,7 +2,8 @@
 
 A file's name is a hash of the function's stamp (its source and all it imports), its options, the types of its
 arguments, the version of Python and the processor. So a file is never stale, only absent or damaged; a damaged one is
-recognised, and its code is compiled and written again. Two processes that compile the same function write the same file, each in one step.
+recognised, and its code is compiled and written again. Two processes that compile the same function write the same
+file, each in one step.
 
 Files are looked for in two folders: `compiled/` beside the kernels, which a wheel ships (made for levels of x86-64),
 and the user's cache, where what is compiled on this machine is kept.
