@@ -48,6 +48,7 @@ run: .venv/.core $(FILE)  ## install, then from a ratings file to recommendation
 test: .venv/.testable  ## install, compile kernels on all cores, then run the tests (under ten minutes)
 	$(BIN)/stretto warmup
 	$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE)
+	@cat .pytest_cache/not-run
 
 test-full: .venv/.testable  ## every test, the slow ones too; a missing tool is a failure
 	$(BIN)/stretto warmup --fast
