@@ -103,6 +103,8 @@ class Hall:
         self.shelf = Shelf(job.keeping) if job.keeping is not None else None
         begin = self.shelf.begin() if self.shelf is not None else Cut(0)
         self.recording = Recording(layout, job.record)
+        if begin.node is not None:
+            self.recording.goes_on(begin.clock, begin.node.shard, begin.node.residuals)
         self.node = Node(layout, 0, recording=self.recording, locks=True, saved=begin.node)
         # Whoever records wants one order of everything.
         self.free = [not (lock or self.recording.full) for lock in self.node.cache.needs_lock]
@@ -395,6 +397,7 @@ class Hall:
                 recording.final[table] = shard.witness(table)
                 recording.final_values[table] = shard.table(table)[1]
         recording.seconds = seconds
+        recording.closed = shard.clock if self.stopped == "until" else None
         return Outcome(
             tables=tuple(tables),
             clocks=tuple(seat.clock for seat in self.seats),

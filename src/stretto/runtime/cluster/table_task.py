@@ -5,8 +5,9 @@ everything but reads and adds that need none. What comes from other nodes is han
 thread, under the same lock, which nobody holds for long.
 
 What the driver is told, each with the node: "moved" (lowest clock of its workers, highest), "worker", "node" and
-"shard" (parts of cuts: see `table_cuts`), "ended" when all its workers have, "drained" when all that anybody added is
-at its shard, and "failed" (worker, clock, error); worker −2: nobody's mistake but ours.
+"shard" (parts of cuts: see `table_cuts`), "recorded" (in runs that record everything: what a worker did since its last
+part of a cut), "ended" when all its workers have, "drained" when all that anybody added is at its shard, and "failed"
+(worker, clock, error); worker −2: nobody's mistake but ours.
 
 What the driver may ask: "cut" (clock), "cancel" (clock), "stop" (clock, or None for now), "final" and "standing".
 """
@@ -14,6 +15,7 @@ What the driver may ask: "cut" (clock), "cancel" (clock), "stop" (clock, or None
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -47,7 +49,8 @@ __all__ = ["CutPlan", "TablePayload", "TableTask", "make_table_task"]
 @dataclass(frozen=True, eq=False)
 class TablePayload:
     """What a host needs to know. start: the nodes' parts of the cut that everybody begins from, None at the beginning;
-    parts: the workers'; clock: of that cut. began_at: when the run began, by the driver's steady clock."""
+    parts: the workers'; clock: of that cut. began_at: when the run began,
+    by the driver's calendar clock (`time.time`), or None: now."""
 
     job: TableJob
     layout: Layout
@@ -55,7 +58,7 @@ class TablePayload:
     parts: dict[int, Part] = field(default_factory=dict)
     clock: int = 0
     cuts: CutPlan = field(default_factory=CutPlan)
-    began_at: float = 0.0
+    began_at: float | None = None
 
 
 class Standing(NamedTuple):
@@ -93,7 +96,8 @@ class Pressure:
 
 
 class TableTask:
-    """zero: when it was made, by the host's clock; the nodes' times count from there."""
+    """zero: when it was made, by the host's clock; the nodes' times count from there. late: when that was, in seconds
+    of the run, as far as the machines' calendar clocks agree."""
 
     channel = TABLES
 
@@ -103,7 +107,9 @@ class TableTask:
             raise RunError(f"a table task was given a {type(payload).__name__}, not a TablePayload")
         self.host, self.begin, self.payload = host, replace(begin, payload=None), payload
         self.check = TableCheck(payload.layout)  # what frames may hold
-        self.zero = host.now()
+        self.zero, self.late = host.now(), 0.0
+        if payload.began_at is not None:
+            self.late = time.time() - payload.began_at
         self.turns = Turns(host.threads)
         self.lock = self.turns.lock
         self.last: int | None = None  # the clock at which everybody stops

@@ -21,13 +21,13 @@ from stretto.runtime.checkpoint import interval_seconds
 from stretto.runtime.served_cut import Cut, Part, Shelf
 from stretto.runtime.serving import FAR, Moment, Outcome, Rest, TableJob, Watched
 from stretto.runtime.session import heeding_ctrl_c
-from stretto.store.recording import Restart
 
 from .cutting import Gathering, Pieces, split, whole
 from .fleet import HostLost
 from .hosting import Told
 from .hosts import Hosts
 from .spec import Cluster
+from .table_events import Lives
 from .table_rest import merged
 from .table_task import CutPlan, TablePayload, make_table_task
 
@@ -47,9 +47,10 @@ class _Driver:
         self.hosts, self.job = hosts, job
         self.layout = job.layout(hosts.nodes, reserve=True)
         self.shelf = Shelf(job.keeping) if job.keeping is not None else None
-        self.last = self.shelf.begin() if self.shelf is not None else Cut(0)  # where it begins again after a loss
+        self.first = self.shelf.begin() if self.shelf is not None else Cut(0)
+        self.last = self.first  # where it begins again after a loss
         self.history: list[Watched] = list(self.last.history)
-        self._restarts: list[Restart] = []
+        self._lives = Lives()
         self.stopped = "done"
         self._gathering = Gathering(hosts.nodes, job.workers)
         self._began = time.monotonic() - self.last.seconds
@@ -95,6 +96,7 @@ class _Driver:
         if job.keeping is not None and job.keeping.every is not None:
             every.append(job.keeping.every)
         starts = split(layout, cut.node) if cut.node is not None else None
+        began_at = time.time() - self.now()
 
         def payload(host: int, nodes: list[int]) -> TablePayload:
             workers = [worker for node in nodes for worker in layout.workers_of(node)]
@@ -105,7 +107,7 @@ class _Driver:
                 parts={worker: cut.parts[worker] for worker in workers if worker in cut.parts},
                 clock=cut.clock,
                 cuts=CutPlan(tuple(every), cut.clock),
-                began_at=0.0,
+                began_at=began_at,
             )
 
         self.hosts.begin(make_table_task, payload)
@@ -133,7 +135,7 @@ class _Driver:
 
     def _lost(self, lost: HostLost) -> None:
         self.hosts.lose(lost, f"the run goes on from clock {self.last.clock}")
-        self._restarts.append(Restart(len(self._restarts), self.now(), self.last.clock, self.hosts.incarnation + 1))
+        self._lives.restart(self.now(), self.last.clock)
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -152,6 +154,8 @@ class _Driver:
         elif what == "shard":
             clock, arrays, _, nbytes = value
             self._cut(self._gathering.shard(clock, node, arrays, self.now(), nbytes))
+        elif what == "recorded":
+            self._lives.take(node, *value)
         elif what == "drained":
             self._drained.add(node)
         elif what == "failed":
@@ -266,10 +270,10 @@ class _Driver:
         found = self.hosts.ask("final", timeout=_STILL)
         seconds = self.now()
         rests = sorted((rest for nodes in found.values() for rest in nodes.values()), key=lambda rest: rest.node)
-        recording = merged(self.layout, self.job.record, rests)
-        recording.restarts = self._restarts
+        recording = merged(self.layout, self.job.record, rests, self._lives, self.first)
         recording.seconds = seconds
         if self.stopped == "until":  # with what was looked at, not with what came after
+            recording.closed = min(rest.closed for rest in rests)
             tables, clocks, local = self._as_cut()
         else:
             tables = tuple(_joined([rest.tables[table] for rest in rests]) for table in range(len(self.layout.tables)))
