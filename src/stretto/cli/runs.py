@@ -102,7 +102,8 @@ def run(
             raise typer.Exit(STOPPED) from None
         if isinstance(error, OtherPlan) and resume:
             raise RunError(
-                f"{recipe.file} is not what {folder} was trained on: its plan differs, so no checkpoint fits. "
+                f"{recipe.file} is not what {folder} was trained on: "
+                f"{'; '.join(error.differences) or 'its plan differs'}, so no checkpoint fits. "
                 f"Bring the data back as they were (--file names another place), or train anew in another folder"
             ) from error
         raise

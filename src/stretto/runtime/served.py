@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from stretto.comm.messages import Keys
 from stretto.consistency.clocks import Clocks
 from stretto.errors import RunError
-from stretto.store.node import Node
+from stretto.store.node import Node, NodePart
 from stretto.store.recording import Recording
 from stretto.store.shard import Past
 
@@ -49,7 +49,7 @@ class _Seat(Sitter):
 
     def __init__(self, hall: Hall, worker: int, part: Part) -> None:
         super().__init__(worker, part.clock, part.ended, hall.turns)
-        self.local, self.cursors = part.local, part.cursors
+        self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
         self.items = 0.0
         self._hall, self._turns = hall, hall.turns
         self._cache, self._free = hall.node.cache, hall.free
@@ -91,7 +91,7 @@ class _Seat(Sitter):
 
     def part(self) -> Part:
         """What of this worker belongs to a checkpoint, as it is now."""
-        return Part(self.local, self.cursors, self.clock, self.ended).copy()
+        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()
 
 
 class Hall:
@@ -174,6 +174,8 @@ class Hall:
             if worker == OURS or not isinstance(error, Exception):
                 raise error
             self.job.blame(worker, clock, error)
+        if self.shelf is not None and self.stopped == "done" and not self.shelf.at_end:
+            self._save_end()
         return self._outcome(seconds)
 
     def ask(self) -> None:
@@ -317,6 +319,19 @@ class Hall:
         """Plan the next cut, if there is to be one. now: as soon as it can be."""
         if self.shelf is not None and self.clocks.low < FAR and (now or self._last is None):
             self._cuts.plan(self.most, now, {seat.worker: seat.part for seat in self.seats if seat.ended})
+
+    def _save_end(self) -> None:
+        """All workers have ended: save that, so that a run with more clocks can go on from here."""
+        assert self.shelf is not None
+        shard, clock = self.node.shard, self.most + 1
+        shard.checkpoint(shard.clock)
+        arrays = shard.saved()
+        if arrays is None:
+            return
+        parts = {seat.worker: seat.part() for seat in self.seats}
+        cut = Cut(clock, parts, NodePart(clock, arrays, self.node.cache.residuals()))
+        self._fill(cut)
+        self.shelf.save(cut)
 
     def _fill(self, cut: Cut) -> None:
         """Put into a cut what the hall knows, when everybody has reached it."""

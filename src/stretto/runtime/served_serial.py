@@ -112,7 +112,7 @@ class _Seat:
         self.cursors: list[list[int]] = []
         self.own: list[dict[int, Floats]] = [{} for _ in serial.tables]  # key → what this worker added in this clock
         self.items = 0.0
-        self.ended = False
+        self.ended = self.unticked = False
 
     def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
         found = self.serial.tables[table]

@@ -9,7 +9,8 @@ What the driver is told, each with the node: "moved" (lowest clock of its worker
 part of a cut), "ended" when all its workers have, "drained" when all that anybody added is at its shard, and "failed"
 (worker, clock, error); worker −2: nobody's mistake but ours.
 
-What the driver may ask: "cut" (clock), "cancel" (clock), "stop" (clock, or None for now), "final" and "standing".
+What the driver may ask: "cut" (clock, or None when all have ended), "cancel" (clock), "stop" (clock, or None for now),
+"final" and "standing".
 """
 
 from __future__ import annotations
@@ -315,12 +316,13 @@ class TableTask:
 
     # -- what the driver asks, with the lock -------------------------------------------------------------------------
 
-    def _ask_cut(self, clock: int) -> bool:
-        """One more cut. True if nobody here was that far; otherwise nothing has happened."""
-        if any(not seat.ended and seat.clock >= clock for seat in self._seats):
+    def _ask_cut(self, clock: int | None) -> bool:
+        """One more cut. True if nobody here was that far; otherwise nothing has happened. None: of the end."""
+        if clock is not None and any(not seat.ended and seat.clock >= clock for seat in self._seats):
             return False
         opened: list[Room] = []
         for room in self.rooms.values():
+            clock = room.node.shard.clock if clock is None else clock
             if not room.cuts.open(clock):
                 for other in opened:
                     other.cuts.cancel(clock)

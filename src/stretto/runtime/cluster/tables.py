@@ -70,6 +70,8 @@ class _Driver:
                 try:
                     self._begin()
                     self._follow()
+                    if self.shelf is not None and self.stopped == "done":
+                        self._save_end()
                     return self._outcome()
                 except HostLost as lost:
                     self._lost(lost)
@@ -85,6 +87,7 @@ class _Driver:
         self._drained: set[int] = set()
         self._planned: int | None = None
         self._ending: int | None = None
+        self._at_end = False  # the cut of the end is being made
         self._news = time.monotonic()
         self._life = (time.monotonic(), cut.clock)
         while self.history and self.history[-1].clock > cut.clock:
@@ -133,6 +136,15 @@ class _Driver:
                 self._check_still()
             self._plan()
 
+    def _save_end(self) -> None:
+        """All workers have ended: save that, so that a run with more clocks can go on from here."""
+        self._gathering.begin()
+        self._at_end = all(self.hosts.ask("cut", None).values())
+        until = time.monotonic() + _STILL
+        while self._at_end and time.monotonic() < until:
+            for event in self.hosts.events(_LOOK):
+                self._take(event)
+
     def _lost(self, lost: HostLost) -> None:
         self.hosts.lose(lost, f"the run goes on from clock {self.last.clock}")
         self._lives.restart(self.now(), self.last.clock)
@@ -175,9 +187,11 @@ class _Driver:
         if pieces is None:
             return
         job = self.job
+        if self._at_end:
+            pieces.clock = max(part.clock for part in pieces.seats.values()) + 1
         if self._planned == pieces.clock:
             self._planned = None
-        if job.watch is not None and pieces.clock % job.every == 0:
+        if not self._at_end and job.watch is not None and pieces.clock % job.every == 0:
             self._look(pieces)
         self.last = Cut(
             pieces.clock,
@@ -192,11 +206,12 @@ class _Driver:
             return
         by_clock = keeping.every is not None and pieces.clock % keeping.every == 0
         by_time = keeping.every is None and self._due() <= 0
-        if by_clock or by_time or pieces.clock == self._ending:
+        if by_clock or by_time or self._at_end or pieces.clock == self._ending:
             began = time.monotonic()
             self.shelf.save(self.last)
             self._saved_at = time.monotonic()
             self._save_seconds = self._saved_at - began
+        self._at_end = False
 
     def _due(self) -> float:
         """Seconds until the next cut is worth its price."""
