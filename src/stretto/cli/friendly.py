@@ -61,8 +61,11 @@ class Friendly(TyperGroup):
             return self._guarded(ctx)
 
     def _guarded(self, ctx: Any) -> Any:
+        from stretto.runtime.interrupts import raising_ctrl_c
+
         try:
-            return super().invoke(ctx)
+            with raising_ctrl_c():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             typer.echo("stopped", err=True)
             raise typer.Exit(STOPPED) from None

@@ -17,6 +17,7 @@ import typer
 
 from stretto.errors import DataError, OtherPlan, RunError, StrettoError
 from stretto.observe.events import Listener
+from stretto.observe.folder_lock import is_written
 from stretto.warmup import kernels_cached
 
 from .friendly import STOPPED
@@ -95,7 +96,7 @@ def run(
     try:
         recipe.fit(model, data, session)
     except (KeyboardInterrupt, StrettoError) as error:
-        if not watch.started and not (resume or anew):
+        if not watch.started and not (resume or anew) and not is_written(folder):
             shutil.rmtree(folder, ignore_errors=True)  # a new folder in which nothing ran: the name stays free
         if isinstance(error, KeyboardInterrupt):
             _stopped(model, folder, watch)

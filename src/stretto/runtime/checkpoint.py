@@ -26,7 +26,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import CheckpointError, OtherPlan
 from stretto.observe.events import CheckpointRejected, Listener
+from stretto.observe.folder_lock import FolderLock
 from stretto.runtime import arrayfile, manifest
 
 _ARRAYS, _MANIFEST = "arrays.safetensors", "manifest.json"
@@ -90,6 +91,26 @@ class Files:
 
 
 _DISK = Files()
+
+
+@contextlib.contextmanager
+def writing(folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """While checkpoints of one run go to a folder, no other run's do: RunError if another process writes there."""
+    folder = None if folder is None else Path(folder)
+    lock, made = None, folder is not None and not folder.exists()
+    if folder is not None:
+        with contextlib.suppress(OSError):  # a disk that refuses is told when something is saved
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(folder, "the checkpoints of this run")
+    try:
+        yield
+    finally:
+        if lock is not None:
+            with contextlib.suppress(OSError):
+                lock.release()
+        if folder is not None and made:
+            with contextlib.suppress(OSError):  # not empty: something was saved
+                folder.rmdir()
 
 
 def save(

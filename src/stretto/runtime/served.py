@@ -27,10 +27,12 @@ from stretto.store.node import Node, NodePart
 from stretto.store.recording import Recording
 from stretto.store.shard import Past
 
+from .checkpoint import writing
+from .interrupts import heeding_ctrl_c
 from .served_cut import Cut, Cuts, Part, Shelf
 from .served_turns import Sitter, Turns
 from .serving import FAR, Ended, Moment, Outcome, Rest, TableJob, Watched
-from .session import heeding_ctrl_c
+from .stalls import Seen, Stalls, warn
 
 _LOOK = 0.5  # seconds: a signal that arrives just before a wait begins is noticed when the wait ends
 
@@ -39,7 +41,9 @@ OURS = -2  # whose mistake it was: not a worker's and not that of the watching f
 
 def run(job: TableJob, threads: int) -> Outcome:
     """Run a job to its end, at most so many threads at a time."""
-    return Hall(job, threads).run()
+    hall = Hall(job, threads)
+    with writing(None if job.keeping is None else job.keeping.folder):
+        return hall.run()
 
 
 class _Seat(Sitter):
@@ -147,7 +151,7 @@ class Hall:
             for seat in self.seats
             if not seat.ended
         ]
-        with heeding_ctrl_c(self):
+        with heeding_ctrl_c(self) as ctrl_c:
             try:
                 with self.lock:
                     if not self.history:
@@ -165,6 +169,9 @@ class Hall:
                 raise
         for thread in threads:
             thread.join()
+        done = self.stopped == "done"
+        if ctrl_c.pressed and done:  # too late to stop anything, and told all the same
+            self.stopped = "interrupted"
         seconds = self.now()
         if not self.turns.ending and (not self.history or self.history[-1].clock < self.most):
             with self.lock:
@@ -174,7 +181,7 @@ class Hall:
             if worker == OURS or not isinstance(error, Exception):
                 raise error
             self.job.blame(worker, clock, error)
-        if self.shelf is not None and self.stopped == "done" and not self.shelf.at_end:
+        if self.shelf is not None and done and not self.shelf.at_end:
             self._save_end()
         return self._outcome(seconds)
 
@@ -185,7 +192,9 @@ class Hall:
         self._events.put("ask")
 
     def _serve(self, left: int) -> None:
+        stalls = Stalls()
         while left:
+            warn(stalls.see(time.monotonic(), self._seen()))
             due = None
             if self.shelf is not None and self.shelf.keeping.every is None and not self._cuts.open:
                 due = self.shelf.due_in()
@@ -203,6 +212,10 @@ class Hall:
                     self._ask()
             elif self.shelf is not None:
                 self.shelf.save(event)
+
+    def _seen(self) -> dict[int, Seen]:
+        """Where workers are; whoever has no turn waits for one."""
+        return {s.worker: Seen(s.clock, "" if s.turn and not s.parked else "turn") for s in self.seats if not s.ended}
 
     def _ask(self) -> None:
         if self.stopped == "done" and not self.turns.ending:

@@ -25,8 +25,8 @@ from stretto.comm.messages import Keys
 from stretto.errors import PlanError
 from stretto.store.layout import Layout, TableSpec
 
+from .interrupts import heeding_ctrl_c
 from .serving import Moment, Outcome, Rest, TableJob, Watched
-from .session import heeding_ctrl_c
 
 Floats = NDArray[Any]
 

@@ -32,6 +32,7 @@ from stretto.store.node import NodePart
 
 from .checks import TableCheck
 from .hosting import TABLES, Begin, HostApi, Told
+from .output import end_lines
 from .table_cuts import CutPlan
 from .table_rest import NodeRest
 from .table_room import Room
@@ -63,7 +64,7 @@ class TablePayload:
 
 
 class Standing(NamedTuple):
-    """Where a worker is. waits: "read", "tick", "network", or "" while it computes or waits for its turn."""
+    """Where a worker is. waits: "read", "tick", "network", "turn", or "" while it computes."""
 
     worker: int
     clock: int
@@ -263,6 +264,7 @@ class TableTask:
             with self.lock:
                 self._fail(room, seat.worker, seat.clock, error)
         finally:
+            end_lines()
             with self.lock:
                 self.turns.drop(seat)
                 room.left -= 1
@@ -350,6 +352,12 @@ class TableTask:
     def _ask_standing(self) -> list[Standing]:
         now = self.now()
         return [
-            Standing(seat.worker, seat.clock, seat.ended, seat.waits[0], now - seat.waits[1] if seat.waits[0] else 0.0)
+            Standing(
+                seat.worker,
+                seat.clock,
+                seat.ended,
+                seat.waits[0] or ("" if seat.turn else "turn"),
+                now - seat.waits[1] if seat.waits[0] else 0.0,
+            )
             for seat in self._seats
         ]

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
 from stretto.errors import RunError
-from stretto.runtime.checkpoint import interval_seconds
+from stretto.runtime.checkpoint import interval_seconds, writing
+from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.served_cut import Cut, Part, Shelf
 from stretto.runtime.serving import FAR, Moment, Outcome, Rest, TableJob, Watched
-from stretto.runtime.session import heeding_ctrl_c
+from stretto.runtime.stalls import Seen, Stalls, warn
 
 from .cutting import Gathering, Pieces, split, whole
 from .fleet import HostLost
@@ -39,7 +40,9 @@ _STILL = 60.0  # seconds without any news after which workers are asked what the
 def run(spec: Cluster, job: TableJob) -> Outcome:
     """Run a job to its end."""
     with Hosts(spec) as hosts:
-        return _Driver(hosts, job).run()
+        driver = _Driver(hosts, job)
+        with writing(None if job.keeping is None else job.keeping.folder):
+            return driver.run()
 
 
 class _Driver:
@@ -56,6 +59,7 @@ class _Driver:
         self._began = time.monotonic() - self.last.seconds
         self._watching = 0.0  # seconds spent looking, which do not count
         self._asked = False
+        self._furthest = self.last.clock  # the clock that all workers had reached in some life
         self._saved_at, self._save_seconds = time.monotonic(), 0.05
 
     # -- from start to end -------------------------------------------------------------------------------------------
@@ -65,13 +69,15 @@ class _Driver:
         self._asked = True
 
     def run(self) -> Outcome:
-        with heeding_ctrl_c(self):
+        with heeding_ctrl_c(self) as ctrl_c:
             while True:
                 try:
                     self._begin()
                     self._follow()
                     if self.shelf is not None and self.stopped == "done":
                         self._save_end()
+                    if ctrl_c.pressed and self.stopped == "done":  # too late to stop anything, and told all the same
+                        self.stopped = "interrupted"
                     return self._outcome()
                 except HostLost as lost:
                     self._lost(lost)
@@ -121,7 +127,11 @@ class _Driver:
 
     def _follow(self) -> None:
         """Until all that workers added is at the shards, or somebody said it is enough."""
+        stalls, look_at = Stalls(), time.monotonic()
         while len(self._drained) < self.layout.nodes:
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + stalls.after / 4
+                self._look_for_stalls(stalls)
             if self.stopped == "until":
                 self.hosts.ask("stop", None)
                 return
@@ -157,6 +167,9 @@ class _Driver:
             low, most = value
             self._low[node] = low
             self._most = max(self._most, most)
+            if min(self._low) > self._furthest:
+                self._furthest = min(self._low)
+                self.hosts.progressed()
         elif what == "worker":
             clock, worker, part = value
             self._cut(self._gathering.worker(clock, worker, part))
@@ -175,9 +188,8 @@ class _Driver:
             self._stop_quietly()
             if not isinstance(error, Exception):
                 raise RunError(f"worker {worker} ended with {error!r} at clock {clock}")
-            address = self.hosts.addresses[event.host]
             if hasattr(error, "add_note"):
-                error.add_note(f"on host {event.host}, {address.machine}; log: {address.log}")
+                error.add_note(f"on {self.hosts.words(event.host)}")
             if worker < 0:
                 raise error
             self.job.blame(worker, clock, error)
@@ -193,6 +205,7 @@ class _Driver:
             self._planned = None
         if not self._at_end and job.watch is not None and pieces.clock % job.every == 0:
             self._look(pieces)
+        self.hosts.progressed()
         self.last = Cut(
             pieces.clock,
             pieces.seats,
@@ -240,6 +253,11 @@ class _Driver:
     def _stop_quietly(self) -> None:
         with contextlib.suppress(HostLost):  # an error is on its way to the user, and the hosts are ended with it
             self.hosts.halt()
+
+    def _look_for_stalls(self, stalls: Stalls) -> None:
+        """Tell the user of workers that do not tick."""
+        standing = [seat for seats in self.hosts.ask("standing").values() for seat in seats if not seat.ended]
+        warn(stalls.see(time.monotonic(), {seat.worker: Seen(seat.clock, seat.waits) for seat in standing}))
 
     def _check_still(self) -> None:
         """No news for long: fine while somebody computes; if all wait for each other, that is our mistake."""

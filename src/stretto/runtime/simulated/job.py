@@ -23,8 +23,8 @@ from stretto.comm.link import Frame
 from stretto.comm.messages import Keys
 from stretto.consistency.clocks import Clocks
 from stretto.errors import RunError
+from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.serving import FAR, Ended, Moment, Outcome, Rest, TableJob, Watched
-from stretto.runtime.session import heeding_ctrl_c
 from stretto.store.node import Node, NodePart
 from stretto.store.recording import Recording
 from stretto.store.shard import Past
