@@ -56,12 +56,12 @@ def run(
     runtime : st.Threads(n), the default, st.Serial() or st.Simulated(…)
     watch : function(view) -> objective, called at the start, at the end and every `every` clocks: `Result.history`
     until : function(look) -> bool, asked after each look; the run ends when it is true
-    record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled; on a
-        cluster that has lost a node, since all began again
+    record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled (on a
+        cluster that has lost a node, since all began again)
     seed : what `w.random` and the communication policy draw from
     checkpoint : folder to save checkpoints in (or st.Saving); checkpoint_every : clocks between them, None for as often
-        as it is worth it; resume : go on from the newest one that is whole. st.Simulated(…) keeps them in memory: only
-        checkpoint_every is asked for
+        as it is worth it, and once at the end; resume : go on from the newest one that is whole, also from the end, if
+        the worker function has more clocks now. st.Simulated(…) keeps them in memory: say only checkpoint_every
 
     An error in any worker ends the run. Ctrl-C ends it at the end of the clock with what is there, and saves it where
     there is a checkpoint folder; a second one at once.
