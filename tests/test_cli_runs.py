@@ -159,6 +159,7 @@ def test_ratings_that_changed_are_refused(ratings: Path, tmp_path: Path) -> None
     copy.write_text("::".join([user, item, other, rest]) + "\n" + text.split("\n", 1)[1])
     said = stretto("resume", tmp_path / "run", "--epochs", "9", code=2)
     assert "is not what" in said.err
+    assert "data digest is" in said.err
     stretto("resume", tmp_path / "run", "--epochs", "9", "--file", ratings)
 
 

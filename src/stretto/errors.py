@@ -79,4 +79,8 @@ class CheckpointError(StrettoError):
 
 
 class OtherPlan(CheckpointError):
-    """A checkpoint belongs to another plan."""
+    """A checkpoint belongs to another plan. differences: the settings that differ, with both values, in words."""
+
+    def __init__(self, message: str, differences: tuple[str, ...] = ()) -> None:
+        self.differences = differences
+        super().__init__(message)

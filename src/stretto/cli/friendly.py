@@ -121,8 +121,11 @@ class Friendly(Group):
                 _state["command"] = None
 
     def _guarded(self, ctx: Any) -> Any:
+        from stretto.runtime.interrupts import raising_ctrl_c
+
         try:
-            return super().invoke(ctx)
+            with raising_ctrl_c():
+                return super().invoke(ctx)
         except KeyboardInterrupt:
             typer.echo("stopped", err=True)
             raise typer.Exit(STOPPED) from None

@@ -17,6 +17,7 @@ import typer
 
 from stretto.errors import DataError, OtherPlan, RunError, StrettoError
 from stretto.observe.events import Listener
+from stretto.observe.folder_lock import is_written
 
 from .friendly import STOPPED
 from .recipe import Recipe
@@ -92,14 +93,15 @@ def run(
     try:
         recipe.fit(model, data, session)
     except (KeyboardInterrupt, StrettoError) as error:
-        if not watch.started and not (resume or anew):
+        if not watch.started and not (resume or anew) and not is_written(folder):
             shutil.rmtree(folder, ignore_errors=True)  # a new folder in which nothing ran: the name stays free
         if isinstance(error, KeyboardInterrupt):
             _stopped(model, folder, watch)
             raise typer.Exit(STOPPED) from None
         if isinstance(error, OtherPlan) and resume:
             raise RunError(
-                f"{recipe.file} is not what {folder} was trained on: its plan differs, so no checkpoint fits. "
+                f"{recipe.file} is not what {folder} was trained on: "
+                f"{'; '.join(error.differences) or 'its plan differs'}, so no checkpoint fits. "
                 f"Bring the data back as they were (--file names another place), or train anew in another folder"
             ) from error
         raise

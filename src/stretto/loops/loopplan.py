@@ -89,6 +89,11 @@ class LoopPlan:
         """
         from .inorder import in_order
 
+        if data is None:
+            raise PlanError(
+                "plan.order(None): give the data that a loop of this plan runs over, the same object that was passed "
+                "to the loop; loops over ranges have none, and no order of records"
+            )
         fitting = [part for part in self.parts if self.held.data.get(part.prepared.analysis.space.source) is data]
         if not fitting:
             raise PlanError("plan.order: none of the loops of this plan runs over these data")

@@ -14,7 +14,7 @@ are safe.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,12 +27,20 @@ from stretto.schedule.order import Ints
 
 from . import passes
 from .cpus import workers_from
+from .interrupts import heeding_ctrl_c, raising_ctrl_c
 from .step import Done, Step
 from .team import Team
 
 if TYPE_CHECKING:
     from .cluster.spec import Cluster
     from .serving import Outcome, TableJob
+
+
+class _Halting:
+    """A pass that Ctrl-C ends."""
+
+    def __init__(self, halt: Callable[[], None]) -> None:
+        self.ask = halt
 
 
 class Crew:
@@ -75,7 +83,6 @@ class Crew:
             script = np.setdiff1d(np.arange(len(step.order)), finished if finished is not None else [])
         pass_ = passes.start(step.order, step.order.tails(step.weight), finished=finished, script=script)
         compiled = step.kernel[profile]
-        interrupted = False
         self._running = pass_ if drain or seconds is not None else None
         if not again:
             # Told to stop before it begins, a worker returns at once; if it has to be compiled, that happens here and
@@ -87,17 +94,21 @@ class Crew:
 
         began, cycles = time.perf_counter_ns(), read_cycles()
         shares = [(pass_.words, worker, step.out, *step.args) for worker in range(self.workers)]
-        call = self._team.call(compiled, shares, halt)
-        try:
-            if not call.wait(seconds):
-                self.stop()
+        interrupted = False
+        with heeding_ctrl_c(_Halting(halt)) as ctrl_c:
+            call = self._team.call(compiled, shares, halt)
+            try:
+                if not call.wait(seconds):
+                    self.stop()
+                    call.wait()
+            except KeyboardInterrupt:  # of a second Ctrl-C, or of a handler that is not ours
+                interrupted = True
+                halt()
                 call.wait()
-        except KeyboardInterrupt:
-            interrupted = True
-            halt()
-            call.wait()
-            if not drain:
-                raise
+        interrupted = interrupted or ctrl_c.pressed
+        if interrupted and not drain:
+            self._running = None
+            raise KeyboardInterrupt
         nanoseconds, cycles_gone = time.perf_counter_ns() - began, read_cycles() - cycles
         self._running = None
         call.check()
@@ -153,6 +164,13 @@ class Serial:
 
     @contextmanager
     def open(self) -> Iterator[Crew]:
+        """A crew for one job, whose Ctrl-C is not lost."""
+        with raising_ctrl_c(), self.crew() as crew:
+            yield crew
+
+    @contextmanager
+    def crew(self) -> Iterator[Crew]:
+        """A crew, perhaps for several jobs: those who run them see to signals."""
         crew = Crew(1, serial=True)
         try:
             yield crew
@@ -178,6 +196,13 @@ class Threads:
 
     @contextmanager
     def open(self) -> Iterator[Crew]:
+        """As `Serial.open`."""
+        with raising_ctrl_c(), self.crew() as crew:
+            yield crew
+
+    @contextmanager
+    def crew(self) -> Iterator[Crew]:
+        """As `Serial.crew`."""
         crew = Crew(self.workers, serial=False)
         try:
             yield crew

@@ -25,8 +25,8 @@ from stretto.comm.messages import Keys
 from stretto.errors import PlanError
 from stretto.store.layout import Layout, TableSpec
 
+from .interrupts import heeding_ctrl_c
 from .serving import Moment, Outcome, Rest, TableJob, Watched
-from .session import heeding_ctrl_c
 
 Floats = NDArray[Any]
 
@@ -112,7 +112,7 @@ class _Seat:
         self.cursors: list[list[int]] = []
         self.own: list[dict[int, Floats]] = [{} for _ in serial.tables]  # key → what this worker added in this clock
         self.items = 0.0
-        self.ended = False
+        self.ended = self.unticked = False
 
     def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
         found = self.serial.tables[table]

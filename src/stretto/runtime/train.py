@@ -108,7 +108,10 @@ class Trainer:
         """Go back to the newest usable checkpoint; the number of finished epochs."""
         if self.saving is None:
             raise CheckpointError("there is no checkpoint folder to restore from")
-        found = checkpoint.latest(self.saving.folder, self.job.plan.fingerprint, report=self.tell)
+        plan = self.job.plan
+        found = checkpoint.latest(
+            self.saving.folder, plan.fingerprint, settings=plan.logical.settings, report=self.tell
+        )
         meta, tile = found.meta, self.job.plan.physical.tile
         if ("finished" in found.arrays or int(meta["pass"])) and meta.get("tile") != tile:
             then, now = (
@@ -277,6 +280,7 @@ class Trainer:
             "best": at.best,
             "waited": at.waited,
             "fingerprint": self.job.plan.fingerprint,
+            "settings": self.job.plan.logical.settings,
             "profile": self.profile,
             "target": target(),
             "tile": self.job.plan.physical.tile,
