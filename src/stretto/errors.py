@@ -11,6 +11,8 @@
     └── CheckpointError      no usable checkpoint
         └── OtherPlan        there is one, and it belongs to another plan
 
+There is one warning, `OrderWarning` (a UserWarning): a loop runs in an order that may not be the one that was meant.
+
 A message says what is wrong, where, and what to do next.
 """
 
@@ -72,6 +74,10 @@ class RunError(StrettoError, RuntimeError):
 
 class Diverged(RunError):
     """A visit produced NaN or infinity."""
+
+
+class OrderWarning(UserWarning):
+    """A loop over records overwrites elements, and visits the records in another order than they came in."""
 
 
 class CheckpointError(StrettoError):

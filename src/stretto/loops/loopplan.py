@@ -89,14 +89,15 @@ class LoopPlan:
         """
         from .inorder import in_order
 
-        if data is None:
-            raise PlanError(
-                "plan.order(None): give the data that a loop of this plan runs over, the same object that was passed "
-                "to the loop; loops over ranges have none, and no order of records"
-            )
-        fitting = [part for part in self.parts if self.held.data.get(part.prepared.analysis.space.source) is data]
+        known = self.held.data
+        sources = [part.prepared.analysis.space.source for part in self.parts]
+        fitting = [part for part, source in zip(self.parts, sources, strict=True) if source and known[source] is data]
         if not fitting:
-            raise PlanError("plan.order: none of the loops of this plan runs over these data")
+            named = ", ".join(dict.fromkeys(source for source in sources if source))
+            over = (
+                f"its loops run over {named}; pass that" if named else "its loops run over ranges, as they are written"
+            )
+            raise PlanError(f"plan.order: none of the loops of this plan runs over these data; {over}")
         if len(fitting) > 1 and loop is None:
             raise PlanError("plan.order: several loops run over these data; say which with loop=0, 1, …")
         return in_order(fitting[loop or 0].prepared, self.held)
