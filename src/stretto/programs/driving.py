@@ -25,7 +25,7 @@ def drive(name: str, machine: Machine, options: Options, plan: Callable[[], str]
         driver = _Driver(name, machine, options, told)
         with heeding_ctrl_c(driver) as ctrl_c:
             stopped = driver.run()
-            if ctrl_c.pressed:  # also when it came too late to stop anything
+            if ctrl_c.heard():  # also when it came too late to stop anything
                 stopped = "interrupted"
         told.ended(stopped)
     return Result(

@@ -208,6 +208,7 @@ def _launch(program: Program, options: Options, told: Told) -> Result:
     try:
         with heeding_ctrl_c(rounds) as ctrl_c:
             rounds.run(options.runtime)
+            interrupted = ctrl_c.heard()
     finally:
         run.versions.put_back()
     done, seconds = run.versions.newest, run.seconds
@@ -220,7 +221,7 @@ def _launch(program: Program, options: Options, told: Told) -> Result:
     stopped = run.stopped or ("rounds" if done == options.rounds else "interrupted")
     if run.stopped is None and run.ended == done + 1:
         stopped = "schedule"
-    if ctrl_c.pressed:  # also when it came too late to stop anything
+    if interrupted:  # also when it came too late to stop anything
         stopped = "interrupted"
     return Result(
         params={name: array.copy() for name, array in run.arrays.items()},

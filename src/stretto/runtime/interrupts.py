@@ -126,9 +126,9 @@ class _Block:
                 check_ctrl_c()
             return
         now.modes[:] = [(DEFER, None)]
+        _Running.now = None  # before the handler goes: the one after it raises wherever it is called
         if signal.getsignal(signal.SIGINT) == now.handle:  # else somebody has installed another meanwhile
             signal.signal(signal.SIGINT, signal.default_int_handler)
-        _Running.now = None
         if kind is None and now.pressed:
             raise KeyboardInterrupt
 
@@ -162,20 +162,26 @@ class shielding_ctrl_c(_Block):
 class heeding_ctrl_c(_Block):
     """The first Ctrl-C asks the job to stop where that is safe, a second one stops at once.
 
-    pressed: whoever opens the block has to tell the caller of the job, also if it came so late that the job was done.
+    Whoever opens the block asks at its end whether one was `heard`, and tells the caller of the job, also if it came so
+    late that the job was done. One that comes later still is a KeyboardInterrupt at the end of the block.
     """
 
     def __init__(self, job: Asked) -> None:
         super().__init__(ASK, self._ask)
         self._job = job
-        self.pressed = False
+        self._pressed = self._heard = False
+
+    def heard(self) -> bool:
+        """Whether Ctrl-C was pressed so far: the caller of this sees to it."""
+        self._heard = self._pressed
+        return self._heard
 
     def _ask(self) -> None:
-        self.pressed = True
+        self._pressed = True
         self._job.ask()
 
     def _over(self, now: CtrlC) -> None:
-        if self.pressed:  # and heeded
+        if self._heard:
             now.pressed = 0
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from .interrupts import raising_ctrl_c, shielding_ctrl_c
+from .interrupts import deferring_ctrl_c, raising_ctrl_c, shielding_ctrl_c
 from .runtimes import Crew, Runtime
 
 
@@ -56,10 +56,12 @@ class KeptCrew:
     def _start(self, runtime: Runtime) -> _Idle:
         stack = ExitStack()
         try:
-            crew = stack.enter_context(runtime.crew())
+            with deferring_ctrl_c():  # starting threads is not made to be interrupted
+                crew = stack.enter_context(runtime.crew())
             return _Idle(runtime, os.getpid(), crew, runtime.workers, weakref.finalize(self, stack.close))
         except BaseException:
-            stack.close()
+            with shielding_ctrl_c():
+                stack.close()
             raise
 
     def _take(self, runtime: Runtime) -> _Idle | None:

@@ -27,7 +27,7 @@ from stretto.schedule.order import Ints
 
 from . import passes
 from .cpus import workers_from
-from .interrupts import heeding_ctrl_c, raising_ctrl_c
+from .interrupts import heeding_ctrl_c, raising_ctrl_c, shielding_ctrl_c
 from .step import Done, Step
 from .team import Team
 
@@ -52,7 +52,8 @@ class Crew:
         self.workers = workers
         self.serial = serial
         # Even one worker gets a thread of its own, so that the main thread stays free to notice Ctrl-C.
-        self._team = Team(workers)
+        with shielding_ctrl_c():
+            self._team = Team(workers)
         self._running: claims.Pass | None = None
         self.asked = False  # the user wants to stop; whoever drives the crew does so between two steps
 
@@ -105,7 +106,7 @@ class Crew:
                 interrupted = True
                 halt()
                 call.wait()
-        interrupted = interrupted or ctrl_c.pressed
+            interrupted = ctrl_c.heard() or interrupted
         if interrupted and not drain:
             self._running = None
             raise KeyboardInterrupt
@@ -151,7 +152,8 @@ class Crew:
         """See that the arrays of the steps that were run hold what was learned. Here they always do."""
 
     def close(self) -> None:
-        self._team.close()
+        with shielding_ctrl_c():
+            self._team.close()
 
 
 @dataclass(frozen=True)

@@ -167,10 +167,11 @@ class Hall:
                 with self.lock:
                     self.turns.end(self.seats)
                 raise
+            interrupted = ctrl_c.heard()
         for thread in threads:
             thread.join()
         done = self.stopped == "done"
-        if ctrl_c.pressed and done:  # too late to stop anything, and told all the same
+        if interrupted and done:  # too late to stop anything, and told all the same
             self.stopped = "interrupted"
         seconds = self.now()
         if not self.turns.ending and (not self.history or self.history[-1].clock < self.most):

@@ -174,7 +174,7 @@ class _Serial:
 
     def run(self) -> Outcome:
         workers = [greenlet.greenlet(self._body(seat)) for seat in self.seats]
-        with heeding_ctrl_c(self):
+        with heeding_ctrl_c(self) as ctrl_c:
             self._look()
             while self.stopped == "done" and not all(seat.ended for seat in self.seats):
                 for seat, worker in zip(self.seats, workers, strict=True):
@@ -184,6 +184,7 @@ class _Serial:
             for worker in workers:
                 if not worker.dead:
                     worker.throw()  # not through yet: this ends it without a word
+            ctrl_c.heard()
         seconds = time.perf_counter() - self._began
         if self.job.watch is not None and self.history[-1].clock != self.clock:
             self._look(last=True)

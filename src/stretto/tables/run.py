@@ -16,6 +16,7 @@ from stretto.comm.policy import Eager, Lazy, Managed, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
 from stretto.runtime.asked import whole
+from stretto.runtime.interrupts import raising_ctrl_c
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.runtime.serving import Keeping, Moment, TableJob, Watched
 from stretto.runtime.simulated.spec import Simulated
@@ -66,24 +67,24 @@ def run(
     An error in any worker ends the run. Ctrl-C ends it at the end of the clock with what is there, and saves it where
     there is a checkpoint folder; a second one at once.
     """
-    job = _job(
-        worker,
-        tables,
-        workers,
-        sync,
-        comm,
-        watch,
-        every,
-        until,
-        record,
-        seed,
-        checkpoint,
-        checkpoint_every,
-        resume,
-        isinstance(runtime, Simulated),
-    )
-    place = _place(runtime, job)
-    return result_of(place.serve(job), dict(tables), job.whole)
+    with raising_ctrl_c():
+        job = _job(
+            worker,
+            tables,
+            workers,
+            sync,
+            comm,
+            watch,
+            every,
+            until,
+            record,
+            seed,
+            checkpoint,
+            checkpoint_every,
+            resume,
+            isinstance(runtime, Simulated),
+        )
+        return result_of(_place(runtime, job).serve(job), dict(tables), job.whole)
 
 
 def _job(

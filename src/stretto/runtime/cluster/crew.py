@@ -88,7 +88,8 @@ class ClusterCrew(Crew):
                 raise
         with heeding_ctrl_c(self) as ctrl_c:
             done = self._run(step, profile, finished, seconds, drain, again, then)
-        return replace(done, interrupted=done.finished is not None) if ctrl_c.pressed else done
+            interrupted = ctrl_c.heard()
+        return replace(done, interrupted=done.finished is not None) if interrupted else done
 
     def _run(
         self,

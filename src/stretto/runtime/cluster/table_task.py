@@ -356,7 +356,7 @@ class TableTask:
                 seat.worker,
                 seat.clock,
                 seat.ended,
-                seat.waits[0] or ("" if seat.turn else "turn"),
+                seat.waits[0] or ("" if seat.turn or seat.ended else "turn"),
                 now - seat.waits[1] if seat.waits[0] else 0.0,
             )
             for seat in self._seats

@@ -76,9 +76,10 @@ class _Driver:
                     self._follow()
                     if self.shelf is not None and self.stopped == "done":
                         self._save_end()
-                    if ctrl_c.pressed and self.stopped == "done":  # too late to stop anything, and told all the same
-                        self.stopped = "interrupted"
-                    return self._outcome()
+                    outcome = self._outcome()
+                    if ctrl_c.heard() and outcome.stopped == "done":  # too late to stop anything, and told all the same
+                        outcome.stopped = "interrupted"
+                    return outcome
                 except HostLost as lost:
                     self._lost(lost)
 

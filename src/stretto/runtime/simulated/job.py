@@ -83,9 +83,10 @@ class Cluster:
         """Until every worker has ended and all they added is at the shards, or somebody says it is enough."""
         self._begin(self.recovery.complete)
         self._look(0)
-        with heeding_ctrl_c(self):
+        with heeding_ctrl_c(self) as ctrl_c:
             if not self.hub.run():
                 raise self._stuck()
+            ctrl_c.heard()
         if self._failure is None and not self._stopped:
             self._look(max(seat.clock for seat in self.seats))
         if self._failure is not None:
