@@ -15,8 +15,10 @@ import pytest
 
 import stretto as st
 from loop_bodies import function
+from stretto import keyed
 from stretto.errors import DataError, PlanError, RunError
 from stretto.loops.door import Loop
+from stretto.loops.typed import MOST_CHOICES
 from stretto.loops.unchanged import summed
 
 Array = np.ndarray[Any, Any]
@@ -214,28 +216,30 @@ def test_sums_tell_arrays_apart() -> None:
     rng = np.random.default_rng(0)
     for size in (1, 2, 7, 15, 16, 33, 1000, 4099, 1_100_003):
         values = rng.integers(0, 2**31, size).astype("i4")
-        before = summed(values, 1)
-        assert summed(values.copy(), 1) == before
+        before = summed(values)
+        assert summed(values.copy()) == before
         for at in {0, size // 2, size - 1}:
             other = values.copy()
             other[at] ^= 1 << int(rng.integers(0, 31))
-            assert summed(other, 1) != before
+            assert summed(other) != before
         for a, b in rng.integers(0, size, (50, 2)):
             other = values.copy()
             other[[a, b]] = other[[b, a]]
-            assert (summed(other, 1) == before) == (values[a] == values[b])
+            assert (summed(other) == before) == (values[a] == values[b])
 
 
-def test_large_arrays_are_summed_on_threads() -> None:
-    values = np.arange(10_000_000)
-    assert summed(values, 4) == summed(values.copy(), 4)
-    before = summed(values, 4)
-    values[7_000_001] += 1
-    assert summed(values, 4) != before
+def test_large_arrays_are_summed_by_all_workers() -> None:
+    values = np.arange(3_000_000)
+    with st.Threads(1).open() as one, st.Threads(3).open() as three:
+        before = summed(values, three)
+        assert summed(values.copy(), one) == before  # whoever looks
+        values[2_000_001] += 1
+        assert summed(values, three) != before
 
 
 def test_choices_that_there_are_none_of() -> None:
     """The number of values of st.integers is checked as a subscript is."""
+    assert MOST_CHOICES == keyed.MOST
     loop = st.parallel(function("def loop(k, s, n):\n    for i in range(n):\n        s[i] = st.integers(k[i], 1, i)\n"))
     s = np.zeros(4, np.int64)
     loop(np.array([1, 5, 2**31, 3]), s, 4)

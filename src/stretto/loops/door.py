@@ -277,7 +277,7 @@ class Loop:
 
         key = (loop.line, self.options, signature(held), tuple(sorted((name, type(v)) for name, v in known.items())))
         kept = self._kept.get(key)
-        if kept is not None and self._still(kept, held, known):
+        if kept is not None and self._still(kept, held, known, crew):
             refuse_overlap(held, kept.prepared.analysis.written)
             return kept.prepared
         analysis = analyse(self.tree, loop, held.infos, known, self.options)
@@ -295,10 +295,10 @@ class Loop:
         self._kept[key] = _Remembered(prepared, dict(known), alive)
         return prepared
 
-    def _still(self, kept: _Remembered, held: Held, known: Mapping[str, Any]) -> bool:
+    def _still(self, kept: _Remembered, held: Held, known: Mapping[str, Any], crew: Any) -> bool:
         """Whether what was prepared still holds: the same data, and the same value of every number relied on."""
         same = all(ref() is data for ref, data in zip(kept.alive, held.data.values(), strict=True))
-        same = same and kept.prepared.watched.unchanged(self._runtime().workers)
+        same = same and kept.prepared.watched.unchanged(crew)
         now = {**held.numbers, **known}
         relied = kept.prepared.analysis.consulted
         grid = kept.prepared.analysis.space.kind == "grid"

@@ -12,11 +12,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
-from stretto.keyed import MOST
-
 from . import typed as t
 from .promote import floating, whole
-from .typed import Const, Kind, Scalar
+from .typed import MOST_CHOICES, Const, Kind, Scalar
 
 NUMPY = {"b1": "np.bool_", "i1": "np.int8", "i2": "np.int16", "i4": "np.int32", "i8": "np.int64", "u1": "np.uint8",
          "u2": "np.uint16", "u4": "np.uint32", "u8": "np.uint64", "f4": "np.float32", "f8": "np.float64"}  # fmt: skip
@@ -247,7 +245,7 @@ class Scalars(ABC):
             text = f"absorb({text}, {self.scalar(key)})"
         if x.which == "integers":
             count = self.scalar(x.args[0])
-            if any(x.checked):  # as a subscript is: 0 to MOST - 1
-                count = f"(1 + at({count} - 1, {MOST}, bad, {self.sheet.site(x.line, CHOICES, 0)}))"
+            if any(x.checked):  # as a subscript is: 0 to MOST_CHOICES - 1
+                count = f"(1 + at({count} - 1, {MOST_CHOICES}, bad, {self.sheet.site(x.line, CHOICES, 0)}))"
             return f"below({text}, {count})"
         return f"{'unit' if x.which == 'uniform' else 'gauss'}({text})"

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from stretto.keyed import MOST
-
 from . import promote, tree
 from . import typed as t
 from .integers import Integers
 from .promote import floating, whole
 from .rows import cast, cast_row, row_op, simple
-from .typed import BOOL, FLOAT, INT, Const, Kind, Row, Scalar
+from .typed import BOOL, FLOAT, INT, MOST_CHOICES, Const, Kind, Row, Scalar
 
 _CONVERT = {"float32": Kind("f4"), "float64": Kind("f8"), "int32": Kind("i4"), "int64": Kind("i8"), "bool": BOOL,
             "float": FLOAT, "int": INT}  # fmt: skip
@@ -214,9 +212,9 @@ class Expressions(Integers):
             if name != "integers":
                 return t.Random(FLOAT, name, keys)
             found = self.scope.of(keys[0])
-            if found is not None and (found[1] < 1 or found[0] > MOST):
-                self.no(x.line, f"st.integers chooses among {found[0]} numbers", f"write 1 to {MOST}")
-            if found is not None and found[0] >= 1 and found[1] <= MOST:
+            if found is not None and (found[1] < 1 or found[0] > MOST_CHOICES):
+                self.no(x.line, f"st.integers chooses among {found[0]} numbers", f"write 1 to {MOST_CHOICES}")
+            if found is not None and found[0] >= 1 and found[1] <= MOST_CHOICES:
                 return t.Random(INT, name, keys)
             return t.Random(INT, name, keys, x.line, (True,))
         args = [self.expr(arg) for arg in x.args]

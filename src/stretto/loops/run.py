@@ -75,7 +75,7 @@ def prepare(analysis: Analysis, held: Held, known: Mapping[str, Any], crew: Crew
     """Lay out the iterations of a loop and compile its body."""
     visits = lay(analysis, crew, held, known)
     made = compiled(analysis, visits, held)
-    return Prepared(analysis, visits, *made, watched=watch(analysis, visits, crew.workers))
+    return Prepared(analysis, visits, *made, watched=watch(analysis, visits, crew))
 
 
 def compiled(analysis: Analysis, visits: Visits, held: Held) -> tuple[Lowered, dict[str, Kernel]]:

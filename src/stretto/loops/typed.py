@@ -39,6 +39,7 @@ class Kind:
 
 
 INT, FLOAT, BOOL = Kind("i8", True), Kind("f8", True), Kind("b1", True)
+MOST_CHOICES = 2**31  # of `st.integers`
 
 
 # --- scalars --------------------------------------------------------------------------------------------------------

@@ -14,7 +14,6 @@ an epoch of matrix factorization at rank 16 on two cores; large arrays are share
 from __future__ import annotations
 
 from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +22,18 @@ from numpy.typing import NDArray
 
 from stretto.data.records import RaggedColumn
 from stretto.errors import DataError
+from stretto.schedule.rotation import independent
 
 if TYPE_CHECKING:
+    from stretto.runtime.runtimes import Crew
+
     from .analysis import Analysis
     from .space import Space
     from .visits import Visits
 
 _SMALL = 1 << 14  # words of eight bytes that are compared as they are
-_ALONE = 1 << 22  # words that one thread reads sooner than others are started
+_ALONE = 1 << 20  # words that one worker reads sooner than others are woken
+_PART = 1 << 18  # words that one worker takes at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,14 +43,15 @@ class Watched:
     copied: tuple[tuple[NDArray[Any], bytes], ...] = ()
     ranges: tuple[tuple[NDArray[Any], int, int], ...] = ()
 
-    def unchanged(self, workers: int) -> bool:
+    def unchanged(self, crew: Crew) -> bool:
         """Whether what was prepared still holds."""
+        here = None if crew.spreads else crew
         return all(low <= values.min() and values.max() <= high for values, low, high in self.ranges) and all(
-            summed(array, workers) == before for array, before in self.copied
+            summed(array, here) == before for array, before in self.copied
         )
 
 
-def watch(analysis: Analysis, visits: Visits, workers: int) -> Watched:
+def watch(analysis: Analysis, visits: Visits, crew: Crew) -> Watched:
     """What to look at when the loop is called again."""
     space, laid = analysis.space, list(visits.arrays.values())
     if space.records is None:
@@ -64,28 +68,43 @@ def watch(analysis: Analysis, visits: Visits, workers: int) -> Watched:
               if len(index) and not copied(index)]  # fmt: skip
     ranges += [(values, int(values.min()), int(values.max())) for values in others
                if values.dtype.kind in "iu" and len(values) and not copied(values)]  # fmt: skip
-    return Watched(tuple((array, summed(array, workers)) for array in summing), tuple(ranges))
+    here = None if crew.spreads else crew
+    return Watched(tuple((array, summed(array, here)) for array in summing), tuple(ranges))
 
 
-def summed(array: NDArray[Any], workers: int) -> bytes:
-    """What any change of a flat array changes: its bytes where they are few, otherwise two sums over them."""
+def summed(array: NDArray[Any], crew: Crew | None = None) -> bytes:
+    """What any change of a flat array changes: its bytes where they are few, otherwise two sums over them.
+
+    crew: whose workers share out what is large.
+    """
     whole = array.nbytes // 8
     if whole < _SMALL:
         return array.tobytes()  # and nothing has to be compiled
-    from stretto.kernels.sums import sums
-
     flat = array.view(np.uint8)
     words = flat[: 8 * whole].view(np.uint64)
     words.flags.writeable = False  # one type for all arrays, compiled once
-    parts = max(1, min(workers, whole // _ALONE))
-    bounds = [whole * part // parts for part in range(parts + 1)]
-    out = np.zeros((parts, 32), np.uint64)
-    if parts == 1:
-        sums.exact(words, 0, whole, out[0])
-    else:
-        with ThreadPoolExecutor(parts) as pool:
-            list(pool.map(sums.exact, [words] * parts, bounds[:-1], bounds[1:], out))
-    return out.tobytes() + flat[8 * whole :].tobytes()
+    made = _together(words, crew) if crew is not None and whole >= _ALONE else _alone(words)
+    return made.tobytes() + flat[8 * whole :].tobytes()
+
+
+def _alone(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    from stretto.kernels.sums import sums
+
+    made = np.zeros((1, 32), np.uint64)
+    sums.exact(words, made)
+    return made
+
+
+def _together(words: NDArray[np.uint64], crew: Crew) -> NDArray[np.uint64]:
+    from stretto.kernels.sums import sums_worker
+    from stretto.runtime.step import Step
+
+    parts = -(-len(words) // _PART)
+    bounds = np.linspace(0, len(words), parts + 1).astype(np.int64)
+    made = np.zeros((parts, 32), np.uint64)
+    step = Step("sums", sums_worker, independent(parts), np.diff(bounds), (bounds, words, made), np.zeros(parts))
+    crew.run(step, "exact")
+    return made
 
 
 def check(space: Space) -> None:
