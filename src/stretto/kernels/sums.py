@@ -11,8 +11,8 @@ from .vector import add, load, load_part, splat, store
 
 
 @inner
-def _sums(words, lo, hi, made, at):
-    """made[at : at + 32]: for each lane the sum of words[lo:hi], and then the sum of its running sums."""
+def _sums(words, lo, hi, made, to):
+    """made[to : to + 32]: for each lane the sum of words[lo:hi], and then the sum of its running sums."""
     plain, running = splat(np.uint64(0)), splat(np.uint64(0))
     stop = lo + (hi - lo) // LANES * LANES
     for at in range(lo, stop, LANES):
@@ -21,8 +21,8 @@ def _sums(words, lo, hi, made, at):
     if stop < hi:
         plain = add(plain, load_part(words, stop, hi - stop))
         running = add(running, plain)
-    store(made, at, plain)
-    store(made, at + LANES, running)
+    store(made, to, plain)
+    store(made, to + LANES, running)
 
 
 @kernel
