@@ -21,6 +21,7 @@ from stretto.data.data import Data
 from stretto.data.ids import IdMap
 from stretto.data.roles import ColumnChoice, find_roles
 from stretto.errors import DataError
+from stretto.models.mf_align import Known, aligned, entries_of
 from stretto.models.mf_input import as_matrix, as_pairs
 
 LIBRARIES: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -407,17 +408,23 @@ def test_pairs_go_by_name(library: str) -> None:
 
 
 def test_data_in_the_numbering_of_another() -> None:
-    users, items = IdMap.of([10, 20]), IdMap.of(["a", "b"])
-    known = as_matrix(pd.DataFrame({"user": [20, 10], "item": ["b", "a"], "rating": [1.0, 2.0]}), ids=(users, items))
-    assert list(known) == [((1, 1), 1.0), ((0, 0), 2.0)]
+    users, items = Known(IdMap.of([10, 20]), 2, "row"), Known(IdMap.of(["a", "b"]), 2, "column")
+
+    def numbered(X: Any, rows: Known, cols: Known) -> list[Any]:
+        found = aligned(entries_of(X, None, "error", named=True), rows, cols)
+        return list(zip(found.rows.tolist(), found.cols.tolist(), found.values.tolist(), strict=True))
+
+    frame = pd.DataFrame({"user": [20, 10, 30], "item": ["b", "a", "c"], "rating": [1.0, 2.0, 3.0]})
+    assert numbered(frame, users, items) == [(1, 1, 1.0), (0, 0, 2.0), (-1, -1, 3.0)]
     # A model that knows ids is asked by ids, in a tuple of arrays too.
-    by_tuple = as_matrix((np.array([20, 10]), np.array(["b", "a"]), np.array([1.0, 2.0])), ids=(users, items))
-    assert list(by_tuple) == list(known)
+    by_tuple = tuple(frame[name].to_numpy() for name in ("user", "item", "rating"))
+    assert numbered(by_tuple, users, items) == numbered(frame, users, items)
     # A side that was trained on positions takes integers as positions, not as ranks among the new ones.
-    mixed = as_matrix(pd.DataFrame({"user": [20, 10], "item": [7, 3], "rating": [1.0, 2.0]}), ids=(users, None))
-    assert list(mixed) == [((1, 7), 1.0), ((0, 3), 2.0)]
-    with pytest.raises(DataError, match="trained on rows and columns without names"):
-        as_matrix(pd.DataFrame({"user": [20], "item": ["x"], "rating": [1.0]}), ids=(users, None))
+    places = Known(None, 8, "column")
+    mixed = pd.DataFrame({"user": [20, 10], "item": [7, 3], "rating": [1.0, 2.0]})
+    assert numbered(mixed, users, places) == [(1, 7, 1.0), (0, 3, 2.0)]
+    with pytest.raises(DataError, match="the model knows columns by index, and these data name them by text"):
+        numbered(frame, users, places)
 
 
 def test_a_model_of_a_frame_with_large_ids() -> None:

@@ -5,6 +5,7 @@
     │   └── FormatError      a file does not say what its format promises; carries file and line
     ├── PlanError            a plan cannot be made, or was refused before any work (also a ValueError)
     │   ├── NotEnoughMemory  the estimate exceeds the budget; carries need and budget in bytes
+    │   ├── NotOffered       an estimator with these parameters has no such method (also an AttributeError)
     │   └── LoopError        a loop that cannot be compiled; carries file and line, shows the line
     ├── RunError             something failed while running
     │   └── Diverged         a visit produced NaN or infinity; what was learned before is kept
@@ -50,6 +51,10 @@ class NotEnoughMemory(PlanError):
     def __init__(self, need: int, budget: int, remedy: str) -> None:
         self.need, self.budget = need, budget
         super().__init__(f"the plan needs {need / 2**30:.2f} GiB and may use {budget / 2**30:.2f} GiB; {remedy}")
+
+
+class NotOffered(PlanError, AttributeError):
+    """A method that an estimator does not have with its present parameters; `hasattr` says so."""
 
 
 class LoopError(PlanError):

@@ -135,8 +135,8 @@ def _write_csv(
             items, scores = model.recommend(users, n, filter_seen=filter_seen)
             found[lo : lo + _BATCH] = np.isfinite(scores).sum(axis=1)
             for user, best, score in zip(users.tolist(), items.tolist(), scores.tolist(), strict=True):
-                places = zip(range(1, n + 1), best, score, strict=True)
-                out.writerows((user, place, item, f"{s:.6g}") for place, item, s in places if np.isfinite(s))
+                places = zip(best, score, strict=True)
+                out.writerows((user, k, item, f"{s:.6g}") for k, (item, s) in enumerate(places, 1) if np.isfinite(s))
     return found
 
 

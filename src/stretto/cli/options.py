@@ -96,8 +96,9 @@ Documents = Annotated[
 RankOption = Annotated[int, _option("--rank", "-k", help="Numbers kept for each user and item.", panel=_MODEL, min=1)]
 LossOption = Annotated[Loss, _option("--loss", help="als and ccd solve 'squared'.", panel=_MODEL)]
 RegOption = Annotated[
-    float, _option("--reg", help="Penalty on factors and biases, in units of the ratings.", panel=_MODEL, min=0.0)
+    float, _option("--reg", help="Penalty on factors, in units of the ratings.", panel=_MODEL, min=0.0)
 ]
+BiasRegOption = Annotated[float, _option("--bias-reg", help="Penalty on biases.", panel=_MODEL, min=0.0)]
 BiasesOption = Annotated[
     bool, _option("--biases/--no-biases", help="Learn the mean and a bias for each user and item.", panel=_MODEL)
 ]
@@ -105,7 +106,8 @@ ImplicitOption = Annotated[
     bool, _option("--implicit", help="The values count what people did; needs --solver als.", panel=_MODEL)
 ]
 AlphaOption = Annotated[
-    float, _option("--alpha", help="With --implicit: confidence is 1 + alpha·value.", panel=_MODEL, min=0.0)
+    float,
+    _option("--alpha", help="With --implicit: confidence is 1 + alpha·value / mean value.", panel=_MODEL, min=0.0),
 ]
 
 TopicsOption = Annotated[int, _option("--topics", "-k", help="How many to find.", panel=_MODEL, min=1)]
@@ -271,7 +273,7 @@ TestOption = Annotated[
         panel=_DATA,
         min=0.0,
         max=0.99,
-        show_default="0.1, with --implicit 0",
+        show_default="0.1",
     ),
 ]
 
@@ -318,7 +320,7 @@ EveryOption = Annotated[
     ),
 ]
 EarlyOption = Annotated[
-    bool, _option("--early-stopping", help="Stop when the held-out error has not fallen for 3 epochs.", panel=_RUN)
+    bool, _option("--early-stopping", help="Stop when the held-out part has not improved for 3 epochs.", panel=_RUN)
 ]
 EarlyTopicsOption = Annotated[
     bool,

@@ -36,9 +36,10 @@ def mf(
     rank: o.RankOption = 32,
     loss: o.LossOption = o.Loss.squared,
     reg: o.RegOption = 0.05,
+    bias_reg: o.BiasRegOption = 0.05,
     biases: o.BiasesOption = True,
     implicit: o.ImplicitOption = False,
-    alpha: o.AlphaOption = 40.0,
+    alpha: o.AlphaOption = 1.0,
     solver: o.SolverOption = o.Solver.sgd,
     epochs: o.EpochsOption = 20,
     learning_rate: o.RateOption = None,
@@ -71,8 +72,9 @@ def mf(
 ) -> None:
     """Factorise a matrix of ratings (users × items): recommendations from a ratings file.
 
-    Prints the error on the ratings and on a held-out part, and leaves a folder with the model, checkpoints, plots and a
-    record of the run. Ctrl-C saves it; `stretto resume` goes on and ends with the same bits.
+    Prints the error on the ratings and on a held-out part (with --implicit how well it is ranked), and leaves a folder
+    with the model, checkpoints, plots and a record of the run. Ctrl-C saves it; `stretto resume` goes on and ends with
+    the same bits.
     """
     from .places import place
     from .reading import reading
@@ -95,11 +97,12 @@ def mf(
             on_error=on_error,
             cache=cache,
         ),
-        test=(0.0 if implicit else 0.1) if test is None else test,
+        test=0.1 if test is None else test,
         parameters={
             "rank": rank,
             "loss": loss.value,
             "reg": reg,
+            "bias_reg": bias_reg,
             "biases": biases,
             "implicit": implicit,
             "alpha": alpha,

@@ -17,18 +17,10 @@ from stretto.errors import DataError
 _TIME = 100_000_000  # seconds since 1970, from 1973 on
 
 
-def as_matrix(
-    X: Any,
-    *,
-    duplicates: str = "error",
-    shape: tuple[int, int] | None = None,
-    ids: tuple[IdMap | None, IdMap | None] = (None, None),
-) -> Data:
+def as_matrix(X: Any, *, duplicates: str = "error") -> Data:
     """`Data` from anything `as_data` takes, and from a dense matrix, whose non-zero numbers are the ratings.
 
-    An array that may be a matrix as well as records (user, item, rating) is refused. ids: names learned in training;
-    data that come with names, and rows and columns given as a tuple of arrays, are put into their numbering, unknown
-    ones dropped.
+    An array that may be a matrix as well as records (user, item, rating) is refused.
     """
     source = "matrix factorisation"
     if _is_dense(X, source):
@@ -40,10 +32,7 @@ def as_matrix(
         if X.ndim == 2 and not _is_text(X):
             _refuse_records(X)
             X = _from_dense(X)
-    if ids == (None, None):
-        return as_data(X, shape=shape, duplicates=duplicates)
-    # A model that knows ids is asked by ids, in a tuple of arrays as in pairs for `predict`.
-    return _renumbered(as_data(X, duplicates=duplicates, map_ids=True if isinstance(X, tuple) else None), ids)
+    return as_data(X, duplicates=duplicates)
 
 
 def _is_dense(X: Any, source: str) -> bool:
@@ -95,30 +84,6 @@ def _from_dense(X: NDArray[Any]) -> Data:
         at = f"row {rows[bad[0]]}, column {cols[bad[0]]}"
         raise DataError(f"a rating is NaN or infinite (inf): {values[bad[0]]} at {at}; leave it out or give it a value")
     return Data.from_arrays(rows, cols, values, (X.shape[0], X.shape[1]), source="dense matrix")
-
-
-def _renumbered(data: Data, ids: tuple[IdMap | None, IdMap | None]) -> Data:
-    """The same entries in the numbering of `ids`."""
-    sides = []
-    for index, own, known in zip((data.rows, data.cols), (data.row_ids, data.col_ids), ids, strict=True):
-        if own is not None:
-            sides.append((_positions(own, data.source) if known is None else known.encode(own.ids, "mark"))[index])
-        else:
-            sides.append(index)
-    keep = (sides[0] >= 0) & (sides[1] >= 0)
-    sizes = [int(side.max(initial=-1)) + 1 for side in sides]
-    shape = tuple(max(n, size) if k is None else len(k) for n, size, k in zip(data.shape, sizes, ids, strict=True))
-    return Data.from_arrays(sides[0][keep], sides[1][keep], data.values[keep], shape, source=data.source)  # type: ignore[arg-type]
-
-
-def _positions(own: IdMap, source: str) -> NDArray[Any]:
-    """Ids that name positions, for a model that was trained on positions; −1 for what is none."""
-    if own.is_text:
-        raise DataError(
-            f"{source}: the model was trained on rows and columns without names, and cannot find {own.ids[0]!r}; train "
-            "it on data with the same ids"
-        )
-    return np.where((own.ids >= 0) & (own.ids <= INT32_MAX), own.ids, -1)
 
 
 def as_pairs(X: Any, row_ids: IdMap | None, col_ids: IdMap | None) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

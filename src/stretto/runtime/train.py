@@ -59,7 +59,7 @@ class Saving:
 @dataclass(frozen=True)
 class Patience:
     """Stop when `metric` has not improved by `tolerance`, and by `share` of itself, for `epochs` epochs, the first
-    `least` not counted. None as metric watches the objective.
+    `least` not counted. None as metric watches the objective. rises: a larger metric is the better one.
     """
 
     epochs: int
@@ -67,6 +67,7 @@ class Patience:
     metric: str | None = None
     share: float = 0.0
     least: int = 0
+    rises: bool = False
 
 
 @dataclass(frozen=True)
@@ -224,6 +225,7 @@ class Trainer:
         if self.patience is None:
             return stop
         value = report.objective if self.patience.metric is None else report.metrics[self.patience.metric]
+        value = -value if self.patience.rises else value
         margin = self.patience.tolerance
         if self.patience.share and math.isfinite(at.best):
             margin += self.patience.share * abs(at.best)
