@@ -570,7 +570,9 @@ def counting(x: Any) -> None:
 
 
 def test_the_order_of_no_data_is_refused() -> None:
-    with pytest.raises(PlanError, match="none of the loops of this plan runs over these data; its loops run over ranges"):
+    with pytest.raises(
+        PlanError, match="none of the loops of this plan runs over these data; its loops run over ranges"
+    ):
         counting.plan(np.zeros(10)).order(None)
     with pytest.raises(PlanError, match="none of the loops of this plan runs over these data"):
         counting.plan(np.zeros(10)).order(COLUMNS)
