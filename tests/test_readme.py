@@ -131,3 +131,17 @@ def _code(page: Path) -> str:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+def test_the_packages_that_architecture_describes_are_those_of_the_source() -> None:
+    """Each package has a row, its subpackages a row or a word in it, and what a row calls a module is one."""
+    source = ROOT / "src" / "stretto"
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z/]+)/` \| (.*) \|$", text, re.MULTILINE))
+    packages = {path.parent.relative_to(source).as_posix() for path in source.rglob("__init__.py")} - {"."}
+    inside = {f"{name}/{word}" for name, row in rows.items() for word in re.findall(r"`([a-z]+)/`", row)}
+    assert rows.keys() | inside == packages
+    for name, row in rows.items():
+        modules = {path.stem for path in (source / name).rglob("*.py")}
+        known = modules | {"lasso_path", "account", *(package.split("/")[-1] for package in packages)}
+        assert set(re.findall(r"`([a-z_]+)`", row)) <= known, name
