@@ -138,12 +138,15 @@ def test_every_option_that_models_advise_can_be_typed(models: str, estimator: An
     """What an estimator has as a parameter and a command as an option is never left in Python's words."""
     known = parameters(estimator) | reading_options() | {"validation"}
     names = {place.name for place in (SRC / "models").glob(f"{models}.py")}
+    advised = set()
     for where, text in messages("models"):
         if where.split("/")[1].split(":")[0] in names:
+            advised |= set(ADVISED.findall(text)) & known
             text = re.sub(r"st\.\w+\((\([^()]*\)|[^()])*\)", "", text)  # a call, to be typed in Python
             typed = as_typed(text.replace("…", "x"), command(*path), " ".join(path))
             left = {name for name in ADVISED.findall(typed) if name in known and name in options(*path)}
             assert not left, f"{where}: {typed}"
+    assert advised & options(*path)
 
 
 BAD = {
