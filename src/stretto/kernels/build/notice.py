@@ -25,8 +25,8 @@ def compiling(name: str) -> None:
     else:
         what, ahead = f"kernels ({name} first)", "; `stretto warmup` compiles everything ahead"
     print(
-        f"stretto: compiling {what} for the first use on this machine. This adds some seconds, happens once, and is kept "
-        f"on disk{ahead}.",
+        f"stretto: compiling {what} for the first use on this machine. This adds some seconds, happens once, and is "
+        f"kept on disk{ahead}.",
         file=sys.stderr,
         flush=True,
     )
