@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import inspect as introspect
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -247,6 +248,16 @@ def test_help_keeps_its_brackets(path: tuple[str, ...], monkeypatch: pytest.Monk
             assert " ".join(bracket.split()) in said
     assert "[bold]" not in said
     assert "\\[" not in said
+
+
+@pytest.mark.parametrize("path", [("explain",), ("simulate",), ("info",)], ids=" ".join)
+def test_paragraphs_of_help_fill_the_terminal(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines break where the terminal ends, not where the source did."""
+    monkeypatch.setenv("COLUMNS", "70")
+    lines = [line.strip() for line in stretto(*path, "--help").out.partition("╭")[0].splitlines()]
+    inside = [one for one, following in itertools.pairwise(lines) if one and following]
+    assert inside
+    assert min(len(one) for one in inside) > 45
 
 
 def test_there_are_brackets_to_keep() -> None:

@@ -98,6 +98,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, with_models: Ready) -> Itera
         yield Pages(tmp_path_factory.mktemp("pages"), with_models, stack)
 
 
+@pytest.mark.timeout(3600)  # against blocks that hang; with an empty cache on a busy machine compiling takes minutes
 @pytest.mark.parametrize(("page", "number"), CASES)
 def test_marked_blocks_run_as_written(page: Path, number: int, pages: Pages) -> None:
     done = pages.run(page, number)
