@@ -346,6 +346,8 @@ def nothing_dropped_unseen() -> Iterator[list[Any]]:
         sys.unraisablehook = before
 
 
+# Between `open` and `with` the file is nobody's: the collector closes it, with this warning.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", JOBS)
 @pytest.mark.parametrize("points", [25, pytest.param(400, marks=pytest.mark.slow)])

@@ -12,12 +12,12 @@ already right is shared, not copied. A sparse matrix is never made dense.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.cached import cached_property
 from stretto.errors import DataError
 
 Array = NDArray[Any]

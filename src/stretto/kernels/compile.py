@@ -26,6 +26,8 @@ from typing import Any, overload
 import numba
 from llvmlite import binding
 
+from stretto.cached import cached_property
+
 from .build.linking import entry, helper
 
 PROFILES = ("exact", "fast")
@@ -55,11 +57,11 @@ class Kernel:
         self.py, self.allocates, self.stamp = fn, allocates, stamp
         functools.update_wrapper(self, fn)
 
-    @functools.cached_property
+    @cached_property
     def exact(self) -> Callable[..., Any]:
         return self._compiled(fast=False)
 
-    @functools.cached_property
+    @cached_property
     def fast(self) -> Callable[..., Any]:
         return self._compiled(fast=True)
 

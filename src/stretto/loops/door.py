@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from stretto.cached import cached_property
 from stretto.errors import LoopError, OrderWarning, PlanError
 
 from . import serial_order
@@ -81,13 +82,13 @@ class Loop:
         self.rounds: list[Ints] = []  # of the last call, with a schedule: the iterations of each round, in order
         functools.update_wrapper(self, fn)
 
-    @functools.cached_property
+    @cached_property
     def _crews(self) -> KeptCrew:
         from stretto.runtime.kept import KeptCrew
 
         return KeptCrew()
 
-    @functools.cached_property
+    @cached_property
     def tree(self) -> source.Function:
         """The function's loop tree."""
         return parse(self.plain)

@@ -6,11 +6,11 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stretto.cached import cached_property
 from stretto.errors import PlanError
 from stretto.plan.cost import Cost
 from stretto.plan.plan import Binding, Logical, Physical, Plan

@@ -15,11 +15,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stretto.cached import cached_property
 from stretto.errors import PlanError
 from stretto.schedule.order import Ints
 from stretto.schedule.rotation import independent

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.cached import cached_property
 from stretto.data.partition import Cut, choose_blocks, cut, cut_evenly
 from stretto.errors import PlanError
 from stretto.kernels.topic_dense import MOST_TOPICS

@@ -11,12 +11,12 @@ asks for it, since a gradient is a sum over each column. A sparse matrix is neve
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.cached import cached_property
 from stretto.data.design import Design, _refuse_unbounded, _value_type
 from stretto.errors import DataError
 

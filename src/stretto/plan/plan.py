@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from stretto.cached import cached_property
 from stretto.data.partition import Cut
 from stretto.errors import PlanError
 from stretto.schedule.bound import Bound, bound

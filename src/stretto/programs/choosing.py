@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.cached import cached_property
 from stretto.errors import PlanError, RunError
 from stretto.schedule.checks import whole
 from stretto.schedule.spec import Chooser, Floats, Ints, Schedule

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from stretto.cached import cached_property
 from stretto.errors import PlanError
 
 from .checks import whole

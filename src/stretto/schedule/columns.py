@@ -8,12 +8,12 @@ turns it into the arrays that compiled code works correlations out from (see `ke
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.cached import cached_property
 from stretto.errors import PlanError
 
 from .spec import Floats, Ints

@@ -14,11 +14,11 @@ Visits are numbered in a serial order that respects the turns: running 0, 1, 2, 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.cached import cached_property
 from stretto.errors import PlanError
 
 Ints = NDArray[np.int64]

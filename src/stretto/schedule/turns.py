@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stretto.cached import cached_property
 from stretto.errors import PlanError
 
 from . import rotation as orders

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
+from stretto.cached import cached_property
 from stretto.errors import PlanError
 
 from .order import Ints, Order, part_of

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike, NDArray
 
+from stretto.cached import cached_property
 from stretto.errors import DataError
 from stretto.state.accumulator import check_kind
 from stretto.state.state import State

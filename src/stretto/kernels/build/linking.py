@@ -15,7 +15,6 @@ takes a ready-made library, and a library decides what happens when it is finali
 
 from __future__ import annotations
 
-import functools
 import gc
 import hashlib
 from collections.abc import Callable
@@ -28,6 +27,8 @@ from numba.core import compiler
 from numba.core.codegen import JITCodeLibrary
 from numba.core.errors import TypingError
 from numba.core.registry import CPUDispatcher
+
+from stretto.cached import cached_property
 
 
 class _WithoutEnvironments:
@@ -213,7 +214,7 @@ class Helper(CPUDispatcher):  # type: ignore[misc]
         """Call it from Python, as tests do: in a form of its own, with all that takes."""
         return self._from_python(*args)
 
-    @functools.cached_property
+    @cached_property
     def _from_python(self) -> Any:
         left_out = {"no_cpython_wrapper", "no_cfunc_wrapper"}
         options = {name: value for name, value in self.targetoptions.items() if name not in left_out}

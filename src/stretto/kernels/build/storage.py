@@ -11,7 +11,6 @@ and the user's cache, where what is compiled on this machine is kept.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import importlib
 import os
@@ -27,6 +26,7 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 
+from stretto.cached import cached_property
 from stretto.paths import cache_root
 
 from . import notice, stamps, targets
@@ -70,7 +70,7 @@ class Stored:
         self._fn, self._given, self._options = fn, stamp, options
         self._helper, self._exact = helper, exact
 
-    @functools.cached_property
+    @cached_property
     def _made_from(self) -> str | None:
         """All that its compiled forms share; None where they cannot be stored."""
         fn = self._fn
