@@ -45,7 +45,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     l1_ratio : share of the penalty that is ‖w‖₁: 1 gives the sparsest models, 0 plain L2.
     fit_intercept : learn b, which is not penalised.
     standardize : penalise as if every column had standard deviation 1. X itself is not touched, so sparsity is kept.
-    tol : stop when the duality gap is at most tol times the loss of the model without features.
+    tol : stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
+        objective.
     class_weight : {class: weight}, or "balanced" for weights that make the classes count alike.
     multi_class : for more than two classes: "multinomial", one model of all, or "ovr", each class against the rest.
     solver : of the joint model: "auto" for quasi-Newton steps, "sgd" for stochastic ones; max_iter then counts epochs.
@@ -164,6 +165,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
                     self.l1_ratio,
                     1.0 - self.l1_ratio,
                     gap=logistic_gap(problem, self.tol),
+                    share=self.tol,
                     units=1.0,
                     start=beginning(coefs[k], intercepts[k], problem) if going_on else None,
                     label=f"class {self.classes_[k]!s}, " if len(problems) > 1 else "",

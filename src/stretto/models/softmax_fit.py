@@ -148,7 +148,7 @@ def explain_joint(model: LogisticRegression, problem: Problem) -> str:
         facts.append(("scaling", "columns count as if their standard deviation were 1; X itself is not touched"))
     facts += [
         ("solver", solver),
-        ("until", f"the duality gap is at most {model.tol:g} × the loss of the model without features, "
+        ("until", f"the duality gap is at most {model.tol:g} × the objective, "
                   f"or {model.max_iter} {'epochs' if model.solver == 'sgd' else 'rounds'}"),
         ("grade", "identical: same data, parameters and seed, same bits, at any number of workers"),
         ("profile", model.profile),

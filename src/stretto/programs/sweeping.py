@@ -20,8 +20,6 @@ from .inner import Minimum
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_SWEEPS = 10  # before each solution of the linear system
-_TURNS = 50
 _CG = 200
 
 
@@ -58,18 +56,18 @@ class Model:
         return product[which] - mean * np.sum(u)
 
 
-def minimise_swept(model: Model, b: Floats, tolerance: float) -> Minimum:
-    """b [k] down to violations of `tolerance` units."""
+def minimise_swept(model: Model, b: Floats, tolerance: float, sweeps: int, turns: int) -> Minimum:
+    """b [k] down to violations of `tolerance` units, or as far as so many turns, each of sweeps and conjugate gradients, go."""
     b = b.copy()
     u = model.v.copy()
     curve, mass = model.curvature(), float(np.sum(model.d))
     said, lag = np.zeros(3), np.zeros(1)
     sweep = (descent.sweep_sparse if model.columns.design.sparse else descent.sweep_dense)[model.columns.profile]
     newtons = 0
-    for _ in range(_TURNS):
+    for _ in range(turns):
         sweep(
             model.which, *model.columns.parts, b, model.l1, model.ridge, model.unit, model.mean, curve, u,
-            model.d, mass, lag, 0.3 * tolerance, _SWEEPS, model.positive, said,
+            model.d, mass, lag, 0.3 * tolerance, sweeps, model.positive, said,
         )  # fmt: skip
         u += model.d * lag[0]
         lag[0] = 0.0
@@ -105,13 +103,20 @@ def _conjugate(
     model: Model, which: Ints, mean: Floats, ridge: Floats, slack: Floats, curve: Floats
 ) -> tuple[Floats, Floats, int]:
     """way ≈ (XᵀDX + ridge)⁻¹ slack by preconditioned conjugate gradients, X way, iterations."""
-    way, product = np.zeros_like(slack), np.zeros(model.columns.n)
+    columns = model.columns
+    way, product = np.zeros_like(slack), np.zeros(columns.n)
     left = slack.copy()
     step = left / curve
     size = first = float(np.sum(left * step))
+    z, u, pulls = np.zeros(columns.n), np.empty(columns.n), np.empty(columns.p)
+    add, price = columns.adding(which, step, z), columns.pricing(which, u, pulls)
     for made in range(1, _CG + 1):
-        out = model.spread(which, step, mean)
-        back = model.gather(which, model.d * out, mean) + ridge * step
+        z[:] = 0.0
+        add()
+        out = z - np.sum(step * mean)
+        np.multiply(model.d, out, out=u)
+        price()
+        back = pulls[which] - mean * np.sum(u) + ridge * step
         bend = float(np.sum(step * back))
         if not bend > 0.0:
             return way, product, made
@@ -123,7 +128,8 @@ def _conjugate(
         now = float(np.sum(left * ready))
         if now <= 1e-8 * first:
             return way, product, made
-        step = ready + (now / size) * step
+        step *= now / size
+        step += ready
         size = now
     return way, product, _CG
 
