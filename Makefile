@@ -12,14 +12,18 @@ SIDE_BY_SIDE := --numprocesses auto --maxprocesses 4 --dist loadfile
 # A ratings file to train on instead of a generated one: make run FILE=ratings.dat
 FILE ?= $(DEMO)/ratings.dat
 
-.PHONY: run test test-full check format bench clean help
+.PHONY: run test test-full check format bench wheel clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
 
-.venv/.installed: pyproject.toml
+# What running needs and nothing more: no Ray, no tools.
+.venv/.core: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(PIP) --upgrade pip
+	$(PIP) --editable .
+	@touch $@
+
+.venv/.installed: .venv/.core
 	$(PIP) --editable '.[dev,parquet,cluster]'
 	@$(COMPILE)
 	@touch $@
@@ -33,19 +37,28 @@ help:  ## what can be made
 	$(PIP) --editable '.[bench]'
 	@touch $@
 
-$(DEMO)/ratings.dat: | .venv/.installed
+$(DEMO)/ratings.dat: | .venv/.core
 	$(BIN)/stretto generate $@ --ratings 1000000 --rows 6000 --cols 4000
 
-run: .venv/.installed $(FILE)  ## install, then from a ratings file to recommendations, with a run record (FILE=… for your own)
+run: .venv/.core $(FILE)  ## install, then from a ratings file to recommendations, with a run record (FILE=… for your own)
 	rm -rf $(DEMO)/run
 	$(BIN)/stretto train mf $(FILE) --rank 32 --epochs 15 --out $(DEMO)/run
 	$(BIN)/stretto recommend $(DEMO)/run --some 1
 
-test: .venv/.testable  ## install, then run the tests (under ten minutes)
+test: .venv/.testable  ## install, compile kernels on all cores, then run the tests (under ten minutes)
+	$(BIN)/stretto warmup
 	$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE)
+	@cat .pytest_cache/not-run
 
 test-full: .venv/.testable  ## every test, the slow ones too; a missing tool is a failure
+	$(BIN)/stretto warmup --fast
 	STRETTO_TEST_FULL=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE)
+
+wheel: .venv/.installed  ## compile kernels for x86-64-v3 and -v4, and build a wheel that ships them, for this Python
+	$(BIN)/python -m stretto.warmup.ship
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	rm -rf src/stretto/kernels/compiled
+	@ls -l dist/*.whl
 
 check: .venv/.installed  ## style and types
 	$(BIN)/ruff check .
@@ -60,4 +73,4 @@ bench: .venv/.benched  ## measure against peers; tables go to bench/results
 	$(BIN)/python -m bench
 
 clean:  ## remove the environment, caches and runs
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis runs
+	rm -rf .venv dist src/stretto/kernels/compiled .mypy_cache .ruff_cache .pytest_cache .hypothesis runs

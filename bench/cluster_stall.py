@@ -53,7 +53,7 @@ class Cluster(st.Cluster):
     def open(self) -> Iterator[Any]:
         """As any cluster's."""
         with super().open() as crew:
-            object.__setattr__(self, "crew", crew)
+            object.__setattr__(self, "opened", crew)
             yield crew
 
 
@@ -67,7 +67,7 @@ class Watch:
     def note(self, event: Any) -> None:
         """A listener."""
         if isinstance(event, EpochDone):
-            nodes = [self.runtime.crew.ran[node] for node in sorted(self.runtime.crew.ran)]
+            nodes = [self.runtime.opened.ran[node] for node in sorted(self.runtime.opened.ran)]
             told = [[one.seconds, one.waited, one.moved] for one in nodes]
             self.epochs.append({"ended": time.monotonic(), "nodes": told})
 

@@ -103,7 +103,7 @@ def claimed(laid: Laid, spec: Rotation, states: tuple[Any, ...], team: Team) -> 
     for numbers, order in spec.waiting.passes:
         pass_ = passes.start(order, -spec.waiting.place[numbers])
         args = laid.args(states, int(numbers[0]), int(numbers[-1]) + 1)
-        prepared.append([(pass_, worker, np.zeros(len(numbers)), *args) for worker in range(THREADS)])
+        prepared.append([(pass_.words, worker, np.zeros(len(numbers)), *args) for worker in range(THREADS)])
     began = time.perf_counter()
     for shares in prepared:
         call = team.call(sgd_worker.exact, shares)
@@ -128,7 +128,7 @@ class Factorise(Program):
         v, (rows, cols) = data.visit[job], self.places(job)
         states = params["W"][rows].copy(), params["H"][cols].copy(), params["b"][rows].copy(), params["c"][cols].copy()
         pass_ = passes.start(_ALONE, _NOUGHT, script=_NOUGHT)
-        sgd_worker.exact(pass_, 0, np.zeros(1), *data.args(states, v, v + 1, apart=True))
+        sgd_worker.exact(pass_.words, 0, np.zeros(1), *data.args(states, v, v + 1, apart=True))
         return rows, cols, states
 
     def aggregate(self, results: Any, params: Any) -> None:

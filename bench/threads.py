@@ -81,7 +81,7 @@ def alone_together(jobs: list[SgdJob]) -> float:
         ready.wait()
         began = time.perf_counter()
         for pass_ in prepared:
-            step.kernel.exact(pass_, 0, step.out, *step.args)
+            step.kernel.exact(pass_.words, 0, step.out, *step.args)
         taken[k] = (time.perf_counter() - began) / (len(prepared) * jobs[k].items) * 1e9
 
     threads = [threading.Thread(target=work, args=(k,)) for k in range(len(jobs))]

@@ -111,7 +111,7 @@ class Party:
         self.told, self._drained = [], set()
         roster = self.roster()
         cut = self.cuts[clock] if clock else Parts()
-        self.cuts, began = {}, time.monotonic()
+        self.cuts, began = {}, time.time()
         for number, host in self.hosts.items():
             starts = {
                 node: NodePart(clock, cut.shards[node], cut.residuals[node])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -52,6 +54,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     places = {here / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Leave a line for `make test` to end with: which tests did not run, and what they lack."""
+    skipped = [report.longrepr for report in terminalreporter.stats.get("skipped", [])]
+    found = [told[2].removeprefix("Skipped: ") for told in skipped if isinstance(told, tuple)]
+    reasons = Counter("data sets that are absent" if "among the data sets" in why else why for why in found)
+    said = "; ".join(f"{count} ({reason})" for reason, count in reasons.most_common())
+    cache = config.rootpath / ".pytest_cache"
+    cache.mkdir(exist_ok=True)
+    (cache / "not-run").write_text(f"not run: {said}\n" if said else "every test ran\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="module")

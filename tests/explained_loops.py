@@ -71,6 +71,30 @@ def time_steps(A):
 
 
 @st.parallel
+def shortest_paths(D):
+    n = len(D)
+    for k in range(n):
+        for i in range(n):
+            for j in range(n):
+                D[i, j] = min(D[i, j], D[i, k] + D[k, j])
+
+
+@st.parallel
+def heat(U):
+    for t in range(U.shape[0] - 1):
+        for i in range(1, U.shape[1] - 1):
+            for j in range(1, U.shape[2] - 1):
+                U[t + 1, i, j] = 0.25 * (U[t, i - 1, j] + U[t, i + 1, j] + U[t, i, j - 1] + U[t, i, j + 1])
+
+
+@st.parallel
+def latest_of_both(ratings, last, total):
+    for (i, j), r in ratings:
+        last[i] = j
+        total[j] += r
+
+
+@st.parallel
 def sparse_logistic(samples, w, step, lr):
     for _, (y, features) in samples:
         s = 0.0
@@ -143,6 +167,10 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "wavefront": (five_points, lambda: (st.zeros((130, 130)),)),
     "transformed": (nine_points, lambda: (st.zeros((130, 130)),)),
     "time-steps": (time_steps, lambda: (st.zeros((20, 500)),)),
+    "order-kept": (shortest_paths, lambda: (st.zeros((40, 40)),)),
+    "order-given-up": (shortest_paths.using(ordered=False), lambda: (st.zeros((40, 40)),)),
+    "three-ranges": (heat, lambda: (st.zeros((20, 66, 66)),)),
+    "overwritten": (latest_of_both, lambda: (ratings(), st.zeros(600, "i4"), st.zeros(400))),
     "buffered": (sparse_logistic, _logistic),
     "buffered-apply": (sparse_logistic, _adagrad),
     "waves": (counted, _counted),

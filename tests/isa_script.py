@@ -12,6 +12,7 @@ import numpy as np
 
 from kernelrun import cut, run
 from stretto.kernels import als, ccd, lanes, predict, topn
+from stretto.kernels.fold import newton_worker
 
 f4 = np.float32
 NONE = np.zeros(0, f4)
@@ -56,8 +57,8 @@ def results(way: str = "forwards") -> list[Any]:
         scratch = als.scratch(3, X.shape[1])
         gram, nothing = gram_of(Y, way=way), np.zeros((0, X.shape[1]), f4)
         offset = p["Y"][:, 0].copy()
-        for g, weighted in ((nothing, True), (gram, False)):
-            common = (*p["csr"], Y, g, offset, f4(1.5), f4(0.05), weighted, f4(2.0))
+        for g, own in ((nothing, 1), (gram, -1)):
+            common = (*p["csr"], Y, g, offset, f4(1.5), f4(0.05), own, f4(0.3), f4(2.0))
             for worker, more in ((als.cholesky_worker, (scratch,)), (als.cg_worker, (3, scratch))):
                 solved = X.copy()
                 out = run(worker, bounds, *common[:3], solved, *common[3:], *more, way=way)
@@ -65,7 +66,10 @@ def results(way: str = "forwards") -> list[Any]:
         model = (X, Y, X[:, 1].copy(), Y[:, 1].copy(), f4(1.5))
         made.append(run(als.squared_worker, bounds, *p["csr"], *model, way=way))
         made.append(run(als.implicit_worker, bounds, *p["csr"], X, Y, gram, f4(2.0), scratch, way=way))
-        made.append(run(als.penalty_worker, bounds, p["csr"][0], X, model[2], f4(0.1), True, way=way))
+        for loss in range(3):
+            folded = np.zeros_like(X)
+            out = run(newton_worker, bounds, *p["csr"], folded, Y, offset, f4(0.05), 1, f4(0.3), loss, way=way)
+            made += [folded, out]
         pairs = (p["rows"].astype(np.int32), p["cols"].astype(np.int32))
         predicted = np.zeros(len(pairs[0]), f4)
         chunks = cut(len(pairs[0]), 5)

@@ -32,14 +32,15 @@ def run(
     out = np.full(blocks, np.nan)
     if script is None:
         threads = [
-            threading.Thread(target=worker.exact, args=(pass_, number, out, bounds, *args)) for number in range(THREADS)
+            threading.Thread(target=worker.exact, args=(pass_.words, number, out, bounds, *args))
+            for number in range(THREADS)
         ]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
     else:
-        worker.exact(pass_, 0, out, bounds, *args)
+        worker.exact(pass_.words, 0, out, bounds, *args)
     assert (pass_.control[claims.FAILED] != 0) == fails
     assert fails or pass_.control[claims.LEFT] == 0
     return out

@@ -572,7 +572,8 @@ class Author:
             self.statement()
         names = ", ".join(self.arguments)
         source = f"def loop({names}):\n" + "\n".join([*self.lines, "    " * self.depth + "pass"]) + "\n"
-        options = {"blocks": self.pick(((), (3,), (2, 4), (5, 3))), "width": self.pick((16, 4))}
+        options = {"blocks": self.pick(((), (3,), (2, 4), (5, 3))), "width": self.pick((16, 4)),
+                   "ordered": self.pick((False, False, True))}  # fmt: skip
         return Written(source, self.captured, self.arguments, options)
 
     def around(self) -> None:

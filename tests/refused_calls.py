@@ -128,14 +128,6 @@ def badly_cut(ratings, W, H):
         H[j] += r * W[i]
 
 
-@st.parallel(ordered=True)
-def order_matters(A):
-    for i in range(1, 40):
-        for j in range(1, 30):
-            for k in range(1, 30):
-                A[i, j, k] = A[i - 1, j + 9, k] + A[i - 1, j, k + 9] + A[i, j - 1, k] + A[i, j, k - 1]
-
-
 @st.parallel
 def anywhere(A):
     n, m = A.shape
@@ -190,7 +182,6 @@ CALLS: dict[str, tuple[Any, Any]] = {
     "leaves": (leaves, lambda: (st.zeros(9),)),
     "no_such_index": (no_such_index, lambda: (st.zeros(9),)),
     "badly_cut": (badly_cut, lambda: (pairs(), st.zeros((3, 2)), st.zeros((2, 2)))),
-    "order_matters": (order_matters, lambda: (st.zeros((40, 39, 39)),)),
     "anywhere": (anywhere, lambda: (st.zeros((5, 4)),)),
     "wrong_pattern": (wrong_pattern, lambda: (pairs(), st.zeros(3))),
     "whole_array": (whole_array, lambda: (pairs(), st.zeros(3))),

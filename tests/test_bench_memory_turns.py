@@ -61,6 +61,10 @@ class Tiny:
     def stands(self) -> bool:
         return Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
+    def used(self) -> list[str]:
+        """Ticks of processor time that it has had."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()[11:13]
+
     def count(self) -> int:
         return int.from_bytes(self._shown.read_bytes(), "little")
 
@@ -122,9 +126,12 @@ def test_who_has_a_turn_runs_alone(tiny: Callable[..., Tiny], turns: Path) -> No
     assert registered(turns) == {one.pid, other.pid}
     with turn():
         until(lambda: one.stands() and other.stands())
-        before = one.count(), other.count()
-        time.sleep(0.05)  # long enough to count to fifty
-        assert (one.count(), other.count()) == before
+        before = one.count(), other.count(), one.used(), other.used()
+        began = time.process_time()
+        while time.process_time() < began + 0.05:  # work of this process, in which one that runs would count to fifty
+            assert one.stands()
+            assert other.stands()
+        assert (one.count(), other.count(), one.used(), other.used()) == before
     assert one.goes_on()
     assert other.goes_on()
 

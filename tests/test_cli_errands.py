@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import stretto as st
-from clirun import COMMAND, private_cache, stretto
+from clirun import private_cache, stretto
 from stretto.cli import recipe, train
 from stretto.kernels.build.storage import folder as kernel_folder
+from stretto.warmup.tasks import tasks
 
 COMMANDS = [["train", "mf"], ["recommend"], ["resume"], ["info"], ["generate"], ["explain"], ["warmup"]]
 
@@ -261,8 +262,23 @@ def test_intervals_that_mean_nothing(text: str) -> None:
 # --- warmup ------------------------------------------------------------
 
 
-def test_warmup_says_where_and_is_done_once() -> None:
+def test_warmup_says_where_and_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it compiles is another test's; here it has one family of tasks, on two processes."""
+    monkeypatch.setenv("STRETTO_CACHE", str(tmp_path))
+    made = [task for task in tasks() if task.family == "readers"]
+    assert made
+    monkeypatch.setattr("stretto.warmup.fill.tasks", lambda **_: made)
+    monkeypatch.setattr("stretto.warmup.tasks.tasks", lambda **_: made)
     first = stretto("warmup")
     assert str(kernel_folder()) in first.out
-    began = subprocess.run([*COMMAND, "warmup"], capture_output=True, text=True, check=True)
-    assert "already" in began.stdout
+    assert f"compiling kernels: {len(made)} of {len(made)} done" in first.err
+    assert any(kernel_folder().glob("parse.*.bin"))
+    assert "already" in stretto("warmup").out
+
+
+def test_warmup_that_fails_says_where(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("STRETTO_CACHE", str(tmp_path))
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    said = stretto("warmup", code=2)
+    assert "kernels could not be compiled: " in said.err
+    assert "factorization: exit code 1" in said.err

@@ -95,6 +95,15 @@ def test_other_solvers_train_too(more: list[str], ratings: Path, tmp_path: Path)
     assert "result" in train(ratings, tmp_path / "run", *more)
 
 
+def test_implicit_feedback_measures_what_it_holds_out(ratings: Path, tmp_path: Path) -> None:
+    said = train(ratings, tmp_path / "run", "--solver", "als", "--implicit")
+    assert "10% held out" in said
+    assert said.count("test NDCG@10") >= 6, "after each epoch"
+    table = (tmp_path / "run" / "convergence.csv").read_text().splitlines()
+    assert "test_ndcg10" in table[0]
+    assert 0 < float(table[-1].split(",")[table[0].split(",").index("test_ndcg10")]) < 1
+
+
 def test_early_stopping_is_told_as_complete(ratings: Path, tmp_path: Path) -> None:
     stretto("train", "mf", ratings, "--epochs", "200", "--reg", "0", "--early-stopping", "--out", tmp_path / "run")
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "early"
@@ -159,6 +168,7 @@ def test_ratings_that_changed_are_refused(ratings: Path, tmp_path: Path) -> None
     copy.write_text("::".join([user, item, other, rest]) + "\n" + text.split("\n", 1)[1])
     said = stretto("resume", tmp_path / "run", "--epochs", "9", code=2)
     assert "is not what" in said.err
+    assert "data digest is" in said.err
     stretto("resume", tmp_path / "run", "--epochs", "9", "--file", ratings)
 
 

@@ -150,7 +150,7 @@ def test_an_error_of_a_worker_says_whose_it_was_and_where() -> None:
     with pytest.raises(RunError, match=r"worker 1 failed at clock 4: ValueError: the well is dry") as caught:
         st.run(failing, workers=4, tables={"x": tables()["x"]}, runtime=cluster(2))
     notes = [note for error in (caught.value, caught.value.__cause__) for note in getattr(error, "__notes__", ())]
-    assert any("on host 0" in note and "log: " in note for note in notes)
+    assert any("on host 0 on " in note for note in notes)
 
 
 def test_until_ends_a_run_with_what_was_looked_at() -> None:

@@ -78,7 +78,7 @@ LOOPS: dict[str, tuple[str, dict[str, Any], dict[str, Any], str]] = {
                     B[j + 1] = B[j + 1] + 0.25 * A[i + 1, 2]
         """,
         {"n": 40, "m": 17, "A": RNG.normal(size=(44, 3)), "B": RNG.normal(size=19), "c": 2},
-        {"blocks": (4, 3)},
+        {"blocks": (4, 3), "ordered": False},
         "2d unordered",
     ),
     "columns of a matrix": (

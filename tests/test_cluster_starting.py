@@ -204,7 +204,7 @@ def test_a_host_that_cannot_listen_ends_the_job_with_the_reason_at_once(monkeypa
         return LocalFleet(Settings(settings.job, 1, True, 5.0, ip="203.0.113.1"))
 
     monkeypatch.setattr(hosts, "fleet_of", elsewhere)
-    with pytest.raises(RunError, match=r"host 0 of the cluster did not start: .*cannot listen on 203.*log: /"):
+    with pytest.raises(RunError, match=r"host 0 .*did not start: .*cannot listen on 203"):
         run(cluster())
 
 
@@ -217,7 +217,9 @@ def test_a_host_that_says_nothing_ends_the_job_when_start_within_is_over(monkeyp
         return members
 
     monkeypatch.setattr(LocalFleet, "start", stopped)
-    with pytest.raises(RunError, match=r"host 0 of the cluster did not start within 2 s: process \d+ .*log: "):
+    with pytest.raises(
+        RunError, match=r"host 0 \(process \d+ of this machine\) did not start within 2 s; give it longer"
+    ):
         run(cluster(start_within=2.0))
 
 

@@ -15,6 +15,7 @@ from readymade import Ready
 SRC = Path(stretto.__file__).parent
 HEAVY = (
     *("numba", "llvmlite", "scipy", "sklearn", "matplotlib", "pandas", "pyarrow", "rich", "fsspec", "typer"),
+    *("narwhals", "polars"),
     *("ray", "zmq"),
 )
 

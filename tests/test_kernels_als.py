@@ -21,7 +21,7 @@ from stretto.kernels import als, lanes
 f4 = np.float32
 
 
-def twin(p: dict[str, Any], implicit: bool, reg: float, weighted: bool, alpha: float, mean: float, offset: Any) -> Any:
+def twin(p: dict[str, Any], implicit: bool, regs: Any, alpha: float, mean: float, offset: Any) -> Any:
     """Exact rows in float64, by dense least squares; also every row's objective as a function."""
     dense, Y = p["dense"].astype(float), p["Y"].astype(float)
     width = Y.shape[1]
@@ -30,10 +30,10 @@ def twin(p: dict[str, Any], implicit: bool, reg: float, weighted: bool, alpha: f
         mine = np.flatnonzero(row)
         if len(mine) == 0:
             continue
-        ridge = reg * len(mine) if weighted else reg
         w = alpha * abs(row[mine]) if implicit else np.ones(len(mine))
         t = np.where(row[mine] > 0, 1 + w, 0.0) if implicit else row[mine] - mean - offset[mine]
-        A = (Y[mine].T * w) @ Y[mine] + ridge * np.eye(width) + (Y.T @ Y if implicit else 0)
+        weight = (1 + w).sum() if implicit else len(mine)
+        A = (Y[mine].T * w) @ Y[mine] + weight * np.diag(regs) + (Y.T @ Y if implicit else 0)
         X[i] = np.linalg.solve(A, Y[mine].T @ t)
     return X
 
@@ -42,8 +42,9 @@ def solve(
     p: dict[str, Any],
     implicit: bool,
     reg: float,
-    weighted: bool,
     *,
+    own: int = -1,
+    own_reg: float = 0.0,
     steps: int = 0,
     offset: Any = None,
     way: str = "forwards",
@@ -52,13 +53,28 @@ def solve(
     width = p["Y"].shape[1]
     gram = gram_of(p["Y"], way=way) if implicit else np.zeros((0, width), f4)
     X, scratch = p["X"].copy(), als.scratch(3, width)
-    common = (*p["csr"], X, p["Y"], gram, NONE if offset is None else offset, f4(0.5), f4(reg), weighted, f4(2.0))
+    common = (*p["csr"], X, p["Y"], gram, NONE if offset is None else offset, f4(0.5), f4(reg))
+    common += (own, f4(own_reg), f4(2.0))
     worker, more = (als.cg_worker, (steps, scratch)) if steps else (als.cholesky_worker, (scratch,))
     out = run(worker, cut(len(X), 5), *common, *more, way=way)
-    counts = np.diff(p["csr"][0])
-    ridge = reg * counts if weighted else np.full(len(X), reg)
-    np.testing.assert_allclose(out.sum(), (ridge * (X.astype(float) ** 2).sum(axis=1)).sum(), rtol=1e-4, atol=1e-9)
+    penalty = weights(p["csr"], implicit)[:, None] * X.astype(float) ** 2 * ridges(width, reg, own, own_reg)
+    np.testing.assert_allclose(out.sum(), penalty.sum(), rtol=1e-4, atol=1e-9)
     return X
+
+
+def weights(csr: Any, implicit: bool) -> Any:
+    """What each row's penalty is multiplied with: its ratings, or their confidence 1 + 2 |r|."""
+    indptr, _, values = csr
+    one = 1 + 2.0 * np.abs(values.astype(float)) if implicit else np.ones(len(values))
+    return np.diff(np.concatenate([[0.0], np.cumsum(one)])[indptr])
+
+
+def ridges(width: int, reg: float, own: int = -1, own_reg: float = 0.0) -> Any:
+    """The penalty of each column for one rating."""
+    found = np.full(width, reg)
+    if own >= 0:
+        found[own] = own_reg
+    return found
 
 
 @settings(max_examples=25, deadline=None)
@@ -67,17 +83,19 @@ def solve(
     cols=st.integers(2, 40),
     rank=st.integers(1, 70),
     implicit=st.booleans(),
-    weighted=st.booleans(),
+    own=st.sampled_from([-1, 0]),
+    own_reg=st.sampled_from([0.05, 2.0]),
     steps=st.sampled_from([0, 0, 200]),
     seed=st.integers(0, 99),
 )
 def test_rows_solve_their_normal_equations(
-    rows: int, cols: int, rank: int, implicit: bool, weighted: bool, steps: int, seed: int
+    rows: int, cols: int, rank: int, implicit: bool, own: int, own_reg: float, steps: int, seed: int
 ) -> None:
     p = problem(rows, cols, rank, seed)
     offset = np.linspace(-1, 1, cols).astype(f4)
-    expected = twin(p, implicit, 0.3, weighted, 2.0, 0.5, offset)
-    solved = solve(p, implicit, 0.3, weighted, steps=steps, offset=offset)
+    regs = ridges(p["Y"].shape[1], 0.3, own, own_reg)
+    expected = twin(p, implicit, regs, 2.0, 0.5, offset)
+    solved = solve(p, implicit, 0.3, own=own, own_reg=own_reg, steps=steps, offset=offset)
     np.testing.assert_allclose(solved, expected, rtol=2e-3, atol=2e-3)
     assert not solved[np.diff(p["csr"][0]) == 0].any()
     assert not solved[:, rank:].any()
@@ -85,8 +103,8 @@ def test_rows_solve_their_normal_equations(
 
 def test_a_few_steps_of_cg_come_near_and_more_come_nearer() -> None:
     p = problem(40, 60, 24)
-    exact = solve(p, True, 0.1, False)
-    errors = [float(np.abs(solve(p, True, 0.1, False, steps=steps) - exact).max()) for steps in (1, 3, 10, 40)]
+    exact = solve(p, True, 0.1)
+    errors = [float(np.abs(solve(p, True, 0.1, steps=steps) - exact).max()) for steps in (1, 3, 10, 40)]
     assert errors == sorted(errors, reverse=True)
     assert errors[-1] < 1e-4
 
@@ -96,7 +114,7 @@ def test_a_system_too_hard_for_float32_is_solved_in_float64() -> None:
     exactly.
     """
     p = problem(12, 9, 16)
-    solved = solve(p, False, 0.0, True)
+    solved = solve(p, False, 0.0)
     rated = p["dense"] != 0
     fitted = (solved.astype(float) @ p["Y"].T.astype(float))[rated]
     assert np.isfinite(solved).all()
@@ -104,12 +122,15 @@ def test_a_system_too_hard_for_float32_is_solved_in_float64() -> None:
 
 
 def test_a_constant_column_of_ones_gives_the_row_bias() -> None:
-    """The documented way: width = padded(rank + 1), ones in Y[:, rank], the other side's biases as offset."""
+    """The documented way: width = padded(rank + 1), ones in Y[:, rank], the other side's biases as offset, a ridge of
+    its own.
+    """
     p = problem(30, 40, 5)
     p["Y"][:, 5] = 1
     offset = np.linspace(-1, 1, 40).astype(f4)
-    expected = twin(p, False, 0.1, True, 2.0, 0.5, offset)
-    np.testing.assert_allclose(solve(p, False, 0.1, True, offset=offset)[:, 5], expected[:, 5], rtol=1e-3, atol=1e-3)
+    expected = twin(p, False, ridges(16, 0.1, 5, 0.7), 2.0, 0.5, offset)
+    solved = solve(p, False, 0.1, own=5, own_reg=0.7, offset=offset)
+    np.testing.assert_allclose(solved[:, 5], expected[:, 5], rtol=1e-3, atol=1e-3)
 
 
 def test_the_gramian_is_symmetric_and_right() -> None:
@@ -132,11 +153,6 @@ def test_losses_match_numpy() -> None:
     implicit = run(als.implicit_worker, bounds, *p["csr"], p["X"], p["Y"], gram, f4(2.0), scratch).sum()
     confidence = 1 + 2.0 * abs(dense)
     np.testing.assert_allclose(implicit, (confidence * ((dense > 0) - X @ Y.T) ** 2).sum(), rtol=1e-5)
-    for weighted, counts in ((True, rated.sum(axis=1)), (False, np.ones(25))):
-        penalty = run(als.penalty_worker, bounds, p["csr"][0], p["X"], b, f4(0.3), weighted).sum()
-        np.testing.assert_allclose(
-            penalty, (0.3 * counts * ((X**2).sum(axis=1) + b.astype(float) ** 2)).sum(), rtol=1e-5
-        )
 
 
 @pytest.mark.parametrize("implicit", [False, True])
@@ -145,16 +161,18 @@ def test_alternation_never_raises_the_objective(implicit: bool) -> None:
     flipped = {**p, "csr": p["csc"], "dense": p["dense"].T}
     objective = []
     for _ in range(5):
-        p["X"] = solve(p, implicit, 0.1, False)
+        p["X"] = solve(p, implicit, 0.1)
         flipped.update(X=p["Y"], Y=p["X"])
-        p["Y"] = solve(flipped, implicit, 0.1, False)
+        p["Y"] = solve(flipped, implicit, 0.1)
         bounds = cut(30, 3)
         if implicit:
             more = (gram_of(p["Y"]), f4(2.0), als.scratch(1, 16))
             fit = run(als.implicit_worker, bounds, *p["csr"], p["X"], p["Y"], *more).sum()
         else:
             fit = run(als.squared_worker, bounds, *p["csr"], p["X"], p["Y"], NONE, NONE, f4(0.5)).sum()
-        objective.append(fit + 0.1 * ((p["X"].astype(float) ** 2).sum() + (p["Y"].astype(float) ** 2).sum()))
+        for side, compressed in ((p["X"], p["csr"]), (p["Y"], p["csc"])):
+            fit += 0.1 * (weights(compressed, implicit)[:, None] * side.astype(float) ** 2).sum()
+        objective.append(fit)
     assert all(after <= before * (1 + 1e-5) for before, after in itertools.pairwise(objective))
 
 
@@ -162,7 +180,7 @@ def test_factors_that_are_not_finite_stop_the_pass() -> None:
     p = problem(6, 6, 4)
     p["Y"][:] = np.nan
     nothing = np.zeros((0, 16), f4)
-    more = (p["X"], p["Y"], nothing, NONE, f4(0), f4(0.1), True, f4(1))
+    more = (p["X"], p["Y"], nothing, NONE, f4(0), f4(0.1), -1, f4(0.1), f4(1))
     run(als.cholesky_worker, cut(6, 2), *p["csr"], *more, als.scratch(1, 16), fails=True)
     run(als.cg_worker, cut(6, 2), *p["csr"], *more, 3, als.scratch(1, 16), fails=True)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import os
+import platform
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +15,11 @@ import numpy as np
 import pytest
 from numba.core.registry import cpu_target
 
+from stretto.kernels import claims, space
 from stretto.kernels.build import notice, stamps, storage, targets
 from stretto.kernels.compile import inner, kernel
+from stretto.kernels.merge import add_worker
+from stretto.warmup import ship
 
 MODULES = sorted(
     ".".join(path.relative_to(stamps.FOLDER).with_suffix("").parts)
@@ -132,6 +138,28 @@ def test_a_helper_can_be_called_from_python() -> None:
     assert _third(2.0, np.array([5.0])) == 13.0
 
 
+# --- arrays that kernels make -------------------------------------------
+
+
+@kernel(allocates=True)
+def _makes(n: Any, like: Any) -> Any:
+    one, two, three = space.zeros(n, np.int32), space.zeros2(n, 3, like.dtype), space.empty2(2, n, np.float64)
+    four = space.empty(n, np.bool_)
+    for k in range(n):
+        three[0, k], three[1, k], four[k] = k, one[k] + two[k, 2], k > 1
+    total = 0.0
+    for k in range(n):
+        total += three[0, k] + three[1, k] + four[k]
+    return total
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_kernels_make_arrays_of_their_own(dtype: Any) -> None:
+    assert _makes(5, np.empty(0, dtype)) == 0 + 1 + 2 + 3 + 4 + 3
+    with pytest.raises(MemoryError):
+        _makes(1 << 57, np.empty(0, dtype))
+
+
 # --- files -------------------------------------------------------------
 
 SCRIPT = """
@@ -144,12 +172,10 @@ print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 """
 
 
-def run(folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    import os
-
+def run(folder: Path, script: str = SCRIPT, **env: str) -> subprocess.CompletedProcess[str]:
     said = {"STRETTO_CACHE": str(folder), "STRETTO_COMPILE_NOTICE": "1"}
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT], env=os.environ | said | env, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], env=os.environ | said | env, capture_output=True, text=True, check=True
     )
 
 
@@ -169,6 +195,77 @@ def test_who_waits_is_told_once(capsys: pytest.CaptureFixture[str], monkeypatch:
     notice.compiling("one")
     notice.compiling("two")
     assert capsys.readouterr().err.count("stretto:") == 1
+
+
+ADDED = """
+from numba import types
+{before}
+from stretto.kernels import merge
+words, floats, plane = types.int64[::1], types.float64[::1], types.float64[:, ::1]
+merge.add_worker.exact.compile((words, types.int64, floats, words, plane, floats))
+"""
+
+
+def test_helpers_stored_by_other_processes_fit_together(tmp_path: Path) -> None:
+    """Numba numbers functions in the order in which a process meets them; a stored name must not depend on that."""
+    one, two, mixed = tmp_path / "one", tmp_path / "two", tmp_path / "mixed"
+    run(one, ADDED.format(before=""))
+    run(two, ADDED.format(before="import numba\nfor k in range(3):\n    numba.njit(lambda x: x + 1)(k)"))
+    names = sorted(path.name for path in (one / "kernels").iterdir())
+    assert names == sorted(path.name for path in (two / "kernels").iterdir())
+    assert len(names) > 3
+    (mixed / "kernels").mkdir(parents=True)
+    for number, name in enumerate(name for name in names if "add_worker" not in name):
+        shutil.copy((one if number % 2 else two) / "kernels" / name, mixed / "kernels" / name)
+    run(mixed, ADDED.format(before=""))  # compiles the kernel with helpers of both
+    assert sorted(path.name for path in (mixed / "kernels").iterdir()) == names
+
+
+# --- what a wheel ships ------------------------------------------------
+
+SHIPPED = """
+import sys
+from pathlib import Path
+from numba import types
+from stretto.kernels.build import storage, targets
+storage.shipped = lambda: Path(sys.argv[1])
+targets.levels = lambda: tuple(sys.argv[2].split())
+import numpy as np
+from stretto.kernels import claims, merge
+out, target = np.zeros(1), np.zeros(3)
+merge.add_worker.exact(claims.stopped(), 0, out, np.array([0, 3]), np.ones((2, 3)), target)
+stats = merge.add_worker.exact.stats
+print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
+"""
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
+def test_shipped_kernels_are_found_before_anything_is_compiled(tmp_path: Path) -> None:
+    add_worker(claims.stopped(), 0, np.zeros(1), np.array([0, 3]), np.ones((2, 3)), np.zeros(3))
+    wanted = [form for form in ship.forms() if form[:2] == ("stretto.kernels.merge", "add_worker")]
+    assert ship.ship(tmp_path / "compiled", wanted, targets.LEVELS, 1) > 2 * 3  # helpers too
+    level = targets.levels()[:1]  # what this processor may run; code for others is there and must not be used
+
+    def hits(levels: str) -> list[str]:
+        env = os.environ | {"STRETTO_CACHE": str(tmp_path / levels.replace(" ", "-") / "cache")}
+        command = [sys.executable, "-c", SHIPPED, str(tmp_path / "compiled"), levels]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+    assert hits("none") == ["0", "1"]
+    if level:
+        assert hits(level[0]) == ["1", "0"]
+
+
+def test_code_for_a_level_is_not_used_in_profile_fast(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "shipped", lambda: tmp_path)
+    monkeypatch.setattr(targets, "levels", lambda: ("x86-64-v3",))
+    codegen = cpu_target.target_context.codegen()
+    places = {fast: list(_first[fast]._cache._places((), codegen)) for fast in ("exact", "fast")}  # type: ignore[attr-defined]
+    assert [path.is_relative_to(tmp_path) for path in places["exact"]] == [True, False]
+    assert [path.is_relative_to(tmp_path) for path in places["fast"]] == [False]
+
+
+# --- functions that are not stored --------------------------------------
 
 
 def test_a_function_at_a_prompt_is_compiled_and_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

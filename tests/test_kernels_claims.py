@@ -21,11 +21,21 @@ from stretto.schedule.rotation import independent, rotation
 
 
 @numba.njit(nogil=True)  # type: ignore[untyped-decorator]
-def watchful(pass_: Any, worker: int, row_busy: Any, col_busy: Any, clashes: Any, made: Any, spin: int) -> None:
+def watchful(
+    pass_: Any,
+    worker: int,
+    row_block: Any,
+    col_block: Any,
+    row_busy: Any,
+    col_busy: Any,
+    clashes: Any,
+    made: Any,
+    spin: int,
+) -> None:
     """Marks its two blocks busy while it visits and counts what it finds marked already; plain, unlocked arithmetic."""
     v = next_visit(pass_, worker)
     while v >= 0:
-        r, c = pass_.row_block[v], pass_.col_block[v]
+        r, c = row_block[v], col_block[v]
         if atomics.add(row_busy, r, 1) != 0 or atomics.add(col_busy, c, 1) != 0:
             atomics.add(clashes, 0, 1)
         for _ in range(spin):
@@ -54,8 +64,11 @@ def one(pass_: Any, worker: int, finished: int) -> Any:
 def by_threads(workers: int, pass_: claims.Pass, spin: int = 20) -> tuple[Any, int]:
     sizes = (len(pass_.row_done), len(pass_.col_done), 1, len(pass_.row_block))
     counts: list[Any] = [np.zeros(n, np.int64) for n in sizes]
+    blocks: list[Any] = [pass_.row_block, pass_.col_block]
     with ThreadPoolExecutor(workers) as pool:
-        for future in [pool.submit(watchful, *(pass_, worker, *counts, spin)) for worker in range(workers)]:
+        for future in [
+            pool.submit(watchful, *(pass_.words, worker, *blocks, *counts, spin)) for worker in range(workers)
+        ]:
             future.result()
     return counts[3], int(counts[2][0])
 
@@ -100,11 +113,11 @@ def test_a_worker_stays_near_its_last_visit_then_takes_what_most_work_hangs_on(o
             apart = (order.row_block[v] ^ order.row_block[last]) | (order.col_block[v] ^ order.col_block[last])
         return float(apart), -int(pass_.priority[v]), int(order.row_block[v])
 
-    v = one(pass_, 0, -1)
+    v = one(pass_.words, 0, -1)
     while v >= 0:
         assert v == min(claimable(order, finished, []), key=rank)
         finished.append(v)
-        v = one(pass_, 0, v)
+        v = one(pass_.words, 0, v)
     assert len(finished) == len(order)
 
 
@@ -117,7 +130,7 @@ def test_claims_follow_the_rule_in_any_order_of_completion(order: Order, workers
     while len(finished) < len(order):
         ready = claimable(order, finished, running)
         if ready and len(running) < workers and random.random() < 0.6:
-            v = one(pass_, 0, -1)
+            v = one(pass_.words, 0, -1)
             assert v in ready
             running.append(v)
         elif running:
@@ -125,12 +138,12 @@ def test_claims_follow_the_rule_in_any_order_of_completion(order: Order, workers
             finished.append(v)
             # A worker that reports a visit claims its next one in the same call; nobody waits, or it would not return.
             if claimable(order, finished, running) or len(finished) == len(order):
-                claimed = one(pass_, 0, v)
+                claimed = one(pass_.words, 0, v)
                 if claimed >= 0:
                     running.append(claimed)
             else:
                 pass_.control[claims.STOP] = 1
-                assert one(pass_, 0, v) == -1
+                assert one(pass_.words, 0, v) == -1
                 pass_.control[claims.STOP] = 0
 
 
@@ -139,10 +152,10 @@ def test_a_script_is_followed_to_the_letter() -> None:
     script = np.arange(16)
     pass_ = start(order, np.arange(16), script=script)
     followed = []
-    v = one(pass_, 0, -1)
+    v = one(pass_.words, 0, -1)
     while v >= 0:
         followed.append(v)
-        v = one(pass_, 0, v)
+        v = one(pass_.words, 0, v)
     assert followed == script.tolist()
     assert logged(pass_)[:, 0].tolist() == followed
 
@@ -151,10 +164,10 @@ def test_a_script_is_followed_to_the_letter() -> None:
 def test_a_stopped_pass_ends_after_the_visit_being_made_and_goes_on_later(scripted: bool) -> None:
     order, weight = rotation(4), np.ones(16, np.int64)
     pass_ = start(order, weight, script=np.arange(16) if scripted else None)
-    v = one(pass_, 0, -1)
-    v = one(pass_, 0, v)
+    v = one(pass_.words, 0, -1)
+    v = one(pass_.words, 0, v)
     pass_.control[claims.STOP] = 1
-    assert one(pass_, 0, v) == -1
+    assert one(pass_.words, 0, v) == -1
     made = np.sort(logged(pass_)[:, 0])
     assert len(made) == 2
     rest = start(order, weight, finished=made, script=np.setdiff1d(np.arange(16), made) if scripted else None)
@@ -185,7 +198,7 @@ def test_a_failure_stops_everyone_and_is_named(workers: int) -> None:
     pass_ = start(order, np.ones(64, np.int64))
     made = np.zeros(64, np.int64)
     with ThreadPoolExecutor(workers) as pool:
-        for future in [pool.submit(failing, pass_, worker, 9, made) for worker in range(workers)]:
+        for future in [pool.submit(failing, pass_.words, worker, 9, made) for worker in range(workers)]:
             future.result()
     assert pass_.control[claims.FAILED] == 9 + 1
     assert pass_.control[claims.LEFT] > 0

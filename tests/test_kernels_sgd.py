@@ -72,7 +72,8 @@ class Model:
         problem = Problem(
             self.rank,
             loss=loss,
-            reg=float(LAM_BIAS),
+            reg=float(LAM) * SCALE,
+            bias_reg=float(LAM_BIAS),
             learning_rate=float(STEP),
             schedule="constant",
             optimizer=optimizer,

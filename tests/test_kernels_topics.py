@@ -289,7 +289,7 @@ def test_entries_become_runs_of_words_by_document_and_stored_zeros_vanish() -> N
     script = np.arange(2)
     out = np.full(2, np.nan)
     measure_worker.exact(
-        start(two, np.diff(ptr), script=script), 0, out, ptr, words_in, word, count, tokens, runs, longest
+        start(two, np.diff(ptr), script=script).words, 0, out, ptr, words_in, word, count, tokens, runs, longest
     )
     assert tokens.tolist() == [9, 0]
     assert runs.tolist() == [3, 0]
@@ -297,7 +297,7 @@ def test_entries_become_runs_of_words_by_document_and_stored_zeros_vanish() -> N
     token_ptr, run_ptr = np.array([0, 9, 9]), np.array([0, 3, 3])
     docs, run_word, run_length = np.full(10, 77, np.uint16), np.full(4, 77, np.uint16), np.full(4, 77, np.int32)
     args = (ptr, docs_in, words_in, doc, word, count, token_ptr, run_ptr, docs, run_word, run_length)
-    spread_worker.exact(start(two, np.diff(ptr), script=script), 0, out, *args)
+    spread_worker.exact(start(two, np.diff(ptr), script=script).words, 0, out, *args)
     assert run_word.tolist() == [1, 3, 4, 77]
     assert run_length.tolist() == [3, 4, 2, 77]
     assert docs.tolist() == [0, 2, 2, 0, 2, 2, 2, 0, 0, 77]

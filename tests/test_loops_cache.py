@@ -40,10 +40,10 @@ def epoch(ratings, W, H, lr, lam, loss):
 rng = np.random.default_rng(0)
 data = st.Data.from_arrays(rng.integers(0, 30, 300), rng.integers(0, 20, 300), rng.random(300).astype("f4"))
 W, H = rng.random(data.shape[:1] + (64,)).astype("f4"), rng.random(data.shape[1:] + (64,)).astype("f4")
-started = time.perf_counter()
+started = time.process_time()
 epoch(data, W, H, 0.01, 0.05, st.accumulator(0.0))
 kernel = next(iter(epoch._kept.values())).prepared.worker.exact
-print(time.perf_counter() - started, sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
+print(time.process_time() - started, sum(kernel.stats.cache_hits.values()), sum(kernel.stats.cache_misses.values()))
 """
 
 SIMPLE = """
@@ -168,7 +168,7 @@ def test_sources_are_private_and_named_by_a_hash(filled: Path) -> None:
 
 
 def test_the_second_process_compiles_nothing(ready: Ready, tmp_path: Path) -> None:
-    """Analysis, lowering and loading: 0.3 s. The best of a few, for the machine may be busy."""
+    """Analysis, lowering and loading: 0.3 s of the processor. The best of a few, for the machine may be busy."""
     run = runner(ready)
     run(FACTORIZATION, tmp_path, cache_root())
     seconds = []

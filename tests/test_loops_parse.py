@@ -185,7 +185,7 @@ COUNTDOWN = Range(ANY, two(var("n"), "-", num(1)), num(-1), num(-1))
         ("np.floor(x)", call("floor", X)),
         ("math.ceil(x)", call("int", call("ceil", X))),
         ("max(x, y, 0)", call("max", X, Y, num(0))),
-        ("np.maximum(x, y)", call("max", X, Y)),
+        ("np.maximum(x, y)", call("maximum", X, Y)),
         ("max(W[i])", call("max", WI)),
         ("np.min(W[i])", call("min", WI)),
         ("W[i].max()", call("max", WI)),

@@ -38,7 +38,7 @@ def pair(x):  # type: ignore[no-untyped-def]
 
 def said(body: str) -> str:
     """The message for a body, without file and line."""
-    head = "def loop(d, W, T, F, K, v, lr, acc, B, S, n):\n    for i in range(n):\n"
+    head = "def loop(d, W, T, F, K, v, lr, acc, B, S, n, U, Q):\n    for i in range(n):\n"
     source = head + "".join(f"        {line}\n" for line in body.splitlines())
     made = st.parallel(function(source, twice=twice, broken=broken, pair=pair, table=np.zeros(3)))
     arguments: dict[str, Any] = {
@@ -53,6 +53,8 @@ def said(body: str) -> str:
         "B": st.buffer(np.zeros(4)),
         "S": np.zeros(4, [("x", "f4")]),
         "n": 4,
+        "U": np.zeros((4, 3), np.uint8),
+        "Q": np.zeros(4, np.uint64),
     }
     try:
         made.using(runtime=st.Serial()).plan(**arguments)

@@ -563,6 +563,21 @@ def test_a_state_that_runs_off_stops_the_schedule() -> None:
     assert np.count_nonzero(np.isinf(strided)) == 8
 
 
+@st.parallel
+def counting(x: Any) -> None:
+    for i in range(10):
+        x[i] += 1.0
+
+
+def test_the_order_of_no_data_is_refused() -> None:
+    with pytest.raises(
+        PlanError, match="none of the loops of this plan runs over these data; its loops run over ranges"
+    ):
+        counting.plan(np.zeros(10)).order(None)
+    with pytest.raises(PlanError, match="none of the loops of this plan runs over these data"):
+        counting.plan(np.zeros(10)).order(COLUMNS)
+
+
 def test_what_has_not_run_has_no_order() -> None:
     loop = st.parallel(schedule=Simple())(sparse)
     args = make_sparse()

@@ -25,10 +25,11 @@ def plan(
     accesses: Sequence[Access],
     dims: tuple[Dim, ...] = PLANE,
     *,
-    ordered: bool = False,
+    ordered: bool | None = False,
     prefer: tuple[int, ...] | None = None,
     inspect: bool = False,
     shapes: dict[str, tuple[int, ...]] | None = None,
+    kind: str = "grid",
 ) -> Strategy:
     """The strategy of a body; arrays are 1000 long along every axis unless told otherwise."""
     every = {a.array: (1000,) * len(a.subscripts) for a in accesses} | (shapes or {})
@@ -43,6 +44,7 @@ def plan(
         inspect=inspect,
         records=10_000,
         width=WIDTH,
+        kind=kind,
     )
 
 
@@ -176,8 +178,10 @@ def test_last_of_all_is_a_chain() -> None:
     found = plan(last)
     assert found.name == "chain"
     assert found.why.startswith("only stores over stores stand in the way: line 3 writes last[0]")
-    with pytest.raises(PlanError, match="line 3 writes last"):
-        plan(last, ordered=True)
+    # The visits of a chain follow the loop: the outermost range is cut, or the records as they come.
+    assert [plan(last, ordered=ordered).dims for ordered in (None, True, False)] == [(0,)] * 3
+    assert plan(last, kind="sparse").dims == ()
+    assert plan(last, kind="sparse", ordered=True).dims == (0,)
 
 
 def test_topics_keep_their_strategy_while_totals_are_buffered() -> None:
@@ -254,8 +258,10 @@ def test_inspection_does_not_help_against_a_known_clash() -> None:
     counter = access("update", "count", number(0), line=7, text="count[0]")
     with pytest.raises(PlanError, match=r"inspect=True does not help: whatever the data are, line 7 updates count"):
         plan([*SPARSE, counter], LINE, inspect=True)
-    with pytest.raises(PlanError, match="do not keep the order of the loop"):
-        plan(SPARSE, LINE, inspect=True, ordered=True)
+    # Iterations in conflict keep the order of the loop: of records that is not the order of their indices.
+    assert plan(SPARSE, LINE, inspect=True, ordered=True).name == "inspected"
+    with pytest.raises(PlanError, match="keep the order of the records, not that of their indices"):
+        plan(SPARSE, LINE, inspect=True, ordered=True, kind="sparse")
 
 
 def test_a_recurrence_is_refused_with_both_lines() -> None:
@@ -264,14 +270,37 @@ def test_a_recurrence_is_refused_with_both_lines() -> None:
         plan(accesses, LINE)
 
 
-def test_leaving_out_the_order_is_offered_where_it_helps() -> None:
-    cube = tuple(Dim(name, 0, 50) for name in "ijk")
-    accesses = [access("write", "A", index(0), index(1), index(2), line=3)]
-    for a, b, c in ((-1, 9, 0), (-1, 0, 9), (0, -1, 0), (0, 0, -1)):
-        accesses.append(access("read", "A", index(0, a), index(1, b), index(2, c), line=3))
-    assert (plan(accesses, cube).name, set(plan(accesses, cube).dims)) == ("2d unordered", {1, 2})
-    with pytest.raises(PlanError, match="leave out ordered=True: in any order it runs as 2d unordered"):
-        plan(accesses, cube, ordered=True)
+ROUND = [access("write", "A", index(0), index(1), index(2), line=3)] + [
+    access("read", "A", index(0, a), index(1, b), index(2, c), line=3)
+    for a, b, c in ((-1, 9, 0), (-1, 0, 9), (0, -1, 0), (0, 0, -1))
+]  # a step back, far to the right of either axis: no small skew helps
+CUBE = tuple(Dim(name, 0, 50) for name in "ijk")
+
+
+def test_ranges_keep_their_order_unless_told_otherwise() -> None:
+    assert plan(FACTORS, ordered=None, shapes=FACTOR_SHAPES).name == "2d ordered"
+    assert plan(FACTORS, ordered=None, shapes=FACTOR_SHAPES, kind="sparse").name == "2d unordered"
+    assert plan(FACTORS, ordered=None, shapes=FACTOR_SHAPES, kind="dense").name == "2d unordered"
+    assert "ordered=False says that any" in why_not(plan(FACTORS, ordered=None, shapes=FACTOR_SHAPES))["2d unordered"]
+
+
+@pytest.mark.parametrize("ordered", [None, True])
+def test_where_no_cut_keeps_the_order_the_visits_follow_one_another(ordered: bool | None) -> None:
+    assert (plan(ROUND, CUBE).name, set(plan(ROUND, CUBE).dims)) == ("2d unordered", {1, 2})
+    found = plan(ROUND, CUBE, ordered=ordered)
+    assert (found.name, found.dims) == ("chain", (0,))
+    assert "with ordered=False, in another one, it runs as 2d unordered" in found.why
+    with pytest.raises(PlanError, match=r"2d unordered: .* keeps? .*the order of the loop"):
+        plan(ROUND, CUBE, ordered=ordered, prefer=(1, 2))
+
+
+def test_three_ranges_may_be_skewed_along_two_of_them() -> None:
+    heat = [access("write", "U", index(0, 1), index(1), index(2), line=3)] + [
+        access("read", "U", index(0), index(1, b), index(2, c), line=3) for b, c in ((-1, 0), (1, 0), (0, -1), (0, 1))
+    ]
+    found = plan(heat, CUBE, ordered=None)
+    assert (found.name, found.dims, found.tiled) == ("2d transformed", (0, 1), True)
+    assert plan(heat, CUBE, kind="sparse", ordered=True).name == "chain"  # records have no places in between
 
 
 def test_an_override_is_followed_or_refused_with_the_vector() -> None:
@@ -314,7 +343,7 @@ def check(draw: random.Random) -> str:
     """Every dependence of a random loop against the finest cut its strategy allows; the name of the strategy."""
     dims = random_dims(draw, draw.choice((2, 2, 3)))
     accesses = random_accesses(draw, dims, draw.choice(("A", "AB")), 2)
-    ordered = draw.random() < 0.3
+    ordered = draw.choice((None, None, True, False, False))
     shapes = {a.array: (SIZE,) * len(a.subscripts) for a in accesses}
     try:
         found = plan(accesses, dims, ordered=ordered, shapes=shapes)
@@ -326,7 +355,7 @@ def check(draw: random.Random) -> str:
         if found.name in ("independent", "1d"):
             assert near == far
         elif found.name == "2d unordered":
-            assert not ordered
+            assert ordered is False
             assert near[0] == far[0] or near[1] == far[1]
         elif found.name == "2d ordered":
             assert near[0] <= far[0]
@@ -335,7 +364,7 @@ def check(draw: random.Random) -> str:
             (time, space), (later, place) = apply(found.transform, near), apply(found.transform, far)
             assert (time <= later and space <= place) if found.tiled else (time < later or near == far)
         elif found.name == "chain":
-            assert not ordered
+            assert found.dims == (0,)  # so that the visits are in the order of the loop
         else:
             assert found.name == "buffered"
             pytest.fail("a buffered loop has no dependences left")

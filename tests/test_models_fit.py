@@ -100,7 +100,7 @@ def forms() -> dict[str, Any]:
         "float64": csr.astype(np.float64),
         "Data": DATA,
         "three arrays": (DATA.rows, DATA.cols, DATA.values),
-        "triples": np.stack([DATA.rows, DATA.cols, DATA.values], axis=1),
+        "records": st.as_data(np.stack([DATA.rows, DATA.cols, DATA.values], axis=1), columns=(0, 1, 2), map_ids=False),
         "dense": csr.toarray(),
     }
 
@@ -139,8 +139,6 @@ def test_a_table_with_names() -> None:
     assert known != unknown
     with pytest.raises(DataError, match="nobody"):
         fitted.recommend(["nobody"])
-    with pytest.raises(DataError, match="partial_fit needs indices, not ids"):
-        fitted.partial_fit(frame)
 
 
 def test_names_are_carried_into_validation_and_score() -> None:
@@ -157,20 +155,20 @@ def test_names_are_carried_into_validation_and_score() -> None:
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"rank": 0}, "rank must be at least 1; got 0"),
+        ({"rank": 0}, "rank must be a whole number at least 1; got 0"),
         ({"rank": 2.5}, "rank must be a whole number"),
         ({"rank": "ten"}, "rank must be"),
         ({"solver": "magic"}, "solver must be one of 'sgd', 'als', 'ccd'; got 'magic'"),
         ({"loss": "hinge"}, "loss must be one of 'squared', 'absolute', 'logistic'; got 'hinge'"),
         ({"optimizer": "adam"}, "optimizer must be one of"),
         ({"linear_solver": "lu"}, "linear_solver must be one of"),
-        ({"reg": -1.0}, "reg must be at least 0; got -1.0"),
-        ({"reg": float("nan")}, "reg must be at least 0; got nan"),
-        ({"learning_rate": 0.0}, "learning_rate must be more than 0; got 0.0"),
-        ({"epochs": 0}, "epochs must be at least 1; got 0"),
+        ({"reg": -1.0}, "reg must be a number at least 0; got -1.0"),
+        ({"reg": float("nan")}, "reg must be a number at least 0; got nan"),
+        ({"learning_rate": 0.0}, "learning_rate must be a number more than 0; got 0.0"),
+        ({"epochs": 0}, "epochs must be a whole number at least 1; got 0"),
         ({"solver": "als", "loss": "absolute"}, "solves loss='squared' alone, got 'absolute'; use solver='sgd'"),
         ({"implicit": True}, "implicit feedback needs solver='als', got 'sgd'"),
-        ({"width": 0}, "width must be at least 1, got 0"),
+        ({"width": 0}, "width must be a whole number at least 1; got 0"),
         ({"n_jobs": 0}, "n_jobs=0 has no meaning"),
         ({"profile": "quick"}, "profile must be one of 'exact', 'fast'; got 'quick'"),
         ({"memory": "lots"}, "cannot read 'lots' as an amount of memory"),

@@ -69,7 +69,8 @@ def test_transform_is_least_squares(fitted: MatrixFactorization) -> None:
     cols, values = CSR[row].indices, CSR[row].data
     Y = np.c_[fitted.col_factors_[cols], np.ones(len(cols))].astype(np.float64)
     target = values - fitted.mean_ - fitted.col_bias_[cols]
-    wanted = np.linalg.solve(Y.T @ Y + fitted.reg * len(cols) * np.eye(7), Y.T @ target)
+    penalty = np.diag([fitted.reg] * 6 + [fitted.bias_reg]) * len(cols)
+    wanted = np.linalg.solve(Y.T @ Y + penalty, Y.T @ target)
     np.testing.assert_allclose(found[row], wanted[:6], rtol=1e-3, atol=1e-3)
     np.testing.assert_array_equal(fitted.transform(CSR[10:20]), found[10:20])
 
@@ -115,11 +116,11 @@ def test_recommend_everybody(fitted: MatrixFactorization, jobs: int) -> None:
 
 
 def test_recommend_refuses(fitted: MatrixFactorization) -> None:
-    with pytest.raises(DataError, match="there is no row 150; training saw 150, numbered from 0"):
+    with pytest.raises(DataError, match=r"there is no row 150 in the training data; it has 150, .*fold_in"):
         fitted.recommend([150])
     with pytest.raises(DataError, match="there is no column"):
         fitted.recommend([0], items=[-3])
-    with pytest.raises(DataError, match="at least one item, got n=0"):
+    with pytest.raises(DataError, match="a whole number of at least 1; got 0"):
         fitted.recommend([0], n=0)
     assert fitted.recommend([], 4)[0].shape == (0, 4)
 

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -15,8 +15,13 @@ from clirun import private_cache
 from readymade import MODELS, TORCH, Ready
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
-MARKED = re.compile(r"<!-- test: run -->\n```(bash|python)\n(.*?)```", re.DOTALL)
+README = ROOT / "README.md"
+REFERENCE = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [README, *REFERENCE, *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+# A block of code with the line above it: `<!-- test: run -->`, or `<!-- test: not run, because … -->`.
+_BLOCKS = re.compile(r"([^\n]*)\n```(bash|sh|python)\n(.*?)\n```", re.DOTALL)
+RUN = "<!-- test: run -->"
+NOT_RUN = re.compile(r"<!-- test: not run, because \S.* -->")
 FENCED = re.compile(r"```(?:bash|sh)\n(.*?)```", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)\)")
 
@@ -27,8 +32,20 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+def all_blocks(page: Path) -> list[tuple[str, str, str]]:
+    """The line above, the language and the text of each block of code of a page."""
+    text = page.read_text(encoding="utf-8")
+    return _BLOCKS.findall(text)
+
+
 def blocks(page: Path) -> list[tuple[str, str]]:
-    return MARKED.findall(page.read_text(encoding="utf-8"))
+    """Language and text of the blocks that are run."""
+    return [(language, text) for above, language, text in all_blocks(page) if above == RUN]
+
+
+CASES = [
+    pytest.param(page, number, id=f"{page.name}-{number + 1}") for page in PAGES for number in range(len(blocks(page)))
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,41 +54,67 @@ def with_models(own_cache: None) -> Iterator[Ready]:
         yield made
 
 
-@pytest.fixture
-def ready(page: Path, with_models: Ready) -> Iterator[Ready]:
-    """What runs a page's blocks: with PyTorch already imported where they want it."""
-    with Ready(*TORCH) if "\nimport torch\n" in page.read_text(encoding="utf-8") else nullcontext(with_models) as made:
-        yield made
+class Pages:
+    """Folders in which the blocks of pages run, one after another, as a reader would run them."""
+
+    def __init__(self, folder: Path, with_models: Ready, stack: ExitStack) -> None:
+        self._folder, self._with_models, self._stack = folder, with_models, stack
+        self._done: dict[Path, list[subprocess.CompletedProcess[str]]] = {}
+        self._ready: dict[Path, Ready] = {}
+
+    def run(self, page: Path, number: int) -> subprocess.CompletedProcess[str]:
+        """Run a block, and those before it that have not run yet."""
+        done = self._done.setdefault(page, [])
+        for language, text in blocks(page)[len(done) : number + 1]:
+            done.append(self._run(page, language, text, self._folder / page.stem))
+        return done[number]
+
+    def _run(self, page: Path, language: str, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+        ready = self._ready_for(page)
+        if not folder.exists():
+            folder.mkdir()
+            (folder / "bin").mkdir()
+            ready.command(folder / "bin" / "stretto")  # the one under test, installed or not
+        environment = {**os.environ, "PATH": f"{folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+        if language == "python":
+            block = folder / f"block{len(self._done[page])}.py"  # a file: a loop's source is read where Python keeps it
+            block.write_text(text, encoding="utf-8")
+            return ready.run(block, cwd=folder, env=environment)
+        command = ["bash", "-euo", "pipefail", "-c", text]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+    def _ready_for(self, page: Path) -> Ready:
+        """With PyTorch already imported where the page wants it."""
+        if "\nimport torch\n" not in page.read_text(encoding="utf-8"):
+            return self._with_models
+        if page not in self._ready:
+            self._ready[page] = self._stack.enter_context(Ready(*TORCH))
+        return self._ready[page]
 
 
-def with_command(folder: Path, ready: Ready) -> dict[str, str]:
-    """An environment in which `stretto` is the one under test, installed or not."""
-    folder.mkdir()
-    ready.command(folder / "stretto")
-    return {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory, with_models: Ready) -> Iterator[Pages]:
+    with ExitStack() as stack:
+        yield Pages(tmp_path_factory.mktemp("pages"), with_models, stack)
+
+
+@pytest.mark.parametrize(("page", "number"), CASES)
+def test_marked_blocks_run_as_written(page: Path, number: int, pages: Pages) -> None:
+    done = pages.run(page, number)
+    assert done.returncode == 0, f"{blocks(page)[number][1]}\n{done.stdout}\n{done.stderr}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_marked_blocks_run_as_written(page: Path, tmp_path: Path, ready: Ready) -> None:
-    found = blocks(page)
-    assert found, f"{page.name} has no block to run"
-    environment = with_command(tmp_path / "bin", ready)
-    for number, (language, text) in enumerate(found):
-        block = tmp_path / f"block{number}.py"  # a file: the source of a loop is read where Python keeps it
-        block.write_text(text, encoding="utf-8")
-        if language == "python":
-            done = ready.run(block, cwd=tmp_path, env=environment)
-        else:
-            command = ["bash", "-euo", "pipefail", "-c", text]
-            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{text}\n{done.stdout}\n{done.stderr}"
+def test_every_block_is_run_or_says_why_not(page: Path) -> None:
+    for above, _, text in all_blocks(page):
+        assert above == RUN or NOT_RUN.fullmatch(above), f"{page.name}: mark the block that begins\n{text[:200]}"
 
 
 def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     pages = [*PAGES, ROOT / "CONTRIBUTING.md"]
     named = {name for page in pages for name in re.findall(r"^make ([a-z][a-z-]*)", _code(page), re.M)}
-    assert {"run", "test"} <= set(re.findall(r"^make ([a-z-]+)", "\n".join(FENCED.findall(PAGES[0].read_text())), re.M))
+    assert {"run", "test"} <= set(re.findall(r"^make ([a-z-]+)", "\n".join(FENCED.findall(README.read_text())), re.M))
     assert named <= targets, named - targets
 
 

@@ -101,7 +101,7 @@ class Shuffled(Crew):
             else:
                 running.pop(int(self.random.integers(len(running))))
         pass_ = passes.start(step.order, step.weight, script=np.array(script))
-        step.kernel[profile](pass_, 0, step.out, *step.args)
+        step.kernel[profile](pass_.words, 0, step.out, *step.args)
         assert pass_.control[claims.LEFT] == 0
         if step.after is not None:
             step.after()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +13,10 @@ import pytest
 import scipy.sparse
 
 import stretto as st
-from stretto.errors import DataError, PlanError, RunError, StrettoError
+from stretto.errors import DataError, OtherPlan, PlanError, RunError, StrettoError
 from stretto.tables.shares import share_of
 from stretto.tables.worker import Worker
+from stretto.testing import check_replay
 
 RUNTIMES: list[Any] = [st.Serial(), st.Threads(2), st.Simulated(nodes=2, threads=2)]
 
@@ -597,3 +600,70 @@ def test_partitions_that_are_wrong(place: Any, words: str) -> None:
 
     with pytest.raises(StrettoError, match=rf"table 'x': partition\(keys, shards\) gave {words}"):
         once(body, st.Simulated(nodes=2), x=st.Table(rows=10, partition=place))
+
+
+# --- results travel ---------------------------------------------------------------------------------------------------
+
+
+def _rising(keys: Any) -> Any:
+    return np.repeat(np.asarray(keys, np.float64)[:, None], 2, axis=1)
+
+
+def _by_parity(keys: Any, shards: int) -> Any:
+    return keys % shards
+
+
+@pytest.mark.parametrize("start", [_rising, lambda keys: _rising(keys) + 1, 1.5], ids=["function", "lambda", "number"])
+@pytest.mark.parametrize("unit", ["row", "element"])
+@pytest.mark.parametrize("record", [None, "full"])
+def test_results_can_be_pickled(start: Any, unit: str, record: str | None) -> None:
+    def worker(w: Any) -> None:
+        w.table("x").add([1, 3], np.ones((2, 2)))
+        w.table("free").add([-(2**40)], [1.0])
+        w.local["n"] = w.number
+
+    tables = {
+        "x": st.Table(rows=5, cols=2, start=start, unit=unit, partition=_by_parity),
+        "free": st.Table(apply=st.adagrad(0.5)),
+    }
+    result = st.run(worker, workers=2, tables=tables, record=record, watch=lambda view: 1.0)
+    again = pickle.loads(pickle.dumps(result))
+    assert again.tables["x"].tolist() == result.tables["x"].tolist()
+    assert again.entries("free").values.tolist() == result.entries("free").values.tolist()
+    assert (again.clocks, again.history, again.local) == (result.clocks, result.history, result.local)
+    more = st.run(worker, workers=2, tables={name: again.table(name) for name in tables})
+    same = st.run(worker, workers=2, tables={name: result.table(name) for name in tables})
+    assert more.tables["x"].tolist() == same.tables["x"].tolist()
+    assert more.entries("free").values.tolist() == same.entries("free").values.tolist()
+    if record == "full":
+        assert str(check_replay(again.recording)) == str(check_replay(result.recording))
+
+
+def test_a_checkpoint_of_other_tables_says_what_differs(tmp_path: Path) -> None:
+    def worker(w: Any) -> None:
+        for _ in w.clocks(1):
+            w.table("x").add([0], [1.0])
+
+    def run(**given: Any) -> Any:
+        options: dict[str, Any] = {
+            "workers": 2,
+            "tables": {"x": st.Table(rows=3)},
+            "seed": 1,
+            "checkpoint": tmp_path,
+        } | given
+        return st.run(worker, **options)
+
+    run(checkpoint_every=1)
+    with pytest.raises(OtherPlan) as caught:
+        run(workers=3, seed=7, tables={"x": st.Table(rows=4, dtype="f8"), "y": st.Table()}, resume=True)
+    said = str(caught.value)
+    for words in (
+        "workers is 2 in the checkpoint and 3 in this run",
+        "seed is 1 in the checkpoint and 7 in this run",
+        "rows of table 'x' is 3 in the checkpoint and 4 in this run",
+        "dtype of table 'x' is f4 in the checkpoint and f8 in this run",
+        "tables is x in the checkpoint and x, y in this run",
+    ):
+        assert words in said
+    assert "sync" not in said
+    assert len(caught.value.differences) > 4

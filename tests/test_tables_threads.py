@@ -560,3 +560,76 @@ def test_the_shipped_example_learns_and_is_the_same_everywhere(capsys: pytest.Ca
     assert len({run.objective for run in runs}) == 1
     assert runs[0].objective < 0.75 * runs[0].history[0].objective
     assert "clock 5: RMSE" in capsys.readouterr().out
+
+
+# --- runs that had ended, and go on -----------------------------------------------------------------------------------
+
+
+def places() -> list[Any]:
+    return [st.Threads(2), pytest.param(st.Cluster("processes", nodes=2), marks=pytest.mark.timeout(120))]
+
+
+@pytest.mark.parametrize("place", places(), ids=lambda place: type(place).__name__)
+@pytest.mark.parametrize("every", [1, 3, None])
+def test_a_run_that_had_ended_goes_on_to_more_clocks(tmp_path: Path, place: Any, every: int) -> None:
+    def body(w: Worker, clocks: int) -> None:
+        x = w.table("x")
+        for clock in w.clocks(clocks):
+            x.add([0], clock + w.number - 0.4 * x.read([0]))
+            w.local["last"] = clock
+
+    options: dict[str, Any] = {"workers": 3, "tables": {"x": st.Table(rows=1, dtype="f8")}, "runtime": place}
+    whole = st.run(lambda w: body(w, 9), **options)
+    options |= {"checkpoint": tmp_path, "checkpoint_every": every}
+    assert st.run(lambda w: body(w, 4), **options).clocks == (4, 4, 4)
+    resumed = st.run(lambda w: body(w, 9), resume=True, **options)
+    assert resumed.clocks == whole.clocks == (9, 9, 9)
+    assert resumed.tables["x"].tobytes() == whole.tables["x"].tobytes()
+    assert [local["last"] for local in resumed.local] == [8, 8, 8]
+    again = st.run(lambda w: body(w, 9), resume=True, **options)  # nothing more to do
+    assert again.tables["x"].tobytes() == whole.tables["x"].tobytes()
+
+
+def test_batches_that_had_ended_are_passed_over(tmp_path: Path) -> None:
+    """Ticks inside the loop: a finished run goes on with more passes, and does nothing again with as many."""
+
+    def body(w: Worker, passes: int) -> None:
+        for batch in w.batches(np.arange(12.0), 2, passes):
+            w.table("x").add([0], [batch.sum()])
+            w.tick()
+
+    options: dict[str, Any] = {"workers": 2, "tables": {"x": st.Table(rows=1, dtype="f8")}}
+    options |= {"checkpoint": tmp_path, "checkpoint_every": 2}
+    assert st.run(lambda w: body(w, 1), **options).tables["x"].tolist() == [66.0]
+    assert st.run(lambda w: body(w, 1), resume=True, **options).tables["x"].tolist() == [66.0]
+    assert st.run(lambda w: body(w, 3), resume=True, **options).tables["x"].tolist() == [198.0]
+
+
+def test_loops_over_batches_one_after_the_other_go_on_in_the_right_one(tmp_path: Path) -> None:
+    """Interrupted in the second of three loops: the first is passed over, the third is made whole."""
+
+    def body(w: Worker, fails: bool) -> None:
+        for epoch in range(3):
+            for batch in w.batches(np.arange(4.0), 1):
+                if fails and epoch == 1 and batch[0] == 2:
+                    raise ValueError("enough")
+                w.table("x").add([epoch], batch)
+                w.tick()
+
+    options: dict[str, Any] = {"tables": {"x": st.Table(rows=3, dtype="f8")}, "checkpoint": tmp_path}
+    options |= {"checkpoint_every": 1}
+    with pytest.raises(RunError, match="enough"):
+        st.run(lambda w: body(w, True), **options)
+    assert st.run(lambda w: body(w, False), resume=True, **options).tables["x"].tolist() == [6.0, 6.0, 6.0]
+
+
+def test_what_was_added_after_the_last_tick_is_not_added_twice(tmp_path: Path) -> None:
+    def body(w: Worker, clocks: int) -> None:
+        for _ in w.clocks(clocks):
+            w.table("x").add([0], [1.0])
+        w.table("x").add([1], [1.0])
+
+    options: dict[str, Any] = {"workers": 2, "tables": {"x": st.Table(rows=2)}, "checkpoint": tmp_path}
+    options |= {"checkpoint_every": 3}
+    assert st.run(lambda w: body(w, 4), **options).tables["x"].tolist() == [8.0, 2.0]
+    assert st.run(lambda w: body(w, 6), resume=True, **options).tables["x"].tolist() == [8.0, 2.0]

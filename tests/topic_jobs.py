@@ -244,7 +244,7 @@ class Copies:
         """[M, n] the topics of all tokens after one pass of the worker."""
         step = self.step(seed, first=first)
         step.out[:] = np.nan
-        step.kernel.exact(start(step.order, step.weight, script=np.arange(self.copies)), 0, step.out, *step.args)
+        step.kernel.exact(start(step.order, step.weight, script=np.arange(self.copies)).words, 0, step.out, *step.args)
         assert np.all(np.isfinite(step.out))
         # What a copy changed stays with its row block; a later pass must not see it twice.
         self.counts.col_moved[:] = self._shared

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from stretto.models.lda import LatentDirichletAllocation
     from stretto.models.linear_path import lasso_path
     from stretto.models.logistic import LogisticRegression
+    from stretto.models.mf_fold import NewRows
+    from stretto.models.validation import cross_validate, split
     from stretto.plan.plan import Plan
     from stretto.programs.coordinates import SparseRegression
     from stretto.programs.program import Program, program
@@ -65,6 +67,7 @@ _SHELF = {
     "LogisticRegression": "stretto.models.logistic:LogisticRegression",
     "Managed": "stretto.comm.policy:Managed",
     "MatrixFactorization": "stretto.models.factorization:MatrixFactorization",
+    "NewRows": "stretto.models.mf_fold:NewRows",
     "Pause": "stretto.runtime.simulated.faults:Pause",
     "Plan": "stretto.plan.plan:Plan",
     "Program": "stretto.programs.program:Program",
@@ -86,6 +89,7 @@ _SHELF = {
     "as_data": "stretto.data.convert:as_data",
     "average": "stretto.store.functions:average",
     "buffer": "stretto.state.buffer:buffer",
+    "cross_validate": "stretto.models.validation:cross_validate",
     "dense": "stretto.data.dense:dense",
     "full": "stretto.state.make:full",
     "generate_ratings": "stretto.data.generate:ratings",
@@ -102,6 +106,7 @@ _SHELF = {
     "samples": "stretto.data.ragged:samples",
     "schedule": "stretto:schedule",
     "server_function": "stretto.store.functions:server_function",
+    "split": "stretto.models.validation:split",
     "state": "stretto.state.make:state",
     "text_file": "stretto.data.text:text_file",
     "uniform": "stretto.keyed:uniform",
@@ -127,6 +132,7 @@ __all__ = [
     "LogisticRegression",
     "Managed",
     "MatrixFactorization",
+    "NewRows",
     "Pause",
     "Plan",
     "Program",
@@ -147,6 +153,7 @@ __all__ = [
     "as_data",
     "average",
     "buffer",
+    "cross_validate",
     "dense",
     "full",
     "generate_ratings",
@@ -163,6 +170,7 @@ __all__ = [
     "samples",
     "schedule",
     "server_function",
+    "split",
     "state",
     "text_file",
     "uniform",

@@ -5,11 +5,14 @@
     │   └── FormatError      a file does not say what its format promises; carries file and line
     ├── PlanError            a plan cannot be made, or was refused before any work (also a ValueError)
     │   ├── NotEnoughMemory  the estimate exceeds the budget; carries need and budget in bytes
+    │   ├── NotOffered       an estimator with these parameters has no such method (also an AttributeError)
     │   └── LoopError        a loop that cannot be compiled; carries file and line, shows the line
     ├── RunError             something failed while running
     │   └── Diverged         a visit produced NaN or infinity; what was learned before is kept
     └── CheckpointError      no usable checkpoint
         └── OtherPlan        there is one, and it belongs to another plan
+
+There is one warning, `OrderWarning` (a UserWarning): a loop runs in an order that may not be the one that was meant.
 
 A message says what is wrong, where, and what to do next.
 """
@@ -50,6 +53,10 @@ class NotEnoughMemory(PlanError):
         super().__init__(f"the plan needs {need / 2**30:.2f} GiB and may use {budget / 2**30:.2f} GiB; {remedy}")
 
 
+class NotOffered(PlanError, AttributeError):
+    """A method that an estimator does not have with its present parameters; `hasattr` says so."""
+
+
 class LoopError(PlanError):
     """A loop holds something that cannot be compiled. `shown` is the source line and a line of carets below it.
 
@@ -74,9 +81,17 @@ class Diverged(RunError):
     """A visit produced NaN or infinity."""
 
 
+class OrderWarning(UserWarning):
+    """A loop over records overwrites elements, and visits the records in another order than they came in."""
+
+
 class CheckpointError(StrettoError):
     """A checkpoint is missing, damaged, or cannot be used here."""
 
 
 class OtherPlan(CheckpointError):
-    """A checkpoint belongs to another plan."""
+    """A checkpoint belongs to another plan. differences: the settings that differ, with both values, in words."""
+
+    def __init__(self, message: str, differences: tuple[str, ...] = ()) -> None:
+        self.differences = differences
+        super().__init__(message)

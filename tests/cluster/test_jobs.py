@@ -146,7 +146,7 @@ def test_a_worker_that_raises_is_named_with_its_machine_and_log(driver: Driver) 
     found = driver.ask("failing", nodes=NODES)
     assert "worker 3 failed at clock 4: ValueError: the well is dry" in found["error"]
     notes = "\n".join(found["notes"])
-    assert re.search(r"on host \d, lab-\d \(10\.77\.0\.\d\); log: /", notes)
+    assert re.search(r"on host \d on lab-\d \(10\.77\.0\.\d\) \(log: /", notes)
     assert "drivers.py" in notes  # where it was raised
     assert found["seconds"] < 30
 

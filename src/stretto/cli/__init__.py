@@ -14,7 +14,7 @@ import typer
 import stretto
 
 from . import explain, files, infer, recommend, resume, simulate, topics, train, warm
-from .friendly import Friendly, debugging
+from .friendly import Command, Friendly, debugging
 
 app = typer.Typer(
     name="stretto",
@@ -29,15 +29,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(train.app, name="train")
-app.command("recommend", epilog=recommend.EXAMPLES)(recommend.recommend)
-app.command("topics", epilog=topics.EXAMPLES)(topics.topics)
-app.command("infer", epilog=infer.EXAMPLES)(infer.infer)
-app.command("resume", epilog=resume.EXAMPLES)(resume.resume)
-app.command("info", epilog=files.INFO_EXAMPLES)(files.info)
-app.command("generate", epilog=files.GENERATE_EXAMPLES)(files.generate)
-app.command("explain", epilog=explain.EXAMPLES)(explain.explain)
-app.command("simulate", epilog=simulate.EXAMPLES)(simulate.simulate)
-app.command("warmup", epilog=warm.EXAMPLES)(warm.warmup)
+app.command("recommend", cls=Command, epilog=recommend.EXAMPLES)(recommend.recommend)
+app.command("topics", cls=Command, epilog=topics.EXAMPLES)(topics.topics)
+app.command("infer", cls=Command, epilog=infer.EXAMPLES)(infer.infer)
+app.command("resume", cls=Command, epilog=resume.EXAMPLES)(resume.resume)
+app.command("info", cls=Command, epilog=files.INFO_EXAMPLES)(files.info)
+app.command("generate", cls=Command, epilog=files.GENERATE_EXAMPLES)(files.generate)
+app.command("explain", cls=Command, epilog=explain.EXAMPLES)(explain.explain)
+app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(simulate.simulate)
+app.command("warmup", cls=Command, epilog=warm.EXAMPLES)(warm.warmup)
 
 
 def _version(asked: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,23 +49,28 @@ def first_documents(file: str, model: LatentDirichletAllocation) -> Corpus | Non
     return replace(corpus, documents=[str(name) for name in found.row_ids.ids[:documents].tolist()])
 
 
-def _in_its_words(X: Any, model: LatentDirichletAllocation) -> Corpus:
+def _in_its_words(X: Any, model: LatentDirichletAllocation, read: Mapping[str, Any] | None = None) -> Corpus:
     """A corpus with the columns of the model."""
     from stretto.models.lda_input import as_corpus
 
     words, names = model.n_features_in_, model.vocabulary_
-    return as_corpus(X, words=words, strict=model.strict, seed=0, vocabulary=names, keyed_by="content")
+    return as_corpus(X, words=words, strict=model.strict, seed=0, vocabulary=names, keyed_by="content", read_as=read)
 
 
-def documents_of(file: str, model: LatentDirichletAllocation, vocabulary: str | None) -> Corpus:
-    """All documents of a file, in the model's words. vocabulary: the file's own words, where they are not the model's:
-    they are looked up there by name, and those it does not have are left out with a warning.
+def documents_of(
+    file: str, model: LatentDirichletAllocation, vocabulary: str | None, read: Mapping[str, Any] | None = None
+) -> Corpus:
+    """All documents of a file, in the model's words.
+
+    vocabulary : the file's own words, where they are not the model's: they are looked up there by name, and those it
+        does not have are left out with a warning
+    read : arguments of `stretto.read`
     """
     from stretto.models.lda_input import as_corpus
 
     if vocabulary is None or model.vocabulary_ is None:
-        return _in_its_words(file, model)
-    corpus = as_corpus(file, strict=model.strict, seed=0, vocabulary=vocabulary, keyed_by="content")
+        return _in_its_words(file, model, read)
+    corpus = as_corpus(file, strict=model.strict, seed=0, vocabulary=vocabulary, keyed_by="content", read_as=read)
     if corpus.vocabulary == model.vocabulary_ or corpus.vocabulary is None:
         return corpus
     return _translated(corpus, corpus.vocabulary, model.vocabulary_, file)

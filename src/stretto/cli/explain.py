@@ -53,8 +53,16 @@ def explain(
     width: o.WidthOption = 16,
     profile: o.ProfileOption = o.Profile.exact,
     format: o.FormatOption = o.Format.auto,
+    sep: o.SepOption = None,
+    columns: o.ColumnsOption = None,
+    user: o.UserOption = None,
+    item: o.ItemOption = None,
+    rating: o.RatingOption = None,
+    ids: o.IdsOption = o.Ids.auto,
+    zero_based: o.ZeroOption = None,
     duplicates: o.DuplicatesOption = o.Duplicates.error,
     on_error: o.OnErrorOption = o.OnError.stop,
+    cache: o.CacheOption = True,
     test: o.TestOption = None,
     topics: Annotated[
         int | None,
@@ -92,6 +100,7 @@ def explain(
     the strategy and why. Its arguments come from --arg, from a function example_FUNCTION() in the script that returns
     them, or from the script's own first call (--run).
     """
+    from .reading import reading
     from .script import script_target
 
     target = script_target(file)
@@ -99,16 +108,20 @@ def explain(
         say(_explained_loop(target, arg or [], run=run, ordered=ordered, workers=workers, draw=draw))
         return
     common = {"random_state": seed, "width": width, "profile": profile.value}
+    read = reading(
+        format=format, sep=sep, columns=columns, user=user, item=item, rating=rating, ids=ids, zero_based=zero_based,
+        duplicates=duplicates, on_error=on_error, cache=cache,
+    )  # fmt: skip
     if model == Model.lda or (model is None and topics is not None):
         from .recipe_lda import LdaRecipe
 
         chosen = {"n_components": topics or 100, "sampler": sampler.value, "optimize_every": optimize_every}
-        plan = lda_plan(LdaRecipe(file=file, test=test or 0.0, parameters=chosen | common), workers)
+        read.pop("duplicates", None)  # counts of one word in one document are added up
+        plan = lda_plan(LdaRecipe(file=file, read=read, test=test or 0.0, parameters=chosen | common), workers)
     else:
         from .recipe_mf import MfRecipe
 
         parameters = {"rank": rank, "reg": reg, "solver": solver.value, "epochs": epochs} | common
-        read = {"format": format.value, "duplicates": duplicates.value, "on_error": on_error.value}
         share = 0.1 if test is None else test
         plan = mf_plan(MfRecipe(file=file, read=read, test=share, parameters=parameters), workers)
     say(plan.explain())
@@ -123,9 +136,11 @@ def _explained_loop(
     from stretto.runtime.runtimes import Threads
 
     from . import script
+    from .friendly import in_python
     from .specs import read_specs
 
     path, function = target
+    in_python()
     names = script.import_script(path)
     loop = script.find(names, path, function)
     if run:

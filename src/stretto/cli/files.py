@@ -9,10 +9,15 @@ import typer
 
 from stretto.errors import DataError
 
-from .options import Format, FormatOption
+from . import options as o
+from .friendly import in_options
+from .reading import reading
 from .show import say
 
-INFO_EXAMPLES = "Examples:\n\nstretto info ratings.dat\n\nstretto info log.tsv.gz --format triples"
+INFO_EXAMPLES = (
+    "Examples:\n\nstretto info ratings.dat\n\nstretto info log.tsv.gz --format triples\n\n"
+    "stretto info plays.csv --user listener --item song --rating plays"
+)
 GENERATE_EXAMPLES = (
     "Examples:\n\nstretto generate ratings.dat --ratings 1000000 --rows 6000 --cols 4000\n\n"
     "stretto generate big.npz --ratings 10000000 --rows 100000 --cols 50000 --max-share 0.015\n\n"
@@ -24,7 +29,14 @@ _CORPUS = "A corpus of documents"
 
 def info(
     file: Annotated[str, typer.Argument(help="A file of ratings or records.", metavar="FILE")],
-    format: FormatOption = Format.auto,
+    format: o.FormatOption = o.Format.auto,
+    sep: o.SepOption = None,
+    columns: o.ColumnsOption = None,
+    user: o.UserOption = None,
+    item: o.ItemOption = None,
+    rating: o.RatingOption = None,
+    ids: o.IdsOption = o.Ids.auto,
+    zero_based: o.ZeroOption = None,
 ) -> None:
     """Tell what a file is: format, size, values, skew, and what is wrong with it, with lines and remedies.
 
@@ -32,9 +44,13 @@ def info(
     """
     from stretto.data.info import inspect
 
-    found = inspect(file, format.value)
-    say(found.text())
+    read = reading(
+        format=format, sep=sep, columns=columns, user=user, item=item, rating=rating, ids=ids, zero_based=zero_based
+    )
+    found = inspect(file, **read)
+    say(in_options(found.text(), of=("train", "mf")))
     if not found.ok:
+        say("    (options of `stretto train mf`)")
         raise typer.Exit(1)
 
 

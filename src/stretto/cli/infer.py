@@ -27,6 +27,16 @@ def infer(
         float, typer.Option("--least", help="In a .csv file, leave out shares below this.", min=0.0, max=1.0)
     ] = 0.01,
     vocab: o.VocabularyOption = None,
+    format: o.FormatOption = o.Format.auto,
+    sep: o.SepOption = None,
+    columns: o.ColumnsOption = None,
+    user: o.UserOption = None,
+    item: o.ItemOption = None,
+    rating: o.RatingOption = None,
+    ids: o.IdsOption = o.Ids.auto,
+    zero_based: o.ZeroOption = None,
+    on_error: o.OnErrorOption = o.OnError.stop,
+    cache: o.CacheOption = True,
     perplexity: Annotated[
         bool, typer.Option("--perplexity", help="Say how well half of each document foretells the other half.")
     ] = False,
@@ -43,6 +53,7 @@ def infer(
     """
     from . import shares
     from .documents import documents_of
+    from .reading import reading
     from .topics import load
     from .vocabulary import vocabulary_of
 
@@ -50,7 +61,11 @@ def infer(
     model = load(run).set_params(n_jobs=workers)
     # Without names on the model's side, names on the file's side are of no use.
     words = None if model.vocabulary_ is None else vocabulary_of(file, vocab, quiet=quiet)
-    corpus = documents_of(file, model, words)
+    read = reading(
+        format=format, sep=sep, columns=columns, user=user, item=item, rating=rating, ids=ids, zero_based=zero_based,
+        on_error=on_error, cache=cache,
+    )  # fmt: skip
+    corpus = documents_of(file, model, words, read)
     seconds = write(model, corpus, out, least)
     if not quiet:
         speed = corpus.n_documents / max(seconds, 1e-9)

@@ -56,6 +56,12 @@ class OnError(StrEnum):
     skip = "skip"
 
 
+class Ids(StrEnum):
+    auto = "auto"
+    integer = "integer"
+    text = "text"
+
+
 class Format(StrEnum):
     auto = "auto"
     movielens = "movielens"
@@ -90,8 +96,9 @@ Documents = Annotated[
 RankOption = Annotated[int, _option("--rank", "-k", help="Numbers kept for each user and item.", panel=_MODEL, min=1)]
 LossOption = Annotated[Loss, _option("--loss", help="als and ccd solve 'squared'.", panel=_MODEL)]
 RegOption = Annotated[
-    float, _option("--reg", help="Penalty on factors and biases, in units of the ratings.", panel=_MODEL, min=0.0)
+    float, _option("--reg", help="Penalty on factors, in units of the ratings.", panel=_MODEL, min=0.0)
 ]
+BiasRegOption = Annotated[float, _option("--bias-reg", help="Penalty on biases.", panel=_MODEL, min=0.0)]
 BiasesOption = Annotated[
     bool, _option("--biases/--no-biases", help="Learn the mean and a bias for each user and item.", panel=_MODEL)
 ]
@@ -99,7 +106,8 @@ ImplicitOption = Annotated[
     bool, _option("--implicit", help="The values count what people did; needs --solver als.", panel=_MODEL)
 ]
 AlphaOption = Annotated[
-    float, _option("--alpha", help="With --implicit: confidence is 1 + alpha·value.", panel=_MODEL, min=0.0)
+    float,
+    _option("--alpha", help="With --implicit: confidence is 1 + alpha·value / mean value.", panel=_MODEL, min=0.0),
 ]
 
 TopicsOption = Annotated[int, _option("--topics", "-k", help="How many to find.", panel=_MODEL, min=1)]
@@ -213,6 +221,50 @@ DuplicatesOption = Annotated[
 OnErrorOption = Annotated[
     OnError, _option("--on-error", help="Stop at the first bad line, or skip and count them.", panel=_DATA)
 ]
+SepOption = Annotated[
+    str | None,
+    _option(
+        "--sep",
+        help="What separates fields: '::', tab, '|', ',', ';' or space (any run of blanks).",
+        panel=_DATA,
+        metavar="TEXT",
+        show_default="as the file suggests",
+    ),
+]
+ColumnsOption = Annotated[
+    str | None,
+    _option(
+        "--columns",
+        help="Columns of user, item and rating, by position from 0 or by name: 0,1,2; the first two where every value "
+        "is 1.",
+        panel=_DATA,
+        metavar="A,B,C",
+        show_default="by the names in the header",
+    ),
+]
+UserOption = Annotated[
+    str | None, _option("--user", help="Name of the users' column.", panel=_DATA, metavar="NAME", show_default=False)
+]
+ItemOption = Annotated[
+    str | None, _option("--item", help="Name of the items' column.", panel=_DATA, metavar="NAME", show_default=False)
+]
+RatingOption = Annotated[
+    str | None,
+    _option("--rating", help="Name of the ratings' column.", panel=_DATA, metavar="NAME", show_default=False),
+]
+IdsOption = Annotated[Ids, _option("--ids", help="What ids are; 'text' keeps 007 apart from 7.", panel=_DATA)]
+ZeroOption = Annotated[
+    bool | None,
+    _option(
+        "--zero-based/--one-based",
+        help="Where the indices of svmlight start.",
+        panel=_DATA,
+        show_default="0 if one occurs, else 1",
+    ),
+]
+CacheOption = Annotated[
+    bool, _option("--cache/--no-cache", help="Keep what was parsed, for the next time.", panel=_DATA)
+]
 TestOption = Annotated[
     float | None,
     _option(
@@ -221,7 +273,7 @@ TestOption = Annotated[
         panel=_DATA,
         min=0.0,
         max=0.99,
-        show_default="0.1, with --implicit 0",
+        show_default="0.1",
     ),
 ]
 
@@ -268,7 +320,7 @@ EveryOption = Annotated[
     ),
 ]
 EarlyOption = Annotated[
-    bool, _option("--early-stopping", help="Stop when the held-out error has not fallen for 3 epochs.", panel=_RUN)
+    bool, _option("--early-stopping", help="Stop when the held-out part has not improved for 3 epochs.", panel=_RUN)
 ]
 EarlyTopicsOption = Annotated[
     bool,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from stretto.errors import DataError
 
+from .reading import refuse_reading
 from .recipe import Recipe
 
 if TYPE_CHECKING:
@@ -21,11 +23,17 @@ _HELD = 0.05  # of the documents, when early stopping needs some and nobody said
 
 @dataclass(frozen=True, kw_only=True)
 class LdaRecipe(Recipe):
-    """A topic model. vocabulary: the file of the words. show_all: print every topic at the end."""
+    """A topic model.
+
+    vocabulary : the file of the words
+    read : arguments of `stretto.read`, as far as they are not its defaults
+    show_all : print every topic at the end
+    """
 
     kind: ClassVar[str] = "lda"
     unit: ClassVar[str] = "tokens"
     vocabulary: str | None = None
+    read: Mapping[str, Any] = field(default_factory=dict)
     show_all: bool = False
 
     def data(self) -> Corpus | str:
@@ -34,9 +42,12 @@ class LdaRecipe(Recipe):
 
         if self.memory is not None:
             parse_bytes(self.memory)  # a wrong budget is told before any work
+            refuse_reading(self.read)
             return self.file
         model = self.model(None)
-        return as_corpus(self.file, strict=model.strict, seed=model._seed(), vocabulary=self.vocabulary)
+        return as_corpus(
+            self.file, strict=model.strict, seed=model._seed(), vocabulary=self.vocabulary, read_as=self.read
+        )
 
     def size(self, data: Corpus | str) -> str:
         if isinstance(data, str):

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from stretto.errors import DataError
-
+from .reading import refuse_reading
 from .recipe import Recipe
 
 if TYPE_CHECKING:
     from stretto.data.data import Data
     from stretto.models.factorization import MatrixFactorization
 
-_DEFAULT_READ = {"format": "auto", "duplicates": "error", "on_error": "raise"}
-
 
 @dataclass(frozen=True, kw_only=True)
 class MfRecipe(Recipe):
-    """Matrix factorisation. read: options of `stretto.read`."""
+    """Matrix factorisation. read: arguments of `stretto.read`, as far as they are not its defaults."""
 
     kind: ClassVar[str] = "mf"
     unit: ClassVar[str] = "ratings"
-    read: Mapping[str, str]
+    read: Mapping[str, Any]
 
     @property
     def epochs_are_planned(self) -> bool:
@@ -36,15 +33,11 @@ class MfRecipe(Recipe):
         if self.memory is None:
             from stretto.data.read import read
 
-            return read(self.file, **self.read)  # type: ignore[arg-type]
+            return read(self.file, **self.read)
         from stretto.plan.cost import parse_bytes
 
         parse_bytes(self.memory)  # a wrong budget is told before any work
-        if dict(self.read) != _DEFAULT_READ:
-            raise DataError(
-                "--memory streams the file as it is; --format, --duplicates and --on-error need it in memory: "
-                "leave them out, or leave --memory out"
-            )
+        refuse_reading(self.read)
         return self.file
 
     def size(self, data: Data | str) -> str:
@@ -56,7 +49,7 @@ class MfRecipe(Recipe):
         """A fresh estimator. A policy for duplicates was applied in reading; here they are only checked for."""
         from stretto.models.factorization import MatrixFactorization
 
-        duplicates = "keep" if self.read["duplicates"] == "keep" else "error"
+        duplicates = "keep" if self.read.get("duplicates") == "keep" else "error"
         return MatrixFactorization(**self.parameters, duplicates=duplicates, n_jobs=workers, memory=self.memory)
 
     def use(self, run: str) -> str:

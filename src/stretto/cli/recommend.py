@@ -42,6 +42,8 @@ def recommend(
 
     model = lists.load(run).set_params(n_jobs=workers)
     if similar_to:
+        if user or some or everyone or to is not None:
+            raise DataError("--similar-to prints items like others; leave --user, --some, --all and --to out")
         lists.print_similar(model, similar_to, n)
         return
     rows = lists.chosen(model, user or [], some, everyone)

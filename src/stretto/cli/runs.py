@@ -17,7 +17,7 @@ import typer
 
 from stretto.errors import DataError, OtherPlan, RunError, StrettoError
 from stretto.observe.events import Listener
-from stretto.warmup import kernels_cached
+from stretto.observe.folder_lock import is_written
 
 from .friendly import STOPPED
 from .recipe import Recipe
@@ -72,8 +72,6 @@ def run(
     bars = on_terminal()
     if verbose:
         say(f"{recipe.file}: {recipe.size(data)}" + (f", {recipe.test:.0%} held out" if recipe.test else ""))
-        if not kernels_cached():
-            say("compiling for the first time, which takes a while; `stretto warmup` does it ahead")
     model = recipe.model(workers)
     if runtime is not None:
         model.set_params(runtime=runtime)
@@ -95,14 +93,15 @@ def run(
     try:
         recipe.fit(model, data, session)
     except (KeyboardInterrupt, StrettoError) as error:
-        if not watch.started and not (resume or anew):
+        if not watch.started and not (resume or anew) and not is_written(folder):
             shutil.rmtree(folder, ignore_errors=True)  # a new folder in which nothing ran: the name stays free
         if isinstance(error, KeyboardInterrupt):
             _stopped(model, folder, watch)
             raise typer.Exit(STOPPED) from None
         if isinstance(error, OtherPlan) and resume:
             raise RunError(
-                f"{recipe.file} is not what {folder} was trained on: its plan differs, so no checkpoint fits. "
+                f"{recipe.file} is not what {folder} was trained on: "
+                f"{'; '.join(error.differences) or 'its plan differs'}, so no checkpoint fits. "
                 f"Bring the data back as they were (--file names another place), or train anew in another folder"
             ) from error
         raise
@@ -116,6 +115,8 @@ def run(
 def model_file(run: Path) -> Path:
     """The model of a run folder; or the file itself, if it is one."""
     if not run.is_dir():
+        if run.exists() and not run.is_file():
+            raise DataError(f"{run}: is neither a folder nor a file; name the folder of a run, or a model file")
         return run
     if not (run / MODEL).is_file():
         raise DataError(f"{run} holds no {MODEL}: the run did not end; finish it with: stretto resume {run}")

@@ -30,7 +30,12 @@ def complain(message: str) -> None:
     typer.echo(message, err=True)
 
 
-_NAMES = {"moved": "tokens moved", "log_likelihood": "log-likelihood", "held_perplexity": "held-out perplexity"}
+_NAMES = {
+    "moved": "tokens moved",
+    "log_likelihood": "log-likelihood",
+    "held_perplexity": "held-out perplexity",
+    "test_ndcg10": "test NDCG@10",
+}
 
 
 def metric_name(key: str) -> str:

@@ -27,8 +27,8 @@ EXAMPLES = (
     "stretto simulate job.toml --sweep link=100Mbit,1Gbit --sweep nodes=8,16,64\n\n"
     "stretto simulate job.toml --sweep sync=bsp,ssp(2) --sweep budget=20Mbit,80Mbit --plot sweep.png --to sweep.csv\n\n"
     "A job file says what runs where:\n\n"
-    'worker = "job.py:worker"\n\nwatch = "job.py:loss"\n\nsync = "ssp(2)"\n\n\\[cluster]\n\nnodes = 8\n\n'
-    "\\[tables.weights]\n\nrows = 1000"
+    'worker = "job.py:worker"\n\nwatch = "job.py:loss"\n\nsync = "ssp(2)"\n\n[cluster]\n\nnodes = 8\n\n'
+    "[tables.weights]\n\nrows = 1000"
 )
 _COMMA = re.compile(r",(?![^(\[]*[)\]])")  # not inside brackets: adagrad(0.1), proximal(0.1, 0.01)
 _HEADS = ("clocks", "seconds", "sent", "computing", "objective", "to target")

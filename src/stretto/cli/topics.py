@@ -118,4 +118,6 @@ def _documents(run: Path, file: str | None, model: LatentDirichletAllocation) ->
     if "://" not in recipe.file and not Path(recipe.file).is_file():
         warn(f"{recipe.file} is gone, so the browser has no documents; name them with --file")
         return None
-    return first_documents(recipe.file, model) if recipe.memory else documents_of(recipe.file, model, None)
+    if recipe.memory:
+        return first_documents(recipe.file, model)
+    return documents_of(recipe.file, model, None, getattr(recipe, "read", {}))

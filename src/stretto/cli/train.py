@@ -5,8 +5,11 @@ from __future__ import annotations
 import typer
 
 from . import options as o
+from .friendly import Command, Group
 
-app = typer.Typer(help="Train a model on a file and leave a run record.", no_args_is_help=True, rich_markup_mode="rich")
+app = typer.Typer(
+    cls=Group, help="Train a model on a file and leave a run record.", no_args_is_help=True, rich_markup_mode="rich"
+)
 
 MF_EXAMPLES = (
     "Examples:\n\nstretto train mf ratings.dat --rank 64 --epochs 20 --workers 2 --out runs/first\n\n"
@@ -27,15 +30,16 @@ def _models() -> None:
     """Train a model on a file and leave a run record."""
 
 
-@app.command("mf", epilog=MF_EXAMPLES)
+@app.command("mf", cls=Command, epilog=MF_EXAMPLES)
 def mf(
     file: o.Ratings,
     rank: o.RankOption = 32,
     loss: o.LossOption = o.Loss.squared,
     reg: o.RegOption = 0.05,
+    bias_reg: o.BiasRegOption = 0.05,
     biases: o.BiasesOption = True,
     implicit: o.ImplicitOption = False,
-    alpha: o.AlphaOption = 40.0,
+    alpha: o.AlphaOption = 1.0,
     solver: o.SolverOption = o.Solver.sgd,
     epochs: o.EpochsOption = 20,
     learning_rate: o.RateOption = None,
@@ -45,8 +49,16 @@ def mf(
     width: o.WidthOption = 16,
     profile: o.ProfileOption = o.Profile.exact,
     format: o.FormatOption = o.Format.auto,
+    sep: o.SepOption = None,
+    columns: o.ColumnsOption = None,
+    user: o.UserOption = None,
+    item: o.ItemOption = None,
+    rating: o.RatingOption = None,
+    ids: o.IdsOption = o.Ids.auto,
+    zero_based: o.ZeroOption = None,
     duplicates: o.DuplicatesOption = o.Duplicates.error,
     on_error: o.OnErrorOption = o.OnError.stop,
+    cache: o.CacheOption = True,
     test: o.TestOption = None,
     workers: o.WorkersOption = None,
     runtime: o.RuntimeOption = None,
@@ -60,22 +72,37 @@ def mf(
 ) -> None:
     """Factorise a matrix of ratings (users × items): recommendations from a ratings file.
 
-    Prints the error on the ratings and on a held-out part, and leaves a folder with the model, checkpoints, plots and a
-    record of the run. Ctrl-C saves it; [bold]stretto resume[/bold] goes on and ends with the same bits.
+    Prints the error on the ratings and on a held-out part (with --implicit how well it is ranked), and leaves a folder
+    with the model, checkpoints, plots and a record of the run. Ctrl-C saves it; `stretto resume` goes on and ends with
+    the same bits.
     """
     from .places import place
+    from .reading import reading
     from .recipe_mf import MfRecipe
     from .runs import new_folder, run
 
     where = place(runtime, workers, nodes)
     recipe = MfRecipe(
         file=file,
-        read={"format": format.value, "duplicates": duplicates.value, "on_error": on_error.value},
-        test=(0.0 if implicit else 0.1) if test is None else test,
+        read=reading(
+            format=format,
+            sep=sep,
+            columns=columns,
+            user=user,
+            item=item,
+            rating=rating,
+            ids=ids,
+            zero_based=zero_based,
+            duplicates=duplicates,
+            on_error=on_error,
+            cache=cache,
+        ),
+        test=0.1 if test is None else test,
         parameters={
             "rank": rank,
             "loss": loss.value,
             "reg": reg,
+            "bias_reg": bias_reg,
             "biases": biases,
             "implicit": implicit,
             "alpha": alpha,
@@ -95,7 +122,7 @@ def mf(
     run(recipe, new_folder(out, "mf"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)
 
 
-@app.command("lda", epilog=LDA_EXAMPLES)
+@app.command("lda", cls=Command, epilog=LDA_EXAMPLES)
 def lda(
     file: o.Documents,
     topics: o.TopicsOption = 100,
@@ -113,6 +140,16 @@ def lda(
     width: o.WidthOption = 16,
     profile: o.ProfileOption = o.Profile.exact,
     vocab: o.VocabularyOption = None,
+    format: o.FormatOption = o.Format.auto,
+    sep: o.SepOption = None,
+    columns: o.ColumnsOption = None,
+    user: o.UserOption = None,
+    item: o.ItemOption = None,
+    rating: o.RatingOption = None,
+    ids: o.IdsOption = o.Ids.auto,
+    zero_based: o.ZeroOption = None,
+    on_error: o.OnErrorOption = o.OnError.stop,
+    cache: o.CacheOption = True,
     test: o.HeldOption = None,
     strict: o.StrictOption = False,
     workers: o.WorkersOption = None,
@@ -129,9 +166,10 @@ def lda(
     """Find the topics of a collection of documents: latent Dirichlet allocation from a file of word counts.
 
     Prints the topics, and leaves a folder with the model, topics.html to look through, checkpoints, plots and a
-    record of the run. Ctrl-C saves it; [bold]stretto resume[/bold] goes on and ends with the same bits.
+    record of the run. Ctrl-C saves it; `stretto resume` goes on and ends with the same bits.
     """
     from .places import place
+    from .reading import reading
     from .recipe_lda import LdaRecipe, held_share
     from .runs import new_folder, run
     from .vocabulary import vocabulary_of
@@ -140,6 +178,18 @@ def lda(
     recipe = LdaRecipe(
         file=file,
         vocabulary=vocabulary_of(file, vocab, quiet=quiet),
+        read=reading(
+            format=format,
+            sep=sep,
+            columns=columns,
+            user=user,
+            item=item,
+            rating=rating,
+            ids=ids,
+            zero_based=zero_based,
+            on_error=on_error,
+            cache=cache,
+        ),
         test=held_share(test, early_stopping, memory),
         parameters={
             "n_components": topics,

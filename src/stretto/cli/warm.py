@@ -20,32 +20,37 @@ def warmup(
 ) -> None:
     """Compile the kernels of readers, solvers and recommendations into the cache, so that the first use does not wait.
 
-    Once for each machine and version; a second call finds everything there.
+    Once for each machine and version, on all cores; a second call finds everything there.
     """
     from stretto.kernels.build.storage import folder
-    from stretto.warmup import is_warm, mark_warm
+    from stretto.warmup.fill import is_warm
 
     began = time.perf_counter()
     there = is_warm(fast=fast)
     if not there:
         _compile(fast, quiet)
-        mark_warm(fast=fast)
     if not quiet:
         took = "already" if there else f"after {time.perf_counter() - began:.1f} s"
         say(f"kernels are compiled, {took}; they are kept in {folder()}")
 
 
 def _compile(fast: bool, quiet: bool) -> None:
+    """With a progress bar on a terminal; elsewhere a line at the start and one for each quarter of the work."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from stretto.warmup import tasks
+    from stretto.runtime.cpus import available_cpus
+    from stretto.warmup.fill import fill
+    from stretto.warmup.tasks import tasks
 
-    todo = tasks(fast=fast)
+    todo, cores = len(tasks(fast=fast)), available_cpus()
     console = Console(file=sys.stderr)
+    lines = not quiet and not console.is_terminal
+    if lines:
+        print(f"compiling kernels, once for this machine, on {cores} cores", file=sys.stderr, flush=True)
     with Progress(console=console, transient=True, disable=quiet or not console.is_terminal) as bar:
-        shown = bar.add_task("compiling", total=len(todo))
-        for task in todo:
-            bar.update(shown, description=task.name)
-            task.run()
-            bar.advance(shown)
+        shown = bar.add_task("compiling", total=todo)
+        for done, name in enumerate(fill(fast=fast, processes=cores), 1):
+            bar.update(shown, description=name, advance=1)
+            if lines and done * 4 // todo > (done - 1) * 4 // todo:
+                print(f"compiling kernels: {done} of {todo} done", file=sys.stderr, flush=True)

@@ -1,6 +1,4 @@
-"""Files that hold arrays rather than text: `.npz` (scipy's and our own), Parquet, and dense or complex MatrixMarket
-through scipy.
-"""
+"""Files that hold arrays rather than text: `.npz` (scipy's and our own) and Parquet."""
 
 from __future__ import annotations
 
@@ -8,45 +6,47 @@ import zipfile
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from stretto.data.convert import as_data, choose_columns
+from stretto.data.convert import as_data
 from stretto.data.data import Data
 from stretto.data.duplicates import settle
+from stretto.data.headers import check_extent
 from stretto.data.ids import IdMap
 from stretto.data.parsing import Options
-from stretto.data.source import open_plain
+from stretto.data.roles import ColumnChoice
+from stretto.data.source import open_plain, size_of
 from stretto.errors import DataError, FormatError
+
+_AGAIN = "write or download it again"
 
 
 def load(path: str, format: str, options: Options, duplicates: str) -> Data:
     """A whole file of one of these kinds."""
     if format == "npz":
+        if options.choice != ColumnChoice():
+            raise DataError(f"{path}: an .npz file has arrays instead of columns; leave columns=, user=, … out")
         return load_npz(path, duplicates)
-    if format == "parquet":
-        return load_parquet(path, options, duplicates)
-    return load_matrix_market(path)
+    return load_parquet(path, options, duplicates)
 
 
 def load_npz(path: str, duplicates: str) -> Data:
     """Our `rows, cols, values, shape[, labels, ids]`, or what `scipy.sparse.save_npz` wrote. Nothing is unpickled."""
-    try:
-        with open_plain(path) as (stream, _), np.load(stream, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError) as error:
-        raise FormatError(path, None, f"the archive is damaged ({error})", "write or download it again") from error
+    arrays = _read_archive(path)
     if {"rows", "cols", "values"} <= arrays.keys():
-        shape = tuple(int(s) for s in arrays["shape"]) if "shape" in arrays else None
-        maps = {k: _ids(arrays, k) for k in ("row", "col")}
+        maps = {k: _ids(path, arrays, k) for k in ("row", "col")}
+        shape = _shape(path, arrays["shape"]) if "shape" in arrays else None
         data = Data.from_arrays(
-            arrays["rows"], arrays["cols"], arrays["values"], (shape[0], shape[1]) if shape else None,
-            labels=arrays.get("labels"), row_ids=maps["row"], col_ids=maps["col"], source=path,
+            arrays["rows"], arrays["cols"], arrays["values"], shape, labels=arrays.get("labels"),
+            row_ids=maps["row"], col_ids=maps["col"], source=path,
         )  # fmt: skip
+        for name, ids, size in (("row", data.row_ids, data.shape[0]), ("column", data.col_ids, data.shape[1])):
+            check_extent(path, size, f"{name}s", "the archive has", size_of(path), packed=True)
+            if ids is not None and len(ids) != size:
+                raise FormatError(path, None, f"there are {len(ids)} ids for {size} {name}s", _AGAIN)
         return settle(data, duplicates)
-    if "format" in arrays and "shape" in arrays:
-        import scipy.sparse
-
-        with open_plain(path) as (stream, _):
-            return as_data(scipy.sparse.load_npz(stream), source=path)
+    if {"format", "shape", "data"} <= arrays.keys():
+        return as_data(_from_scipy(path, arrays), source=path)
     have = ", ".join(arrays) or "nothing"
     raise FormatError(
         path,
@@ -56,66 +56,94 @@ def load_npz(path: str, duplicates: str) -> Data:
     )
 
 
-def _ids(arrays: dict[str, Any], axis: str) -> IdMap | None:
+def _read_archive(path: str) -> dict[str, NDArray[Any]]:
+    """The arrays of a zip archive, each compared with the bytes it has before it is allocated."""
+    try:
+        with open_plain(path) as (stream, _), zipfile.ZipFile(stream) as archive:
+            return {
+                info.filename.removesuffix(".npy"): _read_array(archive, info)
+                for info in archive.infolist()
+                if info.filename.endswith(".npy")
+            }
+    except DataError as error:
+        raise FormatError(path, None, str(error), _AGAIN) from error
+    except Exception as error:  # zipfile, zlib and NumPy raise almost anything for a damaged archive
+        raise FormatError(path, None, f"the archive is damaged ({error})", _AGAIN) from error
+
+
+def _read_array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> NDArray[Any]:
+    with archive.open(info) as member:
+        version = np.lib.format.read_magic(member)
+        if version not in {(1, 0), (2, 0)}:
+            raise DataError(f"{info.filename} has version {version} of the .npy format")
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(member)
+        need = dtype.itemsize
+        for size in shape:
+            need *= size
+        if dtype.hasobject or need > info.file_size:
+            why = "holds Python objects" if dtype.hasobject else f"promises {need:,} bytes and has {info.file_size:,}"
+            raise DataError(f"{info.filename} {why}")
+    with archive.open(info) as member:
+        return np.asarray(np.lib.format.read_array(member, allow_pickle=False))
+
+
+def _shape(path: str, stored: NDArray[Any]) -> tuple[int, int]:
+    if stored.shape != (2,) or stored.dtype.kind not in "iu" or bool((stored < 0).any()):
+        raise FormatError(path, None, f"the shape {stored.tolist()!r} is no pair of sizes", _AGAIN)
+    return int(stored[0]), int(stored[1])
+
+
+def _ids(path: str, arrays: dict[str, Any], axis: str) -> IdMap | None:
     start = f"{axis}_ids."
     parts = {name.removeprefix(start): array for name, array in arrays.items() if name.startswith(start)}
-    return IdMap.from_arrays(parts) if parts else None
+    try:
+        return IdMap.from_arrays(parts) if parts else None
+    except DataError as error:
+        raise FormatError(path, None, str(error)) from error
+
+
+def _from_scipy(path: str, arrays: dict[str, Any]) -> Any:
+    """The matrix that `scipy.sparse.save_npz` stored; its structure is checked by whoever takes it."""
+    from scipy import sparse
+
+    shape = _shape(path, arrays["shape"])
+    for name, size in zip(("rows", "columns"), shape, strict=True):
+        check_extent(path, size, name, "the archive has", size_of(path), packed=True)
+    stored = arrays["format"]
+    name = stored.item() if stored.ndim == 0 else stored
+    form = name.decode("ascii", errors="replace") if isinstance(name, bytes) else str(name)
+    try:
+        if form in {"csr", "csc", "bsr"}:
+            kind = {"csr": sparse.csr_array, "csc": sparse.csc_array, "bsr": sparse.bsr_array}[form]
+            return kind((arrays["data"], arrays["indices"], arrays["indptr"]), shape=shape)
+        if form == "coo":
+            return sparse.coo_array((arrays["data"], (arrays["row"], arrays["col"])), shape=shape)
+        if form == "dia":
+            return sparse.dia_array((arrays["data"], arrays["offsets"]), shape=shape)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise FormatError(path, None, f"the stored matrix is damaged ({error})", _AGAIN) from error
+    raise FormatError(path, None, f"no sparse format {form!r}", "use csr, csc, coo, bsr or dia")
 
 
 def load_parquet(path: str, options: Options, duplicates: str) -> Data:
-    """Three columns of a Parquet file: by name where known, else the first three."""
+    """The columns of a Parquet file that hold user, item and rating, as those of a frame."""
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise DataError(
             f"{path}: reading Parquet needs pyarrow; install it with: pip install 'stretto[parquet]'"
         ) from error
-    try:
-        with open_plain(path) as (stream, _):
-            schema = pyarrow.parquet.read_schema(stream)
-            stream.seek(0)
-            names = _parquet_names(path, list(schema.names), options)
-            table = pyarrow.parquet.read_table(stream, columns=names)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise FormatError(path, None, f"the Parquet file is damaged ({error})", "write or download it again") from error
-    columns = [table.column(name) for name in names]
-    for name, column in zip(names, columns, strict=True):
-        if column.null_count:
-            raise FormatError(
-                path, None, f"column {name!r} has {column.null_count} missing entries", "drop those records first"
-            )
-    parts = tuple(c.to_numpy() for c in columns)
-    if len(parts) == 2:
-        parts = (*parts, np.ones(len(parts[0]), dtype=np.float32))
-    return as_data(parts, duplicates=duplicates, map_ids=not options.raw_ids, source=path)
-
-
-def _parquet_names(path: str, names: list[str], options: Options) -> list[str]:
-    if options.columns is None:
-        if len(names) < 3:
-            raise FormatError(path, None, f"expected three columns, found {names}", "pass columns=(row, column)")
-        return [names[k] for k in choose_columns(names)]
-    chosen = [c if isinstance(c, str) else names[c] for c in options.columns]
-    missing = [c for c in chosen if c not in names]
-    if missing:
-        raise FormatError(path, None, f"there is no column {missing[0]!r}", f"the file has {', '.join(names)}")
-    return chosen
-
-
-def load_matrix_market(path: str) -> Data:
-    """Kinds of MatrixMarket that are no plain triples."""
-    import scipy.io
-    import scipy.sparse
+    from stretto.data.roles import find_roles
 
     try:
         with open_plain(path) as (stream, _):
-            matrix = scipy.io.mmread(stream)
-    except (ValueError, OverflowError, OSError, EOFError) as error:
-        raise FormatError(
-            path, None, f"scipy cannot read it ({error})", "write it again with scipy.io.mmwrite"
-        ) from error
-    if np.iscomplexobj(matrix):
-        raise FormatError(
-            path, None, "the entries are complex numbers", "Stretto learns from real ones; take a part or the size"
-        )
-    return as_data(matrix if scipy.sparse.issparse(matrix) else scipy.sparse.coo_array(matrix), source=path)
+            file = pyarrow.parquet.ParquetFile(stream)
+            names = list(file.schema_arrow.names)
+            columns = [names[k] for k in find_roles(names, options.choice) if k >= 0]
+            table = file.read(columns=columns)
+    except DataError as error:
+        raise FormatError(path, None, str(error)) from None
+    except Exception as error:  # Arrow's own, and whatever a damaged file makes its parts raise
+        raise FormatError(path, None, f"the Parquet file is damaged ({error})", _AGAIN) from error
+    return as_data(table, columns=columns, duplicates=duplicates, map_ids=not options.raw_ids, source=path)

@@ -27,7 +27,7 @@ from stretto.data.ids import IdMap
 from stretto.errors import DataError
 from stretto.paths import cache_root
 
-LAYOUT = 1  # raise it when parsing or this format changes
+LAYOUT = 2  # raise it when parsing or this format changes
 
 
 class CacheWarning(UserWarning):
@@ -38,9 +38,11 @@ def entry(path: str, options: dict[str, Any]) -> Path | None:
     """The folder for this file and these options, whether or not it exists; None when the file cannot be looked at."""
     try:
         about = os.stat(path)
-    except OSError:
+    except (OSError, ValueError):
         return None
-    said = [os.path.abspath(path), about.st_size, about.st_mtime_ns, sorted(options.items()), LAYOUT, _version()]
+    # Times of change have the grain of the kernel's clock; inode and status change tell apart what they do not.
+    changed = (about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino)
+    said = [os.path.abspath(path), changed, sorted(options.items()), LAYOUT, _version()]
     key = hashlib.sha256(json.dumps(said, default=str).encode()).hexdigest()
     return cache_root() / "data" / key[:40]
 

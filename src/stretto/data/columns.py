@@ -10,11 +10,13 @@ from __future__ import annotations
 from typing import Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from stretto.data.data import INT32_MAX, SLICE, Indices
-from stretto.data.ids import IdMap, text_array
+from stretto.data.ids import IdMap, plain_ids, text_array
 from stretto.errors import DataError
+
+FEW = 1 << 16  # ids that are mapped without compiled code, which takes longer to load than they to sort
 
 
 class Growing:
@@ -64,6 +66,25 @@ def compact(ids: Indices) -> tuple[NDArray[np.int32], IdMap]:
     return out, IdMap(known)
 
 
+def mapped(ids: ArrayLike) -> tuple[NDArray[np.int32], IdMap]:
+    """Ranks of ids of any kind, and the map back; `ids` stays as it is."""
+    array = np.asarray(ids)
+    if array.dtype.kind == "O" and len(array) and isinstance(array.ravel()[0], str):
+        names = array.ravel().tolist()
+        if all(isinstance(name, str) for name in names):  # a dictionary is several times faster than sorting strings
+            known = sorted(set(names))
+            place = {name: k for k, name in enumerate(known)}
+            return np.fromiter(map(place.__getitem__, names), np.int32, len(names)), IdMap(plain_ids(known))
+    plain = plain_ids(array)
+    if plain.dtype.kind != "T" and len(plain) > FEW:
+        return compact(plain)  # int64, which `compact` leaves as it is
+    if plain.dtype.kind != "T":
+        distinct, ranks = np.unique(plain, return_inverse=True)
+        return ranks.astype(np.int32), IdMap(distinct)
+    id_map = IdMap.of(plain)
+    return id_map.encode(plain), id_map
+
+
 def unique_ids(ids: Indices) -> NDArray[np.int64]:
     """Sorted distinct ids: by marking a table when they lie close together, else by sorting slices."""
     low, high = int(ids.min()), int(ids.max())
@@ -85,7 +106,7 @@ class Lookup:
     def __init__(self, known: NDArray[np.int64]) -> None:
         self._known = known
         self._table: NDArray[np.int32] | None = None
-        span = int(known[-1] - known[0]) + 1
+        span = int(known[-1]) - int(known[0]) + 1
         if _dense(span, len(known)):
             self._table = np.full(span, -1, dtype=np.int32)
             self._table[known - known[0]] = np.arange(len(known), dtype=np.int32)

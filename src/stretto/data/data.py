@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from stretto.data.ids import IdMap
+from stretto.data.ids import INT64_MAX, IdMap, whole_numbers
 from stretto.data.recorded import Recorded
 from stretto.data.records import Column, Records, frozen
 from stretto.errors import DataError
@@ -105,7 +105,7 @@ class Data(Recorded):
             )
         n_rows = _extent(r, None if shape is None else shape[0], "row", source)
         n_cols = _extent(c, None if shape is None else shape[1], "column", source)
-        y = None if labels is None else np.ascontiguousarray(labels, dtype=np.float64)
+        y = None if labels is None else _as_labels(labels, source)
         return cls(r, c, v, (n_rows, n_cols), y, row_ids, col_ids, source)
 
     def __len__(self) -> int:
@@ -235,19 +235,29 @@ def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return z ^ (z >> np.uint64(31))
 
 
+def _array(values: ArrayLike, what: str, source: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{source}: {what} must be one flat array of numbers ({error})") from error
+
+
 def as_indices(values: ArrayLike, what: str, source: str) -> Indices:
     """A flat, contiguous int32 array (int64 when an index does not fit), never negative; no copy when it is one
     already.
     """
-    array = np.asarray(values)
+    array = _array(values, f"{what} indices", source)
     if array.ndim != 1:
         raise DataError(f"{source}: {what} indices must be one flat array, got shape {array.shape}")
     if array.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):
-            whole = array.astype(np.int64)
-        bad = np.flatnonzero(whole != array)  # NaN too: it equals nothing
-        if len(bad):
-            raise DataError(f"{source}: {what} index {array[bad[0]]!r} at position {bad[0]} is not a whole number")
+        whole = whole_numbers(array)
+        if whole is None:
+            exact = 2.0 ** (np.finfo(array.dtype).nmant + 1)
+            at = int(np.argmin((np.abs(array) < exact) & (array == np.floor(array))))
+            why = "is not an integer" if not abs(array[at]) >= exact else f"is too large for exact {array.dtype}"
+            raise DataError(
+                f"{source}: {what} index {float(array[at])} at position {at} {why}; give indices as integers"
+            )
         array = whole
     elif array.dtype.kind not in "iu" and len(array):
         raise DataError(
@@ -259,6 +269,8 @@ def as_indices(values: ArrayLike, what: str, source: str) -> Indices:
     if low < 0:
         at = int(np.argmax(array < 0))
         raise DataError(f"{source}: negative {what} index {int(array[at])} at position {at}; indices start at 0")
+    if high > INT64_MAX:
+        raise DataError(f"{source}: the {what} index {high} does not fit 64 signed bits; map such ids with as_data")
     if high <= INT32_MAX:
         return np.ascontiguousarray(array, dtype=np.int32)
     return np.ascontiguousarray(array, dtype=np.int64)
@@ -266,7 +278,7 @@ def as_indices(values: ArrayLike, what: str, source: str) -> Indices:
 
 def as_values(values: ArrayLike, source: str) -> NDArray[np.float32]:
     """A flat, contiguous float32 array without NaN or infinity; no copy when it is one already."""
-    array = np.asarray(values)
+    array = _array(values, "values", source)
     if array.ndim != 1:
         raise DataError(f"{source}: values must be one flat array, got shape {array.shape}")
     if array.dtype.kind not in "iufb" and len(array):
@@ -280,6 +292,13 @@ def as_values(values: ArrayLike, source: str) -> NDArray[np.float32]:
             why = "does not fit a 32-bit float" if np.isfinite(array[at]) else "is not a finite number"
             raise DataError(f"{source}: value {array[at]} at position {at} {why}; drop or repair such records first")
     return single
+
+
+def _as_labels(labels: ArrayLike, source: str) -> NDArray[np.float64]:
+    try:
+        return np.ascontiguousarray(labels, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{source}: labels must be numbers, one for each row ({error})") from error
 
 
 def _extent(indices: Indices, given: int | None, what: str, source: str) -> int:

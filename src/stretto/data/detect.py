@@ -8,40 +8,38 @@ Content decides, the name only breaks ties: files are renamed more often than re
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from stretto.data.convert import COL_NAMES, ROW_NAMES, VALUE_NAMES, choose_columns
+from stretto.data.delimited import find_layout, is_movielens
+from stretto.data.roles import ColumnChoice
 from stretto.errors import DataError, FormatError
 
 FORMATS = ("movielens", "triples", "svmlight", "lda-c", "bow", "mm", "npz", "parquet")
-SEPARATORS = ("::", "\t", ",", ";", " ")
 SAMPLE = 200  # lines looked at
 
-_INT = re.compile(r"-?(0|[1-9][0-9]{0,17})$")
-_PAIR = re.compile(r"[0-9]+:[-+0-9.eE]+$")
+_MARKUP = re.compile(r"\s*(\{\s*\"|\[\s*[\[{]|<[!?a-zA-Z]+[\s>])")
+_COUNT = re.compile(r"0|[1-9][0-9]{0,8}")
+_PAIR = re.compile(r"([0-9]+):([-+0-9.eE]+)")
+_NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Guess:
     """A format and, for delimited text, its layout.
 
-    sep : "::", tab, ",", ";" or " " (any run of blanks);  columns : fields of row, column and value (-1: value 1)
-    skip : lines before the first record;  names : the header's fields, if there is one
-    row_text, col_text : ids that are not integers;  exact : there are no fields beyond the ones used
+    sep, columns, width, skip, names, row_text, col_text : as in `Layout`
     """
 
     format: str
     why: str
     sep: str = " "
     columns: tuple[int, int, int] = (0, 1, 2)
+    width: int = 0
     skip: int = 0
     names: tuple[str, ...] = ()
     row_text: bool = False
     col_text: bool = False
-    exact: bool = False
 
 
 def detect(
@@ -50,15 +48,28 @@ def detect(
     format: str = "auto",
     *,
     sep: str | None = None,
-    columns: Sequence[int | str] | None = None,
+    choice: ColumnChoice | None = None,
     ids: str = "auto",
+    whole: bool = True,
 ) -> Guess:
-    """Guess from the first bytes of the unpacked file; a given `format`, `sep`, `columns` or `ids` is taken as said."""
+    """Guess what a file is.
+
+    Parameters
+    ----------
+    path : str
+        Its name.
+    head : bytes
+        Its first bytes, unpacked.
+    format, sep, choice, ids
+        Taken as said where given.
+    whole : bool
+        Whether `head` is all of the file; otherwise its last line may be cut and is not looked at.
+    """
     if format != "auto" and format not in FORMATS:
         raise DataError(f"no format {format!r}; there are auto, {', '.join(FORMATS)}")
-    if ids not in {"auto", "integer", "text"}:
+    if ids not in ("auto", "integer", "text"):
         raise DataError(f"ids must be 'auto', 'integer' or 'text', got {ids!r}")
-    if not head.strip():
+    if not head.removeprefix(_MARK).strip():
         raise FormatError(path, None, "the file is empty", "check how it was made")
     binary = _binary(path, head)
     if binary is not None:
@@ -67,14 +78,24 @@ def detect(
         return binary
     if format in {"npz", "parquet"}:
         raise FormatError(path, None, f"this is no {format} file: it holds text", "leave the format to be detected")
-    lines = _sample(head)
-    if format == "auto" and columns is None and sep is None:
-        structured = _structured(head, lines)
+    lines = _sample(path, head, whole)
+    choice = choice or ColumnChoice()
+    if format == "auto" and choice == ColumnChoice() and sep is None:
+        structured = _structured(path, lines)
         if structured is not None:
             return structured
     elif format in {"svmlight", "lda-c", "bow", "mm"}:
         return Guess(format, "as asked")
-    return _delimited(path, lines, format, sep, columns, ids)
+    layout = find_layout(path, lines, format, sep, choice, ids)
+    movielens = is_movielens(path, layout)
+    return Guess(
+        ("movielens" if movielens else "triples") if format == "auto" else format,
+        layout.why + (", as MovieLens has" if movielens else ""),
+        layout.sep, layout.columns, layout.width, layout.skip, layout.names, layout.row_text, layout.col_text,
+    )  # fmt: skip
+
+
+_MARK = b"\xef\xbb\xbf"  # a byte order mark
 
 
 def _binary(path: str, head: bytes) -> Guess | None:
@@ -89,133 +110,58 @@ def _binary(path: str, head: bytes) -> Guess | None:
     return None
 
 
-def _sample(head: bytes) -> list[str]:
-    """The first lines, the last one dropped when it may be cut."""
-    text = head.removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="replace")
+def _sample(path: str, head: bytes, whole: bool) -> list[str]:
+    """The first lines; where the file goes on, without the last one, which may be cut."""
+    text = head.removeprefix(_MARK).decode("utf-8", errors="replace")
+    if "\r" in text and "\n" not in text:
+        raise FormatError(
+            path, 1, "lines end with a carriage return alone, as on old Macs", "convert them (tr '\\r' '\\n')"
+        )
     lines = text.split("\n")
-    if len(lines) > 2:
+    if not whole and len(lines) > 1:
         lines.pop()
     return [line.rstrip("\r") for line in lines[:SAMPLE]]
 
 
-def _structured(head: bytes, lines: list[str]) -> Guess | None:
+def _structured(path: str, lines: list[str]) -> Guess | None:
     """Formats that tell themselves by structure rather than by a separator."""
-    if head[:14].lower() == b"%%matrixmarket":
+    if lines[0][:14].lower() == "%%matrixmarket":
         return Guess("mm", "begins with %%MatrixMarket")
+    markup = _MARKUP.match(lines[0])
+    if markup:
+        kind = "XML or HTML" if markup[1].startswith("<") else "JSON"
+        raise FormatError(path, 1, f"this looks like {kind}", "convert it to CSV, such as with pandas, and read that")
     full = [line.split("#")[0].split() for line in lines if line.split("#")[0].strip()]
-    sizes = len(full) >= 4 and all(len(f) == 1 and f[0].isdigit() for f in full[:3])
-    if sizes and all(len(f) == 3 and f[0].isdigit() and f[1].isdigit() for f in full[3:20]):
+    sizes = len(full) >= 3 and all(len(f) == 1 and f[0].isascii() and f[0].isdigit() for f in full[:3])
+    if sizes and 2 * sum(len(f) == 3 for f in full[3:]) >= len(full) - 3:
         return Guess("bow", "three lines with one count each (documents, words, entries), then triples")
     body = full[:50]
     pairs = [[t for t in f[1:] if not t.startswith("qid:")] for f in body]
-    both = list(zip(body, pairs, strict=True))
-    if any(pairs) and all(_is_number(f[0]) and all(_PAIR.match(t) for t in p) for f, p in both):
-        if all(_INT.match(f[0]) and int(f[0]) == len(p) for f, p in both):
-            return Guess("lda-c", "each line is a count followed by as many index:count pairs")
-        return Guess("svmlight", "each line is a label followed by index:value pairs")
+    fits = [
+        bool(_NUMBER.fullmatch(f[0])) and all(_PAIR.fullmatch(t) for t in p)
+        for f, p in zip(body, pairs, strict=True)
+    ]  # fmt: skip
+    if any(pairs) and any(p for p, fit in zip(pairs, fits, strict=True) if fit) and _mostly(fits):
+        good = [(f, p) for f, p, fit in zip(body, pairs, fits, strict=True) if fit]
+        return _labels_or_counts(path, good)
     return None
 
 
-def _delimited(
-    path: str, lines: list[str], format: str, sep: str | None, columns: Sequence[int | str] | None, ids: str
-) -> Guess:
-    start = next((k for k, line in enumerate(lines) if line.strip() and not line.lstrip().startswith(("#", "%"))), None)
-    if start is None:
-        raise FormatError(path, None, "there are only comments and blank lines", "check how the file was made")
-    if sep is not None and sep not in SEPARATORS:
-        known = ", ".join(repr(s) for s in SEPARATORS)
-        raise DataError(f"no separator {sep!r}; there are {known} (' ' is any run of blanks)")
-    sep = sep or _separator(lines[start : start + 20])
-    first = fields_of(lines[start], sep)
-    header = _is_header(first, [fields_of(line, sep) for line in lines[start + 1 : start + 2]])
-    names = tuple(f.strip().strip('"') for f in first) if header else ()
-    chosen = _chosen(path, columns, names)
-    skip = start + 1 if header else start
-    body = [fields_of(line, sep) for line in lines[skip:] if line.strip()]
-    full = [fields for fields in body if len(fields) > max(chosen)]
-    width = len(full[0]) if full else len(first)
-    guess = Guess("triples", "", sep, chosen, skip, names, exact=width == max(chosen) + 1)
-    if ids != "auto":
-        guess = replace(guess, row_text=ids == "text", col_text=ids == "text")
-    else:
-        guess = replace(guess, row_text=_is_text(full, chosen[0]), col_text=_is_text(full, chosen[1]))
-    shown = {"\t": "tabs", " ": "blanks"}.get(sep, f"{sep!r}")
-    header_why = f", header {', '.join(names[:4])}" if header else ", no header"
-    why = f"lines of {width} fields separated by {shown}{header_why}"
-    movielens = _movielens(path, guess, width)
-    if movielens:
-        why += ", as MovieLens has"
-    return replace(guess, format=(movielens or "triples") if format == "auto" else format, why=why)
+def _mostly(fits: list[bool]) -> bool:
+    """A few lines may be bad ones, which reading names."""
+    return 5 * sum(fits) >= 4 * len(fits) and bool(fits)
 
 
-def _movielens(path: str, guess: Guess, width: int) -> str | None:
-    base = os.path.basename(path).lower()
-    numbers = width == 4 and not (guess.row_text or guess.col_text)
-    as_dat = guess.sep == "::" and numbers
-    as_csv = guess.sep == "," and tuple(n.lower() for n in guess.names[:3]) == ("userid", "movieid", "rating")
-    as_100k = guess.sep == "\t" and numbers and not guess.names and base.startswith("u") and ".data" in base
-    return "movielens" if as_dat or as_csv or as_100k else None
-
-
-def fields_of(line: str, sep: str) -> list[str]:
-    """Fields of a sample line; quoted separators are not split."""
-    if sep == " ":
-        return line.split()
-    if '"' not in line:
-        return [f.strip() for f in line.split(sep)]
-    quoted = re.findall(rf'(?:^|{re.escape(sep)})\s*(?:"([^"]*)"|((?:(?!{re.escape(sep)}).)*))', line)
-    return [a or b.strip() for a, b in quoted]
-
-
-def _separator(lines: list[str]) -> str:
-    """The separator that cuts most lines into the same number of fields; ties go to the rarer-in-text one."""
-
-    def score(sep: str) -> tuple[int, int]:
-        counts = [len(fields_of(line, sep)) for line in lines if line.strip()]
-        several = [c for c in counts if c > 1]  # a line without the separator may be a bad one
-        common = max(set(several), key=several.count, default=1)
-        return several.count(common), min(common, 3)
-
-    return max(SEPARATORS, key=lambda s: (score(s)[1] >= 2, score(s)[1] == 3, score(s)[0]))
-
-
-def _is_header(first: list[str], following: list[list[str]]) -> bool:
-    known = {f.strip('"').lower() for f in first} & {*ROW_NAMES, *COL_NAMES, *VALUE_NAMES}
-    if len(known) >= 2:
-        return True
-    if any(_is_number(f.strip('"')) for f in first):
-        return False
-    return bool(following) and any(_is_number(f.strip('"')) for f in following[0])
-
-
-def _chosen(path: str, columns: Sequence[int | str] | None, names: tuple[str, ...]) -> tuple[int, int, int]:
-    if columns is None:
-        return choose_columns(names) if len(names) >= 3 else (0, 1, 2)
-    if len(columns) not in {2, 3}:
-        raise DataError(f"columns names row, column and value (or the first two), got {list(columns)}")
-    found = []
-    for c in columns:
-        if isinstance(c, str):
-            if c not in names:
-                have = ", ".join(names) if names else "no header"
-                raise FormatError(path, 1, f"there is no column {c!r}", f"the file has {have}; positions work too")
-            found.append(names.index(c))
-        else:
-            found.append(int(c))
-    return (found[0], found[1], found[2] if len(found) == 3 else -1)
-
-
-def _is_text(body: list[list[str]], at: int) -> bool:
-    """Mostly not integers. A rare exception among integers is more likely a bad line than a name, and is reported as
-    one.
-    """
-    tokens = [f[at].strip().strip('"') for f in body]
-    return 2 * sum(not _INT.match(t) for t in tokens) > len(tokens)
-
-
-def _is_number(token: str) -> bool:
-    try:
-        float(token)
-    except ValueError:
-        return False
-    return True
+def _labels_or_counts(path: str, lines: list[tuple[list[str], list[str]]]) -> Guess:
+    """svmlight, whose first field is a label, or lda-c, where it is the number of pairs."""
+    counted = [_COUNT.fullmatch(f[0]) is not None and int(f[0]) == len(p) for f, p in lines]
+    whole = all(_COUNT.fullmatch(t.partition(":")[2]) for _, p in lines for t in p)
+    if not (_mostly(counted) and whole):
+        return Guess("svmlight", "each line is a label followed by index:value pairs")
+    from_zero = any(t.startswith("0:") for _, p in lines for t in p)
+    if from_zero or len({f[0] for f, _ in lines}) >= 3:
+        return Guess("lda-c", "each line is a count followed by as many index:count pairs")
+    raise FormatError(
+        path, None, "each line begins with the number of its pairs: a label (svmlight) or a count (lda-c)?",
+        'say which: format="svmlight" or format="lda-c"',
+    )  # fmt: skip

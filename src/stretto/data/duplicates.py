@@ -30,7 +30,7 @@ from stretto.errors import DataError, FormatError
 
 Duplicates: TypeAlias = Literal["error", "first", "last", "mean", "sum", "keep"]
 POLICIES: tuple[str, ...] = get_args(Duplicates)
-REMEDY = "say what to do: duplicates='first', 'last', 'mean', 'sum' or 'keep'"
+REMEDY = 'say what to do: duplicates="first" (or last, mean, sum, keep)'
 
 
 def check_policy(policy: str) -> None:
@@ -143,7 +143,8 @@ def _merge(data: Data, positions: NDArray[np.int64], pairs: NDArray[np.int64], p
 
 def _keys(rows: Indices, cols: Indices, n_cols: int) -> NDArray[np.int64] | None:
     """`row * n_cols + col`, or None where that could pass 63 bits."""
-    if rows.dtype == np.int64 and len(rows) and (int(rows.max()) + 1) * n_cols > 2**63 - 1:
+    small = n_cols <= 2**31 and rows.dtype == np.int32  # where it fits in any case
+    if not small and len(rows) and (int(rows.max()) + 1) * n_cols > 2**63 - 1:
         return None
     keys = rows.astype(np.int64)
     keys *= n_cols

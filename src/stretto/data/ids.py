@@ -14,6 +14,7 @@ widen all.
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -23,6 +24,10 @@ from numpy.typing import ArrayLike, NDArray
 from stretto.errors import DataError
 
 TEXT = np.dtypes.StringDType()
+INT64_MAX = 2**63 - 1
+
+# An integer as Python writes it: one number has one text, so that "007" and "7" stay two names.
+_WRITTEN = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class IdMap:
@@ -38,7 +43,7 @@ class IdMap:
     @classmethod
     def of(cls, ids: ArrayLike) -> IdMap:
         """The map of every id that occurs in `ids`."""
-        return cls(np.unique(_plain(ids)))
+        return cls(np.unique(plain_ids(ids)))
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -70,20 +75,25 @@ class IdMap:
         return f"IdMap({len(self)} {'text' if self.is_text else 'integer'} ids: {shown})"
 
     def encode(self, ids: ArrayLike, unknown: Literal["error", "mark"] = "error") -> NDArray[np.int32]:
-        """Indices of `ids`; an id that is not in the map raises, or becomes -1 with `unknown="mark"`."""
-        asked = _plain(ids)
+        """Indices of `ids`; an id that is not in the map raises, or becomes -1 with `unknown="mark"`.
+
+        A map of integers also takes them as text, written as Python writes them: "7" is 7, and "007" is not.
+        """
+        if unknown not in ("error", "mark"):
+            raise DataError(f'unknown={unknown!r}; there are "error" and "mark"')
+        given = plain_ids(ids)
+        asked, known = given, np.ones(len(given), dtype=np.bool_)
         if asked.dtype.kind != self._ids.dtype.kind:  # numbers asked of a text map, or the other way round
-            asked = _as_kind(asked, self.is_text)
+            asked, known = _as_kind(asked, self.is_text)
         found = np.searchsorted(self._ids, asked)
-        inside = found < len(self._ids)
-        known = inside.copy()
-        known[inside] = self._ids[found[inside]] == asked[inside]
+        known &= found < len(self._ids)
+        known[known] = self._ids[found[known]] == asked[known]
         if not known.all():
             if unknown == "error":
                 at = int(np.argmin(known))
                 raise DataError(
-                    f"id {asked.tolist()[at]!r} (position {at}) is not among the {len(self)} known ids; "
-                    "pass unknown='mark' to get -1 for such ids"
+                    f"id {given.tolist()[at]!r} (position {at}) is not among the {len(self)} known ids; "
+                    'encode(ids, unknown="mark") gives -1 for such ids'
                 )
             found[~known] = -1
         return found.astype(np.int32)
@@ -118,15 +128,21 @@ class IdMap:
                 raise DataError("stored ids are damaged: their order is no permutation; write the file again")
             return Relabelled(base, place)
         if "ids" in arrays:
-            ids = np.asarray(arrays["ids"], dtype=np.int64)
-        else:
-            text, offsets = bytes(np.asarray(arrays["text"], dtype=np.uint8)), arrays["offsets"].tolist()
-            if not offsets or offsets[0] != 0 or offsets[-1] != len(text):
+            ids = arrays["ids"]
+            if ids.dtype.kind not in "iu":
+                raise DataError(f"stored ids are damaged: they are {ids.dtype}; write the file again")
+            ids = np.asarray(ids, dtype=np.int64)
+        elif {"text", "offsets"} <= arrays.keys() and arrays["text"].dtype == np.uint8:
+            text, offsets = arrays["text"].tobytes(), np.asarray(arrays["offsets"]).ravel().tolist()
+            rising = all(isinstance(b, int) and a <= b for a, b in pairwise(offsets))
+            if not offsets or offsets[0] != 0 or offsets[-1] != len(text) or not rising:
                 raise DataError("stored ids are damaged: the offsets do not cover the text; write the file again")
             try:
                 ids = text_array([text[a:b].decode() for a, b in pairwise(offsets)])
             except UnicodeDecodeError as error:
                 raise DataError("stored ids are damaged: the text is not UTF-8; write the file again") from error
+        else:
+            raise DataError("stored ids are damaged: a part of them is missing; write the file again")
         if ids.ndim != 1 or not bool((ids[1:] > ids[:-1]).all()):
             raise DataError("stored ids are damaged: they must be sorted and unique; write the file again")
         return cls(ids)
@@ -137,43 +153,77 @@ def text_array(strings: list[str]) -> NDArray[Any]:
     return np.array(strings, dtype=TEXT) if strings else np.empty(0, dtype=TEXT)
 
 
-def _plain(ids: ArrayLike) -> NDArray[Any]:
-    array = np.atleast_1d(np.asarray(ids)).ravel()
+def whole_numbers(array: NDArray[Any]) -> NDArray[np.int64] | None:
+    """The integers that an array of floats stands for; None where one is fractional, missing, infinite or so large that
+    neighbouring integers share a float, which makes ids run together.
+
+    >>> whole_numbers(np.array([1.0, 2.0])), whole_numbers(np.array([2.0**24], np.float32))
+    (array([1, 2]), None)
+    """
+    exact = 2.0 ** (np.finfo(array.dtype).nmant + 1)
+    if not bool((np.abs(array) < exact).all()) or not bool((array == np.floor(array)).all()):  # NaN fails the first
+        return None
+    return array.astype(np.int64)
+
+
+def plain_ids(ids: ArrayLike) -> NDArray[Any]:
+    """Ids as a flat array of int64 or of text; what is neither is refused."""
+    try:
+        array = np.atleast_1d(np.asarray(ids)).ravel()
+    except (TypeError, ValueError) as error:
+        raise DataError(f"ids must be a flat sequence of integers or text ({error})") from error
     kind = array.dtype.kind
-    if kind in "iub":
-        if kind == "u" and array.size and int(array.max()) > 2**63 - 1:
-            raise DataError(f"id {int(array.max())} does not fit 64 signed bits; pass such ids as text")
+    if array.size == 0:
+        return array.astype(TEXT) if kind in "UT" else np.empty(0, dtype=np.int64)
+    if kind in "iu":
+        if kind == "u" and int(array.max()) > INT64_MAX:
+            raise DataError(f"id {int(array.max())} does not fit 64 signed bits; give such ids as text")
         return array.astype(np.int64, copy=False)
     if kind in "UT":
         return array.astype(TEXT, copy=False)
     if kind == "S":
-        return text_array([b.decode() for b in array.tolist()])
+        try:
+            return text_array([b.decode() for b in array.tolist()])
+        except UnicodeDecodeError as error:
+            raise DataError(f"an id is not UTF-8 text ({error}); decode the ids first") from error
     if kind == "O":
-        items = array.tolist()
-        if all(isinstance(x, str) for x in items):
+        return _from_objects(array.tolist())
+    if kind == "f" and (whole := whole_numbers(array)) is not None:
+        return whole
+    why = "fractional, missing or very large numbers" if kind == "f" else "what is neither"
+    raise DataError(f"ids must be integers or text, got {why} ({array.dtype}); give them as integers or as text")
+
+
+def _from_objects(items: list[Any]) -> NDArray[Any]:
+    if all(isinstance(x, str) for x in items):
+        try:
             return text_array(items)
-        if all(isinstance(x, (int, np.integer)) for x in items):
-            return _plain(np.array([int(x) for x in items], dtype=np.int64))
-        bad = next(
-            x
-            for x in items
-            if not isinstance(x, (str, int, np.integer)) or isinstance(x, str) != isinstance(items[0], str)
-        )
-        raise DataError(f"ids must be all integers or all text; found {bad!r} ({type(bad).__name__})")
-    if kind == "f":
-        with np.errstate(invalid="ignore"):
-            whole = array.astype(np.int64)
-        if bool((whole == array).all()):
+        except ValueError as error:  # half a surrogate pair
+            raise DataError(f"an id is not valid text ({error}); repair it first") from error
+    if all(isinstance(x, (int, np.integer)) and not isinstance(x, bool) for x in items):
+        large = next((x for x in items if not -INT64_MAX <= int(x) <= INT64_MAX), None)
+        if large is not None:
+            raise DataError(f"id {large} does not fit 64 signed bits; give such ids as text")
+        return np.array([int(x) for x in items], dtype=np.int64)
+    if all(isinstance(x, (float, np.floating)) for x in items):
+        whole = whole_numbers(np.array(items, dtype=np.float64))
+        if whole is not None:
             return whole
-    if array.size == 0:
-        return np.empty(0, dtype=np.int64)
-    raise DataError(f"ids must be integers or text, got {array.dtype}")
+    text = isinstance(items[0], str)
+    bad = next(x for x in items if isinstance(x, bool) or not isinstance(x, str if text else (int, np.integer)))
+    raise DataError(
+        f"ids must be all integers or all text; found {bad!r} ({type(bad).__name__}): convert the column, such as "
+        "frame[name].astype(str)"
+    )
 
 
-def _as_kind(asked: NDArray[Any], text: bool) -> NDArray[Any]:
+def _as_kind(asked: NDArray[Any], text: bool) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """The ids as the other kind, and which of them there can be in a map of that kind."""
     if text:
-        return text_array([str(x) for x in asked.tolist()])
-    try:
-        return np.array([int(x) for x in asked.tolist()], dtype=np.int64)
-    except ValueError as error:
-        raise DataError("this map holds integer ids and was asked for text that is no integer") from error
+        return text_array([str(x) for x in asked.tolist()]), np.ones(len(asked), dtype=np.bool_)
+    numbers = np.zeros(len(asked), dtype=np.int64)
+    known = np.zeros(len(asked), dtype=np.bool_)
+    for k, name in enumerate(asked.tolist()):
+        if _WRITTEN.fullmatch(name) and -INT64_MAX <= int(name) <= INT64_MAX:
+            numbers[k], known[k] = int(name), True
+    return numbers, known

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,8 @@ from stretto.data.duplicates import REMEDY, find_duplicates, outside_name
 from stretto.data.parsing import Options, Parsing
 from stretto.data.read import assemble
 from stretto.data.report import Problem, Report
-from stretto.data.source import size_of
+from stretto.data.roles import column_choice
+from stretto.data.source import as_path, size_of
 
 BINS = 10
 SHOWN = 5  # repeated pairs that are named
@@ -79,10 +81,24 @@ class Info:
         return "\n".join(lines)
 
 
-def inspect(path: str | os.PathLike[str], format: str = "auto") -> Info:
-    """Read all of a file and tell about it. Only a file that holds no record at all, or cannot be read, raises."""
-    path = os.fspath(path)
-    options = Options(format)
+def inspect(
+    path: str | os.PathLike[str],
+    format: str = "auto",
+    *,
+    sep: str | None = None,
+    columns: Sequence[int | str] | None = None,
+    user: str | None = None,
+    item: str | None = None,
+    rating: str | None = None,
+    ids: str = "auto",
+    zero_based: bool | None = None,
+) -> Info:
+    """Read all of a file and tell about it; arguments as for `read`.
+
+    Only a file that holds no record at all, that cannot be read, or whose layout is not clear, raises.
+    """
+    path = as_path(path)
+    options = Options(format, sep, column_choice(columns, user, item, rating), ids, zero_based=zero_based)
     report = Report(path, "collect")
     with Parsing(path, options, report) as parsing:
         guess, compression = parsing.guess, parsing.text.compression

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from stretto.data import svmlight, triples
 from stretto.data.detect import Guess, detect
+from stretto.data.headers import Sized, bow_header, check_extent, mm_header
 from stretto.data.partreport import PartReport
 from stretto.data.report import Report
-from stretto.data.source import CHUNK, Lines
+from stretto.data.roles import ColumnChoice
+from stretto.data.source import CHUNK, Lines, size_of
 from stretto.errors import DataError
 
 BINARY = ("npz", "parquet")
@@ -23,17 +25,38 @@ BINARY = ("npz", "parquet")
 class Options:
     """What a caller may say about a file instead of letting it be guessed.
 
-    sep : the separator;  columns : positions or header names of row, column and value (two of them: every value is 1)
-    ids : "integer", "text" or "auto";  raw_ids : integer ids are indices as they stand, counted from 0
-    zero_based : svmlight indices start at 0, at 1, or (None) as the file suggests
+    Parameters
+    ----------
+    format : str
+        One of `FORMATS`, or "auto".
+    sep : str or None
+        The separator.
+    choice : ColumnChoice
+        Which columns hold user, item and rating.
+    ids : {"auto", "integer", "text"}
+        What the ids are.
+    raw_ids : bool
+        Integer ids are positions as they stand, counted from 0.
+    zero_based : bool or None
+        Indices of svmlight start at 0, at 1, or as the file suggests.
     """
 
     format: str = "auto"
     sep: str | None = None
-    columns: Sequence[int | str] | None = None
+    choice: ColumnChoice = field(default_factory=ColumnChoice)
     ids: str = "auto"
     raw_ids: bool = False
     zero_based: bool | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("format", "ids"):
+            if not isinstance(getattr(self, name), str):
+                raise DataError(f"{name}={getattr(self, name)!r}: give text")
+        if self.sep is not None and not isinstance(self.sep, str):
+            raise DataError(f"sep={self.sep!r}: give the separator as text")
+        for name, known in (("raw_ids", (True, False)), ("zero_based", (True, False, None))):
+            if getattr(self, name) not in known:
+                raise DataError(f"{name}={getattr(self, name)!r}; there are {', '.join(map(str, known))}")
 
 
 class Parsing:
@@ -57,15 +80,15 @@ class Parsing:
         self.names = names or triples.Names.new()
         self.text = Lines(path, chunk)
         try:
-            head = self.text.head()
+            head, whole = self.text.head()
             self.guess: Guess = detect(
-                path, head, options.format, sep=options.sep, columns=options.columns, ids=options.ids
+                path, head, options.format, sep=options.sep, choice=options.choice, ids=options.ids, whole=whole
             )
-            self.sized: triples.Sized | None = None
-            if self.guess.format == "bow":
-                self.sized = triples.bow_header(path, head)
-            elif self.guess.format == "mm":
-                self.sized = triples.mm_header(path, head)
+            self.sized: Sized | None = None
+            if self.guess.format in {"bow", "mm"}:
+                self.sized = (bow_header if self.guess.format == "bow" else mm_header)(path, head)
+                self.check_extent(self.sized.n_rows, "rows", "the header promises")
+                self.check_extent(self.sized.n_cols, "columns", "the header promises")
             if part is not None:
                 self._narrow(*part)
         except BaseException:
@@ -74,7 +97,7 @@ class Parsing:
 
     def _narrow(self, number: int, parts: int) -> None:
         guess = self.guess if self.sized is None else self.sized.guess
-        if not self.is_text:
+        if not self.is_text or self.is_dense:
             raise DataError(
                 f"{self.path}: {guess.format} files like this one are read whole, no part of them alone; write it as "
                 "text (triples), or read it whole"
@@ -89,10 +112,19 @@ class Parsing:
         if self.sized is not None:
             self.sized = replace(self.sized, guess=replace(guess, skip=0))
 
+    def check_extent(self, size: int, what: str, claim: str) -> None:
+        """Refuse rows or columns out of proportion to the file; see `headers.check_extent`."""
+        check_extent(self.path, size, what, claim, size_of(self.path), self.text.compression is not None)
+
     @property
     def is_text(self) -> bool:
-        """Whether the file can be walked in chunks; what cannot is loaded whole by `arrays`."""
-        return self.guess.format not in BINARY and not (self.guess.format == "mm" and self.sized is None)
+        """Whether the file is walked in chunks; what is not is loaded whole by `arrays`."""
+        return self.guess.format not in BINARY
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether it is MatrixMarket's dense form, whose values have their place by their number."""
+        return self.sized is not None and self.sized.dense
 
     def __enter__(self) -> Parsing:
         return self
@@ -102,6 +134,8 @@ class Parsing:
 
     def __iter__(self) -> Iterator[triples.Chunk]:
         if self.sized is not None:
+            if self.sized.dense:
+                return triples.parse_array(self.text, self.sized)
             return triples.parse_sized(self.text, self.sized, self.report)
         if self.guess.format in {"svmlight", "lda-c"}:
             return svmlight.parse(self.text, self.guess, self.report)

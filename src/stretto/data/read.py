@@ -11,6 +11,7 @@ bag-of-words) need no map. Reading holds one chunk of text and the result.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,12 @@ from stretto.data import cache as cached
 from stretto.data.columns import Growing, compact
 from stretto.data.data import Data
 from stretto.data.duplicates import check_policy, settle
+from stretto.data.headers import most_entries
 from stretto.data.ids import IdMap
 from stretto.data.parsing import Options, Parsing
 from stretto.data.report import Report
-from stretto.data.source import is_url, size_of
+from stretto.data.roles import column_choice
+from stretto.data.source import as_path, is_url, size_of
 from stretto.errors import DataError, FormatError, NotEnoughMemory
 
 
@@ -39,23 +42,46 @@ def read(
     cache: bool = True,
     memory: int | str | None = None,
     sep: str | None = None,
-    columns: tuple[int | str, ...] | None = None,
+    columns: Sequence[int | str] | None = None,
+    user: str | None = None,
+    item: str | None = None,
+    rating: str | None = None,
     ids: str = "auto",
     raw_ids: bool = False,
     zero_based: bool | None = None,
 ) -> Data:
     """Read a local file or an fsspec URL, packed (gzip, xz, bzip2) or not.
 
-    format     : auto, movielens, triples, svmlight, lda-c, bow, mm, npz or parquet
-    duplicates : what becomes of a repeated pair: error, first, last, mean, sum or keep
-    on_error   : raise at the first bad line, or skip bad lines and warn once with their number
-    cache      : keep the parsed arrays of a local text file, and use them when the file has not changed
-    memory     : refuse data larger than this many bytes (or "2GiB"); `scan` streams such files
-    sep, columns, ids, raw_ids, zero_based : say what would be guessed, see `Options`
+    Parameters
+    ----------
+    path : str or Path
+        The file.
+    format : str
+        auto, movielens, triples, svmlight, lda-c, bow, mm, npz or parquet.
+    duplicates : {"error", "first", "last", "mean", "sum", "keep"}
+        What becomes of a repeated pair.
+    on_error : {"raise", "skip"}
+        Raise at the first bad line, or skip bad lines and warn once with their number.
+    cache : bool
+        Keep the parsed arrays of a local text file, and use them when the file has not changed.
+    memory : int or str
+        Refuse data larger than this many bytes (or "2GiB"); `scan` streams such files.
+    sep : str
+        The separator of delimited text: "::", tab, "|", ",", ";" or " " (any run of blanks).
+    columns : sequence of names or positions
+        The columns of user, item and rating, or of the first two where every value is 1.
+    user, item, rating : str
+        Names of single columns in the header. Default: well-known names (userId, movie_id, score, …).
+    ids : {"auto", "integer", "text"}
+        What the ids are; text keeps "007" apart from "7".
+    raw_ids : bool
+        Integer ids are positions as they stand, counted from 0.
+    zero_based : bool
+        Whether the indices of svmlight start at 0. Default: they do if a 0 occurs.
     """
-    path = os.fspath(path)
+    path = as_path(path)
     check_policy(duplicates)
-    options = Options(format, sep, None if columns is None else tuple(columns), ids, raw_ids, zero_based)
+    options = Options(format, sep, column_choice(columns, user, item, rating), ids, raw_ids, zero_based)
     report = Report(path, on_error)
     budget = None if memory is None else as_bytes(memory)
     folder = _entry(path, options, duplicates) if cache else None
@@ -74,6 +100,19 @@ def read(
     return data
 
 
+def read_for_fit(path: str | os.PathLike[str], duplicates: str) -> Data:
+    """`read` for an estimator that was given a path: its errors say where the arguments belong that they advise."""
+    try:
+        return read(path, duplicates=duplicates)
+    except FormatError as error:
+        if "=" not in error.remedy + error.problem:
+            raise
+        remedy = f"{error.remedy}; " if error.remedy else ""
+        raise FormatError(
+            error.path, error.line, error.problem, f"{remedy}these are arguments of st.read: fit what it returns"
+        ) from error
+
+
 def _entry(path: str, options: Options, duplicates: str) -> Path | None:
     return None if is_url(path) else cached.entry(path, asdict(options) | {"duplicates": duplicates})
 
@@ -81,10 +120,14 @@ def _entry(path: str, options: Options, duplicates: str) -> Path | None:
 def assemble(parsing: Parsing, options: Options, budget: int | None = None) -> Data:
     """All records of a text file, in file order; duplicates are left as they are."""
     path, guess, sized = parsing.path, parsing.guess, parsing.sized
-    room = 1 << 16 if sized is None else min(max(sized.entries, 1), 1 << 27)
+    nbytes, packed = size_of(path), parsing.text.compression is not None
+    room = 1 << 16
+    if sized is not None:  # what the header promises, as far as the file can hold it
+        most = 1 << 20 if packed else most_entries(nbytes, packed, 4)
+        room = min(max(sized.entries, 1), 1 << 20 if most is None else most)
     rows, cols, values = Growing(np.int32, room), Growing(np.int32, room), Growing(np.float32, room)
     labels = Growing(np.float64, 16)
-    total = size_of(path) if parsing.text.compression is None else None
+    total = None if packed else nbytes
     for chunk in parsing:
         if total and not len(values) and parsing.text.bytes < total:
             expected = int(1.03 * len(chunk.values) * total / parsing.text.bytes) + 1024
@@ -107,6 +150,7 @@ def assemble(parsing: Parsing, options: Options, budget: int | None = None) -> D
         first = 0 if _starts_at_zero(c, guess.format, options) else 1
         c -= first
         width = int(c.max()) + 1 if len(c) else 0
+        parsing.check_extent(width, "columns", "the largest index makes")
         return Data.from_arrays(r, c, v, (len(y), width), labels=y if guess.format == "svmlight" else None, source=path)
     return _with_ids(r, c, v, parsing, options)
 
@@ -125,7 +169,8 @@ def _with_ids(r: NDArray[Any], c: NDArray[Any], v: NDArray[Any], parsing: Parsin
             out.append((ids, id_map))
         elif options.raw_ids:
             if int(ids.min()) < 0:
-                raise DataError(f"{parsing.path}: a {name} id is negative, so it is no index; leave raw_ids off")
+                raise DataError(f"{parsing.path}: a {name} id is negative, so it is no position; leave raw_ids= out")
+            parsing.check_extent(int(ids.max()) + 1, f"{name}s", "with raw_ids=True the largest id makes")
             out.append((ids, None))
         else:
             out.append(compact(ids))
@@ -145,7 +190,7 @@ def _starts_at_zero(cols: NDArray[Any], format: str, options: Options) -> bool:
         return True
     found = len(cols) > 0 and int(cols.min()) == 0
     if options.zero_based is False and found:
-        raise DataError("zero_based=False was given, but the file holds the index 0; leave it out")
+        raise DataError("zero_based=False was given, but the file holds the index 0; leave zero_based= out")
     return found if options.zero_based is None else options.zero_based
 
 
@@ -179,7 +224,8 @@ def _lines_of(path: str, options: Options, on_error: str, a: int, b: int) -> tup
 
 def _why_none(parsing: Parsing) -> str:
     if parsing.report.count:
-        return f"all {parsing.report.count} lines were bad; read without on_error='skip' to see the first"
+        first = min(parsing.report.problems, key=lambda problem: problem.line)
+        return f"all {parsing.report.count} lines were bad, the first is line {first.line}: {first.text}"
     return "only a header, comments or blank lines were found"
 
 
@@ -191,7 +237,7 @@ def _within(data: Data, budget: int | None) -> Data:
 
 def _refuse(path: str, need: int, budget: int) -> None:
     if need > budget:
-        raise NotEnoughMemory(need, budget, f"stream {path} with stretto.data.scan, or raise memory=")
+        raise NotEnoughMemory(need, budget, f"stream {path} with stretto.data.scan, or give more with memory=")
 
 
 def as_bytes(size: int | str) -> int:
@@ -200,13 +246,15 @@ def as_bytes(size: int | str) -> int:
     >>> as_bytes("2KiB")
     2048
     """
-    if isinstance(size, int):
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
         return size
+    if not isinstance(size, str):
+        raise DataError(f"memory={size!r}: give a number of bytes, or text like 2GiB or 500MB")
     text = size.strip().lower().removesuffix("b")
     binary = text.endswith("i")
     text = text.removesuffix("i")
     power = "kmgt".find(text[-1:]) + 1 if text else 0
     try:
         return int(float(text[:-1] if power else text) * (1024 if binary else 1000) ** power)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise DataError(f"{size!r} is no amount of memory; write it like 2GiB or 500MB") from error

@@ -36,8 +36,8 @@ class Report:
     problems: list[Problem] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        if self.on_error not in {"raise", "skip", "collect"}:
-            raise DataError(f"on_error must be 'raise' or 'skip', got {self.on_error!r}")
+        if self.on_error not in ("raise", "skip", "collect"):
+            raise DataError(f"on_error={self.on_error!r}; there are raise and skip")
 
     @property
     def count(self) -> int:

@@ -10,7 +10,7 @@ are not looked for: that needs the records in one place, and whoever cuts them i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +25,8 @@ from stretto.data.filepart import asked
 from stretto.data.ids import IdMap
 from stretto.data.parsing import Options, Parsing
 from stretto.data.report import Report
-from stretto.data.source import CHUNK
+from stretto.data.roles import column_choice
+from stretto.data.source import CHUNK, as_path
 from stretto.data.triples import Names
 from stretto.errors import DataError, FormatError
 
@@ -40,7 +41,10 @@ def iter_triples(
     *,
     on_error: str = "raise",
     sep: str | None = None,
-    columns: tuple[int | str, ...] | None = None,
+    columns: Sequence[int | str] | None = None,
+    user: str | None = None,
+    item: str | None = None,
+    rating: str | None = None,
     ids: str = "auto",
     chunk: int = CHUNK,
     part: tuple[int, int] | None = None,
@@ -57,15 +61,20 @@ def iter_triples(
 
     >>> halves = [list(iter_triples("ratings.dat", part=(k, 2))) for k in range(2)]  # doctest: +SKIP
     """
-    path = os.fspath(path)
-    options = Options(format, sep, None if columns is None else tuple(columns), ids)
+    path = as_path(path)
+    options = Options(format, sep, column_choice(columns, user, item, rating), ids)
     report = Report(path, on_error)
     with Parsing(path, options, report, chunk=chunk, part=asked(part)) as parsing:
         if not parsing.is_text:
             yield from _slices(arrays.load(path, parsing.guess.format, options, "keep"))
             return
+        symmetry = "general" if parsing.sized is None else parsing.sized.symmetry
         for piece in parsing:
-            yield piece.rows.astype(np.int64), piece.cols.astype(np.int64), piece.values.copy()
+            rows, cols, values = piece.rows.astype(np.int64), piece.cols.astype(np.int64), piece.values.copy()
+            yield rows, cols, values
+            if symmetry != "general":  # the file stores one triangle
+                off = rows != cols
+                yield cols[off], rows[off], values[off] * np.float32(-1.0 if symmetry == "skew-symmetric" else 1.0)
     parsing.report.close()
 
 
@@ -180,25 +189,32 @@ def scan(
     *,
     on_error: str = "raise",
     sep: str | None = None,
-    columns: tuple[int | str, ...] | None = None,
+    columns: Sequence[int | str] | None = None,
+    user: str | None = None,
+    item: str | None = None,
+    rating: str | None = None,
     ids: str = "auto",
     raw_ids: bool = False,
     zero_based: bool | None = None,
     chunk: int = CHUNK,
 ) -> Scan:
     """Walk a file once: shape, ids, and how many records each row and column has. Arguments as for `read`."""
-    path = os.fspath(path)
-    options = Options(format, sep, None if columns is None else tuple(columns), ids, raw_ids, zero_based)
+    path = as_path(path)
+    choice = column_choice(columns, user, item, rating)
+    options = Options(format, sep, choice, ids, raw_ids, zero_based)
     report = Report(path, on_error)
     rows, cols = _Axis(), _Axis()
     labels = Growing(np.float64, 16)
     with Parsing(path, options, report, chunk=chunk) as parsing:
-        if not parsing.is_text or (parsing.sized is not None and parsing.sized.symmetry != "general"):
+        sized = parsing.sized
+        if not parsing.is_text or (sized is not None and (sized.symmetry != "general" or sized.dense)):
             from stretto.data.read import read
 
-            return _of_data(
-                read(path, format, duplicates="keep", on_error=on_error, cache=False, raw_ids=raw_ids), options
-            )
+            data = read(
+                path, format, duplicates="keep", on_error=on_error, cache=False, columns=columns, user=user, item=item,
+                rating=rating, raw_ids=raw_ids,
+            )  # fmt: skip
+            return _of_data(data, options)
         for part in parsing:
             rows.add(part.rows)
             cols.add(part.cols)
@@ -208,7 +224,7 @@ def scan(
     cols.close()
     if not len(rows.known):
         raise FormatError(path, None, "there are no records in the file", "check how it was made")
-    guess, sized, names = parsing.guess, parsing.sized, parsing.names
+    guess, names = parsing.guess, parsing.names
     nnz = int(rows.counts.sum())
     common: dict[str, Any] = {
         "path": path,
@@ -227,6 +243,7 @@ def scan(
 
             first = 0 if _starts_at_zero(cols.known, guess.format, options) else 1
             shape = (len(labels), int(cols.known[-1]) + 1 - first)
+            parsing.check_extent(shape[1], "columns", "the largest index makes")
         y = labels.done() if guess.format == "svmlight" else None
         counts = rows.spread(0, shape[0]), cols.spread(first, shape[1])
         return Scan(
@@ -234,8 +251,8 @@ def scan(
             _ranks=(None, None), _first_col=first, **common,
         )  # fmt: skip
     sides = [
-        _settled(rows, guess.row_text, names.rows, raw_ids, path),
-        _settled(cols, guess.col_text, names.cols, raw_ids, path),
+        _settled(rows, "rows", guess.row_text, names.rows, raw_ids, parsing),
+        _settled(cols, "columns", guess.col_text, names.cols, raw_ids, parsing),
     ]
     (row_counts, row_ids, row_rank), (col_counts, col_ids, col_rank) = sides
     return Scan(
@@ -245,8 +262,9 @@ def scan(
 
 
 def _settled(
-    axis: _Axis, text: bool, names: Any, raw_ids: bool, path: str
+    axis: _Axis, what: str, text: bool, names: Any, raw_ids: bool, parsing: Parsing
 ) -> tuple[NDArray[np.int64], IdMap | None, NDArray[np.int32] | None]:
+    path = parsing.path
     if text:
         rank, id_map = names.ranks(path)
         counts = np.empty(len(axis.counts), dtype=np.int64)
@@ -254,7 +272,10 @@ def _settled(
         return counts, id_map, rank
     if raw_ids:
         if int(axis.known[0]) < 0:
-            raise DataError(f"{path}: the id {int(axis.known[0])} is negative, so it is no index; leave raw_ids off")
+            raise DataError(
+                f"{path}: the id {int(axis.known[0])} is negative, so it is no position; leave raw_ids= out"
+            )
+        parsing.check_extent(int(axis.known[-1]) + 1, what, "with raw_ids=True the largest id makes")
         return axis.spread(0, int(axis.known[-1]) + 1), None, None
     return axis.counts, IdMap(axis.known), None
 

@@ -7,6 +7,7 @@ the name.
 from __future__ import annotations
 
 import os
+import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -24,8 +25,28 @@ LONGEST_LINE = 1 << 30
 MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\x00": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstandard"}
 
 
+def as_path(path: Any) -> str:
+    """The path as text; what is no path is refused: bytes would fail later, and an int would open a descriptor."""
+    if isinstance(path, str):
+        return path
+    if isinstance(path, os.PathLike):
+        found = os.fspath(path)
+        if isinstance(found, str):
+            return found
+    more = "; os.fsdecode(path) makes text of bytes" if isinstance(path, bytes | os.PathLike) else ""
+    raise DataError(f"a path must be text or a pathlib.Path, got {type(path).__name__}{more}")
+
+
 def is_url(path: str) -> bool:
     return "://" in path
+
+
+def local_path(path: str) -> str | None:
+    """Where a file is on this machine; None for one that is elsewhere."""
+    scheme, there, rest = path.partition("://")
+    if not there:
+        return path
+    return rest if scheme in {"file", "local"} else None
 
 
 def compression_of(head: bytes) -> str | None:
@@ -36,6 +57,9 @@ def compression_of(head: bytes) -> str | None:
 def open_raw(path: str) -> BinaryIO:
     """The file's own bytes, buffered and seekable where the place allows it."""
     try:
+        local = local_path(path)
+        if local is not None:
+            _refuse_special(path, os.stat(local).st_mode)
         if is_url(path):
             import fsspec
 
@@ -47,8 +71,19 @@ def open_raw(path: str) -> BinaryIO:
         raise DataError(f"{path}: is a folder; name a file in it") from error
     except PermissionError as error:
         raise DataError(f"{path}: no permission to read it; change its mode or run as its owner") from error
+    except DataError:
+        raise
     except (OSError, ValueError, ImportError) as error:
-        raise DataError(f"{path}: cannot be opened ({error})") from error
+        raise DataError(f"{path!r}: cannot be opened ({error})") from error
+
+
+def _refuse_special(path: str, mode: int) -> None:
+    """Opening a pipe waits for somebody to write into it, and reading it twice is impossible."""
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(path)
+    if not stat.S_ISREG(mode):
+        kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+        raise DataError(f"{path}: is {kind}, and only regular files can be read; write it to a file first (cat > FILE)")
 
 
 @contextmanager
@@ -85,7 +120,11 @@ def _unpacked(path: str, raw: BinaryIO, kind: str) -> BinaryIO:
 
 def size_of(path: str) -> int | None:
     """Bytes on disk, or None where that is not known."""
-    return None if is_url(path) else os.path.getsize(path)
+    local = local_path(path)
+    try:
+        return None if local is None else os.path.getsize(local)
+    except (OSError, ValueError):
+        return None
 
 
 class Lines:
@@ -114,14 +153,14 @@ class Lines:
     def close(self) -> None:
         self._open.close()
 
-    def head(self, size: int = 1 << 16) -> bytes:
-        """The first bytes; reading starts over afterwards."""
+    def head(self, size: int = 1 << 16) -> tuple[bytes, bool]:
+        """The first bytes, and whether they are all; reading starts over afterwards."""
         parts: list[bytes] = []
         while size > 0 and (part := self._guard(partial(self.stream.read, size))):
             parts.append(part)
             size -= len(part)
         self.stream.seek(0)
-        return b"".join(parts)
+        return b"".join(parts), size > 0
 
     def narrow(self, number: int, parts: int, skip: int) -> FilePart:
         """From here on read one part only, without the file's first `skip` lines."""

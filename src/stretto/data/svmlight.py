@@ -7,13 +7,15 @@ unless told.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.data.detect import Guess
 from stretto.data.report import Report
 from stretto.data.source import Lines
-from stretto.data.triples import Chunk, Places, settle_notes, without
+from stretto.data.triples import SKIP, Chunk, Places, settle_notes
 
 NOTES = 1 << 13
 
@@ -41,8 +43,46 @@ def parse(text: Lines, guess: Guess, report: Report) -> Iterator[Chunk]:
                 notes = np.empty((2 * len(notes), 5), dtype=np.int64)
                 continue
             drop = settle_notes(buf, notes[:noted], values[:n], labels[:r], text.walked, guess, report)
+            bad = np.zeros(r, dtype=np.bool_)
+            bad[rows[drop] - n_rows] = True
+            _check_labels(labels[:r], rows[:n] - n_rows, lines[:r], bad, text.walked, guess, report)
             places = Places(text.walked + 1, lines[:r], rows[:n], n_rows)
             chunk = Chunk(rows[:n], cols[:n], values[:n], places, labels[:r])
+            if bad.any():
+                chunk = _without_lines(chunk, bad, n_rows)
             text.walked += walked
-            n_rows += r
-            yield without(chunk, drop) if drop else chunk
+            n_rows += len(chunk.labels)
+            yield chunk
+
+
+def _check_labels(
+    labels: NDArray[np.float64],
+    of: NDArray[Any],
+    lines: NDArray[np.int32],
+    bad: NDArray[np.bool_],
+    walked: int,
+    guess: Guess,
+    report: Report,
+) -> None:
+    """Mark lines whose label is infinite or, in lda-c, not the number of their pairs. of [entries] : their lines."""
+    wrong = ~np.isfinite(labels)
+    counts = np.bincount(of, minlength=len(labels))
+    if guess.format == "lda-c":
+        wrong |= labels != counts
+    for at in np.flatnonzero(wrong & ~bad).tolist():
+        if np.isfinite(labels[at]):
+            problem = f"the line promises {labels[at]:g} pairs and has {counts[at]}"
+        else:
+            problem = "the label does not fit a 64-bit float"
+        report.bad(walked + 1 + int(lines[at]), "label", problem, SKIP)
+    bad |= wrong
+
+
+def _without_lines(chunk: Chunk, bad: NDArray[np.bool_], n_rows: int) -> Chunk:
+    """The chunk without the bad ones of its lines, rows numbered from `n_rows` as if they had never been there."""
+    stays = ~bad
+    of = chunk.rows - n_rows
+    kept = stays[of]
+    rows = (n_rows + np.cumsum(stays) - 1)[of[kept]].astype(np.int32)
+    places = Places(chunk.lines.first, chunk.lines.offsets[stays], rows, n_rows)
+    return Chunk(rows, chunk.cols[kept], chunk.values[kept], places, chunk.labels[stays])

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from stretto.data.lazy import Lazy
-from stretto.data.source import Lines
+from stretto.data.source import Lines, as_path
 from stretto.errors import FormatError
 
 
@@ -32,7 +32,7 @@ def text_file(
     Lines come as text without their end. The file may be packed (gzip, xz, bzip2) and may be a URL that fsspec knows.
     It is read once, when the records are first needed.
     """
-    name = os.fspath(path)
+    name = as_path(path)
     return Lazy(lambda: _parsed(name, parser), shape=shape, source=name)
 
 

@@ -1,11 +1,12 @@
 """Delimited triples: the driver around the compiled parser, and the formats that are triples after a header.
 
-`parse` yields bounded `Chunk`s. MatrixMarket and UCI bag-of-words state their size first and count from 1; `Sized`
-holds what they said, and every chunk is checked against it.
+`parse` yields bounded `Chunk`s. MatrixMarket and UCI bag-of-words state their size first and count from 1; every chunk
+is checked against what they said (`headers`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -14,13 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.columns import Interner
+from stretto.data.delimited import fields_of
 from stretto.data.detect import Guess
+from stretto.data.headers import Sized
 from stretto.data.report import Report
 from stretto.data.source import Lines
 from stretto.errors import FormatError
 
 NOTES = 1 << 12
-SKIP = "repair or drop the line, or pass on_error='skip'"
+NUMBER = re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?")
+FIX = "repair the file: an array has every value, one a line"
+_COMMA = re.compile(r"[0-9]+,[0-9]+")
+SKIP = 'repair or drop the line, or pass on_error="skip"'
 
 
 @dataclass(slots=True)
@@ -101,7 +107,7 @@ def parse(text: Lines, guess: Guess, report: Report, names: Names) -> Iterator[C
         while start < len(buf):
             n, walked, noted, start = triples(
                 buf, start, len(buf), s1, s2, spaces, at_row, at_col, at_val,
-                guess.row_text, guess.col_text, guess.exact, rows, cols, row_len, col_len, values, lines, notes,
+                guess.row_text, guess.col_text, guess.width, rows, cols, row_len, col_len, values, lines, notes,
             )  # fmt: skip
             drop = settle_notes(buf, notes[:noted], values[:n], NO_LABELS, text.walked, guess, report)
             chunk = Chunk(
@@ -159,15 +165,14 @@ def shown(text: str) -> str:
 
 
 def _explain(code: int, text: str, guess: Guess) -> tuple[str, str, str]:
-    from stretto.data.detect import fields_of
     from stretto.kernels import parse as codes
 
     text = text.rstrip("\r")
     if code in {codes.FEW_FIELDS, codes.MANY_FIELDS}:
-        need, found = max(guess.columns) + 1, len(fields_of(text, guess.sep))
+        need, found = guess.width or max(guess.columns) + 1, len(fields_of(text, guess.sep))
         remedy = SKIP
-        if found == 2 and code == codes.FEW_FIELDS:
-            remedy = "repair the line, pass on_error='skip', or columns=(0, 1) if the file has no values"
+        if found == 2 and code == codes.FEW_FIELDS and guess.format in {"triples", "movielens"}:
+            remedy = f"{SKIP}, or columns=(0, 1) if the file has no values"
         empty = " (one is empty)" if found == need else ""
         return "column count", f"expected {need} fields, found {found}{empty} in {shown(text)}", remedy
     if code == codes.BAD_VALUE:
@@ -181,7 +186,7 @@ def _explain(code: int, text: str, guess: Guess) -> tuple[str, str, str]:
     return (
         "id",
         f"the id {shown(text)} is not a plain integer as the others are",
-        SKIP + ", or ids='text' to take all ids as text",
+        SKIP + ', or ids="text" to take all ids as text',
     )
 
 
@@ -191,77 +196,71 @@ def _explain_value(text: str) -> tuple[str, str, str]:
         return "missing value", f"the value {shown(text)} is missing (not a number)", SKIP
     if word in {"inf", "infinity"}:
         return "value", f"the value {shown(text)} is infinite", SKIP
+    if _COMMA.fullmatch(word):
+        return "value", f"the value {shown(text)} has a decimal comma", "write a decimal point, as in 3.5"
     return "value", f"the value {shown(text)} is not a number", SKIP
-
-
-@dataclass(frozen=True, slots=True)
-class Sized:
-    """What the head of a MatrixMarket or bag-of-words file promised."""
-
-    guess: Guess
-    n_rows: int
-    n_cols: int
-    entries: int
-    symmetry: str = "general"
-
-
-def bow_header(path: str, head: bytes) -> Sized:
-    """UCI bag-of-words: three lines D, W, NNZ."""
-    lines = head.split(b"\n")[:3]
-    for k, line in enumerate(lines):
-        if not line.strip().isdigit():
-            raise FormatError(
-                path, k + 1, "expected one count (documents, words or entries)", "is this UCI bag-of-words?"
-            )
-    if len(lines) < 3:
-        raise FormatError(path, len(lines), "the three header lines are incomplete", "is this UCI bag-of-words?")
-    d, w, nnz = (int(line) for line in lines)
-    return Sized(Guess("bow", "", " ", (0, 1, 2), 3, exact=True), d, w, nnz)
-
-
-def mm_header(path: str, head: bytes) -> Sized | None:
-    """MatrixMarket coordinate files of real, integer or pattern entries; None for the kinds left to scipy."""
-    lines = head.split(b"\n")
-    words = lines[0].decode("latin-1").lower().split()
-    if len(words) != 5 or words[0] != "%%matrixmarket" or words[1] != "matrix":
-        raise FormatError(path, 1, "expected '%%MatrixMarket matrix FORMAT FIELD SYMMETRY'", "is this MatrixMarket?")
-    _, _, layout, field, symmetry = words
-    if layout != "coordinate" or field not in {"real", "integer", "pattern"} or symmetry == "hermitian":
-        return None
-    for k, line in enumerate(lines[1:], start=1):
-        if not line.strip() or line.startswith(b"%"):
-            continue
-        sizes = line.split()
-        if len(sizes) != 3 or not all(s.isdigit() for s in sizes):
-            raise FormatError(
-                path, k + 1, f"expected 'rows columns entries', found {shown(line.decode('latin-1'))}", SKIP
-            )
-        value = -1 if field == "pattern" else 2
-        guess = Guess("mm", "", " ", (0, 1, value), k + 1, exact=True)
-        return Sized(guess, int(sizes[0]), int(sizes[1]), int(sizes[2]), symmetry)
-    raise FormatError(path, len(lines), "the line with the sizes is missing", "the file is incomplete")
 
 
 def parse_sized(text: Lines, sized: Sized, report: Report) -> Iterator[Chunk]:
     """Records counted from 0 and inside the promised size; what lies outside goes to `report`."""
-    total = 0
+    seen, outside = 0, 0
     for chunk in parse(text, sized.guess, report, Names.new()):
-        inside = np.ones(len(chunk.values), dtype=np.bool_)
+        seen += len(chunk.values)
+        bad = np.zeros(len(chunk.values), dtype=np.bool_)
         for name, index, size in (("row", chunk.rows, sized.n_rows), ("column", chunk.cols, sized.n_cols)):
             if len(index) and (int(index.min()) < 1 or int(index.max()) > size):
-                wrong = np.flatnonzero((index < 1) | (index > size))
-                inside[wrong] = False
-                for at in wrong.tolist():
+                wrong = ~bad & ((index < 1) | (index > size))
+                bad |= wrong
+                outside += int(np.count_nonzero(wrong))
+                for at in np.flatnonzero(wrong).tolist():
                     problem = f"{name} {int(index[at])} is outside 1..{size}, which the header promises"
                     report.bad(chunk.lines[at], "index", problem, SKIP)
-        total += len(chunk.values)
         chunk.rows -= 1
         chunk.cols -= 1
-        yield chunk if inside.all() else without(chunk, np.flatnonzero(~inside).tolist())
-    if total + report.count != sized.entries:
+        yield without(chunk, np.flatnonzero(bad).tolist()) if bad.any() else chunk
+    found = seen + report.count - outside  # lines that could not be read were entries, too
+    if found != sized.entries:
         report.bad(
             text.walked,
             "entry count",
-            f"the header promises {sized.entries} entries, the file has {total}",
+            f"the header promises {sized.entries} entries, the file has {found}",
             "the file may be incomplete",
         )
+
+
+def parse_array(text: Lines, sized: Sized) -> Iterator[Chunk]:
+    """MatrixMarket's dense form, the values of one column after the other: those that are not 0, counted from 0."""
+    numbers: list[float] = []
+    lines: list[int] = []
+    for buf in text:
+        for raw in buf.tobytes()[:-1].split(b"\n"):
+            text.walked += 1
+            token = raw.strip().decode("latin-1")
+            if text.walked <= sized.guess.skip or not token or token.startswith("%"):
+                continue
+            if not NUMBER.fullmatch(token) or not np.isfinite(np.float32(token)):
+                raise FormatError(text.path, text.walked, f"the value {shown(token)} is not a 32-bit number", FIX)
+            numbers.append(float(token))
+            lines.append(text.walked)
+            if len(numbers) > sized.entries:
+                break
+    if len(numbers) != sized.entries:
+        have = f"more than {sized.entries}" if len(numbers) > sized.entries else str(len(numbers))
+        # Which value is missing nobody knows, so that all places are in doubt and none can be skipped.
+        problem = f"the header promises {sized.entries} values, the file has {have}"
+        raise FormatError(text.path, text.walked, problem, FIX)
+    places = _places(sized)
+    values = np.array(numbers, dtype=np.float32)
+    keep = np.flatnonzero(values)
+    yield Chunk(
+        places[1][keep], places[0][keep], values[keep], Places(0, np.array(lines, np.int32)[keep]), NO_LABELS
+    )  # fmt: skip
+
+
+def _places(sized: Sized) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(columns, rows) of the values, in their order."""
+    if sized.symmetry == "general":
+        cols, rows = np.divmod(np.arange(sized.entries, dtype=np.int64), max(sized.n_rows, 1))
+        return cols, rows
+    cols, rows = np.triu_indices(sized.n_cols, k=0 if sized.symmetry == "symmetric" else 1)
+    return cols.astype(np.int64), rows.astype(np.int64)

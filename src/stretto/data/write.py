@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stretto.data.cache import id_arrays
 from stretto.data.data import SLICE, Data
+from stretto.data.source import as_path
 from stretto.errors import DataError
 
 SUFFIXES = {
@@ -31,7 +32,9 @@ def write(data: Data, path: str | os.PathLike[str], format: str = "auto") -> Non
 
     Delimited formats name rows and columns as the id maps do; svmlight is written in row order with indices from 1.
     """
-    path = os.fspath(path)
+    path = as_path(path)
+    if not isinstance(data, Data):
+        raise DataError(f"write takes Data, got {type(data).__name__}; st.as_data makes it of frames and matrices")
     if format == "auto":
         format = SUFFIXES.get(os.path.splitext(path)[1].lower(), "triples")
     if format not in FORMATS:
@@ -84,10 +87,22 @@ def _text(data: Data, format: str) -> Iterator[str]:
 def _check_names(data: Data, sep: str) -> None:
     """Refuse text ids that would read back as something else."""
     for ids in (data.row_ids, data.col_ids):
-        if ids is not None and ids.is_text:
-            for name in ids.ids.tolist():
-                if sep in name or "\n" in name or name.startswith('"') or name != name.strip():
-                    raise DataError(f"the id {name!r} cannot stand in a text file; write npz or parquet instead")
+        if ids is not None and ids.is_text and len(ids):
+            names = ids.ids.tolist()
+            bad = next((name for name in names if not _stands(name, sep)), None)
+            if bad is None and all(_looks_like_a_number(name) for name in names):
+                bad = names[0]  # all of them would be taken for numbers
+            if bad is not None:
+                raise DataError(f"the id {bad!r} cannot stand in a text file; write npz or parquet instead")
+
+
+def _stands(name: str, sep: str) -> bool:
+    odd = any(c in name for c in "\n\r\0") or sep in name or name.startswith(('"', "#", "%")) or name != name.strip()
+    return bool(name) and not odd
+
+
+def _looks_like_a_number(name: str) -> bool:
+    return name.removeprefix("-").replace(".", "", 1).isdecimal()
 
 
 def _svmlight(data: Data) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .compile import lean_inner, lean_kernel
+from .compile import kernel, merged
 
 _ONE = np.float32(1.0)
 _HALF = np.float32(1.0 / 4294967296.0)
@@ -18,7 +18,7 @@ _LOW = np.uint64(0xFFFFFFFF)
 _S32 = np.uint64(32)
 
 
-@lean_inner
+@merged
 def alias(weights, n, whole, chance, other, left):
     """Fill an alias table for weights [n] that add up to `whole`. Vose's method: no slot holds more than two."""
     small = 0
@@ -50,7 +50,7 @@ def alias(weights, n, whole, chance, other, left):
         chance[left[small]] = _ONE
 
 
-@lean_inner
+@merged
 def alias_draw(n, chance, other, random):
     """A slot or its alias, from 64 random bits."""
     slot = np.int64(((random >> _S32) * np.uint64(n)) >> _S32)
@@ -58,7 +58,7 @@ def alias_draw(n, chance, other, random):
     return slot if unit < chance[slot] else np.int64(other[slot])
 
 
-@lean_kernel
+@kernel
 def fill_alias(weights, whole, chance, other, left):
     """`alias`, for those who are not compiled."""
     alias(weights, weights.shape[0], whole, chance, other, left)

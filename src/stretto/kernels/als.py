@@ -9,18 +9,19 @@ which is solved by (Σ w_j Y[j] Y[j]ᵀ + G + ridge_i) x = Σ t_j Y[j], with
               explicit                           implicit (Hu, Koren, Volinsky 2008), c = α |r|
     w, t      1, r − mean − offset[j]            c, 1 + c if r > 0 else 0     (a negative r is a confident "no")
     G         nothing: gram has no rows          Yᵀ Y: gram [width, width]
-    ridge_i   reg · n_i if weighted else reg; n_i ratings in row i
+    ridge_i   reg · n_i, n_i ratings in row i    reg · Σ_j (1 + c_j)
 
 so a rating with confidence 1 + c counts c more than the (1, 0) that G already holds for every pair. A row without
 ratings becomes 0.
 
 **Biases.** The kernel knows none. A caller who wants them solves one more unknown: it keeps column `rank` of both
 factors free (width = padded(rank + 1)), writes 1 into Y[:, rank], gives the other side's biases as `offset`, and
-finds the row biases in X[:, rank] afterwards (for cg it puts the old ones there first). The ridge then covers the
-bias too.
+finds the row biases in X[:, rank] afterwards (for cg it puts the old ones there first). That column has a ridge of its
+own, with own_reg in the place of reg: own = rank; own = −1 where there is none.
 
 Shapes: bounds [V + 1] row blocks; indptr [m + 1]; indices, values [n]; X [m, width], Y [k, width] float32,
-zero-padded; offset [k] float32 or length 0; mean, reg, alpha float32; scratch from `scratch`, one part per worker.
+zero-padded; offset [k] float32 or length 0; mean, reg, own_reg, alpha float32; scratch from `scratch`, one part per
+worker.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from . import lanes
 from .cholesky import solve, solve_wide
 from .claims import fail, next_visit
 from .compile import inner, kernel
+from .space import zeros, zeros2
 from .tile import crossprod
 
 # Ratings whose factors are brought together before their products are taken: 32 KiB at width 64, which the nearest
@@ -56,12 +58,29 @@ def _terms(value, base, implicit, alpha):
 
 
 @inner
-def _ridge(reg, weighted, count):
-    return reg * np.float32(count) if weighted else reg
+def _weight(first, last, values, implicit, alpha):
+    """What the penalty of a row is multiplied with: its ratings, or the confidence of all its entries."""
+    total = np.float32(last - first)
+    if implicit:
+        for t in range(first, last):
+            total += alpha * abs(values[t])
+    return total
 
 
 @inner
-def _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, alpha):
+def _penalty(X, i, ridge, own, own_ridge):
+    """The penalty of row i; its own column apart from the others, as a strong ridge and a weak one may be far apart."""
+    if own < 0:
+        return np.float64(ridge) * lanes.dot(X, i, X, i)
+    last = X[i, own]
+    X[i, own] = _ZERO
+    total = np.float64(ridge) * lanes.dot(X, i, X, i) + np.float64(own_ridge) * last * last
+    X[i, own] = last
+    return total
+
+
+@inner
+def _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha):
     """Rows 0 … n − 1 of S: the normal matrix (j ≥ i); row n: the right-hand side."""
     n = Y.shape[1]
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
@@ -83,17 +102,17 @@ def _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, alpha
         crossprod(S, S, n + 2, to)
     for k in range(n):
         if S[k, k] != _ZERO:
-            S[k, k] += ridge
+            S[k, k] += own_ridge if k == own else ridge
 
 
-@inner
-def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge, alpha):
+@inner(allocates=True)
+def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha):
     """The row again, in float64 and term by term: rare, so plain."""
     n = Y.shape[1]
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
-    A = np.zeros((n, n))
-    b = np.zeros(n)
-    x = np.zeros(n)
+    A = zeros2(n, n, np.float64)
+    b = zeros(n, np.float64)
+    x = zeros(n, np.float64)
     if implicit:
         for p in range(n):
             for q in range(p, n):
@@ -107,15 +126,15 @@ def _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge
                 A[p, q] += np.float64(w) * Y[j, p] * Y[j, q]
     for k in range(n):
         if A[k, k] != 0.0:
-            A[k, k] += ridge
+            A[k, k] += own_ridge if k == own else ridge
     solved = solve_wide(A, b, x)
     for k in range(n):
         X[i, k] = x[k] if solved else np.nan
 
 
-@kernel
+@kernel(allocates=True)
 def cholesky_worker(
-    pass_, worker, out, bounds, indptr, indices, values, X, Y, gram, offset, mean, reg, weighted, alpha, scratch
+    pass_, worker, out, bounds, indptr, indices, values, X, Y, gram, offset, mean, reg, own, own_reg, alpha, scratch
 ):
     """Each row of X becomes the exact solution. out [V]: the penalty Σ ridge_i ‖x_i‖² of a block."""
     n = Y.shape[1]
@@ -128,13 +147,14 @@ def cholesky_worker(
             if first == last:
                 lanes.clear(X, i)
                 continue
-            ridge = _ridge(reg, weighted, last - first)
-            _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, alpha)
+            weight = _weight(first, last, values, gram.shape[0] > 0, alpha)
+            ridge, own_ridge = reg * weight, own_reg * weight
+            _normal(S, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha)
             if solve(S, n):
                 lanes.scaled(X, i, _ONE, S, n)
             else:
-                _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge, alpha)
-            penalty += np.float64(ridge) * lanes.dot(X, i, X, i)
+                _solve_wide(X, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha)
+            penalty += _penalty(X, i, ridge, own, own_ridge)
         out[v] = penalty
         if not np.isfinite(penalty):
             fail(pass_, v)
@@ -142,11 +162,13 @@ def cholesky_worker(
 
 
 @inner
-def _apply(S, to, V, i, first, last, indices, values, Y, gram, offset, mean, ridge, alpha, aim):
+def _apply(S, to, V, i, first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha, aim):
     """S[to] = A V[i] − aim·b without forming A: ridge·V[i] + G V[i] + Σ (w_j (Y[j]·V[i]) − aim·t_j) Y[j]."""
     implicit, shifted = gram.shape[0] > 0, offset.shape[0] > 0
     lanes.scaled(S, to, ridge, V, i)
     x = V[i]
+    if own >= 0:
+        S[to, own] = own_ridge * x[own]
     for k in range(0, gram.shape[0], 4):
         lanes.axpy4(S, to, x[k], x[k + 1], x[k + 2], x[k + 3], gram, k, k + 1, k + 2, k + 3)
     t = first
@@ -174,7 +196,24 @@ def _apply(S, to, V, i, first, last, indices, values, Y, gram, offset, mean, rid
 
 @kernel
 def cg_worker(
-    pass_, worker, out, bounds, indptr, indices, values, X, Y, gram, offset, mean, reg, weighted, alpha, steps, scratch
+    pass_,
+    worker,
+    out,
+    bounds,
+    indptr,
+    indices,
+    values,
+    X,
+    Y,
+    gram,
+    offset,
+    mean,
+    reg,
+    own,
+    own_reg,
+    alpha,
+    steps,
+    scratch,
 ):
     """Each row of X takes `steps` conjugate-gradient steps from where it is. out [V]: as for `cholesky_worker`."""
     S = scratch[worker]
@@ -187,8 +226,10 @@ def cg_worker(
             if first == last:
                 lanes.clear(X, i)
                 continue
-            ridge = _ridge(reg, weighted, last - first)
-            _apply(S, image, X, i, first, last, indices, values, Y, gram, offset, mean, ridge, alpha, _ONE)
+            weight = _weight(first, last, values, gram.shape[0] > 0, alpha)
+            ridge, own_ridge = reg * weight, own_reg * weight
+            at = (first, last, indices, values, Y, gram, offset, mean, ridge, own, own_ridge, alpha)
+            _apply(S, image, X, i, *at, _ONE)
             lanes.scaled(S, residual, -_ONE, S, image)
             lanes.scaled(S, along, _ONE, S, residual)
             size = lanes.dot(S, residual, S, residual)
@@ -196,7 +237,7 @@ def cg_worker(
             for _ in range(steps):
                 if not size > enough:
                     break
-                _apply(S, image, S, along, first, last, indices, values, Y, gram, offset, mean, ridge, alpha, _ZERO)
+                _apply(S, image, S, along, *at, _ZERO)
                 curvature = lanes.dot(S, along, S, image)
                 if not curvature > _ZERO:
                     break
@@ -207,7 +248,7 @@ def cg_worker(
                 size = lanes.dot(S, residual, S, residual)
                 lanes.scaled(S, along, size / before, S, along)
                 lanes.axpy(S, along, _ONE, S, residual)
-            penalty += np.float64(ridge) * lanes.dot(X, i, X, i)
+            penalty += _penalty(X, i, ridge, own, own_ridge)
         out[v] = penalty
         if not np.isfinite(penalty):
             fail(pass_, v)
@@ -286,23 +327,6 @@ def implicit_worker(pass_, worker, out, bounds, indptr, indices, values, X, Y, g
                 s = np.float64(lanes.dot(X, i, Y, np.int64(indices[t])))
                 e = (1.0 if values[t] > _ZERO else 0.0) - s
                 total += (1.0 + np.float64(alpha) * abs(values[t])) * e * e - s * s
-        out[v] = total
-        if not np.isfinite(total):
-            fail(pass_, v)
-        v = next_visit(pass_, worker, v)
-
-
-@kernel
-def penalty_worker(pass_, worker, out, bounds, indptr, X, bias, reg, weighted):
-    """out [V]: Σ ridge_i (‖x_i‖² + bias_i²) over the rows of a block; bias [m] float32 or length 0."""
-    v = next_visit(pass_, worker)
-    while v >= 0:
-        total = 0.0
-        for i in range(bounds[v], bounds[v + 1]):
-            size = np.float64(lanes.dot(X, i, X, i))
-            if bias.shape[0] > 0:
-                size += np.float64(bias[i]) * bias[i]
-            total += np.float64(_ridge(reg, weighted, indptr[i + 1] - indptr[i])) * size
         out[v] = total
         if not np.isfinite(total):
             fail(pass_, v)

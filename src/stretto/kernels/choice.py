@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from .borrow import merged
+from .compile import merged
 
 # Slots of `Choice.plan`.
 KIND, SIZE, WIDTH, CANDIDATES, QUEUES, SEED = range(6)

@@ -17,6 +17,7 @@ from numba.extending import intrinsic
 
 from . import lanes
 from .compile import inner
+from .space import zeros2
 from .tile import ROWS, VECTORS, outer_minus
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
@@ -136,11 +137,11 @@ def solve(S, n):
     return True
 
 
-@inner
+@inner(allocates=True)
 def _try_wide(A, b, x, jitter):
     """Cholesky of A + jitter·diag(A) in float64, row by row, and x. False when it is not positive definite."""
     n = b.shape[0]
-    U = np.zeros((n, n))
+    U = zeros2(n, n, np.float64)
     for k in range(n):
         pivot = A[k, k] + jitter * A[k, k]
         for m in range(k):
@@ -168,7 +169,7 @@ def _try_wide(A, b, x, jitter):
     return True
 
 
-@inner
+@inner(allocates=True)
 def solve_wide(A, b, x):
     """x of A x = b, all float64, with as little added to the diagonal as works. False when nothing does."""
     jitter = _FIRST_JITTER

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from . import priority
-from .borrow import borrowed, merged
 from .choice import (
     BUSY,
     COUNT,
@@ -32,7 +31,7 @@ from .choice import (
     own_jobs,
     round_of,
 )
-from .compile import kernel
+from .compile import kernel, merged
 from .correlation import independent, independent_by
 from .random import uniform
 from .verdicts import find_under_way, independent_moving
@@ -131,13 +130,12 @@ def learn(choice, job, change):
 @kernel
 def choose_round(choice, table, q, out):
     """See `choose`."""
-    return choose(borrowed(choice), borrowed(table), q, out)
+    return choose(choice, table, q, out)
 
 
 @kernel
 def learn_round(choice, jobs, priorities):
     """`priority.learn` for all jobs of a round."""
-    choice = borrowed(choice)
     for k in range(jobs.shape[0]):
         priority.learn(choice, jobs[k], priorities[k])
 

@@ -12,18 +12,22 @@ A worker is one compiled call that loops:
         ... visit block v ...
         v = claims.next_visit(pass_, worker, finished=v)
 
-`Pass` holds plain arrays (int64): V visits, R row blocks, C column blocks.
+A pass is one array of int64, `Pass.words`, which kernels are given; `Pass` shows Python the parts of it by name. (As a
+tuple of fourteen arrays it took the compiler longer to hand it to a helper than to compile the helper.)
+
+V visits, R row blocks, C column blocks.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import numpy as np
+from numpy.typing import NDArray
 
 from . import atomics
 from .compile import inner
 
-# Slots of `Pass.control`. NAP: microseconds that a worker sleeps between two looks when nothing is ready for long, 0
-# where it only lets others run; WAITED: cycles that workers waited, counted where they nap.
+# Slots of `Pass.control`, the first words of a pass. NAP: microseconds that a worker sleeps between two looks when
+# nothing is ready for long, 0 where it only lets others run; WAITED: cycles that workers waited, where they nap.
 STOP, LEFT, CURSOR, MODE, FAILED, LOGGED, NAP, WAITED = range(8)
 CONTROL_SLOTS = 8
 CLAIMED, SCRIPTED = 0, 1
@@ -31,54 +35,118 @@ _FAR = 1 << 30
 _LOOKS = 32  # looks before the first nap
 # Columns of `Pass.log`: visit, worker, start, end (time stamp counter).
 LOG_COLUMNS = 4
+# Words that say where each part of a pass begins, in the order of `Pass.PARTS`, and how long two of them are.
+(_ROW_BLOCK, _COL_BLOCK, _ROW_TURN, _COL_TURN, _PRIORITY, _ROW_FIRST, _ROW_VISITS, _ROW_LAST, _ROW_DONE, _COL_DONE,
+ _TAKEN, _SCRIPT, _LOG) = range(CONTROL_SLOTS, CONTROL_SLOTS + 13)  # fmt: skip
+_ROWS, _SCRIPTED = CONTROL_SLOTS + 13, CONTROL_SLOTS + 14
+_HEAD = CONTROL_SLOTS + 16
+_LINE = 8  # words of a cache line: no two parts share one
+
+Ints = NDArray[np.int64]
 
 
-class Pass(NamedTuple):
-    """One pass over the blocks, as the compiled workers see it."""
+class Pass:
+    """One pass over the blocks: `words` for compiled workers, and its parts by name, as views of the same memory.
 
-    row_block: Any  # [V] block of each visit
-    col_block: Any  # [V]
-    row_turn: Any  # [V] how many visits of the row block come before
-    col_turn: Any  # [V]
-    priority: Any  # [V] the work that hangs on each visit: of those that are ready, the one with most goes first
-    row_first: Any  # [R + 1] where each row block's visits begin in row_visits
-    row_visits: Any  # [V] visits grouped by row block, in turn order
-    row_last: Any  # [R] the worker that made the row block's last visit, or −1
-    row_done: Any  # [R] finished visits of each row block
-    col_done: Any  # [C]
-    taken: Any  # [V] 1 once claimed
-    script: Any  # [S] visits in the order to run them (SCRIPTED only)
-    control: Any  # [8] stop flag, visits left, cursor, mode, failed visit + 1, log length, nap, cycles waited
-    log: Any  # [V, 4] what ran where and when
+    Parameters
+    ----------
+    parts : dict of str to array
+        Every name of `PARTS`.
+
+    Attributes
+    ----------
+    words : array of int64
+        All of it.
+    control : [8]
+        Stop flag, visits left, cursor, mode, failed visit + 1, log length, nap, cycles waited.
+    """
+
+    PARTS = (
+        "row_block",  # [V] block of each visit
+        "col_block",  # [V]
+        "row_turn",  # [V] how many visits of the row block come before
+        "col_turn",  # [V]
+        "priority",  # [V] the work that hangs on each visit: of those that are ready, the one with most goes first
+        "row_first",  # [R + 1] where each row block's visits begin in row_visits
+        "row_visits",  # [V] visits grouped by row block, in turn order
+        "row_last",  # [R] the worker that made the row block's last visit, or −1
+        "row_done",  # [R] finished visits of each row block
+        "col_done",  # [C]
+        "taken",  # [V] 1 once claimed
+        "script",  # [S] visits in the order to run them (SCRIPTED only)
+        "log",  # [V, 4] what ran where and when
+    )
+    row_block: Ints
+    col_block: Ints
+    row_turn: Ints
+    col_turn: Ints
+    priority: Ints
+    row_first: Ints
+    row_visits: Ints
+    row_last: Ints
+    row_done: Ints
+    col_done: Ints
+    taken: Ints
+    script: Ints
+    log: Ints
+
+    def __init__(self, **parts: Ints) -> None:
+        sizes = [parts[name].size for name in self.PARTS]
+        ends = _HEAD + np.cumsum([(size + _LINE - 1) // _LINE * _LINE for size in sizes])
+        begins = [_HEAD, *ends[:-1].tolist()]
+        self.words: Ints = np.zeros(int(ends[-1]), np.int64)
+        self.control: Ints = self.words[:CONTROL_SLOTS]
+        self.words[_ROW_BLOCK : _ROW_BLOCK + len(sizes)] = begins
+        self.words[_ROWS], self.words[_SCRIPTED] = parts["row_done"].size, parts["script"].size
+        for name, begin, size in zip(self.PARTS, begins, sizes, strict=True):
+            view = self.words[begin : begin + size].reshape(parts[name].shape)
+            view[...] = parts[name]
+            setattr(self, name, view)
+
+
+def stopped() -> Ints:
+    """The words of a pass that was stopped before it began: a worker that is given them returns at once."""
+    words = np.zeros(_HEAD, np.int64)
+    words[STOP] = 1
+    return words
 
 
 @inner
-def _begin(pass_, visit, worker):
-    slot = atomics.add(pass_.control, LOGGED, 1)
-    pass_.log[slot, 0] = visit
-    pass_.log[slot, 1] = worker
-    pass_.log[slot, 2] = atomics.cycles()
-    pass_.taken[visit] = 1 + slot
+def is_stopped(words):
+    """Whether the pass was told to stop."""
+    return words[STOP] != 0
+
+
+@inner
+def _begin(words, visit, worker):
+    slot = atomics.add(words, LOGGED, 1)
+    log = words[_LOG] + slot * LOG_COLUMNS
+    words[log] = visit
+    words[log + 1] = worker
+    words[log + 2] = atomics.cycles()
+    words[words[_TAKEN] + visit] = 1 + slot
     return visit
 
 
 @inner
-def _finish(pass_, visit):
-    pass_.log[pass_.taken[visit] - 1, 3] = atomics.cycles()
-    pass_.row_last[pass_.row_block[visit]] = pass_.log[pass_.taken[visit] - 1, 1]
-    atomics.store(pass_.row_done, pass_.row_block[visit], pass_.row_turn[visit] + 1)
-    atomics.store(pass_.col_done, pass_.col_block[visit], pass_.col_turn[visit] + 1)
-    atomics.add(pass_.control, LEFT, -1)
+def _finish(words, visit):
+    log = words[_LOG] + (words[words[_TAKEN] + visit] - 1) * LOG_COLUMNS
+    words[log + 3] = atomics.cycles()
+    row, col = words[words[_ROW_BLOCK] + visit], words[words[_COL_BLOCK] + visit]
+    words[words[_ROW_LAST] + row] = words[log + 1]
+    atomics.store(words, words[_ROW_DONE] + row, words[words[_ROW_TURN] + visit] + 1)
+    atomics.store(words, words[_COL_DONE] + col, words[words[_COL_TURN] + visit] + 1)
+    atomics.add(words, LEFT, -1)
 
 
 @inner
-def _waited(pass_, since):
+def _waited(words, since):
     if since != 0:
-        atomics.add(pass_.control, WAITED, atomics.cycles() - since)
+        atomics.add(words, WAITED, atomics.cycles() - since)
 
 
 @inner
-def next_visit(pass_, worker, finished=-1):
+def next_visit(words, worker, finished=-1):
     """Report `finished` (or −1), then claim and return a ready visit; −1 when nothing is left to do.
 
     Of the ready visits a worker takes, among those whose row block it was the last to visit, the one nearest to the
@@ -88,47 +156,54 @@ def next_visit(pass_, worker, finished=-1):
     number.
     """
     if finished >= 0:
-        _finish(pass_, finished)
-    if pass_.control[MODE] == SCRIPTED:
-        at = pass_.control[CURSOR]
-        if at >= pass_.script.shape[0] or atomics.load(pass_.control, STOP) != 0:
+        _finish(words, finished)
+    if words[MODE] == SCRIPTED:
+        at = words[CURSOR]
+        if at >= words[_SCRIPTED] or atomics.load(words, STOP) != 0:
             return -1
-        pass_.control[CURSOR] = at + 1
-        return _begin(pass_, pass_.script[at], worker)
-    rows = pass_.row_done.shape[0]
+        words[CURSOR] = at + 1
+        return _begin(words, words[words[_SCRIPT] + at], worker)
+    row_first, row_done, row_visits, row_last = (
+        words[_ROW_FIRST],
+        words[_ROW_DONE],
+        words[_ROW_VISITS],
+        words[_ROW_LAST],
+    )
+    row_block, col_block, taken, priority = words[_ROW_BLOCK], words[_COL_BLOCK], words[_TAKEN], words[_PRIORITY]
+    col_done, col_turn = words[_COL_DONE], words[_COL_TURN]
     looks = 0
     since = 0  # when waiting began
     while True:
-        if atomics.load(pass_.control, STOP) != 0 or atomics.load(pass_.control, LEFT) == 0:
-            _waited(pass_, since)
+        if atomics.load(words, STOP) != 0 or atomics.load(words, LEFT) == 0:
+            _waited(words, since)
             return -1
         best = -1
         most = -1
         nearest = _FAR + 1
-        for r in range(rows):
-            at = pass_.row_first[r] + atomics.load(pass_.row_done, r)
-            if at >= pass_.row_first[r + 1]:
+        for r in range(words[_ROWS]):
+            at = words[row_first + r] + atomics.load(words, row_done + r)
+            if at >= words[row_first + r + 1]:
                 continue
-            v = pass_.row_visits[at]
-            if atomics.load(pass_.taken, v) != 0:
+            v = words[row_visits + at]
+            if atomics.load(words, taken + v) != 0:
                 continue
             # A block whose rows are still in this worker's cache is worth more than one that has to be fetched.
-            if pass_.row_last[r] != worker:
+            if words[row_last + r] != worker:
                 distance = _FAR
             elif finished >= 0:
-                distance = (r ^ pass_.row_block[finished]) | (pass_.col_block[v] ^ pass_.col_block[finished])
+                distance = (r ^ words[row_block + finished]) | (words[col_block + v] ^ words[col_block + finished])
             else:
                 distance = 0
-            better = pass_.priority[v] > most if distance == nearest else distance < nearest
-            if better and atomics.load(pass_.col_done, pass_.col_block[v]) == pass_.col_turn[v]:
+            better = words[priority + v] > most if distance == nearest else distance < nearest
+            if better and atomics.load(words, col_done + words[col_block + v]) == words[col_turn + v]:
                 best = v
-                most = pass_.priority[v]
+                most = words[priority + v]
                 nearest = distance
         if best >= 0:
-            if atomics.claim(pass_.taken, best):
-                _waited(pass_, since)
-                return _begin(pass_, best, worker)
-        elif pass_.control[NAP] == 0:
+            if atomics.claim(words, taken + best):
+                _waited(words, since)
+                return _begin(words, best, worker)
+        elif words[NAP] == 0:
             atomics.rest()
         else:
             if since == 0:
@@ -137,12 +212,12 @@ def next_visit(pass_, worker, finished=-1):
             if looks < _LOOKS:
                 atomics.rest()
             else:
-                atomics.nap(pass_.control[NAP])
+                atomics.nap(words[NAP])
 
 
 @inner
-def fail(pass_, visit):
+def fail(words, visit):
     """Stop the pass because `visit` went wrong; the first failure wins."""
-    if pass_.control[FAILED] == 0:
-        atomics.store(pass_.control, FAILED, visit + 1)
-    atomics.store(pass_.control, STOP, 1)
+    if words[FAILED] == 0:
+        atomics.store(words, FAILED, visit + 1)
+    atomics.store(words, STOP, 1)

@@ -12,6 +12,7 @@ import numpy as np
 
 from .claims import next_visit
 from .compile import inner, kernel
+from .space import empty, zeros
 
 _BIG = 8  # a component of more than 1/8 of a visit's share is placed by size, the others in a row
 
@@ -83,7 +84,7 @@ def _root(parent, q):
     return q
 
 
-@kernel
+@kernel(allocates=True)
 def pack(order, bounds, ptr, keys, work, width, owner, parent, size, place, path):
     """Connected components of every batch, packed into visits of nearly equal work.
 
@@ -94,8 +95,8 @@ def pack(order, bounds, ptr, keys, work, width, owner, parent, size, place, path
     A component is known by its first position. The large ones go, heaviest first, to the visit with least work; the
     others follow in order, filling one visit after the other, so that neighbours stay together.
     """
-    load = np.zeros(width, np.int64)
-    large = np.empty(_BIG * width + 1, np.int64)
+    load = zeros(width, np.int64)
+    large = empty(_BIG * width + 1, np.int64)
     for b in range(bounds.shape[0] - 1):
         lo, hi = bounds[b], bounds[b + 1]
         load[:] = 0
@@ -160,7 +161,7 @@ def pack(order, bounds, ptr, keys, work, width, owner, parent, size, place, path
         path[b] = load.max()
 
 
-@kernel
+@kernel(allocates=True)  # Numba's sort does
 def distinct_worker(pass_, worker, out, bounds, keys, marks, kept, count):
     """The elements of each visit, once each and in order: kept[bounds[v]] to kept[bounds[v] + count[v]].
 

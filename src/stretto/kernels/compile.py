@@ -3,7 +3,16 @@
 `@kernel` marks an entry point: a function that Python calls once per worker and pass. It holds two compiled forms of
 the same source, `exact` (no fastmath, nothing is contracted or reordered unless the source says so) and `fast`
 (fastmath). `@inner` marks a helper that kernels call; it must be free of floating-point arithmetic whose order the
-profile could change, or be used by one profile only. How both are compiled is in `build.linking`, where compiled code
+profile could change, or be used by one profile only. `@merged` marks a helper that becomes part of its callers whatever
+its size.
+
+    @kernel                         may not allocate: what it needs comes from outside
+    @kernel(allocates=True)         makes arrays of its own (`space`)
+
+Kernels and helpers that do not allocate count no references to arrays. Counting costs an atomic operation, on words
+that all threads share, whenever an array taken from a tuple is given a name, and half of the time that compiling takes.
+
+How both are compiled is in `build.linking`, where compiled code
 is stored in `build.storage`.
 """
 
@@ -12,7 +21,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import Any, overload
 
 import numba
 from llvmlite import binding
@@ -24,9 +33,9 @@ PROFILES = ("exact", "fast")
 _FAST = frozenset({"nsz", "arcp", "contract", "afn", "reassoc"})
 
 
-def _options(*, fast: bool = False, lean: bool = False) -> dict[str, Any]:
+def _options(*, fast: bool = False, allocates: bool = False) -> dict[str, Any]:
     options = {"nogil": True, "fastmath": set(_FAST) if fast else False, "error_model": "numpy", "boundscheck": False}
-    return options | {"_nrt": False} if lean else options
+    return options if allocates else options | {"_nrt": False}
 
 
 def _stored(made: Any, fn: Callable[..., Any], stamp: str | None, *, helper: bool, fast: bool = False) -> Any:
@@ -42,8 +51,8 @@ def _stored(made: Any, fn: Callable[..., Any], stamp: str | None, *, helper: boo
 class Kernel:
     """A compiled entry point in both profiles; `kernel.exact(...)`, `kernel.fast(...)`, or `kernel[profile](...)`."""
 
-    def __init__(self, fn: Callable[..., Any], *, lean: bool = False, stamp: str | None = None) -> None:
-        self.py, self.lean, self.stamp = fn, lean, stamp
+    def __init__(self, fn: Callable[..., Any], *, allocates: bool = False, stamp: str | None = None) -> None:
+        self.py, self.allocates, self.stamp = fn, allocates, stamp
         functools.update_wrapper(self, fn)
 
     @functools.cached_property
@@ -55,7 +64,7 @@ class Kernel:
         return self._compiled(fast=True)
 
     def _compiled(self, *, fast: bool) -> Callable[..., Any]:
-        made = entry(self.py, _options(fast=fast, lean=self.lean))
+        made = entry(self.py, _options(fast=fast, allocates=self.allocates))
         return _stored(made, self.py, self.stamp, helper=False, fast=fast)  # type: ignore[no-any-return]
 
     def __getitem__(self, profile: str) -> Callable[..., Any]:
@@ -77,25 +86,27 @@ def target() -> str:
     return f"numba {numba.__version__}, {name}, features {hashlib.sha256(features.encode()).hexdigest()[:12]}"
 
 
-def kernel(fn: Callable[..., Any]) -> Kernel:
+@overload
+def kernel(fn: Callable[..., Any]) -> Kernel: ...
+@overload
+def kernel(*, allocates: bool) -> Callable[[Callable[..., Any]], Kernel]: ...
+def kernel(fn: Callable[..., Any] | None = None, *, allocates: bool = False) -> Any:
     """Mark an entry point that Python calls."""
-    return Kernel(fn)
+    if fn is None:
+        return functools.partial(Kernel, allocates=allocates)
+    return Kernel(fn, allocates=allocates)
 
 
-def inner(fn: Callable[..., Any], *, forced: bool = False, lean: bool = False) -> Any:
-    """Mark a helper that only kernels call. forced: it becomes part of its caller whatever its size."""
-    options = _options(lean=lean) | ({"forceinline": True} if forced else {})
-    return _stored(helper(fn, options), fn, None, helper=True)
+def inner(fn: Callable[..., Any] | None = None, *, allocates: bool = False, apart: bool = False) -> Any:
+    """Mark a helper that only kernels call. apart: it is never made part of its callers, which it would make longer."""
+    if fn is None:
+        return functools.partial(inner, allocates=allocates, apart=apart)
+    return _stored(helper(fn, _options(allocates=allocates), apart=apart), fn, None, helper=True)
 
 
-def lean_kernel(fn: Callable[..., Any]) -> Kernel:
-    """Mark an entry point that allocates nothing and hands arrays around in tuples: no references are counted.
+def merged(fn: Callable[..., Any]) -> Any:
+    """Mark a helper that becomes part of its callers whatever its size.
 
-    Counting costs an atomic operation whenever a tuple's array is given a name, here several for each token.
+    A state of twenty arrays in a tuple is two hundred words; as arguments of a call all of them are copied.
     """
-    return Kernel(fn, lean=True)
-
-
-def lean_inner(fn: Callable[..., Any]) -> Any:
-    """Mark a helper of lean kernels; it becomes part of its caller whatever its size."""
-    return inner(fn, forced=True, lean=True)
+    return _stored(helper(fn, _options() | {"forceinline": True}), fn, None, helper=True)

@@ -49,7 +49,7 @@ def order_repeats(indptr, indices, values):
     return found
 
 
-@kernel
+@kernel(allocates=True)  # Numba's sort does
 def sort_rows(indptr, indices):
     """Put the indices of each compressed row in rising order."""
     for row in range(indptr.shape[0] - 1):

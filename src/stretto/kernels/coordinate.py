@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import vector
-from .borrow import merged
-from .compile import kernel
+from .compile import kernel, merged
 from .losses import LOGISTIC
 from .scalar import exp, log
 

@@ -27,8 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from . import vector
-from .borrow import merged
-from .compile import inner, kernel
+from .compile import inner, kernel, merged
 
 # Slots of `Table.facts`.
 MODE, ROWS, SAMPLED = range(3)

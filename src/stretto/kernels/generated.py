@@ -52,7 +52,9 @@ def _load(name: str, source: str, users: tuple[Any, ...]) -> dict[str, Kernel]:
     vars(module).update({f"user{k}": target for k, target in enumerate(users)})
     linecache.cache[str(path)] = (len(source), None, source.splitlines(keepends=True), str(path))
     exec(compile(source, str(path), "exec"), vars(module))
-    return {key: Kernel(value, stamp=name) for key, value in vars(module).items() if key.endswith("_worker")}
+    return {
+        key: Kernel(value, allocates=True, stamp=name) for key, value in vars(module).items() if key.endswith("_worker")
+    }
 
 
 def _kept(name: str, source: str) -> Path:

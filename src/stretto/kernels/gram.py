@@ -14,6 +14,7 @@ import numpy as np
 
 from .claims import next_visit
 from .compile import kernel
+from .space import empty
 from .tile64 import add_tile
 from .vector import get, put
 
@@ -46,11 +47,11 @@ def pack_worker(pass_, worker, out, bounds, XT, column, mean, root, P):
         v = next_visit(pass_, worker, v)
 
 
-@kernel
+@kernel(allocates=True)
 def pack_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, column, mean, root, P):
     """`pack_worker` for sparse columns, those that are dense enough to be treated as such."""
     n = P.shape[1]
-    reached = np.empty(PANEL, np.int64)
+    reached = empty(PANEL, np.int64)
     v = next_visit(pass_, worker)
     while v >= 0:
         for panel in range(bounds[v], bounds[v + 1]):
@@ -128,7 +129,7 @@ def by_rows(indptr, indices, values, column, count, name, start, whose, value):
     start[0] = 0
 
 
-@kernel
+@kernel(allocates=True)
 def sparse_worker(
     pass_, worker, out, bounds, indptr, indices, values, column, place, sorted_, weight, total, mean, start, whose,
     value, G
@@ -142,7 +143,7 @@ def sparse_worker(
     v = next_visit(pass_, worker)
     while v >= 0:
         first, last = bounds[v], bounds[v + 1]
-        reached = np.empty(last - first, np.int64)
+        reached = empty(last - first, np.int64)
         for a in range(first, last):
             reached[a - first] = indptr[column[a]]
             for b in range(a + 1):

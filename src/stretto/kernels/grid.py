@@ -21,6 +21,7 @@ import numpy as np
 from .claims import next_visit
 from .compile import inner, kernel
 from .random import entry_hash
+from .space import empty
 
 ROWS_DEALT = 16
 
@@ -127,10 +128,10 @@ def _sort_by(key, size, order, n, first, result):
         first[k] += 1
 
 
-@inner
+@inner(allocates=True)
 def _deal(u, order, n, result):
     """Deal out sixteen rows at a time, one entry of each in turn. order is sorted by u."""
-    begin = np.empty(ROWS_DEALT + 1, np.int64)
+    begin = empty(ROWS_DEALT + 1, np.int64)
     s = 0
     filled = 0
     while s < n:
@@ -153,7 +154,7 @@ def _deal(u, order, n, result):
         s = e
 
 
-@kernel
+@kernel(allocates=True)
 def arrange_worker(pass_, worker, out, ptr, rows_in, cols_in, u, i, r):
     """Put the entries of each block in visiting order; out [V]: pairs that occur more than once.
 
@@ -164,15 +165,15 @@ def arrange_worker(pass_, worker, out, ptr, rows_in, cols_in, u, i, r):
     for v in range(ptr.shape[0] - 1):
         longest = max(longest, ptr[v + 1] - ptr[v])
         widest = max(widest, rows_in[v], cols_in[v])
-    one = np.empty(longest, np.int32)
-    two = np.empty(longest, np.int32)
-    first = np.empty(widest + 1, np.int32)
-    old_u, old_i, old_r = np.empty(longest, u.dtype), np.empty(longest, i.dtype), np.empty(longest, r.dtype)
+    one = empty(longest, np.int32)
+    two = empty(longest, np.int32)
+    first = empty(widest + 1, np.int32)
+    old_u, old_i, old_r = empty(longest, u.dtype), empty(longest, i.dtype), empty(longest, r.dtype)
     v = next_visit(pass_, worker)
     while v >= 0:
         lo, n = ptr[v], ptr[v + 1] - ptr[v]
-        old_u[:n], old_i[:n], old_r[:n] = u[lo : lo + n], i[lo : lo + n], r[lo : lo + n]
         for t in range(n):
+            old_u[t], old_i[t], old_r[t] = u[lo + t], i[lo + t], r[lo + t]
             one[t] = t
         _sort_by(old_i, cols_in[v], one, n, first, two)
         _sort_by(old_u, rows_in[v], two, n, first, one)

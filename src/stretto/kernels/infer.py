@@ -169,7 +169,8 @@ def dense_likelihood_worker(pass_, worker, out, bounds, indptr, words, counts, p
     while v >= 0:
         whole = 0.0
         for d in range(bounds[v], bounds[v + 1]):
-            mine[0, :K] = theta[d]
+            for k in range(K):
+                mine[0, k] = theta[d, k]
             found = 0.0
             for e in range(indptr[d], indptr[d + 1]):
                 if counts[e] > _ZERO:

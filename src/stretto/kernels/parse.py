@@ -135,6 +135,50 @@ def token_end(buf, p, s1, s2, spaces):
         p += 1
 
 
+@inner
+def after_field(buf, p, spaces):
+    """Where what follows a field begins: blanks are skipped, and carriage returns if they end the line."""
+    while buf[p] == SPACE or (spaces and buf[p] == TAB):
+        p += 1
+    if buf[p] == RETURN:
+        q = p
+        while buf[q] == RETURN or buf[q] == SPACE or (spaces and buf[q] == TAB):
+            q += 1
+        if buf[q] == NEWLINE:
+            return q
+    return p
+
+
+@inner
+def rest_of_line(buf, p, s1, s2, spaces):
+    """Count the fields from `p`, where one begins, to the end of the line: (fields, where it ends); no fields where a
+    quoted one does not end where the next begins.
+    """
+    n = 1
+    while True:
+        while buf[p] == SPACE or (spaces and buf[p] == TAB):
+            p += 1
+        if buf[p] == QUOTE:
+            p += 1
+            while buf[p] != NEWLINE and (buf[p] != QUOTE or buf[p + 1] == QUOTE):
+                p += 2 if buf[p] == QUOTE else 1
+            if buf[p] == NEWLINE:
+                return 0, p
+            first = p + 1
+            p = after_field(buf, first, spaces)
+            if buf[p] != NEWLINE and (p == first if spaces else token_end(buf, p, s1, s2, spaces) != p):
+                return 0, p
+        else:
+            p = token_end(buf, p, s1, s2, spaces)
+        if spaces:
+            p = after_field(buf, p, spaces)
+        if buf[p] == NEWLINE:
+            return n, p
+        if not spaces:
+            p += 1 if s2 == 0 else 2
+        n += 1
+
+
 @kernel
 def triples(
     buf,
@@ -148,7 +192,7 @@ def triples(
     at_val,
     row_text,
     col_text,
-    exact,
+    width,
     rows,
     cols,
     row_len,
@@ -161,9 +205,9 @@ def triples(
 
     s1, s2 : the separator's bytes (s2 = 0 for one byte); spaces: any run of blanks and tabs separates at_row, at_col,
     at_val : which fields to take (at_val = -1: every value is 1) row_text, col_text : take the id as text: `rows`
-    gets where it starts in `buf`, `row_len` its length; else an integer exact : a field after the last one taken is
-    an error, not ignored rows, cols (cap,) int64; row_len, col_len (cap,) int32, unused unless text; values (cap,)
-    float32; lines (cap,) int32 Returns (entries, lines walked, notes, where it stopped).
+    gets where it starts in `buf`, `row_len` its length; else an integer width : how many fields a line has, another
+    number being an error; 0 for any rows, cols (cap,) int64; row_len, col_len (cap,) int32, unused unless text; values
+    (cap,) float32; lines (cap,) int32 Returns (entries, lines walked, notes, where it stopped).
     """
     n = 0
     m = 0
@@ -174,15 +218,16 @@ def triples(
         if n == cap or m + 2 > len(notes):
             break
         begin = p
+        q = p
+        while buf[q] == SPACE or buf[q] == TAB or buf[q] == RETURN:
+            q += 1
         while buf[p] == SPACE or (spaces and buf[p] == TAB):
             p += 1
         c = buf[p]
-        if c == NEWLINE or c == RETURN or ((c == HASH or c == PERCENT) and not (row_text or col_text)):
-            q = end_of_line(buf, p)
-            if c != RETURN or q == p + 1:
-                p = q + 1
-                line += 1
-                continue
+        if buf[q] == NEWLINE or ((c == HASH or c == PERCENT) and not (row_text or col_text)):
+            p = end_of_line(buf, q) + 1
+            line += 1
+            continue
         field = 0
         code = 0
         slow = False
@@ -208,7 +253,9 @@ def triples(
                     else:
                         p = token_end(buf, p, s1, s2, spaces)
                         stop = p
-                        while stop > start and (buf[stop - 1] == SPACE or buf[stop - 1] == RETURN):
+                        while stop > start and (
+                            buf[stop - 1] == SPACE or (buf[stop - 1] == RETURN and buf[p] == NEWLINE)
+                        ):
                             stop -= 1
                     if stop == start:
                         code = FEW_FIELDS if buf[p] == NEWLINE else BAD_ID
@@ -226,8 +273,8 @@ def triples(
                     first = p
                     size, p = digits_at(buf, p, np.uint64(0))
                     x = np.int64(size)
-                    # a leading zero is a name ("007"), not a number: two names must not become one
-                    if p == first or p - first > 18 or (buf[first] == 48 and p - first > 1):
+                    # "007" and "-0" are names, not numbers: two names must not become one
+                    if p == first or p - first > 18 or (buf[first] == 48 and (negative or p - first > 1)):
                         code = BAD_ID
                         break
                     if negative:
@@ -256,11 +303,10 @@ def triples(
                     break
                 p += 1
             blank = p
-            while buf[p] == SPACE or buf[p] == RETURN or (spaces and buf[p] == TAB):
-                p += 1
+            p = after_field(buf, p, spaces)
             c = buf[p]
             if c == NEWLINE:
-                if field < last:
+                if field < last or field + 1 < width:
                     code = FEW_FIELDS
                 break
             if spaces:
@@ -273,9 +319,14 @@ def triples(
                 code = BAD_VALUE if field == at_val else BAD_ID
                 break
             if field == last:
-                if exact:
-                    code = MANY_FIELDS
-                p = end_of_line(buf, p)
+                if width > 0:
+                    more, p = rest_of_line(buf, p, s1, s2, spaces)
+                    if more == 0:
+                        code = BAD_QUOTE
+                    elif field + 1 + more != width:
+                        code = MANY_FIELDS if field + 1 + more > width else FEW_FIELDS
+                else:
+                    p = end_of_line(buf, p)
                 break
             field += 1
         if code != 0:

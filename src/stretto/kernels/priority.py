@@ -10,7 +10,6 @@ from __future__ import annotations
 import numpy as np
 
 from . import vector
-from .borrow import merged
 from .choice import (
     BUSY,
     CANDIDATES,
@@ -38,6 +37,7 @@ from .choice import (
     own_jobs,
     round_of,
 )
+from .compile import merged
 from .random import uniform
 from .sumtree import draw, leaf_weight, put_leaf
 from .verdicts import forget_leaf, move_leaf

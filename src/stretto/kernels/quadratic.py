@@ -12,7 +12,8 @@ A Newton step can bring in and throw out any number of coordinates; σ grows, an
 by the factor of H_JJ and by products with rows of it; the heavy loops are shared with the gang.
 
 Shapes: H [w, step] float64, step a multiple of 16 and w ≤ step; vectors [step], zero beyond w; U [size, size], size a
-multiple of 64 larger than w; J [step] int64.
+multiple of 64 and at least step. A `Room` is a few arrays rather than one for each vector, which would take longer to
+compile.
 """
 
 from __future__ import annotations
@@ -20,16 +21,21 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import factor, gang
-from .claims import STOP, next_visit
+from .claims import is_stopped, next_visit
 from .compile import inner, kernel
 
 GATHER, FINISH, TRAIL, COMBINE = range(4)
-# Slots of `Room.at`: rows of the block that is being factorised, size of the system, length of J.
-TOP, LAST, SIZE, COUNT = range(4)
-# Slots of `Room.given`: what is asked for.
-TOLERANCE, SIGMA, GROWTH, SWEEPS, NEWTONS, POSITIVE = range(6)
-# Slots of `Room.said`: what came of it.
-WORST, SWEPT, STEPPED, SHORTENED = range(4)
+# Places in `Room.words` after those of the gang: rows of the block that is being factorised, size of the system, length
+# of J; then J itself [step].
+TOP, LAST, SIZE, COUNT = range(gang.CONTROL, gang.CONTROL + 4)
+J = gang.CONTROL + 8
+# Rows of `Room.vectors`. UNIT: a violation counts in these units; HA = H a; G = H (a − p); KEPT: b before a step that
+# may fail; K: coefficients of a combination of rows of H, and MADE: the combination; INVERSE: of the pivots.
+Q, B, L1, UNIT, HA, A, P, G, S, KEPT, K, MADE, INVERSE = range(13)
+VECTORS = 13
+# Places in `Room.numbers`: what is asked for, and what came of it.
+TOLERANCE, SIGMA, GROWTH, SWEEPS, NEWTONS, POSITIVE, WORST, SWEPT, STEPPED, SHORTENED = range(10)
+NUMBERS = 10
 _LANES_OF_PIECE = 512
 _SMALL = 96  # systems below this are not worth announcing
 
@@ -37,26 +43,11 @@ _SMALL = 96  # systems below this are not worth announcing
 class Room(NamedTuple):
     """Everything the workers share."""
 
-    control: Any  # [gang.CONTROL]
+    words: Any  # [J + step] int64
     H: Any  # [w, step]
-    q: Any
-    b: Any
-    l1: Any
-    unit: Any  # [step] a violation counts in these units
-    h: Any  # H a
-    a: Any
-    p: Any
-    g: Any  # H (a − p)
-    s: Any
-    kept: Any  # [step] b before a step that may fail
-    k: Any  # [step] coefficients of a combination of rows of H
-    made: Any  # [step] the combination
-    U: Any
-    inverse: Any
-    J: Any
-    at: Any  # [4] int64
-    given: Any  # [6] float64
-    said: Any  # [4] float64
+    vectors: Any  # [VECTORS, size]
+    U: Any  # [size, size]
+    numbers: Any  # [NUMBERS]
 
 
 @inner
@@ -80,136 +71,142 @@ def violation(b, pull, l1, positive):
     return max(0.0, abs(pull) - l1)
 
 
-@inner
+@inner(apart=True)
 def _work(room, kind, piece):
-    at = room.at
+    words, H, U = room.words, room.H, room.U
+    count, size, top, last = words[COUNT], words[SIZE], words[TOP], words[LAST]
     if kind == GATHER:
         # Sixteen rows of H_JJ, upper triangle, padded to whole tiles.
-        count, size = at[COUNT], at[SIZE]
         for r in range(piece * 16, min(piece * 16 + 16, size)):
             if r >= count:
                 for c in range(r, size):
-                    room.U[r, c] = 0.0
-                room.U[r, r] = 1.0
+                    U[r, c] = 0.0
+                U[r, r] = 1.0
             else:
-                row = room.H[room.J[r]]
+                row = words[J + r]
                 for c in range(r, count):
-                    room.U[r, c] = row[room.J[c]]
+                    U[r, c] = H[row, words[J + c]]
                 for c in range(count, size):
-                    room.U[r, c] = 0.0
+                    U[r, c] = 0.0
     elif kind == FINISH:
-        factor.finish(room.U, room.inverse, at[TOP], at[LAST], piece, at[SIZE])
+        factor.finish(U, room.vectors[INVERSE], top, last, piece, size)
     elif kind == TRAIL:
-        factor.trail(room.U, at[TOP], at[LAST], piece, at[SIZE])
+        factor.trail(U, top, last, piece, size)
     else:
         first = piece * _LANES_OF_PIECE
-        last = min(first + _LANES_OF_PIECE, room.made.shape[0])
-        made = room.made
-        for c in range(first, last):
+        end = min(first + _LANES_OF_PIECE, H.shape[1])
+        k, made = room.vectors[K], room.vectors[MADE]
+        for c in range(first, end):
             made[c] = 0.0
-        for u in range(at[COUNT]):
-            row, x = room.H[room.J[u]], room.k[u]
-            for c in range(first, last):
-                made[c] += x * row[c]
+        for u in range(count):
+            row, x = words[J + u], k[u]
+            for c in range(first, end):
+                made[c] += x * H[row, c]
 
 
-@inner
+@inner(apart=True)
 def _all(room, kind, pieces, alone):
     """Make every piece: alone where that is quicker than telling others."""
     if alone:
         for piece in range(pieces):
             _work(room, kind, piece)
         return
-    gang.announce(room.control, kind, pieces)
-    piece = gang.take(room.control)
+    words = room.words
+    gang.announce(words, kind, pieces)
+    piece = gang.take(words)
     while piece >= 0:
         _work(room, kind, piece)
-        gang.made(room.control)
-        piece = gang.take(room.control)
-    gang.wait(room.control)
+        gang.made(words)
+        piece = gang.take(words)
+    gang.wait(words)
 
 
 @inner
 def _help(room):
-    from_whom = room.control
+    words = room.words
     while True:
-        piece = gang.take(from_whom)
+        piece = gang.take(words)
         if piece == gang.OVER:
             return
         if piece >= 0:
-            _work(room, gang.kind(from_whom), piece)
-            gang.made(from_whom)
+            _work(room, gang.kind(words), piece)
+            gang.made(words)
         else:
             gang.atomics.rest()
 
 
 @inner
 def _combine(room, count):
-    """made = Σ_u k_u H[J_u, :]."""
-    room.at[COUNT] = count
-    step = room.made.shape[0]
+    """MADE = Σ_u k_u H[J_u, :]."""
+    room.words[COUNT] = count
+    step = room.H.shape[1]
     _all(room, COMBINE, (step + _LANES_OF_PIECE - 1) // _LANES_OF_PIECE, count * step < 1 << 16)
 
 
-@inner
+@inner(apart=True)
 def _solve(room, count, ridge):
     """s_J: the solution of (H_JJ + ridge) s = g_J, at places 0 … count − 1 of s."""
-    at = room.at
+    words, U = room.words, room.U
+    g, s, inverse = room.vectors[G], room.vectors[S], room.vectors[INVERSE]
     size = (count + 63) // 64 * 64
-    at[COUNT], at[SIZE] = count, size
+    words[COUNT], words[SIZE] = count, size
     alone = count < _SMALL
     _all(room, GATHER, size // 16, alone)
     for r in range(count):
-        room.U[r, r] += ridge
+        U[r, r] += ridge
     for r in range(size):
-        room.inverse[r] = room.U[r, r]
+        inverse[r] = U[r, r]
     for top in range(0, size, factor.BLOCK):
         last = min(top + factor.BLOCK, size)
-        at[TOP], at[LAST] = top, last
-        factor.diagonal(room.U, room.inverse, top, last, size)
+        words[TOP], words[LAST] = top, last
+        factor.diagonal(U, inverse, top, last, size)
         if last < size:
             _all(room, FINISH, (size - last + factor.CHUNK - 1) // factor.CHUNK, alone)
             _all(room, TRAIL, (size - last) // factor.STRIP, alone)
     for r in range(size):
-        room.s[r] = room.g[room.J[r]] if r < count else 0.0
-    factor.substitute(room.U, room.inverse, room.s, size)
+        s[r] = g[words[J + r]] if r < count else 0.0
+    factor.substitute(U, inverse, s, size)
 
 
 @inner
 def _worst(room, w, positive):
-    """The largest violation at b, given h = H b."""
+    """The largest violation at b, given HA = H b."""
+    q, b, l1, unit, h = room.vectors[Q], room.vectors[B], room.vectors[L1], room.vectors[UNIT], room.vectors[HA]
     worst = 0.0
     for j in range(w):
-        worst = max(worst, violation(room.b[j], room.q[j] - room.h[j], room.l1[j], positive) / room.unit[j])
+        worst = max(worst, violation(b[j], q[j] - h[j], l1[j], positive) / unit[j])
     return worst
 
 
 @inner
 def _objective(room, w):
-    """The objective at b, given h = H b."""
+    """The objective at b, given HA = H b."""
+    q, b, l1, h = room.vectors[Q], room.vectors[B], room.vectors[L1], room.vectors[HA]
     value = 0.0
     for j in range(w):
-        value += (0.5 * room.h[j] - room.q[j]) * room.b[j] + room.l1[j] * abs(room.b[j])
+        value += (0.5 * h[j] - q[j]) * b[j] + l1[j] * abs(b[j])
     return value
 
 
-@inner
+@inner(apart=True)
 def _refresh(room, w):
-    """h = H b."""
+    """HA = H b."""
+    words, b, k, h, made = room.words, room.vectors[B], room.vectors[K], room.vectors[HA], room.vectors[MADE]
     count = 0
     for j in range(w):
-        if room.b[j] != 0.0:
-            room.J[count] = j
-            room.k[count] = room.b[j]
+        if b[j] != 0.0:
+            words[J + count] = j
+            k[count] = b[j]
             count += 1
     _combine(room, count)
-    room.h[:] = room.made
+    for j in range(room.H.shape[1]):
+        h[j] = made[j]
 
 
 @inner
 def _sweep(room, w, positive):
-    """One pass over all coordinates; how many changed sign or came from or went to zero. Keeps h = H b."""
-    H, b, h, q, l1 = room.H, room.b, room.h, room.q, room.l1
+    """One pass over all coordinates; how many changed sign or came from or went to zero. Keeps HA = H b."""
+    H, q, b, l1, h = room.H, room.vectors[Q], room.vectors[B], room.vectors[L1], room.vectors[HA]
     moved = 0
     for j in range(w):
         d = H[j, j]
@@ -222,41 +219,42 @@ def _sweep(room, w, positive):
             b[j] = new
             if new * old <= 0.0:
                 moved += 1
-            row = H[j]
-            for c in range(h.shape[0]):
-                h[c] += change * row[c]
+            for c in range(H.shape[1]):
+                h[c] += change * H[j, c]
     return moved
 
 
 @inner
 def _step(room, w, sigma, positive):
     """One Newton step for the proximal problem at b. False: a is as near to its solution p as is worth while."""
-    a, p, g, h, b, q, l1 = room.a, room.p, room.g, room.h, room.b, room.q, room.l1
+    words, vectors = room.words, room.vectors
+    q, b, l1, h = vectors[Q], vectors[B], vectors[L1], vectors[HA]
+    a, p, g, s, k, made = vectors[A], vectors[P], vectors[G], vectors[S], vectors[K], vectors[MADE]
     count = 0
     travelled, value = 0.0, 0.0
     for j in range(w):
         p[j] = soft(b[j] - sigma * (h[j] - q[j]), sigma * l1[j], positive)
         if p[j] != 0.0:
-            room.J[count] = j
-            room.k[count] = p[j]
+            words[J + count] = j
+            k[count] = p[j]
             count += 1
         travelled += (p[j] - b[j]) * (p[j] - b[j])
         value += 0.5 * a[j] * h[j] + p[j] * p[j] / (2.0 * sigma)
     _combine(room, count)
     left, size = 0.0, 0.0
     for j in range(w):
-        g[j] = h[j] - room.made[j]
+        g[j] = h[j] - made[j]
         left += (a[j] - p[j]) * g[j]
         size += q[j] * b[j]
     if left <= 0.04 / sigma * travelled or left <= 1e-26 * abs(size):
         return False
     _solve(room, count, 1.0 / sigma)
     for u in range(count):
-        room.k[u] += room.s[u]
+        k[u] += s[u]
     _combine(room, count)
     # Towards a = p + s, whose product with H is `made`; the way there is d = p + s − a.
     for u in range(count):
-        p[room.J[u]] += room.s[u]
+        p[words[J + u]] += s[u]
     slope = 0.0
     for j in range(w):
         slope += (p[j] - a[j]) * g[j]
@@ -265,7 +263,7 @@ def _step(room, w, sigma, positive):
         now = 0.0
         for j in range(w):
             at = a[j] + t * (p[j] - a[j])
-            product = h[j] + t * (room.made[j] - h[j])
+            product = h[j] + t * (made[j] - h[j])
             there = soft(b[j] - sigma * (product - q[j]), sigma * l1[j], positive)
             now += 0.5 * at * product + there * there / (2.0 * sigma)
         # The last term is what rounding may add to two sums that are the same.
@@ -274,81 +272,89 @@ def _step(room, w, sigma, positive):
         if t < 1e-3:
             return False
         t *= 0.5
-        room.said[SHORTENED] += 1.0
+        room.numbers[SHORTENED] += 1.0
     for j in range(w):
         a[j] += t * (p[j] - a[j])
-        h[j] += t * (room.made[j] - h[j])
-    room.said[STEPPED] += 1.0
+        h[j] += t * (made[j] - h[j])
+    room.numbers[STEPPED] += 1.0
     return True
 
 
-@inner
+@inner(apart=True)
 def _straight(room, w, sigma, positive):
     """Where the support and its signs are right, what is left is a linear system: solve it. Whether b moved; where a
     coordinate would change sign it does not.
     """
+    words, q, b, l1 = room.words, room.vectors[Q], room.vectors[B], room.vectors[L1]
+    h, g, s = room.vectors[HA], room.vectors[G], room.vectors[S]
     count = 0
     for j in range(w):
-        if room.b[j] != 0.0:
-            room.J[count] = j
+        if b[j] != 0.0:
+            words[J + count] = j
             count += 1
-            room.g[j] = room.q[j] - room.h[j] - (room.l1[j] if room.b[j] > 0.0 else -room.l1[j])
+            g[j] = q[j] - h[j] - (l1[j] if b[j] > 0.0 else -l1[j])
     # As good as no ridge at all, but enough for columns that are the same.
     _solve(room, count, 1e-9 / sigma)
     for u in range(count):
-        if room.b[room.J[u]] * (room.b[room.J[u]] + room.s[u]) <= 0.0:
+        j = words[J + u]
+        if b[j] * (b[j] + s[u]) <= 0.0:
             return False
     for u in range(count):
-        room.b[room.J[u]] += room.s[u]
-    room.said[STEPPED] += 1.0
+        b[words[J + u]] += s[u]
+    room.numbers[STEPPED] += 1.0
     _refresh(room, w)
-    room.said[WORST] = _worst(room, w, positive)
+    room.numbers[WORST] = _worst(room, w, positive)
     return True
 
 
 @inner
 def _minimise(pass_, room):
-    given, said = room.given, room.said
+    numbers = room.numbers
     w = room.H.shape[0]
-    positive = given[POSITIVE] != 0.0
-    tolerance = given[TOLERANCE]
+    positive = numbers[POSITIVE] != 0.0
+    tolerance = numbers[TOLERANCE]
     _refresh(room, w)
-    said[WORST] = _worst(room, w, positive)
+    numbers[WORST] = _worst(room, w, positive)
     steady = 0
-    while said[WORST] > tolerance and said[SWEPT] < given[SWEEPS] and pass_.control[STOP] == 0:
+    while numbers[WORST] > tolerance and numbers[SWEPT] < numbers[SWEEPS] and not is_stopped(pass_):
         moved = _sweep(room, w, positive)
-        said[SWEPT] += 1.0
-        said[WORST] = _worst(room, w, positive)
+        numbers[SWEPT] += 1.0
+        numbers[WORST] = _worst(room, w, positive)
         # Nothing enters or leaves any more: what is left is a linear system.
         steady = steady + 1 if moved == 0 else 0
         if steady == 3:
             break
-    sigma = given[SIGMA]
-    if steady == 3 and said[WORST] > tolerance:
+    sigma = numbers[SIGMA]
+    if steady == 3 and numbers[WORST] > tolerance:
         _straight(room, w, sigma, positive)
+    q, b, l1, h = room.vectors[Q], room.vectors[B], room.vectors[L1], room.vectors[HA]
+    a, kept = room.vectors[A], room.vectors[KEPT]
     best = _objective(room, w)
     failures = 0
-    while said[WORST] > tolerance and said[STEPPED] < given[NEWTONS] and failures < 8 and pass_.control[STOP] == 0:
-        room.a[:] = room.b
-        while _step(room, w, sigma, positive) and said[STEPPED] < given[NEWTONS] and pass_.control[STOP] == 0:
-            pass
+    while numbers[WORST] > tolerance and numbers[STEPPED] < numbers[NEWTONS] and failures < 8 and not is_stopped(pass_):
+        for j in range(w):
+            a[j] = b[j]
+        going = True
+        while going:
+            going = _step(room, w, sigma, positive) and numbers[STEPPED] < numbers[NEWTONS] and not is_stopped(pass_)
         changed = False
         for j in range(w):
-            room.kept[j] = room.b[j]
-            room.b[j] = soft(room.b[j] - sigma * (room.h[j] - room.q[j]), sigma * room.l1[j], positive)
-            if room.b[j] * room.kept[j] <= 0.0 and room.b[j] != room.kept[j]:
+            kept[j] = b[j]
+            b[j] = soft(b[j] - sigma * (h[j] - q[j]), sigma * l1[j], positive)
+            if b[j] * kept[j] <= 0.0 and b[j] != kept[j]:
                 changed = True
         _refresh(room, w)
         now = _objective(room, w)
         if now <= best + 1e-13 * abs(best):
             best = min(now, best)
-            said[WORST] = _worst(room, w, positive)
-            sigma *= given[GROWTH]
-            if not changed and said[WORST] > tolerance and not _straight(room, w, given[SIGMA], positive):
+            numbers[WORST] = _worst(room, w, positive)
+            sigma *= numbers[GROWTH]
+            if not changed and numbers[WORST] > tolerance and not _straight(room, w, numbers[SIGMA], positive):
                 failures += 1
         else:
             # The proximal problem was not solved well enough to be of use: an easier one.
-            room.b[:] = room.kept
+            for j in range(w):
+                b[j] = kept[j]
             _refresh(room, w)
             sigma *= 0.01
             failures += 1
@@ -357,11 +363,11 @@ def _minimise(pass_, room):
 @kernel
 def minimise_worker(pass_, worker, out, room):
     """The first worker leads, the others help. b of the room is the start and becomes the solution."""
-    if gang.lead(room.control):
+    if gang.lead(room.words):
         visit = next_visit(pass_, worker)
         if visit >= 0:
             _minimise(pass_, room)
             next_visit(pass_, worker, visit)
-        gang.end(room.control)
+        gang.end(room.words)
     else:
         _help(room)

@@ -21,8 +21,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from . import atomics, choosing, coordinate
-from .borrow import borrowed, merged
-from .compile import kernel
+from .compile import kernel, merged
 
 # Slots of `Engine.plan`.
 DEPTH, BY_ROWS, TASKS, BLOCKS, QUEUES = range(5)
@@ -155,7 +154,6 @@ def _apply(engine, problem, t, b):
 @kernel
 def rounds_worker(engine, choice, table, problem, worker):
     """Take tasks until those of the span are given out."""
-    engine, choice, table, problem = borrowed(engine), borrowed(choice), borrowed(table), borrowed(problem)
     plan, last = engine.plan, engine.span[LAST]
     depth, tasks, blocks = plan[DEPTH], plan[TASKS], plan[BLOCKS]
     each = tasks + blocks + 2

@@ -19,7 +19,7 @@ from numba.core.types import Array, int64
 from numba.extending import intrinsic
 
 from .atomics import claim, load, rest, store
-from .compile import lean_inner, lean_kernel
+from .compile import kernel, merged
 from .vecmemory import ahead
 
 _ODD = np.uint64(0xD6E8FEB86659FD93)
@@ -45,7 +45,7 @@ def _elsewhere(typingctx, like, address):
     return like(like, int64), codegen
 
 
-@lean_inner
+@merged
 def hold(locks, i):
     """Take lock i."""
     while not claim(locks, i):
@@ -56,7 +56,7 @@ def hold(locks, i):
                 rest()
 
 
-@lean_inner
+@merged
 def _start(key, mask):
     """Where the search for a key begins."""
     x = np.uint64(key)
@@ -64,7 +64,7 @@ def _start(key, mask):
     return np.int64(x >> _HALF) & mask
 
 
-@lean_inner
+@merged
 def home(index_keys, index_slots, key):
     """The position of a key in an index, or the empty one that it would take."""
     mask = index_keys.shape[0] - 1
@@ -74,13 +74,13 @@ def home(index_keys, index_slots, key):
     return at
 
 
-@lean_inner
+@merged
 def find(index_keys, index_slots, key):
     """What an index has for a key, −1 if nothing."""
     return index_slots[home(index_keys, index_slots, key)]
 
 
-@lean_inner
+@merged
 def put(index_keys, index_slots, key, slot):
     """Let the index have `slot` for a key from now on. There must be room."""
     at = home(index_keys, index_slots, key)
@@ -88,14 +88,14 @@ def put(index_keys, index_slots, key, slot):
     index_slots[at] = slot
 
 
-@lean_kernel
+@kernel
 def find_all(index_keys, index_slots, wanted, out):
     """out[i] = find(wanted[i])."""
     for i in range(wanted.shape[0]):
         out[i] = find(index_keys, index_slots, wanted[i])
 
 
-@lean_kernel
+@kernel
 def rehash(index_keys, index_slots, old_keys, old_slots):
     """Put everything from an index into another one."""
     index_slots[:] = -1
@@ -104,7 +104,7 @@ def rehash(index_keys, index_slots, old_keys, old_slots):
             put(index_keys, index_slots, old_keys[at], old_slots[at])
 
 
-@lean_kernel
+@kernel
 def place(index_keys, index_slots, keys, count, wanted, out):
     """out[i] = the place of wanted[i], the next free one where it had none; returns how many are taken now.
 
@@ -121,7 +121,7 @@ def place(index_keys, index_slots, keys, count, wanted, out):
     return count
 
 
-@lean_kernel
+@kernel
 def place_marked(index_keys, index_slots, keys, marks, before, count, wanted, wanted_marks, out):
     """`place` for pairs of a key and a mark: the index leads to the last place of a key, and before [places] from there
     to the one before it, −1 at the first. marks [places]: the mark at each place."""
@@ -142,13 +142,13 @@ def place_marked(index_keys, index_slots, keys, marks, before, count, wanted, wa
     return count
 
 
-@lean_inner
+@merged
 def _fresh(slot, through, shard, known, need, own):
     """Whether a row is held and through `need`, by itself or (unless `own`) by what its shard said last."""
     return slot >= 0 and through[slot] >= 0 and (through[slot] >= need or (not own and known[shard[slot]] >= need))
 
 
-@lean_kernel
+@kernel
 def read(slots, through, shard, known, need, own, values, out, witness, seen, locks, used, clock, ages):
     """Copy rows to out [n, width], and their witness to seen [n, W] unless that is empty; False, with nothing written,
     when a row is not held or not through `need`.
@@ -187,7 +187,7 @@ def read(slots, through, shard, known, need, own, values, out, witness, seen, lo
     return True
 
 
-@lean_kernel
+@kernel
 def unmet(slots, through, shard, known, need, own, out):
     """out[: returned] = the i for which the row at slots[i] is not held or not through `need`."""
     count = 0
@@ -198,7 +198,7 @@ def unmet(slots, through, shard, known, need, own, out):
     return count
 
 
-@lean_kernel
+@kernel
 def change(places, deltas, worker, into, counts, changed, slots, own, values, through, witness, locks):
     """Add deltas [n, width] to a slip at `places`, and if `own` to the rows of the cache that are held; in their order.
 
@@ -232,7 +232,7 @@ def change(places, deltas, worker, into, counts, changed, slots, own, values, th
             store(locks, s & mask, 0)
 
 
-@lean_kernel
+@kernel
 def add_found(index_keys, index_slots, rows, counts, wanted, out, seen):
     """out[i] += rows[place of wanted[i]] where it has one; seen [n, W] likewise from counts, unless empty."""
     width, columns = out.shape[1], seen.shape[1]
@@ -245,7 +245,7 @@ def add_found(index_keys, index_slots, rows, counts, wanted, out, seen):
                 seen[i, k] += counts[p, k]
 
 
-@lean_kernel
+@kernel
 def install(slots, fresh, seen, now, reply, values, through, witness, locks, slips):
     """Put fresh [n, width] rows that are through `now` into the cache; returns how many were not held before.
 

@@ -27,6 +27,7 @@ import numba
 import numpy as np
 
 from .compile import inner, kernel
+from .space import empty
 
 ADD, AVERAGE, ADAGRAD, PROXIMAL, ADAREVISION = range(5)
 
@@ -74,12 +75,12 @@ def _mean_step(state, s, which, rate):
     return total / state.shape[2]
 
 
-@kernel
+@kernel(allocates=True)
 def apply_rows(kind, values, state, slots, deltas, old, params, scale, moved, size):
     """One of the rules above, for every entry in order."""
     cols = values.shape[1]
     scaled, tracked = scale.shape[0] > 0, moved.shape[0] > 0
-    before = np.empty(cols, dtype=values.dtype)
+    before = empty(cols, values.dtype)
     for i in range(slots.shape[0]):
         s = slots[i]
         if tracked:

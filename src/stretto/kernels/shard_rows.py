@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from .compile import inner, kernel
+from .space import empty, zeros
 
 HELD, CHANGED = 1, 2
 
@@ -75,20 +76,22 @@ def waiting_holders(dirty, count, holders, open_, slots, pairs):
     return m
 
 
-@kernel
+@kernel(allocates=True)
 def tell_holders(chosen, holders, standing, listed, moved, open_):
     """Every open holder of these rows is told of their changes. Returns ends [nodes + 1] and slots: those for node k
     are slots[ends[k] : ends[k + 1]], in the order of `chosen`. Rows that are settled leave the list (see `relist`)."""
     nodes = holders.shape[1]
-    ends = np.zeros(nodes + 1, dtype=np.int64)
+    ends = zeros(nodes + 1, np.int64)
     for i in range(chosen.shape[0]):
         for node in range(nodes):
             if holders[chosen[i], node] == CHANGED and open_[node]:
                 ends[node + 1] += 1
     for node in range(nodes):
         ends[node + 1] += ends[node]
-    at = ends[:nodes].copy()
-    slots = np.empty(ends[nodes], dtype=np.int64)
+    at = empty(nodes, np.int64)
+    for node in range(nodes):
+        at[node] = ends[node]
+    slots = empty(ends[nodes], np.int64)
     for i in range(chosen.shape[0]):
         s = chosen[i]
         left = 0

@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from .atomics import add, load, store
-from .compile import lean_kernel
+from .compile import kernel
 from .served import find, hold, home
 
 
-@lean_kernel
+@kernel
 def reserve(places, keys, count, wanted, locks, out):
     """`place` for a slip that threads share: places [rows] int64 is the place of every row, −1 without; count [1]."""
     mask = locks.shape[0] - 1
@@ -33,7 +33,7 @@ def reserve(places, keys, count, wanted, locks, out):
         out[i] = p
 
 
-@lean_kernel
+@kernel
 def lift(places, keys, deltas, counts, changed, locks, keep, out, seen):
     """Copy rows of a slip to out [n, width] and their witness to seen [n, W], and mark them unchanged; unless `keep`,
     they are zero afterwards."""
@@ -55,7 +55,7 @@ def lift(places, keys, deltas, counts, changed, locks, keep, out, seen):
             store(locks, keys[p] & mask, 0)
 
 
-@lean_kernel
+@kernel
 def put_back(places, keys, deltas, locks, rows):
     """Add rows [n, width] to a slip again without marking them changed."""
     mask = locks.shape[0] - 1
@@ -69,7 +69,7 @@ def put_back(places, keys, deltas, locks, rows):
             store(locks, keys[p] & mask, 0)
 
 
-@lean_kernel
+@kernel
 def absorb(places, rows, out):
     """out[i] += rows[places[i]], which is zero afterwards; −1 is passed over."""
     for i in range(places.shape[0]):
@@ -80,7 +80,7 @@ def absorb(places, rows, out):
                 rows[p, k] = 0
 
 
-@lean_kernel
+@kernel
 def take(rows, order, out):
     """out[i] = rows[order[i]]; zeros where order[i] is −1."""
     for i in range(order.shape[0]):
@@ -93,7 +93,7 @@ def take(rows, order, out):
                 out[i, k] = 0
 
 
-@lean_kernel
+@kernel
 def lose(rows, sent):
     """rows −= sent, in place: what is left of each number after a rounded one was sent; 0 of what is not finite."""
     for i in range(rows.shape[0]):
@@ -103,7 +103,7 @@ def lose(rows, sent):
                 rows[i, k] = 0
 
 
-@lean_kernel
+@kernel
 def log(index_keys, index_slots, before, count, wanted):
     """Append entries for `wanted` to a log in which a key may stand often: the index leads to its last one, and
     before [entries] from there to the one before it, −1 at the first. Returns how many there are now."""
@@ -116,7 +116,7 @@ def log(index_keys, index_slots, before, count, wanted):
     return count
 
 
-@lean_kernel
+@kernel
 def add_logged(index_keys, index_slots, before, numbers, rows, counts, wanted, number, out, seen):
     """out[i] += every entry of wanted[i] in a log whose number is above `number`; they ascend along the log."""
     width, columns = out.shape[1], seen.shape[1]
@@ -130,7 +130,7 @@ def add_logged(index_keys, index_slots, before, numbers, rows, counts, wanted, n
             p = before[p]
 
 
-@lean_kernel
+@kernel
 def row_bytes(rows, value, extra, out):
     """out[i] = bytes of row i in a message: `extra`, and the shorter of all its values and the nonzero ones with their
     columns, of `value` bytes each."""

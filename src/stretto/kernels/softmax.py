@@ -26,6 +26,7 @@ from .claims import next_visit
 from .compile import inner, kernel
 from .scalar import log
 from .softmax_tiles import add_listed, add_rows1, add_rows4, strips
+from .space import empty, empty2
 
 _FAR = 700.0  # e^−700 is as good as nothing
 _LOG2E = 1.4426950408889634
@@ -170,7 +171,7 @@ def _sum_rows(R, at, rows, total, K):
 # --- dense rows -------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=True)
 def look_dense_worker(pass_, worker, out, bounds, X, y, weight, W, k, strip, P, G, wrong, spread):
     """Visit v: the rows bounds[v] … bounds[v + 1]. X [n, p], y [n] int, weight [n].
 
@@ -179,7 +180,7 @@ def look_dense_worker(pass_, worker, out, bounds, X, y, weight, W, k, strip, P, 
     """
     p, K = X.shape[1], W.shape[1]
     block = _block(p, X.itemsize)
-    z, e, R = np.empty(block * K), np.empty(block * K), np.empty(block * K, W.dtype)
+    z, e, R = empty(block * K, np.float64), empty(block * K, np.float64), empty(block * K, W.dtype)
     visit = next_visit(pass_, worker)
     while visit >= 0:
         G[visit] = 0.0
@@ -194,12 +195,12 @@ def look_dense_worker(pass_, worker, out, bounds, X, y, weight, W, k, strip, P, 
         visit = next_visit(pass_, worker, visit)
 
 
-@kernel
+@kernel(allocates=True)
 def curve_dense_worker(pass_, worker, out, bounds, X, weight, P, V, k, strip, G):
     """Visit v: the product of the Hessian at P with V [p + 1, K], of the rows bounds[v] … bounds[v + 1], into G[v]."""
     p, K = X.shape[1], V.shape[1]
     block = _block(p, X.itemsize)
-    a, R = np.empty(block * K), np.empty(block * K, V.dtype)
+    a, R = empty(block * K, np.float64), empty(block * K, V.dtype)
     visit = next_visit(pass_, worker)
     while visit >= 0:
         G[visit] = 0.0
@@ -229,13 +230,13 @@ def fold_worker(pass_, worker, out, bounds, G, total):
 # --- sparse rows ------------------------------------------------------------------------------------------------------
 
 
-@kernel
+@kernel(allocates=True)
 def look_sparse_worker(
     pass_, worker, out, bounds, indptr, indices, values, y, weight, W, k, strip, P, R, gb, wrong, spread
 ):  # fmt: skip
     """Visit v: the rows bounds[v] … bounds[v + 1] of CSR. R [n, K] in W's type: residuals; gb [V, K]: their sums."""
     K = W.shape[1]
-    z, e = np.empty(_ROWS * K), np.empty(_ROWS * K)
+    z, e = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64)
     flat = R.reshape(R.size)
     visit = next_visit(pass_, worker)
     while visit >= 0:
@@ -250,13 +251,13 @@ def look_sparse_worker(
         visit = next_visit(pass_, worker, visit)
 
 
-@kernel
+@kernel(allocates=True)
 def curve_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, weight, P, V, k, strip, R, gb):
     """Visit v: what the rows bounds[v] … bounds[v + 1] give to the product of the Hessian at P with V, before it is
     summed by columns.
     """
     K = V.shape[1]
-    a = np.empty(_ROWS * K)
+    a = empty(_ROWS * K, np.float64)
     flat = R.reshape(R.size)
     visit = next_visit(pass_, worker)
     while visit >= 0:
@@ -307,12 +308,12 @@ def mixed_entropy(wrong, spread, weight, share):
 # --- a mini-batch -----------------------------------------------------------------------------------------------------
 
 
-@inner
+@inner(allocates=True)
 def gradient_dense_inner(X, y, weight, W, k, strip, G):
     """G [p + 1, K] += the gradient of the rows of X [n, p] at W; their loss."""
     n, p, K = X.shape[0], X.shape[1], W.shape[1]
-    z, e, R = np.empty(_ROWS * K), np.empty(_ROWS * K), np.empty(_ROWS * K, W.dtype)
-    P, wrong, spread = np.empty((n, K), W.dtype), np.empty(n), np.empty(n)
+    z, e, R = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64), empty(_ROWS * K, W.dtype)
+    P, wrong, spread = empty2(n, K, W.dtype), empty(n, np.float64), empty(n, np.float64)
     loss = 0.0
     for top in range(0, n, _ROWS):
         rows = min(_ROWS, n - top)
@@ -325,12 +326,12 @@ def gradient_dense_inner(X, y, weight, W, k, strip, G):
     return loss
 
 
-@inner
+@inner(allocates=True)
 def gradient_sparse_inner(indptr, indices, values, y, weight, W, k, strip, G):
     """`gradient_dense_inner` for the rows of CSR. Only rows of G whose feature occurs are touched, and the last."""
     n, p, K = indptr.shape[0] - 1, W.shape[0] - 1, W.shape[1]
-    z, e, R = np.empty(_ROWS * K), np.empty(_ROWS * K), np.empty(_ROWS * K, W.dtype)
-    P, wrong, spread = np.empty((n, K), W.dtype), np.empty(n), np.empty(n)
+    z, e, R = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64), empty(_ROWS * K, W.dtype)
+    P, wrong, spread = empty2(n, K, W.dtype), empty(n, np.float64), empty(n, np.float64)
     loss = 0.0
     for top in range(0, n, _ROWS):
         rows = min(_ROWS, n - top)
@@ -346,13 +347,13 @@ def gradient_sparse_inner(indptr, indices, values, y, weight, W, k, strip, G):
     return loss
 
 
-@kernel
+@kernel(allocates=True)
 def gradient_dense(X, y, weight, W, k, strip, G):
     """`gradient_dense_inner`, for Python to call."""
     return gradient_dense_inner(X, y, weight, W, k, strip, G)
 
 
-@kernel
+@kernel(allocates=True)
 def gradient_sparse(indptr, indices, values, y, weight, W, k, strip, G):
     """`gradient_sparse_inner`, for Python to call."""
     return gradient_sparse_inner(indptr, indices, values, y, weight, W, k, strip, G)

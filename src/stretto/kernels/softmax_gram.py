@@ -14,6 +14,7 @@ from . import factor
 from .claims import next_visit
 from .compile import kernel
 from .gram import PANEL
+from .space import empty
 
 
 @kernel
@@ -55,14 +56,14 @@ def factorise_worker(pass_, worker, out, bounds, G, share, extra, U, inverse):
         visit = next_visit(pass_, worker, visit)
 
 
-@kernel
+@kernel(allocates=True)
 def solve_worker(pass_, worker, out, bounds, U, inverse, forth, back, A, B):
     """B [p + 1, K] = U⁻¹U⁻ᵀA, class by class; without `back` U⁻ᵀA, without `forth` U⁻¹A. A and B may be one array.
 
     Class c has the factor U[c], or U[0] where there is but one.
     """
     size, used = U.shape[2], A.shape[0]
-    x = np.empty(size)
+    x = empty(size, np.float64)
     visit = next_visit(pass_, worker)
     while visit >= 0:
         for c in range(bounds[visit], bounds[visit + 1]):

@@ -19,12 +19,13 @@ import numpy as np
 from .claims import next_visit
 from .compile import inner, kernel
 from .softmax import gradient_dense_inner, gradient_sparse_inner
+from .space import empty, empty2, zeros
 
 SGD, ADAGRAD, ADAREVISION = range(3)
 CODES = {"sgd": SGD, "adagrad": ADAGRAD, "adarevision": ADAREVISION}
 
 
-@kernel
+@kernel(allocates=True)
 def batch_dense_worker(pass_, worker, out, bounds, X, y, weight, order, W, k, strip, G):
     """Visit w: the gradient of the samples order[bounds[w]] … order[bounds[w + 1]] into G[w] [p + 1, K] float64."""
     p = X.shape[1]
@@ -32,7 +33,7 @@ def batch_dense_worker(pass_, worker, out, bounds, X, y, weight, order, W, k, st
     while visit >= 0:
         first, last = bounds[visit], bounds[visit + 1]
         rows = last - first
-        part, names, shares = np.empty((rows, p), X.dtype), np.empty(rows, np.int64), np.empty(rows)
+        part, names, shares = empty2(rows, p, X.dtype), empty(rows, np.int64), empty(rows, np.float64)
         for r in range(rows):
             i = order[first + r]
             part[r], names[r], shares[r] = X[i], y[i], weight[i]
@@ -41,7 +42,7 @@ def batch_dense_worker(pass_, worker, out, bounds, X, y, weight, order, W, k, st
         visit = next_visit(pass_, worker, visit)
 
 
-@kernel
+@kernel(allocates=True)
 def batch_sparse_worker(
     pass_, worker, out, bounds, indptr, indices, values, y, weight, order, W, k, strip, mark, names, counts, G
 ):  # fmt: skip
@@ -62,8 +63,8 @@ def batch_sparse_worker(
                     mark[visit, indices[t]] = found
                     names[visit, found] = indices[t]
                     found += 1
-        own, starts = np.empty(rows, np.int64), np.zeros(rows + 1, np.int64)
-        shares, where, what = np.empty(rows), np.empty(entries, np.int64), np.empty(entries, values.dtype)
+        own, starts = empty(rows, np.int64), zeros(rows + 1, np.int64)
+        shares, where, what = empty(rows, np.float64), empty(entries, np.int64), empty(entries, values.dtype)
         at = 0
         for r in range(rows):
             i = order[first + r]
@@ -72,7 +73,7 @@ def batch_sparse_worker(
                 where[at], what[at] = mark[visit, indices[t]], values[t]
                 at += 1
             starts[r + 1] = at
-        here = np.empty((found + 1, K), W.dtype)
+        here = empty2(found + 1, K, W.dtype)
         for f in range(found):
             here[f] = W[names[visit, f]]
             mark[visit, names[visit, f]] = -1

@@ -11,8 +11,7 @@ cache.
 
 from __future__ import annotations
 
-from .borrow import merged
-from .compile import kernel
+from .compile import kernel, merged
 
 
 @merged

@@ -23,6 +23,7 @@ from numba.extending import intrinsic
 from .claims import next_visit
 from .compile import inner, kernel
 from .scalar import log
+from .space import empty2
 from .tile64 import COLUMNS, ROWS, add_tile
 
 LINE = 8  # numbers of 64 bits in a row of a chunk: a cache line
@@ -72,11 +73,11 @@ def mark_worker(pass_, worker, out, first, indptr, indices, present, row, bits):
         v = next_visit(pass_, worker, v)
 
 
-@kernel
+@kernel(allocates=True)
 def count_worker(pass_, worker, out, bounds, bits, rows, counts):
     """Add to `counts` what the bits hold, for topics bounds[v] … bounds[v + 1] − 1. out [V]: unused."""
     n, length = rows.shape[1], bits.shape[0] * LINE
-    mine = np.empty((n, length), np.int64)  # the rows of one topic, which then stay in the nearest caches
+    mine = empty2(n, length, np.int64)  # the rows of one topic, which then stay in the nearest caches
     v = next_visit(pass_, worker)
     while v >= 0:
         for k in range(bounds[v], bounds[v + 1]):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from .claims import next_visit
-from .compile import lean_inner, lean_kernel
+from .compile import kernel, merged
 from .search import bits, count_bits, lane, running
 from .topic_rows import begin_visit, close_word, end_visit, open_word, room_of, token_bits
 from .vecmemory import ahead, get, put
@@ -21,7 +21,7 @@ _S40 = np.uint64(40)
 MOST_TOPICS = 256
 
 
-@lean_inner
+@merged
 def _change(model, room, k, by, listed):
     """n_wk and n_k move by one; returns how many topics are listed."""
     n = room.count[k] + by
@@ -37,7 +37,7 @@ def _change(model, room, k, by, listed):
     return listed
 
 
-@lean_kernel
+@kernel
 def gibbs_dense_worker(pass_, worker, out, tokens, counts, model, rooms, width):
     """Draw a topic for every token of each visit; counts.doc_rows are uint16, `width` for each document.
 

@@ -11,9 +11,10 @@ import numpy as np
 from .claims import next_visit
 from .compile import kernel
 from .grid import _sort_by as sort_by
+from .space import empty, zeros
 
 
-@kernel
+@kernel(allocates=True)
 def measure_worker(pass_, worker, out, ptr, words_in, word, count, tokens, runs, longest):
     """What the entries of each visit will take: tokens [V], runs [V], tokens of the longest run [V] (int64).
 
@@ -22,7 +23,7 @@ def measure_worker(pass_, worker, out, ptr, words_in, word, count, tokens, runs,
     widest = 0
     for v in range(words_in.shape[0]):
         widest = max(widest, words_in[v])
-    seen = np.zeros(widest, np.int64)
+    seen = zeros(widest, np.int64)
     v = next_visit(pass_, worker)
     while v >= 0:
         seen[: words_in[v]] = 0
@@ -41,7 +42,7 @@ def measure_worker(pass_, worker, out, ptr, words_in, word, count, tokens, runs,
         v = next_visit(pass_, worker, v)
 
 
-@kernel
+@kernel(allocates=True)
 def spread_worker(
     pass_, worker, out, ptr, docs_in, words_in, doc, word, count, token_ptr, run_ptr, tokens, run_word, run_length
 ):
@@ -51,9 +52,9 @@ def spread_worker(
     for v in range(ptr.shape[0] - 1):
         longest = max(longest, ptr[v + 1] - ptr[v])
         widest = max(widest, docs_in[v], words_in[v])
-    one = np.empty(longest, np.int32)
-    two = np.empty(longest, np.int32)
-    first = np.empty(widest + 1, np.int32)
+    one = empty(longest, np.int32)
+    two = empty(longest, np.int32)
+    first = empty(widest + 1, np.int32)
     v = next_visit(pass_, worker)
     while v >= 0:
         lo, n = ptr[v], ptr[v + 1] - ptr[v]

@@ -23,7 +23,7 @@ import numpy as np
 
 from .alias import alias, alias_draw, fill_alias
 from .claims import next_visit
-from .compile import lean_inner, lean_kernel
+from .compile import kernel, merged
 from .search import bits, count_bits, lane, running, shift_right
 from .topic_packed import find_entry, move_entry
 from .topic_rows import GROUP, apart, begin_visit, close_word, end_visit, open_word, room_of, shift_topic, token_bits
@@ -55,7 +55,7 @@ class Tables(NamedTuple):
     counted: Any  # int32: running counts of a document's chunks
 
 
-@lean_inner
+@merged
 def _next(state):
     """The next 64 random bits of a token and the state after them."""
     state += _GOLDEN
@@ -64,19 +64,19 @@ def _next(state):
     return x ^ (x >> np.uint64(31)), state
 
 
-@lean_inner
+@merged
 def _unit(random):
     return np.float32(np.int64(random >> np.uint64(40))) * np.float32(1.0 / 16777216.0)
 
 
-@lean_inner
+@merged
 def _tokens_of(rows, at, chunks, model, topic):
     """n_dk of a packed row."""
     place = find_entry(rows, at, chunks, model.shift, topic)
     return np.int64(rows[at + place] & np.uint32((1 << model.shift) - 1)) if place >= 0 else np.int64(0)
 
 
-@lean_inner
+@merged
 def _nth_token(rows, at, chunks, model, old, n, counted):
     """The topic of a document's n-th token, tokens ordered by their entries' lanes; one token of `old` left out."""
     low, wanted = splat(np.uint32((1 << model.shift) - 1)), splat(np.uint32(old))
@@ -96,7 +96,7 @@ def _nth_token(rows, at, chunks, model, old, n, counted):
     return np.int64(rows[at + chunk * 16 + place] >> np.uint32(model.shift))
 
 
-@lean_inner
+@merged
 def _word_tables(model, room, tables, listed, run):
     """Stale weights of the word just opened; an alias table of its own part where the run is long enough for one.
 
@@ -122,7 +122,7 @@ def _word_tables(model, room, tables, listed, run):
     return n, whole, tabled
 
 
-@lean_inner
+@merged
 def _propose_word(room, tables, listed, n, whole, tabled, bare_whole, topics, one, two):
     """A topic in proportion to the stale weights."""
     x = _unit(one) * (whole + bare_whole)
@@ -141,7 +141,7 @@ def _propose_word(room, tables, listed, n, whole, tabled, bare_whole, topics, on
     return j if listed < 0 else room.listed[j]
 
 
-@lean_inner
+@merged
 def _stale_without(model, tables, old):
     """The stale weight of a token's own topic as it would be without the token, which has had it since then."""
     bare = model.beta * tables.bare[old] / max(model.beta - tables.bare[old], _TINY)
@@ -158,7 +158,7 @@ def make_tables(workers: int, topics: int, longest: int) -> Tables:
     return Tables(*(apart(workers, size, kind) for size, kind in zip(sizes, kinds, strict=True)))
 
 
-@lean_kernel
+@kernel
 def mh_worker(pass_, worker, out, tokens, counts, model, rooms, every, steps, doc_tokens, prior_chance, prior_other):
     """Move every token of each visit by `steps` pairs of proposals.
 

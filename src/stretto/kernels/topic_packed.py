@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from .claims import next_visit
-from .compile import lean_inner, lean_kernel
+from .compile import kernel, merged
 from .search import bits, collect, count_bits, lane, lowest_bit, running, shift_right
 from .topic_rows import (
     GROUP,
@@ -40,7 +40,7 @@ _S40 = np.uint64(40)
 _LOW24 = np.uint64(0xFFFFFF)
 
 
-@lean_inner
+@merged
 def find_topic(model, room, x, old, weight_old):
     """The topic k at which the running sum of alpha_k weight_k passes x, with weight_old in the place of old's."""
     places = load(_PLACES, 0)
@@ -96,7 +96,7 @@ def find_topic(model, room, x, old, weight_old):
     return k
 
 
-@lean_inner
+@merged
 def find_entry(rows, at, chunks, shift, topic):
     """The place of a topic in a packed row of so many chunks, or -1."""
     wanted = splat(np.uint32(topic))
@@ -107,7 +107,7 @@ def find_entry(rows, at, chunks, shift, topic):
     return np.int64(-1)
 
 
-@lean_inner
+@merged
 def move_entry(rows, at, length, model, place_old, place_new, new):
     """One token of a document's row from one entry to another (place_new -1: one that is not there yet).
 
@@ -129,7 +129,7 @@ def move_entry(rows, at, length, model, place_old, place_new, new):
     return length
 
 
-@lean_inner
+@merged
 def draw(counts, model, room, d, old, random):
     """(new topic, its place in the document's row or -1, the place of old) for a token whose topic was old."""
     rows, at = counts.doc_rows, counts.doc_at[d]
@@ -178,7 +178,7 @@ def draw(counts, model, room, d, old, random):
     return new, find_entry(rows, at, chunks, model.shift, new), place_old
 
 
-@lean_kernel
+@kernel
 def gibbs_packed_worker(pass_, worker, out, tokens, counts, model, rooms):
     """Draw a topic for every token of each visit. out [V]: tokens whose topic changed."""
     room = room_of(rooms, worker)

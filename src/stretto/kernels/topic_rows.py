@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .compile import lean_inner
+from .compile import merged
 from .vector import add, load, mul, total
 
 GROUP = 64
@@ -110,7 +110,7 @@ def apart(workers: int, size: int, dtype: Any) -> Any:
     return np.zeros((workers, padded // np.dtype(dtype).itemsize), dtype)
 
 
-@lean_inner
+@merged
 def room_of(rooms, worker):
     """One worker's room."""
     return Room(
@@ -127,7 +127,7 @@ def room_of(rooms, worker):
     )
 
 
-@lean_inner
+@merged
 def group_masses(alpha, weight, mass):
     """mass[g] = sum of alpha x weight over group g; returns the sum of all."""
     whole = 0.0
@@ -142,7 +142,7 @@ def group_masses(alpha, weight, mass):
     return whole
 
 
-@lean_inner
+@merged
 def begin_visit(tokens, counts, model, room, v):
     """The totals as visit v sees them, and the weights of a word without tokens."""
     r, c = tokens.row_block[v], tokens.col_block[v]
@@ -156,7 +156,7 @@ def begin_visit(tokens, counts, model, room, v):
     room.wide[1] = group_masses(model.alpha, room.bare, room.bare_mass)
 
 
-@lean_inner
+@merged
 def end_visit(tokens, counts, model, room, v):
     """Leave the changes of the totals with both blocks."""
     r, c = tokens.row_block[v], tokens.col_block[v]
@@ -166,7 +166,7 @@ def end_visit(tokens, counts, model, room, v):
         counts.col_moved[c, k] += moved
 
 
-@lean_inner
+@merged
 def open_word(counts, model, room, w):
     """Counts and weights of word w into the room; returns how many topics are listed, or -1 for a plain row."""
     at, length = counts.word_at[w], np.int64(counts.word_length[w])
@@ -196,7 +196,7 @@ def open_word(counts, model, room, w):
     return length
 
 
-@lean_inner
+@merged
 def close_word(counts, model, room, w, listed):
     """Write the counts of word w back, and leave the room as it was without a word."""
     at = counts.word_at[w]
@@ -218,7 +218,7 @@ def close_word(counts, model, room, w, listed):
     counts.word_length[w] = kept
 
 
-@lean_inner
+@merged
 def shift_topic(model, room, k, by, listed):
     """n_wk and n_k move by one (by is 1 or -1), with all that follows from them; returns how many topics are listed."""
     n = room.count[k] + by
@@ -243,7 +243,7 @@ def shift_topic(model, room, k, by, listed):
     return listed
 
 
-@lean_inner
+@merged
 def token_bits(seed, key, place):
     """64 random bits for a token: by the epoch's seed, its visit, and its place in the visit."""
     x = seed + np.uint64(key) * np.uint64(0xD1B54A32D192ED03)
@@ -251,7 +251,7 @@ def token_bits(seed, key, place):
     return _finish(x + np.uint64(place) * _GOLDEN)
 
 
-@lean_inner
+@merged
 def _finish(x):
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

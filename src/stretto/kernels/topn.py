@@ -23,6 +23,7 @@ import numpy as np
 from . import lanes
 from .claims import fail, next_visit
 from .compile import inner, kernel
+from .space import empty, empty2
 from .tile import COLUMNS, ROWS, above, lowest_bit
 from .tile import scores as tile_scores
 
@@ -115,7 +116,7 @@ def _insert(ids, scores, u, S, r, live, first_item):
     return scores[u, last]
 
 
-@kernel
+@kernel(allocates=True)
 def recommend_worker(pass_, worker, out, bounds, users, W, base, panels, bias, allowed, seen_ptr, seen, ids, scores):
     """The best ids.shape[1] items of each of `users`. out [V]: how many were found in a block.
 
@@ -125,11 +126,11 @@ def recommend_worker(pass_, worker, out, bounds, users, W, base, panels, bias, a
     largest = ROWS
     for v in range(bounds.shape[0] - 1):
         largest = max(largest, bounds[v + 1] - bounds[v] + ROWS)
-    Q = np.empty((largest // ROWS * width, ROWS), np.float32)  # four users side by side, as the tile reads them
-    limit = np.empty(largest, np.float32)
-    cursor = np.empty(largest, np.int64)
-    end = np.empty(largest, np.int64)
-    S = np.empty((ROWS, COLUMNS), np.float32)
+    Q = empty2(largest // ROWS * width, ROWS, np.float32)  # four users side by side, as the tile reads them
+    limit = empty(largest, np.float32)
+    cursor = empty(largest, np.int64)
+    end = empty(largest, np.int64)
+    S = empty2(ROWS, COLUMNS, np.float32)
     v = next_visit(pass_, worker)
     while v >= 0:
         first, count = bounds[v], bounds[v + 1] - bounds[v]

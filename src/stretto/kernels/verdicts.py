@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from . import vector
-from .borrow import merged
 from .choice import COUNT, LEAF, LEAVES, QUEUES, WIDTH, own_jobs
+from .compile import merged
 from .correlation import too_close
 from .sumtree import leaf_weight
 

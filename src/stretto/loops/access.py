@@ -191,7 +191,13 @@ def text_of(x: Scalar) -> str:
         case t.Var(name=name):
             return "…" if name.startswith("at.") else name
         case t.Op(op=op, args=(a, b)) if op in ("+", "-", "*", "//", "%"):
-            return f"{text_of(a)} {op} {text_of(b)}"
+            left, right = (text_of(arg) for arg in (a, b))
+            if op not in ("+", "-"):
+                left = f"({left})" if _is_sum(a) else left
+                right = f"({right})" if isinstance(b, t.Op) else right
+            elif op == "-" and _is_sum(b):
+                right = f"({right})"
+            return f"{left} {op} {right}"
         case t.Cast(x=a):
             return text_of(a)
         case t.Element(array=array, index=index):
@@ -199,6 +205,10 @@ def text_of(x: Scalar) -> str:
         case t.Extent(array=array, axis=axis):
             return f"{array}.shape[{axis}]"
     return "…"
+
+
+def _is_sum(x: Scalar) -> bool:
+    return isinstance(x, t.Op) and x.op in ("+", "-")
 
 
 def shown(array: str, index: tuple[Scalar, ...]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from stretto.errors import LoopError, PlanError
 
-from . import tree
+from . import tree, unchanged
 from . import typed as t
 from .access import Accesses
 from .bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info
@@ -34,11 +34,12 @@ WIDTH = 16
 class Options:
     """What a user may ask of a loop. cut: names of the indices to cut, space dimension first. blocks: parts along each.
 
+    ordered: whether dependent iterations keep the order of the loop; None where nothing was said, then ranges do.
     width: how many visits may run at the same time; a constant of the plan, never the number of workers.
     schedule: what chooses the iterations, round by round; seed: its random numbers; watch: the state it learns from.
     """
 
-    ordered: bool = False
+    ordered: bool | None = None
     inspect: bool = False
     cut: tuple[str, ...] = ()
     blocks: tuple[int, ...] = ()
@@ -79,6 +80,7 @@ def analyse(
         space = space_of(loop, infos, known)
     except PlanError as problem:
         raise placed(function, problem) from None
+    unchanged.check(space)
     body, consulted = fuse(function, loop, infos, space, known)
     accesses = Accesses(body, infos, space.unique).collect()
     _refuse_direct_writes(function, accesses, infos)
@@ -135,6 +137,7 @@ def _strategy(
             inspect=options.inspect,
             records=len(space),
             width=options.width,
+            kind=space.kind,
         )
     except PlanError as problem:
         raise LoopError(function.file, loop.line, _with_sources(str(problem), function)) from None

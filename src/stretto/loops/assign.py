@@ -6,15 +6,17 @@ iteration's own, a number becomes a variable whose kind is that of all its value
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from . import promote, tree
 from . import typed as t
 from .bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info, NumberInfo
 from .express import Expressions
-from .promote import floating, whole
+from .promote import NAMES, floating, whole
 from .rows import cast, cast_row, row_op
 from .scope import assigned, subscripted
 from .space import Space
@@ -35,9 +37,12 @@ class Assignments(Expressions):
         known: Mapping[str, Any],
         body: tuple[tree.Stmt, ...],
         kinds: Mapping[str, Kind],
+        wide: Set[str] = frozenset(),
     ) -> None:
         super().__init__(function, infos, space, known)
         self.kinds = dict(kinds)
+        self.wide = wide  # variables that must be int64, because a Python integer that they hold needs it
+        self.loose: set[str] = set()  # variables of this walk whose type may not hold a Python integer they are given
         self.counts = assigned(body)
         self.subscripted = subscripted(body)
         self.folded: set[str] = set()
@@ -64,12 +69,21 @@ class Assignments(Expressions):
                 f"use another name, or write into its elements: {name}[...] = …",
             )
 
-    def note(self, name: str, kind: Kind) -> Kind:
+    def note(self, name: str, kind: Kind, line: int, value: Scalar | None = None) -> Kind:
         """A local scalar is given a value of `kind`; the kind it has as a variable."""
         if name in self.registers or name in self.locals:
-            self.no(self.function.line, f"{name} is a row in one place and a number in another", "use two names")
-        self.found[name] = promote.join(self.found[name], kind) if name in self.found else kind
-        return self.kinds.get(name) or self.found[name]
+            self.no(line, f"{name} is a row in one place and a number in another", "use two names")
+        given = Kind("i8") if name in self.wide and whole(kind) else kind
+        before = self.found.get(name, given)
+        self.found[name] = promote.join(before, given)
+        if floating(self.found[name]) and whole(before) and whole(given):
+            self.no(line, f"{name} is {NAMES[before.dtype]} in one place and {NAMES[given.dtype]} here, and no integer "
+                    "holds both", "convert one of them, or use two names")  # fmt: skip
+        now = self.kinds.get(name) or self.found[name]
+        narrow = whole(now) and not now.weak and now.dtype != "i8"
+        if narrow and kind == INT and (value is None or not self.proven(value, now)):
+            self.loose.add(name)
+        return now
 
     def assign(self, x: tree.Assign, steps: list[t.Step]) -> None:
         if len(x.targets) == 1 and isinstance(x.values[0], tree.Fresh) and isinstance(x.targets[0], tree.Name):
@@ -112,7 +126,7 @@ class Assignments(Expressions):
             return self.row_place(name, value, steps, line)
         if name in self.views:
             del self.views[name]
-        kind = self.note(name, value.type)
+        kind = self.note(name, value.type, line, value)
         self.defined.add(name)
         if self.counts[name] == 1 and whole(kind):
             self.scope.ranges[name] = self.scope.of(value)
@@ -206,62 +220,34 @@ class Assignments(Expressions):
         if x.fill == "zeros":
             steps.append(t.Clear(x.line, name))
 
-    def written(self, name: str, line: int, field: str = "") -> t.Array | None:
-        """An array that is written: a captured one becomes private to the iteration, if it was not read before."""
-        info = self.infos.get(name)
-        if isinstance(info, ArrayInfo) and info.role == "captured" and name not in self.locals:
-            if name in self.arrays:
-                self.no(
-                    line,
-                    f"{name} is captured from outside and read before it is written here",
-                    f"pass {name} as an argument, so that it is part of what the loop learns",
-                )
-            sizes = tuple(Const(INT, size) for size in info.shape)
-            self.locals[name] = t.Array(name, info.dtype, info.shape, "local", sizes)
-        return self.array(name, line, field)
-
     def item_place(self, x: tree.Item) -> t.Place:
         """A subscripted target of a plain assignment."""
         info = self.infos.get(x.base)
         if isinstance(info, AccumulatorInfo | BufferInfo):
             what = "accumulator" if isinstance(info, AccumulatorInfo) else "buffer"
             self.no(x.line, f"the {what} {x.base} is assigned", f"add to it: {x.base}[...] += …")
-        before = x.base in self.defined
-        scratch = isinstance(info, ArrayInfo) and info.role == "captured"
-        if x.base not in self.views:
-            array = self.written(x.base, x.line, x.field)
-            if array is not None and array.role == "local":
-                self.defined.add(x.base)
         found = self.item(x)
-        if scratch and not before and not self.covers(found, ()):
-            self.defined.discard(x.base)  # one element of it: the others hold nothing yet
+        self.writable_array(found.array, x.line)  # type: ignore[union-attr]
         if isinstance(found, t.Element):
             return t.ElementPlace(found.type.dtype, x.line, found.array, found.index, found.checked)
         assert isinstance(found, t.RowLoad)
         return t.RowPlace(found.dtype, found.length, x.line, found.array, found.lead, found.start, found.checked)
 
-    def covers(self, place: object, lead: tuple[Scalar, ...]) -> bool:
-        """Whether a place is a whole row of an array of ours, at this lead."""
-        if not isinstance(place, t.RowLoad | t.RowPlace) or place.array not in self.locals or place.lead != lead:
-            return False
-        size = self.size(place.array, len(lead))
-        return place.start == Const(INT, 0) and place.length == Const(INT, size or 0)
-
-    def fills(self, counter: str, size: int, body: tuple[t.Step, ...]) -> set[str]:
-        """Local arrays whose `size` elements or rows are all written when a loop counts from 0 to size - 1."""
-        at = (t.Var(INT, counter),)
-        found: set[str] = set()
-        for step in body:
-            if not isinstance(step, t.Put):
-                return found  # what comes after a branch or a loop may be skipped
-            for place in step.places:
-                one = isinstance(place, t.ElementPlace) and place.index == at and place.array in self.locals
-                if (one or self.covers(place, at)) and self.size(place.array, 0) == size:  # type: ignore[union-attr]
-                    found.add(place.array)  # type: ignore[union-attr]
-        return found
+    def writable_array(self, array: str, line: int) -> None:
+        """Refuse to write to an array from around the function, by its own name or by one for a part of it."""
+        info = self.infos.get(array)
+        if array not in self.locals and isinstance(info, ArrayInfo) and info.role == "captured":
+            name = array.partition(".")[0]
+            self.no(
+                line,
+                f"{name} comes from outside the function, and a loop writes to its arguments alone",
+                f"pass {name} as an argument; for an array of each iteration's own write {name} = np.empty(…) here",
+            )
 
     def fit(self, line: int, place: t.Place, value: Scalar | Row) -> Scalar | Row:
         """The value as the place holds it."""
+        if not isinstance(place, t.VarPlace):
+            self.stored(line, Kind(place.dtype), value)
         if isinstance(place, t.RowPlace | t.RowName):
             if not t.is_row(value):
                 return t.Splat(place.dtype, place.length, cast(Kind(place.dtype), value))
@@ -286,21 +272,18 @@ class Assignments(Expressions):
             self.no(x.line, "@= is not supported")
         if isinstance(x.target, tree.Name) and (base in self.known or isinstance(info, NumberInfo)):
             self.writable(base, x.line)  # says what is wrong with it
-        if isinstance(x.target, tree.Name) and isinstance(info, ArrayInfo):
-            self.written(base, x.line)
-        if isinstance(x.target, tree.Item) and base not in self.views:
-            self.written(base, x.line, x.target.field)
         old = self.expr(x.target)
+        if isinstance(old, t.Element | t.RowLoad):
+            self.writable_array(old.array, x.line)
         right = self.expr(x.value)
         if t.is_row(old):
-            if t.is_row(right) and floating(right.dtype) and not floating(old.dtype):
-                self.no(x.line, "floats are added to a row of integers", "convert them: use an array of floats")
+            self.in_place(x, old, right)
         elif isinstance(x.target, tree.Name):
             new = self.power_or(x, old, right)
             assert not t.is_row(new) or t.is_row(old)
             if t.is_row(new):
                 self.no(x.line, f"{base} is a number and becomes a row", "use another name")
-            kind = self.note(base, new.type)
+            kind = self.note(base, new.type, x.line, new)
             steps.append(t.Put(x.line, (t.VarPlace(kind, base),), (cast(kind, new),)))
             return
         new = self.power_or(x, old, right)
@@ -315,6 +298,17 @@ class Assignments(Expressions):
             case _:
                 self.no(x.line, "this cannot be updated in place", "assign it to a name or an element")
         steps.append(t.Put(x.line, (place,), (self.fit(x.line, place, new),)))
+
+    def in_place(self, x: tree.Update, old: Row, right: Scalar | Row) -> None:
+        """Refuse what NumPy refuses: a row that is updated in place keeps its type."""
+        given = Kind(right.dtype) if t.is_row(right) else right.type
+        made = promote.arithmetic(x.op, Kind(old.dtype), given) if x.op not in ("@", "**") else Kind(old.dtype)
+        if made is not None and not np.can_cast(made.dtype, old.dtype, "same_kind"):
+            self.no(
+                x.line,
+                f"{x.op}= makes {NAMES[made.dtype]} of a row of {NAMES[old.dtype]}, which keeps its type",
+                f"use an array of {NAMES[made.dtype]}",
+            )
 
     def power_or(self, x: tree.Update, old: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
         if x.op == "**":

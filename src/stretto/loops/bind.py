@@ -71,6 +71,7 @@ class BufferInfo:
     every: int | None
     plain: bool  # apply is addition
     snapshot: int  # which helper is seen as it was when the value was read; −1 for none
+    helper_dtypes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +130,10 @@ def _describe(name: str, value: Any, role: str, held: Held) -> Info:
     if isinstance(value, Buffer):
         held.buffers[name] = value
         return BufferInfo(name, "", (), "", (), None, True, -1)  # completed when all arrays are known
+    if isinstance(value, np.ma.MaskedArray):
+        raise PlanError(f"{name} is a masked array, and a loop does not see the mask; give {name}.filled(...)")
+    if isinstance(value, np.matrix):
+        raise PlanError(f"{name} is a NumPy matrix, whose rows are matrices themselves; give np.asarray({name})")
     if isinstance(value, Accumulator) or (isinstance(value, np.ndarray) and value.ndim == 0):
         accumulator = value if isinstance(value, Accumulator) else Accumulator(value)
         if isinstance(value, np.ndarray):
@@ -220,6 +225,7 @@ def _buffer(name: str, buffer: Buffer, held: Held) -> BufferInfo:
         buffer.every,
         buffer.apply is None,
         -1 if buffer.snapshot is None else buffer.snapshot,
+        tuple(_dtype(helper, held.arrays[helper]) for helper in helpers),
     )
 
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import inspect
 import types
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -26,12 +27,12 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from stretto.errors import LoopError, PlanError
+from stretto.errors import LoopError, OrderWarning, PlanError
 
+from . import serial_order
 from . import tree as source
 from .analysis import Analysis, Options, analyse
 from .bind import AccumulatorInfo, ArrayInfo, BufferInfo, DataInfo, Held, NumberInfo, StructInfo, bind, refuse_overlap
-from .memory import still
 from .names import is_function
 from .parse import parse
 from .refuse import placed, refuse
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from .loopplan import LoopPlan
     from .run import Prepared
 
+_NUMBERS = bool | int | float | np.generic
 _KEPT = 8  # sets of arguments for which a loop remembers what it prepared
 
 
@@ -73,7 +75,8 @@ class Loop:
         self.options, self.runtime = options, runtime
         self._signature = inspect.signature(fn)
         self._kept: dict[Any, _Remembered] = {}
-        self._calls: dict[str, Any] = {}  # the functions around it when it was parsed
+        self._around: dict[str, Any] = {}  # what its tree was made from when it was parsed, besides its source
+        self._warned: set[int] = set()  # lines of loops whose order was looked at
         self.seconds = 0.0  # of the last call: the passes alone, without analysis and layout
         self.rounds: list[Ints] = []  # of the last call, with a schedule: the iterations of each round, in order
         functools.update_wrapper(self, fn)
@@ -119,6 +122,10 @@ class Loop:
                     self._set_up(step, held, args, kwargs, known)
                     continue
                 prepared = self._prepared(step, held, known, crew)
+                if step.line not in self._warned:
+                    self._warned.add(step.line)
+                    if message := serial_order.warning(prepared.analysis):
+                        warnings.warn(message, OrderWarning, stacklevel=3)
                 if self.options.schedule is None or crew.spreads:
                     self.seconds += run(prepared, held, known, crew)
                 else:
@@ -185,12 +192,15 @@ class Loop:
         return bind(arguments, self._captured())
 
     def _notice(self) -> None:
-        """Forget what was made where a function that the loop may call is another by now, as in a notebook."""
-        calls = {name: value for name, value in around(self.plain).items() if is_function(value)}
-        before, self._calls = self._calls, calls
-        if calls.keys() != before.keys() or any(calls[name] is not before[name] for name in calls):
+        """Forget what was made where something that the tree holds is another by now, as in a notebook: a function that
+        the loop may call, a module, or a number that it finds in one (`settings.rate`).
+        """
+        now = {name: value for name, value in around(self.plain).items() if is_function(value) or _in_tree(name, value)}
+        before, self._around = self._around, now
+        if now.keys() != before.keys() or any(_differ(now[name], before[name]) for name in now):
             vars(self).pop("tree", None)
             self._kept.clear()
+            self._warned.clear()
 
     def _stand_in(self, name: str) -> Any:
         """What `explain` takes an argument for that was left out: an accumulator if it is folded into, else a float."""
@@ -267,7 +277,7 @@ class Loop:
 
         key = (loop.line, self.options, signature(held), tuple(sorted((name, type(v)) for name, v in known.items())))
         kept = self._kept.get(key)
-        if kept is not None and self._still(kept, held, known):
+        if kept is not None and self._still(kept, held, known, crew):
             refuse_overlap(held, kept.prepared.analysis.written)
             return kept.prepared
         analysis = analyse(self.tree, loop, held.infos, known, self.options)
@@ -285,10 +295,10 @@ class Loop:
         self._kept[key] = _Remembered(prepared, dict(known), alive)
         return prepared
 
-    def _still(self, kept: _Remembered, held: Held, known: Mapping[str, Any]) -> bool:
+    def _still(self, kept: _Remembered, held: Held, known: Mapping[str, Any], crew: Any) -> bool:
         """Whether what was prepared still holds: the same data, and the same value of every number relied on."""
         same = all(ref() is data for ref, data in zip(kept.alive, held.data.values(), strict=True))
-        same = same and still(kept.prepared.reach)
+        same = same and kept.prepared.watched.unchanged(crew)
         now = {**held.numbers, **known}
         relied = kept.prepared.analysis.consulted
         grid = kept.prepared.analysis.space.kind == "grid"
@@ -298,6 +308,19 @@ class Loop:
             and (not grid or _same_dims(kept.prepared.analysis, held, known))
             and kept.prepared.visits.relied.holds(held, known)
         )
+
+
+def _in_tree(name: str, value: Any) -> bool:
+    """Whether a value from around a function is part of its tree: a module, a number that belongs to one, a type."""
+    return isinstance(value, types.ModuleType | str | np.dtype) or ("." in name and isinstance(value, _NUMBERS))
+
+
+def _differ(now: Any, before: Any) -> bool:
+    """Whether two such values are not the same; numbers may be equal and other objects."""
+    if now is before:
+        return False
+    value = isinstance(now, _NUMBERS | str | np.dtype) and type(now) is type(before)
+    return not (value and now == before)
 
 
 def _same_dims(analysis: Analysis, held: Held, known: Mapping[str, Any]) -> bool:
@@ -354,7 +377,8 @@ def parallel(*, runtime: Runtime | None = None, **options: Any) -> Callable[[Cal
 def parallel(fn: Callable[..., Any] | None = None, /, *, runtime: Runtime | None = None, **options: Any) -> Any:
     """Run the loops of a function in parallel, with the answer of a serial execution.
 
-    ordered : keep the order of the loop (lexicographic), not only a serial one
+    ordered : True keeps the order of the loop (of sparse records that of their indices), False allows any serial one;
+              ranges keep theirs unless told otherwise, loops over data may run in another
     inspect : look at the data for iterations that do not clash, where subscripts come from the data
     cut     : names of the indices to cut, space dimension first; chosen by the planner otherwise
     blocks  : how many blocks along each cut index

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import typed as t
-from .typed import Const, Kind, Scalar
+from .promote import floating, whole
+from .typed import MOST_CHOICES, Const, Kind, Scalar
 
 NUMPY = {"b1": "np.bool_", "i1": "np.int8", "i2": "np.int16", "i4": "np.int32", "i8": "np.int64", "u1": "np.uint8",
          "u2": "np.uint16", "u4": "np.uint32", "u8": "np.uint64", "f4": "np.float32", "f8": "np.float64"}  # fmt: skip
@@ -38,9 +39,18 @@ def literal(value: int | float | bool) -> str:
     return repr(value) if value >= 0 or isinstance(value, bool) else f"({value!r})"
 
 
+def in_bits(count: Scalar) -> bool:
+    """Whether a number of bits to shift by is a constant that is less than there are."""
+    given = count.x if isinstance(count, t.Cast) else count
+    return isinstance(given, Const) and 0 <= given.value < 8 * int(count.type.dtype[1:])
+
+
+CHOICES = "st.integers"
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A subscript that is checked while the loop runs, for the error message."""
+    """A subscript that is checked while the loop runs, for the error message. array: CHOICES for the number of them."""
 
     line: int
     array: str
@@ -56,6 +66,7 @@ class Sheet:
     temporaries: int = 0
     sites: list[Site] = field(default_factory=list)
     users: list[Any] = field(default_factory=list)
+    imports: dict[str, None] = field(default_factory=dict)  # modules that only some loops need
 
     def write(self, line: str) -> None:
         self.lines.append("    " * self.depth + line)
@@ -70,6 +81,11 @@ class Sheet:
         if found not in self.sites:
             self.sites.append(found)
         return self.sites.index(found)
+
+    def defined(self, call: str) -> str:
+        """The source of a call of `kernels.defined`, which is imported where it is needed."""
+        self.imports.setdefault("from stretto.kernels import defined as dx")
+        return f"dx.{call}"
 
     def user(self, target: Any) -> str:
         """The global name under which a user's function is known."""
@@ -90,6 +106,12 @@ class Scalars(ABC):
         """text converted to a kind."""
         return f"({text} != 0)" if kind.dtype == "b1" else f"{NUMPY[kind.dtype]}({text})"
 
+    def cast(self, kind: Kind, given: Kind, text: str) -> str:
+        """text, of the kind `given`, converted to another."""
+        if floating(given) and whole(kind):
+            return self.sheet.defined(f"whole({text}, {NUMPY[kind.dtype]}(0))")
+        return self.typed(kind, text)
+
     def scalar(self, x: Scalar) -> str:
         """The source of a scalar."""
         match x:
@@ -104,7 +126,7 @@ class Scalars(ABC):
             case t.Element(array=array, index=index, checked=checked, line=line):
                 return f"vx.get({own(array)}, {self.flat(line, array, index, checked)})"
             case t.Cast(type=kind, x=inner):
-                return self.typed(kind, self.scalar(inner))
+                return self.cast(kind, inner.type, self.scalar(inner))
             case t.Op():
                 return self.operation(x)
             case t.Test(op=op, x=a, y=b):
@@ -156,9 +178,14 @@ class Scalars(ABC):
             case "max" | "min":
                 a, b = (self.named(arg) for arg in args)
                 return f"({b} if {b} {'>' if x.op == 'max' else '<'} {a} else {a})"
-            case "//" if x.type.dtype == "i8" and not isinstance(x.args[1], Const):
+            case "maximum" | "minimum":
+                a, b = (self.named(arg) for arg in args)
+                return f"({b} if {b} {'>' if x.op == 'maximum' else '<'} {a} or {b} != {b} else {a})"
+            case "//" if x.type.dtype == "i8" and (not isinstance(x.args[1], Const) or x.args[1].value == -1):
                 a, b = (self.named(arg) for arg in args)
                 return f"(-{a} if {b} == -1 else {a} // {b})"  # the least integer over -1 is itself, as in NumPy
+            case "<<" | ">>" if not in_bits(x.args[1]):
+                return self.sheet.defined(f"{'shl' if x.op == '<<' else 'shr'}({args[0]}, {args[1]})")
             case op if len(args) == 1:
                 text = f"{_WRITTEN[op]}({args[0]})"
             case op:
@@ -217,5 +244,8 @@ class Scalars(ABC):
         for key in keys:
             text = f"absorb({text}, {self.scalar(key)})"
         if x.which == "integers":
-            return f"below({text}, {self.scalar(x.args[0])})"
+            count = self.scalar(x.args[0])
+            if any(x.checked):  # as a subscript is: 0 to MOST_CHOICES - 1
+                count = f"(1 + at({count} - 1, {MOST_CHOICES}, bad, {self.sheet.site(x.line, CHOICES, 0)}))"
+            return f"below({text}, {count})"
         return f"{'unit' if x.which == 'uniform' else 'gauss'}({text})"

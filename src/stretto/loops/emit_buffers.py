@@ -20,6 +20,7 @@ from . import typed as t
 from .bind import BufferInfo
 from .emit import NUMPY, Sheet, own
 from .emit_rows import Chunk
+from .promote import whole
 from .typed import Scalar
 
 if TYPE_CHECKING:
@@ -109,7 +110,16 @@ class Buffers:
         function = self.sheet.user(self.applies[name])
         elements = [f"{array}[k]" for array in arrays]
         args = [elements[0], delta, *elements[1:], *([seen] if info.snapshot >= 0 else [])]
-        self.sheet.write(f"{', '.join(elements)} = {function}({', '.join(args)})")
+        call = f"{function}({', '.join(args)})"
+        dtypes = (info.dtype, *info.helper_dtypes)
+        if not any(whole(dtype) for dtype in dtypes):
+            self.sheet.write(f"{', '.join(elements)} = {call}")
+            return
+        made = [self.sheet.new() for _ in elements]  # the function may return floats for integers
+        self.sheet.write(f"{', '.join(made)} = {call}")
+        for element, value, dtype in zip(elements, made, dtypes, strict=True):
+            kept = self.sheet.defined(f"whole({value}, {NUMPY[dtype]}(0))") if whole(dtype) else value
+            self.sheet.write(f"{element} = {kept}")
 
     def add(self, x: t.Buffered) -> None:
         """buffer[index...] += value."""

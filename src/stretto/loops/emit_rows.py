@@ -15,6 +15,7 @@ import numpy as np
 
 from . import typed as t
 from .emit import NUMPY, Scalars, literal, own
+from .promote import floating, whole
 from .typed import Const, Row, Scalar
 
 LANES = 16
@@ -118,6 +119,8 @@ class Rows(Scalars):
                 return f"vx.{_BINARY[op]}({self.chunk(x, at, ready)}, {self.chunk(y, at, ready)})"
             case t.RowFma(x=x, y=y, z=z):
                 return f"vx.fma({', '.join(self.chunk(arg, at, ready) for arg in (x, y, z))})"
+            case t.RowCast(dtype=dtype, x=x) if floating(x.dtype) and whole(dtype):
+                return self.sheet.defined(f"each({self.chunk(x, at, ready)}, {NUMPY[dtype]}(0))")
             case t.RowCast(dtype=dtype, x=x):
                 return f"vx.cast({self.chunk(x, at, ready)}, {NUMPY[dtype]}(0))"
             case t.RowPick(mask=mask, yes=yes, no=no):

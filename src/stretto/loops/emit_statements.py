@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from . import typed as t
 from .emit import NUMPY, Sheet, own
 from .emit_rows import Chunk, Rows, chunks, unrolls
+from .promote import whole
 from .typed import Const, Row, Scalar
 
 if TYPE_CHECKING:
@@ -263,6 +264,8 @@ class Writer(Rows):
             return f"{value} if {value} {'>' if op == 'max' else '<'} {old} or {value} != {value} else {old}"
         else:
             text = f"{self.sheet.user(function)}({old}, {value})"
+            if whole(dtype):  # what the function returns may be a float
+                return self.sheet.defined(f"whole({text}, {NUMPY[dtype]}(0))")
         return f"{NUMPY[dtype]}({text})"
 
     def fold_row(self, x: t.Fold, row: Row) -> None:

@@ -16,7 +16,7 @@ from stretto.plan import explain as words
 from stretto.plan.cost import show_bytes
 from stretto.plan.plan import Plan
 
-from . import inventory, tree
+from . import inventory, serial_order, tree
 from .bind import BufferInfo
 from .dependence import VERBS, accesses_text
 from .facts import Access, Dim, Subscript
@@ -35,11 +35,11 @@ Fact = tuple[str, str]
 _MEANING = {
     "independent": "no iteration needs another: all blocks may run at once",
     "1d": "blocks of {0} never touch what another one writes: all may run at once",
-    "2d unordered": "blocks that differ in both {0} and {1} run together; the result is that of some serial order",
+    "2d unordered": "blocks that differ in both {0} and {1} run together",
     "2d ordered": "a block waits for those before it along {0} and {1}: dependent iterations keep their order",
     "2d transformed": "a block waits for those before it along {0} and {1}: dependent iterations keep their order",
     "buffered": "the records are cut as they come; a visit does not see what others of its wave write",
-    "chain": "one visit after the other, in plan order: correct, and no faster than one worker",
+    "chain": "one visit after the other, in the order of the loop: no faster than one worker",
     "inspected": "the data were looked at: iterations that meet nowhere run together",
     "scheduled together": "the iterations of a round run at once; none needs another",
     "scheduled buffered": "a round is cut into visits that run at once; none sees what others of its round write",
@@ -65,6 +65,9 @@ def _facts(plan: LoopPlan, part: Part, made: Plan) -> Iterator[Fact]:
     yield from _strategy(part)
     if part.prepared.analysis.options.schedule is not None:
         yield from _schedule(plan, part)
+    yield "result", serial_order.in_words(part.prepared.analysis)
+    if message := serial_order.warning(part.prepared.analysis):
+        yield "warning", message.partition(": ")[2]
     yield from words.promise(made)
     yield "space", space_text(part.prepared.analysis.space)
     yield from _accesses(part)

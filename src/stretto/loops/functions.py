@@ -26,7 +26,8 @@ class Known:
     """What a call of a known function becomes, and how many arguments it takes.
 
     name: one of tree.FUNCTIONS; or '@', 'empty', 'zeros', 'len', 'range', 'product', which are more than a call.
-    before, after: a conversion of the arguments and of the result, or ''.
+    before, after: a conversion of the arguments and of the result, or ''. After a function of NumPy's comes 'numpy':
+    what it makes of a Python number is one of NumPy's, which widens what it meets.
     """
 
     name: str
@@ -150,14 +151,15 @@ def _table() -> dict[int, Known]:
     """By the identity of the function; all of them live as long as Python does."""
     rows: list[tuple[object, Known]] = []
     for name in ("exp", "log", "sqrt"):
-        rows += [(getattr(np, name), Known(name)), (getattr(math, name), Known(name, before="float"))]
-    rows += [(abs, Known("abs")), (np.abs, Known("abs")), (math.fabs, Known("abs", before="float"))]
+        rows += [(getattr(np, name), Known(name, after="numpy")), (getattr(math, name), Known(name, before="float"))]
+    rows += [(abs, Known("abs")), (np.abs, Known("abs", after="numpy")), (math.fabs, Known("abs", before="float"))]
     for name in ("floor", "ceil"):
-        rows += [(getattr(np, name), Known(name)), (getattr(math, name), Known(name, after="int"))]
+        rows += [(getattr(np, name), Known(name, after="numpy")), (getattr(math, name), Known(name, after="int"))]
     for name in ("max", "min"):
-        rows += [(getattr(builtins, name), Known(name, 1, MANY)), (getattr(np, f"{name}imum"), Known(name, 2, 2))]
+        rows += [(getattr(builtins, name), Known(name, 1, MANY))]
+        rows += [(getattr(np, f"{name}imum"), Known(f"{name}imum", 2, 2, after="numpy"))]
         rows += [(getattr(np, name), Known(name)), (getattr(np, f"a{name}"), Known(name))]
-    rows += [(sum, Known("sum")), (np.sum, Known("sum")), (np.where, Known("where", 3, 3))]
+    rows += [(sum, Known("sum")), (np.sum, Known("sum")), (np.where, Known("where", 3, 3, after="numpy"))]
     rows += [(function, Known("@", 2, 2)) for function in (np.dot, np.inner, np.matmul)]
     rows += [(getattr(np, name), Known(name)) for name in ("float32", "float64", "int32", "int64")]
     rows += [(np.bool_, Known("bool")), (bool, Known("bool")), (float, Known("float")), (int, Known("int"))]
@@ -175,7 +177,7 @@ def _hints() -> dict[int, str]:
         (zip, "write for k in range(len(w)) and read both arrays at k"),
         (reversed, "write range(n - 1, -1, -1)"),
         (sorted, "sort before the loop"),
-        (round, "write math.floor(x + 0.5)"),
+        (round, "write math.floor(x + 0.5), which rounds halves up"),
         (pow, "write x ** y"),
         (math.pow, "write x ** y"),
         (np.power, "write x ** y"),

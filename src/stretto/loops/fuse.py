@@ -20,7 +20,7 @@ from .scope import assigned, names_in
 from .space import Space
 from .typed import INT, Kind
 
-_WALKS = 12  # kinds only ever grow, along a chain shorter than this
+_WALKS = 24  # kinds only ever grow, along a chain shorter than this
 
 
 def fuse(
@@ -28,11 +28,14 @@ def fuse(
 ) -> tuple[t.Body, dict[str, int]]:
     """The typed body of a loop called with these arguments, and the numbers whose value was relied on."""
     kinds: dict[str, Kind] = {}
+    wide: frozenset[str] = frozenset()
     for _ in range(_WALKS):
-        walk = Statements(function, infos, space, known, loop.body, kinds)
+        walk = Statements(function, infos, space, known, loop.body, kinds, wide)
         steps = walk.block(loop.body)
         if walk.found == kinds:
-            break
+            if walk.loose <= wide:
+                break
+            wide |= walk.loose
         kinds = {**kinds, **walk.found}
     folded = tuple(
         t.Array(name, info.dtype, info.shape, "accumulator" if isinstance(info, AccumulatorInfo) else "buffer")
@@ -117,7 +120,7 @@ class Statements(Assignments):
             self.no(x.line, "range gives one number", "write for k in range(...)")
         (name,) = names
         start, stop, step = (self.integer(bound) for bound in (x.over.start, x.over.stop, x.over.step))
-        if self.note(name, INT) != INT:
+        if self.note(name, INT, x.line) != INT:
             self.no(x.line, f"{name} counts a loop here and is another kind of number elsewhere", "use two names")
         stride, first, last = self.scope.of(step), self.scope.of(start), self.scope.of(stop)
         if self.counts[name] == 1 and stride and stride[0] > 0 and first and last:
@@ -127,8 +130,6 @@ class Statements(Assignments):
         body = self.inside(x.body)
         runs = first is not None and last is not None and first[1] < last[0] and stride is not None and stride[0] > 0
         self.defined = outer | {name} if runs else outer
-        if runs and first == (0, 0) and stride == (1, 1) and last is not None and last[0] == last[1]:
-            self.defined |= self.fills(name, last[0], body)
         steps.append(t.Run(x.line, name, start, stop, step, body))
 
     def walk(self, x: tree.For, names: tuple[str, ...], steps: list[t.Step]) -> None:
@@ -145,7 +146,7 @@ class Statements(Assignments):
             self.no(x.line, f"an entry of {ragged.name} holds {len(ragged.types)} numbers, not {len(names)}")
         column = dict(self.space.ragged)[ragged.name]
         for name, kind, part in zip(names, ragged.types, column.parts, strict=True):
-            self.note(name, kind)
+            self.note(name, kind, x.line)
             if whole(kind) and self.counts[name] == 1 and len(part):
                 self.scope.ranges[name] = int(part.min()), int(part.max())
         outer = set(self.defined)

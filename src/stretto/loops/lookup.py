@@ -41,8 +41,8 @@ class Lookup(ABC):
         self.indices = {dim.name for dim in space.dims}
         self.scope = Scope(self.size)
         for dim in space.dims:
-            last = dim.start + (dim.extent - 1) * dim.step
-            self.scope.ranges[dim.name] = (dim.start, last) if dim.extent else (0, -1)
+            ends = (dim.start, dim.start + (dim.extent - 1) * dim.step)
+            self.scope.ranges[dim.name] = (min(ends), max(ends)) if dim.extent else (0, -1)
         for name, column in space.fields:
             if whole(promote.short(column.values.dtype)) and len(column.values):
                 self.scope.ranges[name] = int(column.values.min()), int(column.values.max())
@@ -82,7 +82,7 @@ class Lookup(ABC):
         """array.shape[axis]: a constant but for the first axis."""
         info = self.infos.get(name)
         if isinstance(info, ArrayInfo) and info.role == "captured" and axis < len(info.shape):
-            return Const(INT, info.shape[axis])  # asking for its size does not read it: it may be scratch
+            return Const(INT, info.shape[axis])
         array = self.array(name, line)
         if array is None:
             info = self.infos.get(name)
@@ -119,6 +119,8 @@ class Lookup(ABC):
 
     def truth(self, x: tree.Expr) -> Scalar:
         """A condition."""
+        if isinstance(x, tree.Logic):
+            return t.Logic(BOOL, x.op, tuple(self.truth(value) for value in x.values))
         found = self.scalar(x)
         if found.type.dtype == "b1":
             return found
@@ -185,10 +187,6 @@ class Lookup(ABC):
 
     def need(self, name: str, line: int) -> None:
         """Refuse a local that some path leaves without a value."""
-        info = self.infos.get(name)
-        if name not in self.defined and isinstance(info, ArrayInfo) and info.role == "captured":
-            self.no(line, f"{name} is captured from outside, and part of it may be read here before it is written",
-                    f"fill it first: {name}[:] = 0; or pass {name} as an argument")  # fmt: skip
         if name not in self.defined:
             self.no(line, f"{name} may have no value here", "assign it before the if or the inner loop")
 

@@ -89,9 +89,15 @@ class LoopPlan:
         """
         from .inorder import in_order
 
-        fitting = [part for part in self.parts if self.held.data.get(part.prepared.analysis.space.source) is data]
+        known = self.held.data
+        sources = [part.prepared.analysis.space.source for part in self.parts]
+        fitting = [part for part, source in zip(self.parts, sources, strict=True) if source and known[source] is data]
         if not fitting:
-            raise PlanError("plan.order: none of the loops of this plan runs over these data")
+            named = ", ".join(dict.fromkeys(source for source in sources if source))
+            over = (
+                f"its loops run over {named}; pass that" if named else "its loops run over ranges, as they are written"
+            )
+            raise PlanError(f"plan.order: none of the loops of this plan runs over these data; {over}")
         if len(fitting) > 1 and loop is None:
             raise PlanError("plan.order: several loops run over these data; say which with loop=0, 1, …")
         return in_order(fitting[loop or 0].prepared, self.held)

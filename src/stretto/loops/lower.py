@@ -55,6 +55,7 @@ class Form:
     steps: tuple[int, ...] = ()
     inverse: tuple[tuple[int, ...], ...] = ()
     dense: bool = False  # records are the elements of an array: their place follows from the indices
+    pair: tuple[int, ...] = (0, 1)  # the dimensions that are transformed
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +116,18 @@ def lower(
     sheet.depth = 0
     merges = held.merges()
     return Lowered(
-        HEADER.format(where=where) + "\n".join(sheet.lines) + "\n",
+        source_of(sheet, where),
         tuple(arguments),
         merges,
         tuple(sheet.sites),
         tuple(sheet.users),
     )
+
+
+def source_of(sheet: Sheet, where: str) -> str:
+    """A module with what was written."""
+    needed = "".join(f"{line}\n" for line in sheet.imports)
+    return HEADER.format(where=where).rstrip("\n") + f"\n{needed}\n" + "\n".join(sheet.lines) + "\n"
 
 
 def _may_fail(body: t.Body) -> bool:
@@ -232,16 +239,13 @@ def rows_by_index(body: t.Body) -> tuple[tuple[str, int], ...]:
 
 def _skewed(sheet: Sheet, indices: list[str], form: Form) -> None:
     """Loops over the new coordinates, the last one cut so that the old ones, by the inverse matrix, stay in the box."""
-    last = len(indices) - 1
     for d in range(len(indices)):
         sheet.write(f"start{d}, step{d}, extent{d} = box[{d}, 0], box[{d}, 1], box[{d}, 2]")
-    for d in range(last):
-        sheet.write(f"for y{d} in range(lo[g, {d}], hi[g, {d}]):")
-        sheet.depth += 1
-    sheet.write(f"first, past = lo[g, {last}], hi[g, {last}]")
-    for d, row in enumerate(form.inverse):
-        sheet.write(f"a{d} = {' + '.join(f'({row[k]}) * y{k}' for k in range(last) if row[k]) or '0'}")
-        factor = row[last]
+    sheet.write("for y0 in range(lo[g, 0], hi[g, 0]):")
+    sheet.depth += 1
+    sheet.write("first, past = lo[g, 1], hi[g, 1]")
+    for d, (from_first, factor) in zip(form.pair, form.inverse, strict=True):
+        sheet.write(f"a{d} = {f'({from_first}) * y0' if from_first else '0'}")
         if factor == 0:
             sheet.write(f"past = past if 0 <= a{d} < extent{d} else first")
         elif factor > 0:  # 0 <= a + factor * y < extent, rounded upwards: -(-x // factor)
@@ -249,7 +253,12 @@ def _skewed(sheet: Sheet, indices: list[str], form: Form) -> None:
         else:
             low, high = f"-((extent{d} - 1 - a{d}) // {-factor})", f"a{d} // {-factor} + 1"
             sheet.write(f"first, past = max(first, {low}), min(past, {high})")
-    sheet.write(f"for y{last} in range(first, past):")
+    sheet.write("for y1 in range(first, past):")
     sheet.depth += 1
+    for d, (_, factor) in zip(form.pair, form.inverse, strict=True):
+        sheet.write(f"{indices[d]} = start{d} + step{d} * (a{d} + ({factor}) * y1)")
     for d, index in enumerate(indices):
-        sheet.write(f"{index} = start{d} + step{d} * (a{d} + ({form.inverse[d][last]}) * y{last})")
+        if d not in form.pair:
+            sheet.write(f"for c{d} in range(extent{d}):")
+            sheet.depth += 1
+            sheet.write(f"{index} = start{d} + step{d} * c{d}")

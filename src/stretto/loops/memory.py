@@ -54,6 +54,8 @@ def check(analysis: Analysis, held: Held) -> None:
         array = held.arrays[name]
         if not array.flags.writeable:
             raise PlanError(f"{name} is written by the loop, but its array is read-only; pass a copy: {name}.copy()")
+        if _folded(array):
+            raise PlanError(f"{name} is written by the loop, and some of its elements share memory; pass {name}.copy()")
         for column in columns:
             if np.may_share_memory(array, column) and np.shares_memory(array, column):
                 data = analysis.space.source
@@ -61,6 +63,19 @@ def check(analysis: Analysis, held: Held) -> None:
                     f"{name} is written while the loop reads {data}, and they share memory; make {data} from a copy, "
                     "or loop over range(...) and read the array itself"
                 )
+
+
+def _folded(array: NDArray[Any]) -> bool:
+    """Whether two elements of an array may be one in memory, as `as_strided` can make them."""
+    if not array.size:
+        return False
+    reached = array.itemsize
+    for stride, size in sorted((abs(stride), size) for stride, size in zip(array.strides, array.shape, strict=True)):
+        if size > 1:
+            if stride < reached:
+                return True
+            reached += (size - 1) * stride
+    return False
 
 
 def arrays_of(records: Records) -> Iterator[NDArray[Any]]:
@@ -71,16 +86,3 @@ def arrays_of(records: Records) -> Iterator[NDArray[Any]]:
             yield from (column.ptr, *column.parts)
         else:
             yield column.values
-
-
-def reach(analysis: Analysis) -> tuple[tuple[NDArray[Any], int, int], ...]:
-    """Fields of integers with their least and greatest value, on which range proofs may rely; ragged ones too."""
-    fields = [column.values for _, column in analysis.space.fields]
-    fields += [part for _, column in analysis.space.ragged for part in column.parts]
-    return tuple((values, int(values.min()), int(values.max())) for values in fields
-                 if values.dtype.kind in "iu" and len(values))  # fmt: skip
-
-
-def still(reaches: tuple[tuple[NDArray[Any], int, int], ...]) -> bool:
-    """Whether those fields still lie in their ranges: data may share an array that the user changes between calls."""
-    return all(low <= values.min() and values.max() <= high for values, low, high in reaches)

@@ -33,7 +33,7 @@ def parse(fn: Callable[..., Any]) -> tree.Function:
     text = read(fn)
     names = names_of(cast(types.FunctionType, fn), text)
     _check_parameters(text, names)
-    steps = tuple(_step(node, names) for node in _body(text.node))
+    steps = tuple(_steps(text, names))
     loops = [step for step in steps if isinstance(step, tree.Loop)]
     if not loops:
         raise names.refuse(text.node, f"{text.node.name} has no for loop", "write one: for (i, j), r in data: …")
@@ -86,10 +86,21 @@ def _body(node: ast.FunctionDef) -> list[ast.stmt]:
     return body
 
 
-def _step(node: ast.stmt, names: Names) -> tree.Loop | tree.Setup:
-    if isinstance(node, ast.For):
-        return _loop(node, names)
-    return _setup(node, names)
+def _steps(text: Text, names: Names) -> Iterator[tree.Loop | tree.Setup]:
+    """Loops and the statements between them, which know what was made between the loops before, and nothing else."""
+    made = set(parameters(text.node))
+    for node in _body(text.node):
+        if isinstance(node, ast.For):
+            yield _loop(node, names)
+            continue
+        step = _setup(node, names)
+        for part in ast.walk(node):
+            read = isinstance(part, ast.Name) and (isinstance(part.ctx, ast.Load) or isinstance(node, ast.AugAssign))
+            if read and part.id in names.own - made:  # type: ignore[attr-defined]
+                problem = f"{part.id} has no value here: what a loop assigns ends with its iterations"  # type: ignore[attr-defined]
+                raise names.refuse(node, problem, "compute it between the loops, or pass it as an argument")
+        made |= set(step.names)
+        yield step
 
 
 # --- between the loops ----------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from .bind import BufferInfo, Held
 from .emit import NUMPY, Sheet, own
 from .emit_buffers import Buffers
 from .emit_statements import Writer
-from .lower import HEADER, arguments_of, iterate, parameter
+from .lower import arguments_of, iterate, parameter, source_of
 from .prefetch import Sliced, mutable, slice_body
 from .relied import Relied
 from .userfunction import digest
@@ -229,6 +229,8 @@ def iterations_in(visits: Visits) -> Ints:
     arrays = visits.arrays
     if ("ptr", "") in arrays:
         return np.diff(arrays["ptr", ""]).astype(np.int64)
+    if visits.form.kind == "skewed":
+        return visits.weight.astype(np.int64)
     steps = np.array(visits.form.steps or (1,), np.int64)
     span = np.maximum(0, -(-(arrays["hi", ""] - arrays["lo", ""]) // steps))
     found: Ints = np.prod(span, axis=1, dtype=np.int64)
@@ -310,4 +312,4 @@ def lowered(
     sheet.write("    n += 1")
     sheet.write("total[g] = here - base[g]")
     sheet.write("v = next_visit(pass_, worker, v)")
-    return HEADER.format(where=where) + "\n".join(sheet.lines) + "\n", tuple(arguments), tuple(sheet.users)
+    return source_of(sheet, where), tuple(arguments), tuple(sheet.users)

@@ -11,6 +11,7 @@ import numpy as np
 from .typed import BOOL, FLOAT, INT, Kind
 
 DTYPES = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f4", "f8")
+NAMES = {short: np.dtype(short).name for short in DTYPES}  # as users write them
 BITWISE = ("&", "|", "^")
 SHIFTS = ("<<", ">>")
 
@@ -23,6 +24,16 @@ def floating(kind: Kind | str) -> bool:
 def whole(kind: Kind | str) -> bool:
     """Whether a kind or dtype is of integers (bool is not)."""
     return (kind if isinstance(kind, str) else kind.dtype)[0] in "iu"
+
+
+def limits(dtype: str) -> tuple[int, int]:
+    """The least and the greatest integer of a type.
+
+    >>> limits("i1"), limits("u2")
+    ((-128, 127), (0, 65535))
+    """
+    bits = 8 * int(dtype[1:])
+    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def short(dtype: np.dtype[np.generic]) -> str:

@@ -32,7 +32,8 @@ def simple(op: str, a: Scalar, b: Scalar, kind: Kind = INT) -> Scalar:
     """a op b, with the arithmetic on integer constants done and zeros dropped, so that subscripts stay readable."""
     if kind == INT and isinstance(a, Const) and isinstance(b, Const) and op in _FOLDED:
         x, y = int(a.value), int(b.value)
-        found = x << (y & 63) if op == "<<" else {"+": x + y, "-": x - y, "*": x * y}[op]
+        shifted = x << y if op == "<<" and 0 <= y < 64 else 0
+        found = {"+": x + y, "-": x - y, "*": x * y, "<<": shifted}[op]
         return Const(INT, (found + 2**63) % 2**64 - 2**63)  # as integers wrap around while the loop runs
     if kind == INT and isinstance(b, Const) and b.value == 0 and op in ("+", "-"):
         return a

@@ -27,9 +27,10 @@ from stretto.schedule.rotation import independent
 from . import memory
 from .analysis import Analysis
 from .bind import BufferInfo, Held
-from .emit import own
+from .emit import CHOICES, own
 from .lower import Lowered, lower
 from .room import Room, capacity
+from .unchanged import Watched, watch
 from .userfunction import digest
 from .visits import Visits, lay
 
@@ -47,7 +48,7 @@ class Prepared:
     kernels: dict[str, Kernel]
     idle: list[dict[str, Room]] = field(default_factory=list)  # memory of the buffers, of runs that have ended
     ahead: dict[Any, Any] = field(default_factory=dict)  # what `prefetch` has listed
-    reach: tuple[Any, ...] = ()  # ranges of the data's integers, see `memory`
+    watched: Watched = field(default_factory=Watched)  # what of the records it relies on
     progress: dict[Any, Any] = field(default_factory=dict)  # how far schedules have got, see `rounds`
 
     @property
@@ -73,7 +74,8 @@ class Prepared:
 def prepare(analysis: Analysis, held: Held, known: Mapping[str, Any], crew: Crew) -> Prepared:
     """Lay out the iterations of a loop and compile its body."""
     visits = lay(analysis, crew, held, known)
-    return Prepared(analysis, visits, *compiled(analysis, visits, held), reach=memory.reach(analysis))
+    made = compiled(analysis, visits, held)
+    return Prepared(analysis, visits, *made, watched=watch(analysis, visits, crew))
 
 
 def compiled(analysis: Analysis, visits: Visits, held: Held) -> tuple[Lowered, dict[str, Kernel]]:
@@ -281,6 +283,11 @@ def _out_of_range(prepared: Prepared, fault: Ints) -> RunError:
     row = site.line - function.line
     source = function.lines[row].strip() if 0 <= row < len(function.lines) else ""
     name = function.file.replace("\\", "/").rpartition("/")[2]
+    if site.array == CHOICES:
+        return RunError(
+            f"{name}:{site.line}: st.integers chooses among 1 to {int(fault[EXTENT])} numbers, and was asked for "
+            f"{int(fault[SUBSCRIPT]) + 1}; iterations before it have been made\n    {source}"
+        )
     return RunError(
         f"{name}:{site.line}: subscript {int(fault[SUBSCRIPT])} of {site.array} is outside its axis {site.axis}, which "
         f"has {int(fault[EXTENT])} elements (subscripts never wrap); iterations before it have been made\n    {source}"

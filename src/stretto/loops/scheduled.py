@@ -91,6 +91,9 @@ def strategy_of(
             f"a schedule chooses among the values of one index, and an iteration of this loop is one of ({names})",
             "loop over range(...), or over the rows of st.samples(...) or data.group_by(axis)",
         )
+    if space.dims[0].step < 0:
+        problem = "a schedule numbers the iterations upwards, and this loop counts downwards"
+        raise refuse(function, loop.line, problem, "write the range upwards: the schedule chooses the order anyway")
     buffered = any(access.mode == "buffer" for access in accesses)
     if vectors:
         return Strategy(IN_TURN, (0,), conflicts_text(vectors[0]), waves=buffered)

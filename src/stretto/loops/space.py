@@ -86,8 +86,8 @@ def space_of(loop: tree.Loop, infos: Mapping[str, Info], known: Mapping[str, int
         start, stop, step = (
             _number(expr, infos, known) for expr in (level.over.start, level.over.stop, level.over.step)
         )
-        if step < 1:
-            raise PlanError(f"line {level.line}: a parallel loop counts upwards; write range({stop + 1}, {start + 1})")
+        if step == 0:
+            raise PlanError(f"line {level.line}: the step of a range cannot be 0")
         dims.append(Dim(level.pattern, start, stop, step))
     return Space("grid", tuple(dims))
 
@@ -159,7 +159,9 @@ def _number(expr: tree.Expr, infos: Mapping[str, Info], known: Mapping[str, int 
             return -_number(operand, infos, known)
         case tree.Binary(op=op, left=left, right=right) if op in ("+", "-", "*", "//", "%"):
             a, b = _number(left, infos, known), _number(right, infos, known)
-            return {"+": a + b, "-": a - b, "*": a * b, "//": a // b if b else 0, "%": a % b if b else 0}[op]
+            if op in ("//", "%") and b == 0:
+                raise PlanError(f"line {expr.line}: a bound of the loop is divided by 0")
+            return {"+": a + b, "-": a - b, "*": a * b, "//": a // (b or 1), "%": a % (b or 1)}[op]
         case _:
             value = None
     if not isinstance(value, int | np.integer):

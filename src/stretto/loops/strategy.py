@@ -9,10 +9,15 @@ They are tried in a fixed order, from the freest to the most bound:
     2d ordered      two dimensions that are ≥ 0 in every vector: block (a, b) waits for (a - 1, b) and (a, b - 1)
     2d transformed  the same after a unimodular transformation
     inspected       the user asks to look at the data: only subscripts known at run time stand in the way
-    chain           only stores over stores stand in the way: visits follow one another, in plan order
+    chain           visits follow one another in the order of the loop: where only stores over stores stand in the
+                    way, or where the order is kept and only another one would run in parallel
 
 Inside a visit the iterations keep the order of the loop, so a vector within a block is never an obstacle, and a
 dimension that is not cut needs no proof.
+
+Nested ranges keep their order unless the user says that any will do: all of these but `2d unordered` do that, for
+iterations that depend on each other. Records come in no order that means anything, so that loops over data take the
+freest.
 
 Among the dimensions (or pairs, space before time) that a strategy allows, one that fills more of the `width` parts
 comes first, then the one that moves fewer elements in an epoch; `placement` counts them.
@@ -47,6 +52,8 @@ class _Question:
     prefer: tuple[int, ...] | None
     records: int
     width: int
+    kind: str  # of the space: 'grid', 'dense', 'sparse' or 'ragged'
+    asked: bool  # whether the user said what becomes of the order
 
     def singles(self) -> list[tuple[int, ...]]:
         """Dimensions that may be cut alone; cutting a single value gives nothing."""
@@ -79,20 +86,23 @@ def choose(
     accesses: Sequence[Access],
     extents: Mapping[str, Extent],
     *,
-    ordered: bool = False,
+    ordered: bool | None = None,
     buffered: bool,
     prefer: tuple[int, ...] | None = None,
     inspect: bool = False,
     records: int,
     width: int,
+    kind: str = "grid",
 ) -> Strategy:
     """The strategy of a loop; PlanError, naming the accesses that clash and the ways out, when none applies.
 
-    ordered: dependent iterations keep the order of the loop; otherwise any serial order will do. buffered: some writes
-    are buffered, so visits run in waves. prefer: the dimension, or (space, time), to cut instead of the cheapest.
-    records, width: how many iterations there are, and how many parts should be able to run at once.
+    ordered: dependent iterations keep the order of the loop; False: any serial order will do; None: ranges keep theirs.
+    buffered: some writes are buffered, so visits run in waves. prefer: the dimension, or (space, time), to cut instead
+    of the cheapest. records, width: how many iterations there are, and how many parts should be able to run at once.
+    kind: of the iteration space, as in `space`.
     """
-    question = _Question(dims, tuple(accesses), extents, ordered, buffered, prefer, records, width)
+    keeps, said = (kind == "grid" if ordered is None else ordered), ordered is not None
+    question = _Question(dims, tuple(accesses), extents, keeps, buffered, prefer, records, width, kind, said)
     if prefer is not None:
         _check(prefer, dims)
     found, rejected = _static(question, vectors)
@@ -175,7 +185,9 @@ def _one(question: _Question, vectors: Sequence[Vector]) -> Answer:
 
 def _rotation(question: _Question, vectors: Sequence[Vector]) -> Answer:
     if question.ordered:
-        return "ordered=True keeps dependent iterations in the order of the loop; a rotation does not"
+        kept = "ordered=True keeps dependent iterations in" if question.asked else "nested ranges keep"
+        free = "" if question.asked else "; ordered=False says that any serial order will do"
+        return f"{kept} the order of the loop; a rotation does not{free}"
 
     def obstacle(cut: tuple[int, ...]) -> Vector | None:
         return next((v for v in vectors if not any(v.entries[d].zero for d in cut)), None)
@@ -193,6 +205,8 @@ def _wavefront(question: _Question, vectors: Sequence[Vector]) -> Answer:
 
 
 def _transformed(question: _Question, vectors: Sequence[Vector]) -> Answer:
+    if question.kind not in ("grid", "dense"):
+        return "records have no places in between; write it over range(...)"
     pairs = sorted({tuple(sorted(pair)) for pair in question.pairs()})
     best: tuple[bool, tuple[int, ...], Matrix] | None = None
     for pair in pairs:
@@ -216,8 +230,9 @@ def _transformed(question: _Question, vectors: Sequence[Vector]) -> Answer:
 
 
 def _inspected(question: _Question, vectors: Sequence[Vector]) -> Answer:
-    if question.ordered:
-        return "ordered=True: groups without conflicts do not keep the order of the loop"
+    if question.ordered and question.kind == "sparse":
+        return "ordered=True: groups without conflicts keep the order of the records, not that of their indices"
+    question = replace(question, ordered=False)  # iterations in conflict keep the order of the loop anyway
     known = [v for v in vectors if not _unknown(v)]
     if len(known) == len(vectors):
         return f"no subscript is left to the data; whatever they are, {conflicts_text(vectors[0])}"
@@ -228,14 +243,18 @@ def _inspected(question: _Question, vectors: Sequence[Vector]) -> Answer:
 
 
 def _chain(question: _Question, vectors: Sequence[Vector]) -> Answer:
-    if question.ordered:
-        return "ordered=True: stores over stores count as well"
-    stores = [v for v in vectors if v.kind == "output"]
-    rest, _ = _static(question, [v for v in vectors if v.kind != "output"])
-    if rest is None or not stores:
+    """One visit after the other, in the order of the loop; for loops that could run in parallel in another order."""
+    rest, _ = _static(replace(question, ordered=False), [v for v in vectors if v.kind != "output"])
+    if rest is None:
         return "a read is among the accesses that clash"
-    why = f"only stores over stores stand in the way: {conflicts_text(stores[0])}"
-    return Strategy("chain", rest.dims[:1], why)
+    # Records as they come, and the first index of all others, are cut in the order of the loop.
+    dims = () if question.kind == "sparse" and not question.ordered else (0,)
+    free, _ = _static(replace(question, ordered=False), vectors)
+    if question.ordered and free is not None:
+        why = f"the order of the loop is kept; with ordered=False, in another one, it runs as {free.name}"
+        return Strategy("chain", dims, why)
+    stores = next(v for v in vectors if v.kind == "output")
+    return Strategy("chain", dims, f"only stores over stores stand in the way: {conflicts_text(stores)}")
 
 
 def _allowed(
@@ -329,8 +348,10 @@ def _summed(question: _Question, name: str) -> bool:
 
 
 def _refusal(question: _Question, vectors: Sequence[Vector], inspect: bool) -> str:
-    # Stores over stores alone would have made a chain, so the reason lies with the others.
-    left = [v for v in vectors if question.ordered or v.kind != "output"]
+    # Stores over stores, and the order alone, would have made a chain, so the reason lies with the others.
+    inspected = _inspected(question, vectors)
+    question = replace(question, ordered=False)
+    left = [v for v in vectors if v.kind != "output"]
     core: list[Vector] = []
     arrays: list[str] = []
     while _static(question, left)[0] is None:  # each round finds arrays that are reason enough
@@ -340,8 +361,7 @@ def _refusal(question: _Question, vectors: Sequence[Vector], inspect: bool) -> s
     what = ["no strategy runs this loop in parallel with the result of a serial one:"]
     what += [f"  {conflicts_text(vector)}" for vector in core]
     if inspect:
-        answer = _inspected(question, vectors)
-        what.append(f"  inspect=True does not help: {answer}")
+        what.append(f"  inspect=True does not help: {inspected}")
     ways = []
     for name in arrays:
         if all(entry.exact for vector in core if vector.first.array == name for entry in vector.entries):
@@ -357,11 +377,7 @@ def _refusal(question: _Question, vectors: Sequence[Vector], inspect: bool) -> s
     for name in arrays:
         if _summed(question, name):
             ways.insert(0, f"if {name} is only added to: make it a sum, {name} = st.accumulator(np.zeros(...))")
-    if question.ordered:
-        free, _ = _static(replace(question, ordered=False), vectors)
-        if free is not None:
-            ways.insert(0, f"leave out ordered=True: in any order it runs as {free.name}")
-    elif not inspect and not isinstance(_inspected(question, vectors), str):
+    if not inspect and not isinstance(inspected, str):
         ways.insert(0, "inspect=True: look at the data for iterations that do not meet")
     if any(v.first.line != v.second.line for v in core):
         ways.append("split the loop in two, so that the accesses above are in different loops")

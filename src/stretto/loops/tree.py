@@ -17,9 +17,10 @@ from typing import Any, TypeAlias
 
 # Functions a body may call, by the one name we give them. Users write them as math.exp, np.exp, abs, st.uniform, …
 FUNCTIONS = (
-    "abs", "ceil", "exp", "floor", "log", "max", "min", "sqrt", "sum", "where",
+    "abs", "ceil", "exp", "floor", "log", "max", "maximum", "min", "minimum", "sqrt", "sum", "where",
     "uniform", "integers", "normal",  # random numbers with explicit keys
     "float32", "float64", "int32", "int64", "bool", "float", "int",  # conversions
+    "numpy",  # a Python number as NumPy's of the same size; rows and NumPy's numbers stay as they are
 )  # fmt: skip
 
 

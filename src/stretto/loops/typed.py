@@ -39,6 +39,7 @@ class Kind:
 
 
 INT, FLOAT, BOOL = Kind("i8", True), Kind("f8", True), Kind("b1", True)
+MOST_CHOICES = 2**31  # of `st.integers`
 
 
 # --- scalars --------------------------------------------------------------------------------------------------------
@@ -90,8 +91,8 @@ class Element:
 
 @dataclass(frozen=True, slots=True)
 class Cast:
-    """x converted to `type` as NumPy's astype does (floats to integers by dropping the fraction; what a float outside
-    the integer's range, or NaN, becomes is not defined).
+    """x converted to `type` as NumPy's astype does: floats to integers by dropping the fraction; what a float outside
+    the integer's range, or NaN, becomes is said in `kernels.defined`.
     """
 
     type: Kind
@@ -101,8 +102,9 @@ class Cast:
 @dataclass(frozen=True, slots=True)
 class Op:
     """op: '+', '-', '*', '/', '//', '%', '&', '|', '^', '<<', '>>' of two; 'neg', 'abs', '~', 'sqrt', 'floor', 'ceil',
-    'exp', 'log' of one; 'max', 'min' of two: the second only if it is greater (smaller) than the first. Bools have
-    '&', '|', '^', '~', 'max' and 'min' only. A shift by a negative count, or by all the bits or more, is not defined.
+    'exp', 'log' of one; 'max', 'min' of two: the second only if it is greater (smaller) than the first; 'maximum',
+    'minimum' of two floats: NaN if there is one. Bools have '&', '|', '^', '~', 'abs', 'max' and 'min' only. A shift by
+    a negative count, or by all the bits or more, gives 0, or -1 where a negative number is shifted to the right.
     """
 
     type: Kind
@@ -183,12 +185,14 @@ class User:
 @dataclass(frozen=True, slots=True)
 class Random:
     """A random number from integer keys (type i8). which: 'uniform', 'normal' (float64) or 'integers' (the first
-    argument is the number of possible values).
+    argument is the number of possible values, from 1 to 2³¹; checked says whether that has to be looked at as it runs).
     """
 
     type: Kind
     which: str
     args: tuple[Scalar, ...]
+    line: int = 0
+    checked: tuple[bool, ...] = ()
 
 
 Scalar: TypeAlias = (

@@ -9,6 +9,7 @@ Nothing here depends on the number of workers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -222,13 +223,13 @@ def _grid(analysis: Analysis, two: bool) -> Visits:
 
 
 def _transformed(analysis: Analysis) -> Visits:
-    """Tiles of the new coordinates: a wavefront of tiles, or one wave for each value of the first."""
+    """Tiles of the new coordinates: a wavefront of tiles, or one wave for each value of the first.
+
+    The dimensions that are not transformed run whole in every visit, inside the others.
+    """
     space, matrix = analysis.space, analysis.strategy.transform
-    if space.kind not in ("grid", "dense") or len(space.dims) != 2:
-        raise PlanError(
-            f"line {analysis.loop.line}: only loops over two ranges can be transformed; write it over range(...)"
-        )
-    extents = [dim.extent for dim in space.dims]
+    first, second = analysis.strategy.dims
+    extents = [space.dims[first].extent, space.dims[second].extent]
     corners = np.array([[a, b] for a in (0, extents[0] - 1) for b in (0, extents[1] - 1)])
     reach = corners @ np.array(matrix).T
     low, high = reach.min(axis=0), reach.max(axis=0) + 1
@@ -244,9 +245,9 @@ def _transformed(analysis: Analysis) -> Visits:
     lo = np.stack([low[0] + row_cut.bounds[block[0]], low[1] + col_cut.bounds[block[1]]], axis=1)
     hi = np.stack([low[0] + row_cut.bounds[block[0] + 1], low[1] + col_cut.bounds[block[1] + 1]], axis=1)
     box = np.array([[dim.start, dim.step, dim.extent] for dim in space.dims], np.int64)
-    form = Form("skewed", inverse=unimodular.inverse(matrix), dense=space.kind == "dense")
+    form = Form("skewed", inverse=unimodular.inverse(matrix), dense=space.kind == "dense", pair=(first, second))
     arrays = {("lo", ""): lo, ("hi", ""): hi, ("box", ""): box, **_extents(space)}
-    weight = np.prod(hi - lo, axis=1)
+    weight = np.prod(hi - lo, axis=1) * (len(space) // max(1, math.prod(extents)))
     waves: tuple[Ints, ...] = ()
     if not analysis.strategy.tiled:
         waves = tuple(np.arange(cols, dtype=np.int64) + step * cols for step in range(rows))

@@ -48,9 +48,14 @@ def _flat(space: Space, index: tuple[int, ...]) -> int:
 
 
 def _skewed_points(visits: Visits, space: Space, lo: list[int], hi: list[int]) -> Iterator[tuple[tuple[int, ...], int]]:
+    pair, dims = visits.form.pair, space.dims
+    rest = [d for d in range(len(dims)) if d not in pair]
     for y0 in range(lo[0], hi[0]):
         for y1 in range(lo[1], hi[1]):
-            k = [sum(f * y for f, y in zip(row, (y0, y1), strict=True)) for row in visits.form.inverse]
-            if all(0 <= a < dim.extent for a, dim in zip(k, space.dims, strict=True)):
-                index = tuple(dim.start + dim.step * a for a, dim in zip(k, space.dims, strict=True))
+            at = {d: row[0] * y0 + row[1] * y1 for d, row in zip(pair, visits.form.inverse, strict=True)}
+            if not all(0 <= at[d] < dims[d].extent for d in pair):
+                continue
+            for others in np.ndindex(*(dims[d].extent for d in rest)):
+                at |= dict(zip(rest, others, strict=True))
+                index = tuple(dim.start + dim.step * at[d] for d, dim in enumerate(dims))
                 yield index, _flat(space, index)

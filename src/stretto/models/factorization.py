@@ -23,7 +23,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from stretto.data.data import Data
 from stretto.data.ids import IdMap
-from stretto.errors import DataError, PlanError
+from stretto.errors import DataError
 from stretto.kernels.compile import PROFILES
 from stretto.plan.cost import parse_bytes
 from stretto.plan.plan import Physical, Plan
@@ -33,56 +33,120 @@ from stretto.runtime.session import Session, scratch_folder
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer
 
-from . import mf_serve, mf_store
-from .mf_base import Problem
-from .mf_build import FactorJob, build, going_on, put_factors, refuse_cluster, refuse_duplicates
+from . import checks, mf_score, mf_serve, mf_store
+from .mf_align import Aligned, entries_of, has_ids
+from .mf_base import Moments, Problem
+from .mf_build import Earlier, FactorJob, build, going_on, put_factors, refuse_cluster, refuse_duplicates
 from .mf_feed import Feed, feed_from
-from .mf_input import as_matrix, as_pairs, known_indices
+from .mf_fold import Learned, NewRows, new_rows
+from .mf_grow import Batches, WithSgd, grown, moved, refuse_unlike
+from .mf_input import as_pairs, known_indices
 from .mf_measure import named
+from .mf_options import refuse_unused
+from .mf_ranking import METRIC
 from .mf_stream import StreamedSgdJob
 
 Array = NDArray[Any]
 
 
 class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Factorise a sparse matrix of ratings: r ≈ mean + b_i + c_j + w_i·h_j.
+    """Factorise a sparse matrix of ratings: r ≈ p = mean + b_i + c_j + w_i·h_j.
+
+    Over the ratings (i, j), each counted once, the fit minimises
+
+        Σ (r − p)² + reg·(‖w_i‖² + ‖h_j‖²) + bias_reg·(b_i² + c_j²)
 
     Parameters
     ----------
-    rank : numbers kept for each row and column.
-    solver : "sgd" (stochastic gradient descent), "als" (alternating least squares) or "ccd" (coordinate descent).
-    loss : "squared", "absolute" or "logistic" (ratings > 0 are positive); als and ccd solve "squared".
-    reg : penalty on factors and biases, counted once for each rating, in the units of the ratings.
-    epochs : passes over the ratings.
-    learning_rate, schedule : the step of sgd for ratings of spread 1 (None: 0.04, adagrad 0.1, adarevision 0.08), and
-        whether it falls "linear"ly to zero over the epochs or is "constant" (None: constant for adarevision only).
-    optimizer : "sgd"; "adagrad" (a step for each row, by the size of its gradients so far); or "adarevision" (a step
-        for each element and bias; its serial limit, as here no gradient is ever late: AdaGrad by element. The steps
-        shrink by themselves and bear learning rates from 0.05 to 0.4. With delays: `st.adarevision` on tables).
-    biases : learn the mean and one bias for each row and column.
-    implicit, alpha : als on implicit feedback; each entry is evidence with confidence 1 + alpha·value.
-    linear_solver, inner : "cholesky" or "cg" for als; inner is the number of cg steps, or of ccd's inner sweeps.
-    init_scale : the first factors have standard deviation init_scale / √rank (None: 0.05 for sgd, 1 for the others).
-    early_stopping, validation_fraction, n_iter_no_change, tol : hold out a part (or give fit a validation set) and
-        stop when its error has not fallen by tol for n_iter_no_change epochs.
-    warm_start : fit goes on from the factors of the last fit (and its squared gradients, as partial_fit does).
-    duplicates : what to do with a pair rated twice: "error", "first", "last", "mean", "sum" or "keep".
-    width : how many workers the plan is cut for; it changes the answer, n_jobs does not.
-    profile : "exact" (same bits on every x86-64 processor) or "fast".
-    random_state : seed of the plan and the first factors.
-    n_jobs : threads; None uses every core this process may use. Never changes the answer.
-    runtime : `st.Serial()`, `st.Threads(n)` or `st.Cluster(nodes=n)` (sgd only); overrides n_jobs.
-    memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed (sgd only). On a cluster
-        the nodes read their ratings from the file, and the driver none. Never changes the answer.
-    verbose : 0 quiet, 1 a progress bar, 2 the plan too.
+    rank : int
+        Length of the factors w_i and h_j. More than the smaller side of the matrix cannot help, and is refused above
+        1,024.
+    solver : {"sgd", "als", "ccd"}
+        Stochastic gradient descent, alternating least squares, or coordinate descent (CCD++). An option that belongs to
+        another solver is refused unless it has its default.
+    loss : {"squared", "absolute", "logistic"}
+        What takes the place of (r − p)²; for "logistic", ratings above 0 are positive and p is the log odds. als and
+        ccd solve "squared".
+    reg : float
+        Penalty on factors, in the units of the ratings: ratings and reg multiplied by c give the same model in other
+        units (factors · √c, mean and biases · c). A very strong reg leaves mean and biases alone.
+    bias_reg : float
+        Penalty on biases, without unit: b_i is 1 / (1 + bias_reg) of the mean of what the rest leaves over.
+    epochs : int
+        Passes over the ratings.
+    learning_rate : float or None
+        Step of sgd for ratings of spread 1; None: 0.04, adagrad 0.1, adarevision 0.08.
+    schedule : {"linear", "constant"} or None
+        Whether the step falls linearly to zero over the epochs; None: constant for adarevision only.
+    optimizer : {"sgd", "adagrad", "adarevision"}
+        For solver="sgd". "adagrad" has a step for each row, by the size of its gradients so far; "adarevision" one for
+        each element and bias, in its serial limit, as here no gradient is ever late: its steps shrink by themselves,
+        and it converges with learning rates from 0.05 to 0.4. With delays: `st.adarevision` on tables.
+    biases : bool
+        Learn the mean and one bias for each row and column.
+    implicit : bool
+        The values are counts of what was done, not ratings: every pair counts, with preference 1 where the value is
+        positive and 0 elsewhere, and `score` ranks. For solver="als"; there are no biases, and reg is multiplied by the
+        confidence of each entry.
+    alpha : float
+        For implicit: a value has confidence 1 + alpha·value / mean |value|, a missing one 1. A negative value is a
+        confident no, with preference 0. The unit of the counts does not matter.
+    linear_solver : {"cholesky", "cg"}
+        For solver="als".
+    inner : int
+        Steps of "cg", or inner sweeps of ccd.
+    init_scale : float or None
+        The first factors have standard deviation init_scale / √rank, for ratings of spread 1; None: 0.05 for sgd, 1 for
+        the others.
+    early_stopping : bool
+        Hold out a part (or give `fit` a validation set) and stop when its error no longer falls.
+    validation_fraction : float
+        Share held out for early stopping.
+    n_iter_no_change : int
+        Epochs without improvement after which early stopping ends the fit.
+    tol : float
+        What counts as improvement.
+    warm_start : bool
+        `fit` goes on from the factors of the last fit (and its squared gradients), row by row as ids or indices say.
+    duplicates : {"error", "first", "last", "mean", "sum", "keep"}
+        What to do with a pair rated twice.
+    width : int
+        Workers that the plan is cut for; it changes the answer, n_jobs does not.
+    profile : {"exact", "fast"}
+        "exact": same bits on every x86-64 processor.
+    random_state : int, RandomState or None
+        Seed of the plan and the first factors.
+    n_jobs : int or None
+        Threads; None uses every core this process may use. Never changes the answer.
+    runtime : st.Serial, st.Threads, st.Cluster or None
+        Where to run; overrides n_jobs. A cluster for sgd only.
+    memory : int, str or None
+        Budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed (sgd only). On a cluster the
+        nodes read their ratings from the file, and the driver none. Never changes the answer.
+    verbose : int
+        0 quiet, 1 a progress bar, 2 the plan too.
 
     Attributes
     ----------
-    row_factors_, col_factors_ : [m, rank], [n, rank] float32.      row_bias_, col_bias_ : [m], [n].      mean_ : float.
-    n_iter_ : epochs done.      history_ : one dict for each epoch.      plan_ : the plan.      fingerprint_ : its hash.
-    row_ids_, col_ids_ : id maps when the data came with ids of their own.
-    squares_ : sums of squared gradients, for ratings of spread 1: {"zw": [m, rank], "zh": [n, rank], "zb": [m],
-        "zc": [n]} of adarevision, {"gw": [m], "gh": [n]} of adagrad, {} of the others.
+    row_factors_, col_factors_ : [m, rank], [n, rank] float32
+    row_bias_, col_bias_ : [m], [n] float32
+    mean_, scale_ : float
+        Mean and standard deviation of the ratings (0 and their root mean square without biases).
+    confidence_ : float
+        What a value of 1 adds to the confidence of implicit feedback: alpha / mean |value|; 0 for ratings.
+    n_ratings_ : int
+        Ratings learned from, with those of earlier calls of `partial_fit`.
+    n_iter_ : int
+        Epochs done.
+    history_ : list of dict
+        Objective and errors after each epoch.
+    plan_, fingerprint_ : Plan, str
+        The plan, and its hash.
+    row_ids_, col_ids_ : IdMap or None
+        Ids of rows and columns, where the data had them.
+    squares_ : dict of arrays
+        Sums of squared gradients, for ratings of spread 1: {"zw": [m, rank], "zh": [n, rank], "zb": [m], "zc": [n]} of
+        adarevision, {"gw": [m], "gh": [n]} of adagrad, {} of the others.
 
     Examples
     --------
@@ -98,6 +162,9 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     row_bias_: NDArray[np.float32]
     col_bias_: NDArray[np.float32]
     mean_: float
+    scale_: float
+    confidence_: float
+    n_ratings_: int
     n_iter_: int
     n_features_in_: int
     history_: list[dict[str, float]]
@@ -106,8 +173,9 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     row_ids_: IdMap | None
     col_ids_: IdMap | None
     squares_: dict[str, NDArray[np.float32]]
+    _learned: Learned
     _seen: mf_serve.Seen | None
-    _trained_on: Source
+    _trained_on: Source | None
 
     def __init__(
         self,
@@ -116,13 +184,14 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         solver: str = "sgd",
         loss: str = "squared",
         reg: float = 0.05,
+        bias_reg: float = 0.05,
         epochs: int = 20,
         learning_rate: float | None = None,
         schedule: str | None = None,
         optimizer: str = "sgd",
         biases: bool = True,
         implicit: bool = False,
-        alpha: float = 40.0,
+        alpha: float = 1.0,
         linear_solver: str = "cholesky",
         inner: int = 3,
         init_scale: float | None = None,
@@ -144,6 +213,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         self.solver = solver
         self.loss = loss
         self.reg = reg
+        self.bias_reg = bias_reg
         self.epochs = epochs
         self.learning_rate = learning_rate
         self.schedule = schedule
@@ -172,20 +242,28 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any = None, *, validation: Any = None, session: Session | None = None) -> Self:
-        """Learn from X: a sparse matrix, (n, 3) triples, three arrays, a DataFrame, `stretto.Data` or a path. y is
-        ignored.
+        """Learn from ratings.
 
-        validation: data to measure on after each epoch, or the share of X to hold out for it (with early_stopping
-        validation_fraction unless given). session: where to record the run, when to save checkpoints, whether to go on
-        from one.
+        Parameters
+        ----------
+        X : sparse or dense matrix, three arrays, table, `stretto.Data`, path; or pairs, with y
+            The ratings. Of a sparse matrix every stored number is one, also a stored 0; of a dense one every number but
+            0. Pairs are an array or table of two columns, user and item.
+        y : array of n ratings or None
+            The ratings of pairs X. Ignored where X is a matrix, as by every transformer of scikit-learn.
+        validation : ratings, float or None
+            What to measure on after each epoch, or the share of X to hold out for it; with early_stopping
+            validation_fraction unless given. A matrix has the rows and columns of X.
+        session : Session or None
+            Where to record the run, when to save checkpoints, whether to go on from one.
         """
+        problem = self._problem()  # wrong parameters are refused before anything is read
         if validation is None and self.early_stopping:
             validation = float(self.validation_fraction)
-        self._problem()  # wrong parameters are refused before anything is read
         seed = self._seed()
         scratch = scratch_folder(session) if self.memory is not None else None
         feed = feed_from(
-            X,
+            X if y is None else entries_of(X, y, self._policy()),
             validation=validation,
             duplicates=self._policy(),
             seed=seed,
@@ -193,24 +271,52 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             scratch=None if scratch is None else Path(scratch.name),
             nodes=not isinstance(self._runtime(), Serial | Threads),
         )
-        go_on = self.warm_start and self._is_fitted()
-        self._learn(feed, self.epochs, go_on, session or Session(verbose=self.verbose), seed, scratch)
+        earlier = None
+        if self.warm_start and self._is_fitted():
+            refuse_unlike(problem, self._learned.problem, "warm_start=True")
+            earlier = self._earlier(feed)
+            problem = going_on(problem, earlier, joined=False)
+        self._learn(problem, feed, self.epochs, earlier, session or Session(verbose=self.verbose), seed, scratch)
         return self
 
+    @WithSgd
     @with_callbacks  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """One epoch over X, going on from what was learned; X may have more rows and columns than earlier data."""
-        data = as_matrix(X, duplicates=self._policy())
-        if data.row_ids is not None or data.col_ids is not None:
-            raise DataError(
-                "partial_fit needs indices, not ids; encode ids once for all data, for example with IdMap.of"
-            )
-        if self._is_fitted():
-            known = len(self.row_factors_), len(self.col_factors_)
-            data = replace(data, shape=(max(known[0], data.shape[0]), max(known[1], data.shape[1])))
-        feed = Feed(InMemory(data), data, None, data.shape, None, None)
-        self._learn(feed, 1, self._is_fitted(), Session(verbose=self.verbose), self._seed(), None)
+        """One epoch over further ratings, going on from what was learned; for solver="sgd".
+
+        X, y: as for `fit`. They may have rows and columns that the model did not know; ids identify those of a table,
+        indices those of a matrix. Mean and spread are those of all ratings so far.
+        """
+        problem = self._problem()
+        data = entries_of(X, y, self._policy(), named=self._is_fitted() and has_ids(self))
+        if not self._is_fitted():
+            feed = Feed(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
+            self._learn(problem, feed, 1, None, Session(verbose=self.verbose), self._seed(), None)
+            return self
+        refuse_unlike(problem, self._learned.problem, "partial_fit")
+        before = Batches.of(self._trained_on, self._seen)
+        data = grown(data, (self.row_ids_, self.col_ids_), (len(self.row_factors_), len(self.col_factors_)))
+        feed = Feed(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
+        earlier = self._earlier(feed)
+        feed = replace(feed, every=before.joined(earlier.rows, earlier.cols, data))
+        problem = going_on(problem, earlier, joined=True)
+        self._learn(problem, feed, 1, earlier, Session(verbose=self.verbose), self._seed(), None)
         return self
+
+    def _earlier(self, feed: Feed) -> Earlier:
+        """What was learned so far, and where its rows and columns are in the ratings to come."""
+        sizes = (len(self.row_factors_), feed.shape[0]), (len(self.col_factors_), feed.shape[1])
+        return Earlier(
+            self.row_factors_,
+            self.col_factors_,
+            self.row_bias_,
+            self.col_bias_,
+            self.squares_,
+            Moments(self.n_ratings_, self.mean_, self.scale_),
+            self.n_iter_,
+            moved(self.row_ids_, feed.row_ids, sizes[0], "row"),
+            moved(self.col_ids_, feed.col_ids, sizes[1], "column"),
+        )
 
     def _policy(self) -> str:
         # Laying out the blocks finds repeated pairs for nothing; looking for them beforehand would cost a sort.
@@ -223,10 +329,17 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
     def _problem(self) -> Problem:
-        names = [field.name for field in fields(Problem) if hasattr(self, field.name)]
-        problem = Problem(**{name: getattr(self, name) for name in names}).checked()
-        if self.profile not in PROFILES:
-            raise PlanError(f"profile must be one of {', '.join(map(repr, PROFILES))}; got {self.profile!r}")
+        """The problem that the parameters describe; PlanError for one that is wrong, or would have no effect."""
+        given = self.get_params(deep=False)
+        names = [field.name for field in fields(Problem) if field.name in given]
+        problem = Problem(**{name: given[name] for name in names}).checked()
+        checks.choice("profile", self.profile, PROFILES)
+        checks.flags(early_stopping=self.early_stopping, warm_start=self.warm_start)
+        checks.number("width", self.width, least=1, whole=True)
+        checks.number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)
+        checks.number("tol", self.tol, least=0)
+        checks.number("validation_fraction", self.validation_fraction, above=0, below=1)
+        refuse_unused(given, type(self)().get_params(deep=False))
         # Every pair counts in implicit feedback, seen or not: there is no bias to learn.
         return replace(problem, biases=False) if problem.implicit else problem
 
@@ -238,13 +351,20 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         runtime = self._runtime()
         return runtime if isinstance(runtime, Serial | Threads) else Threads(self.n_jobs)
 
-    def _learn(self, feed: Feed, epochs: int, go_on: bool, session: Session, seed: int, scratch: Any) -> None:
-        problem, runtime = self._problem(), self._runtime()
+    def _learn(
+        self,
+        problem: Problem,
+        feed: Feed,
+        epochs: int,
+        earlier: Earlier | None,
+        session: Session,
+        seed: int,
+        scratch: Any,
+    ) -> None:
+        runtime = self._runtime()
         physical = Physical(type(runtime).__name__.lower(), runtime.workers, self._budget())
         refuse_cluster(problem, physical)
-        done = self.n_iter_ if go_on else 0
-        if go_on:
-            problem = going_on(problem, self, done)
+        done = 0 if earlier is None else earlier.epochs
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)
         with runtime.open() as crew, session.listen() as tell:
@@ -261,8 +381,8 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             )
             if self.duplicates == "error":
                 refuse_duplicates(job, feed)
-            if go_on:
-                put_factors(job, self)
+            if earlier is not None:
+                put_factors(job, earlier)
             trainer = Trainer(
                 job,
                 crew,
@@ -283,7 +403,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 if isinstance(job, StreamedSgdJob):
                     job.close()
         self.n_iter_ = done + outcome.epochs
-        self.history_ = (self.history_ if go_on else []) + [
+        self.history_ = (self.history_ if earlier is not None else []) + [
             {"objective": r.objective} | r.metrics for r in outcome.reports
         ]
         root.call_on_fit_task_end(estimator=self, X=feed.data, y=None)
@@ -291,11 +411,12 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             # What was learned is kept, and the caller hears of the interruption as from any Python code.
             raise KeyboardInterrupt
 
-    def _patience(self, test: Data | None) -> Patience | None:
+    def _patience(self, test: Data | Aligned | None) -> Patience | None:
         if not self.early_stopping:
             return None
-        metric = None if test is None or self.implicit else next(iter(named("test", 0.0, self.loss)))
-        return Patience(self.n_iter_no_change, self.tol, metric)
+        metric = METRIC if self.implicit else next(iter(named("test", 0.0, self.loss)))
+        watched = None if test is None else metric
+        return Patience(self.n_iter_no_change, self.tol, watched, rises=self.implicit and test is not None)
 
     def _stop_after(self, root: Any, job: FactorJob, feed: Feed, crew: Crew) -> Callable[[int, Report], bool] | None:
         """Who may end the run after an epoch; None where there are no callbacks: then nobody waits for an answer."""
@@ -323,8 +444,12 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     def _fitted(self, job: FactorJob, feed: Feed, scratch: Path | None = None) -> dict[str, Any]:
         """What `fit` learns, in the user's numbering and the ratings' units."""
-        found: dict[str, Any] = mf_serve.in_units(job.factors, scratch)
-        found |= {"mean_": job.factors.mean, "plan_": job.plan, "fingerprint_": job.plan.fingerprint}
+        factors = job.factors
+        found: dict[str, Any] = mf_serve.in_units(factors, scratch)
+        found |= {"mean_": factors.mean, "scale_": factors.scale, "confidence_": factors.confidence}
+        found |= {"plan_": job.plan, "fingerprint_": job.plan.fingerprint, "n_ratings_": len(feed.trained_on)}
+        found |= {"_learned": Learned(job.problem, factors.mean, factors.scale, factors.confidence)}
+        found |= {"_seen": None, "_trained_on": feed.trained_on, "_scratch": None}
         return found | {"n_features_in_": feed.shape[1], "row_ids_": feed.row_ids, "col_ids_": feed.col_ids}
 
     def _keep(self, job: FactorJob, feed: Feed, scratch: Any) -> None:
@@ -333,8 +458,6 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             setattr(self, name, value)
         # Factors that stay on disk do so as long as the estimator lives.
         self._scratch = scratch if on_disk else None
-        self._seen = None
-        self._trained_on = feed.source
 
     # --- using it ---------------------------------------------------------------------------------------------------
 
@@ -356,28 +479,44 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             return mf_serve.predict(mf_serve.served(self), rows, cols, crew)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """[m, rank] factors of rows that were not in the training data, from their ratings alone.
+        """[m, rank] factors of rows from their ratings alone, whether they were in the training data or not.
 
-        X: a matrix with the columns of `fit`. The factors are the least-squares solution against the learned columns.
+        X: ratings, as for `fit`; a matrix has the columns of `fit`. Row k is that of `fold_in(X).ids[k]`; `fold_in` has
+        the rows' biases as well, and recommends to them.
+        """
+        return self.fold_in(X).factors
+
+    def fold_in(self, X: Any, y: Any = None) -> NewRows:
+        """Rows from their ratings alone, the columns staying as they were learned: factors, biases, recommendations.
+
+        X, y: as for `fit`; a matrix has the columns of `fit`. Ratings of columns that the model does not know are left
+        out with a warning.
+
+            new = model.fold_in(ratings_of_new_users)
+            items, scores = new.recommend(n=10)       # row k is for new.ids[k]
         """
         check_is_fitted(self)
-        data = self._in_numbering(X)
-        if data.shape[1] != self.n_features_in_:
-            expected = f"{type(self).__name__} is expecting {self.n_features_in_} features as input"
-            raise DataError(f"X has {data.shape[1]} features, but {expected}")
-        with self._here().open() as crew:
-            return mf_serve.fold_in(mf_serve.served(self), data, self._problem(), crew)
+        return new_rows(self, X, y)
 
     def recommend(
         self, users: Any, n: int = 10, *, filter_seen: bool = True, items: Any = None
     ) -> tuple[Array, NDArray[np.float32]]:
-        """The n best columns for each of `users`: (ids [len(users), n], scores); missing places are −1 (or "") with
-        score −inf.
+        """The n best columns for each of `users`: (ids [len(users), n], scores); all columns where n is more than there
+        are, and −1 (or "") with score −inf where a row has fewer than n left.
 
-        filter_seen leaves out what the row rated in training; items restricts the choice to these columns.
+        filter_seen leaves out what the row rated in training; items restricts the choice to these columns. Without
+        biases there is nothing to recommend to a row without ratings.
         """
         check_is_fitted(self)
-        rows = known_indices(users, self.row_ids_, len(self.row_factors_), "row")
+        if np.ndim(users) > 1:
+            raise DataError(
+                f"recommend takes a flat list of users, got shape {np.shape(users)}; to new users recommends "
+                "model.fold_in(their ratings).recommend(n=10)"
+            )
+        try:
+            rows = known_indices(users, self.row_ids_, len(self.row_factors_), "row")
+        except DataError as error:
+            raise DataError(f"{error}; to rows that are new: model.fold_in(their ratings).recommend(n=10)") from None
         allowed = None
         if items is not None:
             allowed = np.zeros(len(self.col_factors_), bool)
@@ -388,6 +527,8 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             search = mf_serve.Search.over(model.H, model.c, crew)
             seen = self.seen() if filter_seen else None
             found, scores = search.best(model.W, rows, n, crew, base=base, seen=seen, allowed=allowed)
+        if not self._learned.problem.biases:
+            mf_serve.leave_blank((found, scores), model.W, rows)
         return mf_serve.names(found, self.col_ids_), scores
 
     def similar_items(self, items: Any, n: int = 10) -> tuple[Array, NDArray[np.float32]]:
@@ -399,22 +540,32 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return mf_serve.names(found, self.col_ids_), scores
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Minus the error on X (RMSE, mean absolute error or log loss): higher is better, as scikit-learn expects."""
+        """How well ratings are predicted, higher is better: minus the RMSE (mean absolute error, log loss) of the loss
+        that was learned; for implicit feedback NDCG@10.
+
+        X, y: as for `fit`. The users and items of pairs, tables and `Data` are identified by their names, and those
+        that training never saw are predicted as `predict` does it. The rows of a matrix are those of training where its
+        entries say so; otherwise they are new ones, as in scikit-learn's cross-validation: each is folded in from four
+        fifths of its ratings and measured on the others. Where the entries do not decide it, it is refused.
+
+        NDCG@10 ranks, for each row, the items that it does not have in training, and asks which of the first ten are in
+        X with a positive value.
+        """
         check_is_fitted(self)
-        data = self._in_numbering(X)
-        with self._here().open() as crew:
-            return -mf_serve.error(mf_serve.served(self), data, self.loss, crew)
+        return mf_score.score(self, X, y)
 
     def seen(self) -> mf_serve.Seen:
         """What each row rated in training, as compressed rows."""
         if self._seen is None:
+            assert self._trained_on is not None
             scratch = None if self._scratch is None else Path(self._scratch.name)
             self._seen = mf_serve.Seen.of(self._trained_on, scratch)
         return self._seen
 
-    def _in_numbering(self, X: Any) -> Data:
-        """Data in the numbering of the training data."""
-        return as_matrix(X, duplicates="keep", ids=(self.row_ids_, self.col_ids_))
+    def _values(self) -> Source | None:
+        """The ratings learned from; None for a model that was loaded, which has their pairs alone."""
+        source = self._trained_on
+        return None if isinstance(source, Batches) and not source.whole else source
 
     # --- keeping it -------------------------------------------------------------------------------------------------
 

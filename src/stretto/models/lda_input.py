@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,11 +26,13 @@ from scipy.sparse import coo_array
 from sklearn.utils.validation import check_array, validate_data
 
 from stretto.data.data import SLICE, Data, held_out, splitmix64
+from stretto.data.frames import Frame, as_frame
 from stretto.data.generate_corpus import absorb, start, unit
 from stretto.data.parsing import Options, Parsing
-from stretto.data.read import read
+from stretto.data.read import read, read_for_fit
 from stretto.data.report import Report
-from stretto.data.source import Lines
+from stretto.data.roles import ITEM_NAMES, RATING_NAMES, USER_NAMES, plain_name
+from stretto.data.source import Lines, as_path
 from stretto.errors import DataError
 
 Array = NDArray[Any]
@@ -38,6 +40,9 @@ Words = Sequence[str] | str | os.PathLike[str]
 
 LARGEST = 2**24 - 1  # float32 holds every whole number up to it
 OPEN_ENDED = ("svmlight", "lda-c")  # formats that do not say how many words there are
+# Names of columns that no vocabulary has, and those of a table with one count a row: document, word, count.
+_IDS = {"docid", "documentid", "wordid", "termid", "userid", "itemid"}
+_RECORDS = (USER_NAMES, ITEM_NAMES, RATING_NAMES)
 _ROUND, _DEAL = 1, 2  # what a number is drawn for
 
 
@@ -84,6 +89,7 @@ def as_corpus(
     estimator: Any = None,
     reset: bool = True,
     keyed_by: str = "position",
+    read_as: Mapping[str, Any] | None = None,
 ) -> Corpus:
     """A corpus from a sparse or dense matrix, a DataFrame, `Data`, or the path of a file that `st.read` reads.
 
@@ -94,6 +100,7 @@ def as_corpus(
     estimator  : checks by scikit-learn's rules, which keep n_features_in_ (`reset`) or compare with it
     keyed_by   : what a document is for the draw that rounds: its "position" (row), or its "content", with which a
                  document is rounded in the same way in whatever company it comes
+    read_as    : arguments of `stretto.read`, where X is a path
     """
     if keyed_by not in {"position", "content"}:
         raise DataError(f"keyed_by must be 'position' or 'content', got {keyed_by!r}")
@@ -102,14 +109,18 @@ def as_corpus(
     documents: list[str] | None = None
     if isinstance(X, (str, os.PathLike)):
         known = getattr(estimator, "n_features_in_", None) if not reset else None
-        X = _from_path(os.fspath(X), max(words or 0, known or 0, len(names or ())))
+        X = _from_path(as_path(X), max(words or 0, known or 0, len(names or ())), read_as)
+    frame = None if isinstance(X, Data) else as_frame(X, "X")
     if isinstance(X, Data):
         X, names, documents = _from_data(X, names)
-    elif hasattr(X, "iloc") and hasattr(X, "columns"):
-        if names is None and all(isinstance(name, str) for name in X.columns):
-            names = list(X.columns)
-        if type(X.index).__name__ != "RangeIndex":
-            documents = [str(name) for name in X.index]
+    elif frame is not None:
+        _refuse_records(frame)
+        if names is None and all(isinstance(name, str) for name in frame.names):
+            names = list(frame.names)
+        index = getattr(frame.native, "index", None)  # of pandas; others have none
+        if index is not None and type(index).__name__ != "RangeIndex":
+            documents = [str(name) for name in index]
+        X = frame.native
     X = _validated(X, estimator, reset)
     width = X.shape[1]
     if words is not None and width != words:
@@ -126,6 +137,19 @@ def as_corpus(
     return Corpus(data, names, documents)
 
 
+def _refuse_records(frame: Frame) -> None:
+    """Refuse a frame with a row for each count: a matrix has a row for each document and a column for each word."""
+    plain = [plain_name(name) for name in frame.names]
+    ids = [str(name) for name, short in zip(frame.names, plain, strict=True) if short in _IDS]
+    records = len(plain) <= 4 and all(any(name in names for name in plain) for names in _RECORDS)
+    if ids or records:
+        raise DataError(
+            f"X is a frame with the columns {', '.join(map(str, frame.names[:6]))}; a topic model takes a column for "
+            "each word. If each row is a document, a word and a count, pass st.as_data(X); if a column names the "
+            "documents, make it the index (pandas: X.set_index(…)) or drop it"
+        )
+
+
 def names_its_words(X: Any) -> bool:
     """Whether X may hold words by name: those of a fitted model are then looked up by theirs."""
     return isinstance(X, str | os.PathLike | Data)
@@ -134,7 +158,7 @@ def names_its_words(X: Any) -> bool:
 def read_vocabulary(given: Words) -> list[str]:
     if not isinstance(given, (str, os.PathLike)):
         return [str(word) for word in given]
-    path = os.fspath(given)
+    path = as_path(given)
     with Lines(path) as lines:
         raw = b"".join(chunk.tobytes() for chunk in lines)
     try:
@@ -144,11 +168,11 @@ def read_vocabulary(given: Words) -> list[str]:
     return [word.strip() for word in text.rstrip().split("\n")] if text.strip() else []
 
 
-def _from_path(path: str, at_least: int) -> Data:
+def _from_path(path: str, at_least: int, read_as: Mapping[str, Any] | None) -> Data:
     """The file's entries. Formats that do not say how many words there are have `at_least` so many."""
-    data = read(path, duplicates="sum")
-    if data.shape[1] < at_least:
-        with Parsing(path, Options(), Report(path)) as parsing:
+    data = read_for_fit(path, "sum") if read_as is None else read(path, duplicates="sum", **read_as)
+    if data.shape[1] < at_least and data.col_ids is None:
+        with Parsing(path, Options((read_as or {}).get("format", "auto")), Report(path)) as parsing:
             if parsing.guess.format in OPEN_ENDED:
                 return replace(data, shape=(data.shape[0], at_least))
     return data

@@ -1,14 +1,19 @@
 """Matrix factorisation by alternating least squares: rows, then columns, each row a small problem of its own.
 
-Explicit ratings minimise Σ (r − p)² + reg·Σ n_i‖x_i‖² (n_i ratings in the row, as SGD weighs it). Implicit feedback
-(counts of what somebody did) minimises Σ c (1 − p)² over what was seen and p² over what was not, c = 1 + alpha·count,
-with a plain ridge. Biases are one more column: see `kernels/als.py`.
+Explicit ratings minimise the objective of `mf_base`. Implicit feedback (counts of what somebody did) minimises
+
+    Σ c_ij (q_ij − w_i·h_j)² over *every* pair  +  reg·Σ c_ij (‖w_i‖² + ‖h_j‖²) over the entries
+
+with q = 1 and confidence c = 1 + alpha·value / mean |value| where the value is positive, q = 0 and c = 1 where there is
+none: an average entry counts 1 + alpha times as much as a missing one, in whatever unit values are counted. A negative
+value is a confident no: q = 0, c = 1 + alpha·|value| / mean |value|. Biases are one more column: see `kernels/als.py`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,10 +22,9 @@ from numpy.typing import NDArray
 from stretto.data.partition import Cut, straight
 from stretto.kernels import als
 from stretto.kernels.lanes import padded
-from stretto.plan.cost import Cost, refuse_if_over
+from stretto.plan.cost import Cost
 from stretto.plan.plan import Binding, Logical, Physical, Plan
 from stretto.runtime.compressed import Compressed, compress
-from stretto.runtime.cpus import available_memory
 from stretto.runtime.job import Report
 from stretto.runtime.layout import Survey, survey
 from stretto.runtime.runtimes import Crew
@@ -29,8 +33,11 @@ from stretto.runtime.step import Step, make_step
 from stretto.schedule.rotation import independent
 from stretto.state.rows import Rows
 
-from .mf_base import Factors, Problem, new_factors
+from .mf_base import Factors, Problem, factor_reg, new_factors, units
+from .mf_cost import refuse_cost
 from .mf_measure import Held
+from .mf_ranking import HeldRanking
+from .mf_serve import Seen
 
 _FLOAT, _INT, _LONG = 4, 4, 8
 _NO_GRAM = np.zeros((0, 0), np.float32)
@@ -86,7 +93,7 @@ class AlsJob:
         by_col: Compressed,
         factors: Factors,
         crew: Crew,
-        held: Held | None,
+        held: Held | HeldRanking | None,
     ) -> None:
         self.problem, self.plan, self.factors, self.crew, self.held = problem, plan, factors, crew, held
         self.items, self.repeats = len(by_row.values), by_row.repeats
@@ -139,11 +146,13 @@ class AlsJob:
             gram,
             offset,
         )
+        own = problem.rank if problem.biases else -1
         args += (
-            np.float32(self.factors.mean),
-            np.float32(problem.reg),
-            not problem.implicit,
-            np.float32(problem.alpha),
+            np.float32(0.0),  # values are centred already
+            np.float32(factor_reg(problem, self.factors.scale)),
+            own,
+            np.float32(problem.bias_reg),
+            np.float32(self.factors.confidence),
         )
         weight = np.diff(data.indptr[cut.bounds])
         name = "solve rows" if side == 0 else "solve columns"
@@ -158,9 +167,9 @@ class AlsJob:
         weight = np.diff(data.indptr[cut.bounds])
         args: tuple[Any, ...] = (cut.bounds, data.indptr, data.indices, data.values, f.W.array, f.H.array)
         if self.problem.implicit:
-            args += (self._grams[1], np.float32(self.problem.alpha), self._scratch)
+            args += (self._grams[1], np.float32(f.confidence), self._scratch)
             return make_step("loss", als.implicit_worker, self.plan.order, weight, *args)
-        args += (f.b.array, f.c.array, np.float32(f.mean))
+        args += (f.b.array, f.c.array, np.float32(0.0))
         return make_step("loss", als.squared_worker, self.plan.order, weight, *args)
 
     def steps(self, epoch: int) -> Sequence[Step]:
@@ -172,14 +181,16 @@ class AlsJob:
 
     def report(self, epoch: int, steps: Sequence[Step]) -> Report:
         """Loss and penalty after the epoch."""
-        solves = {step.name: step.total() for step in steps if step.name.startswith("solve")}
-        total = steps[-1].total()
+        penalty = math.fsum(step.total() for step in steps if step.name.startswith("solve"))
+        total, unit = steps[-1].total(), self.factors.scale
         if self.problem.implicit:
-            return Report(total + math.fsum(solves.values()), {"train_loss": total / self.items})
-        metrics = {"train_rmse": math.sqrt(total / self.items)}
+            found = Report(total + penalty, {"train_loss": total / self.items})
+        else:
+            rmse = math.sqrt(total / self.items) * unit
+            found = Report((total + penalty) / self.items * unit**2, {"train_rmse": rmse})
         if self.held is not None:
-            metrics |= self.held.metrics(self.factors, "squared", self.crew)
-        return Report((total + math.fsum(solves.values())) / self.items, metrics)
+            found.metrics.update(self.held.metrics(self.factors, "squared", self.crew))
+        return found
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Factors, biases and Gramians, live."""
@@ -200,12 +211,28 @@ def build_als(
 ) -> AlsJob:
     """Look at the data, plan, compress it both ways and draw the first factors."""
     seen = survey(InMemory(data), crew)
-    plan = plan_rows("mf/als", problem, seen, seed=seed, profile=profile, width=width, physical=physical)
-    budget = physical.memory or available_memory()
-    refuse_if_over(plan.cost.memory, budget, "use solver='sgd', which streams from disk, or lower the rank")
+    plan = plan_rows("mf/als/2", problem, seen, seed=seed, profile=profile, width=width, physical=physical)
+    refuse_cost(problem, plan, "use solver='sgd', which streams from disk, or lower rank")
     rows, cols = plan.logical.rows, plan.logical.cols
     by_row, by_col = compress(data, seen.row_counts, seen.col_counts)
-    mean = seen.mean if problem.biases else 0.0
-    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, columns=problem.rank + problem.biases)
-    held = None if test is None or problem.implicit else Held.out(test, rows, cols)
+    mean, scale = units(problem, seen)
+    standardise((by_row, by_col), mean, scale)
+    width = problem.rank + problem.biases
+    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, columns=width)
+    held: Held | HeldRanking | None = None
+    if problem.implicit:
+        unit = float(np.abs(by_row.values).mean(dtype=np.float64))
+        factors = replace(factors, confidence=problem.alpha / unit if unit > 0 else 0.0)
+        held = None if test is None else HeldRanking.out(test, Seen(by_row.indptr, by_row.indices), cols)
+    elif test is not None:
+        held = Held.out(test, rows, cols)
     return AlsJob(problem, plan, by_row, by_col, factors, crew, held)
+
+
+def standardise(sides: tuple[Compressed, Compressed], mean: float, scale: float) -> None:
+    """The values of both sides become (value − mean) / scale, in place."""
+    if (mean, scale) == (0.0, 1.0):
+        return
+    for side in sides:
+        np.subtract(side.values, np.float32(mean), out=side.values)
+        np.divide(side.values, np.float32(scale), out=side.values)

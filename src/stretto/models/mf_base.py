@@ -1,25 +1,37 @@
-"""What the three solvers of matrix factorisation share: the problem, its standardised ratings, the factors."""
+"""What the three solvers of matrix factorisation share: the problem, its standardised ratings, the factors.
+
+With p = mean + b_i + c_j + w_i·h_j, explicit ratings r_ij minimise
+
+    Σ (r_ij − p_ij)² + reg·(‖w_i‖² + ‖h_j‖²) + bias_reg·(b_i² + c_j²)        over the ratings (i, j)
+
+so a row's penalty is counted once for each of its ratings. Every solver works on z = (r − mean) / scale, where scale is
+the ratings' standard deviation: w and h are then smaller by √scale, biases by scale, and the penalties are reg / scale
+and bias_reg. Hence reg is in the units of the ratings and bias_reg has none: ratings and reg multiplied by c give w and
+h multiplied by √c, and mean and biases by c.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.partition import Cut
-from stretto.errors import PlanError
+from stretto.errors import DataError, PlanError
 from stretto.kernels.lanes import aligned, padded
 from stretto.kernels.losses import CODES
 from stretto.kernels.random import fill_worker
+from stretto.runtime.layout import Survey
 from stretto.runtime.runtimes import Crew
 from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
 from stretto.state.rows import Rows
+
+from . import checks
 
 _KINDS: dict[str, Callable[[Any], Any]] = {
     "int": int,
@@ -36,22 +48,38 @@ _CHOICES: dict[str, tuple[str | None, ...]] = {
     "schedule": (None, "linear", "constant"),
     "linear_solver": ("cholesky", "cg"),
 }
+_STRONGEST = 1e20
+_FINEST = 1e-36  # spreads below this are no normal numbers of 32 bits, or their inverses none
 # Learning rates for ratings of spread 1.
 RATES = {"sgd": 0.04, "adagrad": 0.1, "adarevision": 0.08}
-_WHOLE = ("rank", "epochs", "inner")
-_LEAST: tuple[tuple[str, float, bool], ...] = (
-    ("rank", 1, True),
-    ("reg", 0, True),
-    ("epochs", 1, True),
-    ("learning_rate", 0, False),
-    ("init_scale", 0, True),
-    ("alpha", 0, True),
-    ("inner", 1, True),
-)
+_NUMBERS: dict[str, dict[str, Any]] = {
+    "rank": {"least": 1, "whole": True},
+    "epochs": {"least": 1, "whole": True},
+    "inner": {"least": 1, "whole": True},
+    "reg": {"least": 0},
+    "bias_reg": {"least": 0},
+    "alpha": {"least": 0},
+}
+_NUMBERS_OR_NONE: dict[str, dict[str, Any]] = {"learning_rate": {"above": 0}, "init_scale": {"least": 0}}
 
 
-def _is_number(value: Any, whole: bool) -> bool:
-    return isinstance(value, Integral if whole else Real)
+@dataclass(frozen=True)
+class Moments:
+    """Mean and spread of the ratings that a model has learned from, and how many they are."""
+
+    entries: int
+    mean: float
+    scale: float
+
+    def joined(self, other: Moments) -> Moments:
+        """Those of both sets of ratings together."""
+        entries = self.entries + other.entries
+        share = other.entries / entries
+        mean = self.mean + share * (other.mean - self.mean)
+        away = [(own.scale, own.mean - mean) for own in (self, other)]
+        inner, outer = (scale * scale + apart * apart for scale, apart in away)
+        scale = math.sqrt((1.0 - share) * inner + share * outer)
+        return Moments(entries, float(np.float32(mean)), float(np.float32(scale)))
 
 
 @dataclass(frozen=True)
@@ -62,6 +90,7 @@ class Problem:
     solver: str = "sgd"
     loss: str = "squared"
     reg: float = 0.05
+    bias_reg: float = 0.05
     biases: bool = True
     epochs: int = 20
     learning_rate: float | None = None
@@ -69,11 +98,12 @@ class Problem:
     optimizer: str = "sgd"
     init_scale: float | None = None
     implicit: bool = False
-    alpha: float = 40.0
+    alpha: float = 1.0
     inner: int = 3
     linear_solver: str = "cholesky"
     start: str = ""  # digest of the factors a fit goes on from
     epochs_before: int = 0  # epochs those factors are old
+    before: Moments | None = None  # of the ratings learned from earlier, which those of this fit join
 
     @property
     def spread(self) -> float:
@@ -100,16 +130,15 @@ class Problem:
     def checked(self) -> Problem:
         """Itself, or an error that names the parameter, what it may be and what it is."""
         for name, allowed in _CHOICES.items():
-            if getattr(self, name) not in allowed:
-                raise PlanError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {getattr(self, name)!r}")
-        for name, least, included in _LEAST:
-            value: Any = getattr(self, name)
-            if value is None:
-                continue
-            if not _is_number(value, whole=name in _WHOLE):
-                raise PlanError(f"{name} must be a {'whole ' if name in _WHOLE else ''}number; got {value!r}")
-            if not (value >= least if included else value > least):
-                raise PlanError(f"{name} must be {'at least' if included else 'more than'} {least}; got {value!r}")
+            value = getattr(self, name)
+            if not isinstance(value, str | None) or value not in allowed:
+                raise PlanError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+        checks.flags(biases=self.biases, implicit=self.implicit)
+        for name, bounds in _NUMBERS.items():
+            checks.number(name, getattr(self, name), **bounds)
+        for name, bounds in _NUMBERS_OR_NONE.items():
+            if getattr(self, name) is not None:
+                checks.number(name, getattr(self, name), **bounds)
         if self.solver != "sgd" and self.loss != "squared":
             raise PlanError(f"solver={self.solver!r} solves loss='squared' alone, got {self.loss!r}; use solver='sgd'")
         if self.implicit and self.solver != "als":
@@ -118,16 +147,41 @@ class Problem:
 
     def parameters(self, *names: str) -> tuple[tuple[str, Any], ...]:
         """Names and values for the plan, in Python's own types: 1, 1.0 and np.float64(1) are one fingerprint."""
-        kinds = {field.name: _KINDS[str(field.type)] for field in fields(self)}
+        kinds = {field.name: str(field.type) for field in fields(self)}
         going_on = ("start", "epochs_before") if self.start else ()
         known = {"schedule": self.fall}
-        return tuple((name, kinds[name](known.get(name, getattr(self, name)))) for name in (*names, *going_on))
+        # A fit with equal penalties is the plan it was when there was one penalty for both.
+        own = ("bias_reg",) if self.biases and self.bias_reg != self.reg else ()
+        asked = (*names, *own, *going_on)
+        return tuple((name, _KINDS[kinds[name]](known.get(name, getattr(self, name)))) for name in asked)
+
+
+def units(problem: Problem, seen: Survey) -> tuple[float, float]:
+    """(mean, scale) by which ratings are standardised. Without biases nothing gives the mean back, so it is left in."""
+    if problem.loss == "logistic" or problem.implicit:
+        return 0.0, 1.0
+    mean, spread = (seen.mean, seen.std) if problem.biases else (0.0, math.hypot(seen.mean, seen.std))
+    if problem.before is not None:
+        found = problem.before.joined(Moments(seen.entries, mean, spread))
+        mean, spread = found.mean, found.scale
+    if 0 < spread < _FINEST:
+        raise DataError(
+            f"the ratings differ by no more than about {spread:.1g}, too little for 32-bit floats; multiply them by a "
+            "constant first"
+        )
+    return mean, spread if spread > 0 else 1.0
+
+
+def factor_reg(problem: Problem, scale: float) -> float:
+    """The penalty on factors of standardised ratings; bounded, so that a penalty far too strong stays a number."""
+    return min(problem.reg / scale, _STRONGEST)
 
 
 @dataclass(frozen=True, eq=False)
 class Factors:
     """W, H and the biases, in the plan's order; predictions are W[i]·H[j] + b[i] + c[j], in units of `scale` around
-    `mean`. squares: sums of squared gradients, for the optimizers that keep them.
+    `mean`. squares: sums of squared gradients, for the optimizers that keep them. confidence: what one unit of a value
+    adds to the confidence of implicit feedback.
     """
 
     W: Rows
@@ -137,6 +191,7 @@ class Factors:
     mean: float
     scale: float
     squares: dict[str, Rows] = field(default_factory=dict)
+    confidence: float = 0.0
 
     @property
     def biased(self) -> bool:

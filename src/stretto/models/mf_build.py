@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +21,9 @@ from stretto.runtime.runtimes import Crew
 from stretto.state.rows import Rows
 
 from .mf_als import build_als
-from .mf_base import Factors, Problem
+from .mf_base import Factors, Moments, Problem, squares_of
 from .mf_ccd import CcdJob, build_ccd
+from .mf_cost import refuse_rank, refuse_time
 from .mf_feed import Feed
 from .mf_measure import Held
 from .mf_nodes import FileSource, build_from_file
@@ -34,6 +35,9 @@ class FactorJob(Job, Protocol):
     """A job that learns factors."""
 
     @property
+    def problem(self) -> Problem: ...
+
+    @property
     def factors(self) -> Factors: ...
 
     @property
@@ -42,14 +46,19 @@ class FactorJob(Job, Protocol):
         ...
 
 
-class Fitted(Protocol):
-    """An estimator that learned something before."""
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """What an earlier fit learned, in the ratings' units, and where its rows and columns are in the next one."""
 
-    row_factors_: NDArray[np.float32]
-    col_factors_: NDArray[np.float32]
-    row_bias_: NDArray[np.float32]
-    col_bias_: NDArray[np.float32]
-    squares_: dict[str, NDArray[np.float32]]
+    row_factors: NDArray[np.float32]
+    col_factors: NDArray[np.float32]
+    row_bias: NDArray[np.float32]
+    col_bias: NDArray[np.float32]
+    squares: dict[str, NDArray[np.float32]]
+    moments: Moments
+    epochs: int
+    rows: NDArray[Any]  # [m] index in the next fit, −1 for a row that it does not have
+    cols: NDArray[Any]  # [n]
 
 
 def build(
@@ -98,6 +107,8 @@ def _within_budget(
     for chunk in feed.source.chunks():
         weight += tally(chunk, rows, cols, logical.order, crew).weight
     plan = plan_sgd(problem, logical, weight, physical)
+    refuse_rank(problem, feed.shape)
+    refuse_time(problem, plan)
     if feed.data is not None and plan.cost.memory <= (physical.memory or 0):
         return None
     side = choose_side(plan, entry_bytes(logical), row_bytes(problem))
@@ -116,44 +127,53 @@ def refuse_cluster(problem: Problem, physical: Physical) -> None:
         )
 
 
-def going_on(problem: Problem, earlier: Fitted, epochs: int) -> Problem:
-    """The problem of a fit that starts from earlier factors, `epochs` epochs old: another start is another plan."""
+def going_on(problem: Problem, earlier: Earlier, *, joined: bool) -> Problem:
+    """The problem of a fit that starts from earlier factors: another start is another plan.
+
+    joined: the ratings are further ones, whose mean and spread join those of before.
+    """
     digest = hashlib.blake2b(digest_size=8)
-    factors = (earlier.row_factors_, earlier.col_factors_, earlier.row_bias_, earlier.col_bias_)
-    for array in (*factors, *earlier.squares_.values()):
+    factors = (earlier.row_factors, earlier.col_factors, earlier.row_bias, earlier.col_bias)
+    moments = np.array([earlier.moments.mean, earlier.moments.scale, earlier.moments.entries * joined])
+    for array in (*factors, *earlier.squares.values(), moments, earlier.rows, earlier.cols):
         digest.update(np.ascontiguousarray(array).tobytes())
-    return replace(problem, epochs_before=epochs, start=digest.hexdigest())
+    before = earlier.moments if joined else None
+    return replace(problem, epochs_before=earlier.epochs, start=digest.hexdigest(), before=before)
 
 
-def put_factors(job: FactorJob, earlier: Fitted) -> None:
+def put_factors(job: FactorJob, earlier: Earlier) -> None:
     """Overwrite the first factors with those of an earlier fit; rows and columns it did not have stay as drawn.
 
-    The squared gradients of an earlier fit with the same optimizer come along, so that its steps stay as small as they
-    were.
+    Where the mean differs from the earlier one, the columns' biases make up for it, so that predictions stay what they
+    were. The squared gradients of an earlier fit with the same optimizer come along, so that its steps stay as small as
+    they were.
     """
-    if isinstance(job, CcdJob):
-        job.put(earlier.row_factors_, earlier.col_factors_, earlier.row_bias_, earlier.col_bias_)
-        return
     factors = job.factors
     root = np.float32(1.0 / math.sqrt(factors.scale))
-    for state, values in ((factors.W, earlier.row_factors_), (factors.H, earlier.col_factors_)):
-        _put(state, values * root)
+    for state, values, to in (
+        (factors.W, earlier.row_factors, earlier.rows),
+        (factors.H, earlier.col_factors, earlier.cols),
+    ):
+        _put(state, values * root, to)
     if factors.biased:
-        for state, values in ((factors.b, earlier.row_bias_), (factors.c, earlier.col_bias_)):
-            _put(state, values / np.float32(factors.scale))
+        shift = np.float32(earlier.moments.mean - factors.mean)
+        _put(factors.b, earlier.row_bias / np.float32(factors.scale), earlier.rows)
+        _put(factors.c, (earlier.col_bias + shift) / np.float32(factors.scale), earlier.cols)
     for name, state in factors.squares.items():
-        if name in earlier.squares_ and len(state.array):
-            _put(state, earlier.squares_[name])
+        if name in earlier.squares and len(state.array):
+            _put(state, earlier.squares[name], (earlier.rows, earlier.cols)[squares_of(job.problem)[name][0]])
+    if isinstance(job, CcdJob):
+        job.put(factors)
 
 
-def _put(state: Rows, values: NDArray[Any]) -> None:
-    """Write rows of the user's numbering, [n, width] or [n], as far as both have them."""
-    known = min(len(values), len(state.cut))
-    places = state.cut.place[:known]
+def _put(state: Rows, values: NDArray[Any], to: NDArray[Any]) -> None:
+    """Write values, [n, width] or [n], into the rows `to` of the user's numbering; −1 is left out."""
+    kept = np.flatnonzero(to >= 0)
+    places = state.cut.place[to[kept]]
     if values.ndim > 1:
-        state.array[places, : values.shape[1]] = values[:known]
+        state.array[places, : values.shape[1]] = values[kept]
     else:
-        state.array[places] = values[:known]
+        state.array[places] = values[kept]
 
 
 def refuse_duplicates(job: FactorJob, feed: Feed) -> None:

@@ -1,8 +1,7 @@
 """Matrix factorisation by coordinate descent in rank-one sweeps (CCD++).
 
 One latent column after another is fitted to what the others leave over; see `kernels/ccd.py`. A row bias is one more
-column whose other side is fixed at one, and so is a column bias. The objective is that of ALS: Σ (r − p)² + reg·Σ
-n_i‖x_i‖².
+column whose other side is fixed at one, and so is a column bias. The objective is that of `mf_base`.
 """
 
 from __future__ import annotations
@@ -16,10 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels import ccd
-from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.compressed import Compressed, compress
-from stretto.runtime.cpus import available_memory
 from stretto.runtime.job import Report
 from stretto.runtime.layout import survey
 from stretto.runtime.runtimes import Crew
@@ -27,8 +24,9 @@ from stretto.runtime.source import Entries, InMemory
 from stretto.runtime.step import Step, make_step
 from stretto.state.rows import Rows
 
-from .mf_als import plan_rows
-from .mf_base import Factors, Problem, new_factors
+from .mf_als import plan_rows, standardise
+from .mf_base import Factors, Problem, factor_reg, new_factors, units
+from .mf_cost import refuse_cost
 from .mf_measure import Held
 
 Floats = NDArray[np.float32]
@@ -40,6 +38,7 @@ class Pair:
 
     u: Floats  # [m]
     v: Floats  # [n]
+    reg: float
     fit_u: bool = True
     fit_v: bool = True
 
@@ -60,14 +59,12 @@ class CcdJob:
         self.problem, self.plan, self.crew, self.held = problem, plan, crew, held
         self.items, self.repeats = len(by_row.values), by_row.repeats
         self._sides = by_row, by_col
-        self._mean = first.mean
+        self._mean, self._scale = first.mean, first.scale
         self._U = np.zeros((problem.rank, len(first.W.array)), np.float32)
         self._V = ccd.to_columns(first.H.array, problem.rank)
         self._b, self._c = first.b.array, first.c.array
         # The values are not needed again: the residual takes their place, in row order and in column order.
         self._residuals = by_row.values, by_col.values
-        for residual in self._residuals:
-            residual -= np.float32(first.mean)
         m, n = len(first.W.array), len(first.H.array)
         self._ones = np.ones(m, np.float32), np.ones(n, np.float32)
         self._last = np.zeros(m, np.float32), np.zeros(n, np.float32)
@@ -84,20 +81,18 @@ class CcdJob:
             Rows("b", self._b, 1, rows),
             Rows("c", self._c, 1, cols),
             self._mean,
-            1.0,
+            self._scale,
         )
 
-    def put(self, W: Floats, H: Floats, b: Floats, c: Floats) -> None:
-        """Go on from other factors, [m, rank] and [n, rank], and biases; the residual is taken anew."""
-        self._U[:, : len(W)] = W.T
-        self._V[:, : len(H)] = H.T
-        if self.problem.biases:
-            self._b[: len(b)], self._c[: len(c)] = b, c
-        now = self.factors
+    def put(self, now: Factors) -> None:
+        """Go on from other factors; the residual is computed anew."""
+        rank = self.problem.rank
+        self._U[:], self._V[:] = now.W.array[:, :rank].T, now.H.array[:, :rank].T
+        self._b[:], self._c[:] = now.b.array, now.c.array
         rows, cols = (now.W.array, now.b.array), (now.H.array, now.c.array)
         for side, ((own, own_bias), (other, other_bias)) in enumerate(((rows, cols), (cols, rows))):
             data, cut, residual = self._sides[side], self._cut(side), self._residuals[side]
-            # Before the first sweep nothing but the mean has been taken off: the residual is the centred value.
+            # Before the first sweep the residual is the standardised value.
             args = (cut.bounds, data.indptr, data.indices, residual, own, other, own_bias, other_bias, np.float32(0.0))
             weight = np.diff(data.indptr[cut.bounds])
             self.crew.run(make_step("residual", ccd.residual_worker, self.plan.order, weight, *args, residual), "exact")
@@ -106,11 +101,10 @@ class CcdJob:
         return self.plan.logical.rows if side == 0 else self.plan.logical.cols
 
     def _pairs(self) -> list[Pair]:
-        ones = self._ones
-        biases = (
-            [Pair(self._b, ones[1], fit_v=False), Pair(ones[0], self._c, fit_u=False)] if self.problem.biases else []
-        )
-        return biases + [Pair(self._U[t], self._V[t]) for t in range(self.problem.rank)]
+        (ones_u, ones_v), reg, bias_reg = self._ones, factor_reg(self.problem, self._scale), self.problem.bias_reg
+        biases = [Pair(self._b, ones_v, bias_reg, fit_v=False), Pair(ones_u, self._c, bias_reg, fit_u=False)]
+        factors = [Pair(self._U[t], self._V[t], reg) for t in range(self.problem.rank)]
+        return (biases if self.problem.biases else []) + factors
 
     def _step(
         self, name: str, kernel: Any, side: int, *args: Any, before: Callable[[bool], None] | None = None
@@ -122,7 +116,7 @@ class CcdJob:
 
     def _fit_pair(self, pair: Pair) -> list[Step]:
         """Take the last pair's new part off the residual, put this one's old part back, and fit it."""
-        reg, last_u, last_v = np.float32(self.problem.reg), *self._last
+        reg, last_u, last_v = np.float32(pair.reg), *self._last
         # A side that is not fitted is worked out on a throw-away copy that starts, like it, at one.
         u = pair.u if pair.fit_u else self._dummy[0]
         v = pair.v if pair.fit_v else self._dummy[1]
@@ -163,16 +157,19 @@ class CcdJob:
 
     def report(self, epoch: int, steps: Sequence[Step]) -> Report:
         """Loss and penalty after the epoch; the loss is the squared residual."""
-        total = steps[-1].total()
-        metrics = {"train_rmse": math.sqrt(total / self.items)}
+        total, unit = steps[-1].total(), self._scale
+        metrics = {"train_rmse": math.sqrt(total / self.items) * unit}
+        reg, bias_reg = factor_reg(self.problem, unit), self.problem.bias_reg
         penalty = 0.0
         for data, columns, bias in ((self._sides[0], self._U, self._b), (self._sides[1], self._V, self._c)):
             counts = data.counts.astype(np.float64)
-            squares = np.einsum("kn,kn->n", columns, columns, dtype=np.float64)
-            penalty += math.fsum(counts * (squares + (np.square(bias, dtype=np.float64) if len(bias) else 0.0)))
+            squares = reg * np.einsum("kn,kn->n", columns, columns, dtype=np.float64)
+            if len(bias):
+                squares += bias_reg * np.square(bias, dtype=np.float64)
+            penalty += math.fsum(counts * squares)
         if self.held is not None:
             metrics |= self.held.metrics(self.factors, "squared", self.crew)
-        return Report((total + self.problem.reg * penalty) / self.items, metrics)
+        return Report((total + penalty) / self.items * unit**2, metrics)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Factors, biases, and where the sweeps stand: residuals and the last pair."""
@@ -195,12 +192,12 @@ def build_ccd(
 ) -> CcdJob:
     """Look at the data, plan, compress it both ways and draw the first factors."""
     seen = survey(InMemory(data), crew)
-    plan = plan_rows("mf/ccd", problem, seen, seed=seed, profile=profile, width=width, physical=physical)
-    budget = physical.memory or available_memory()
-    refuse_if_over(plan.cost.memory, budget, "use solver='sgd', which streams from disk, or lower the rank")
+    plan = plan_rows("mf/ccd/2", problem, seen, seed=seed, profile=profile, width=width, physical=physical)
+    refuse_cost(problem, plan, "use solver='sgd', which streams from disk, or lower rank")
     rows, cols = plan.logical.rows, plan.logical.cols
     by_row, by_col = compress(data, seen.row_counts, seen.col_counts)
-    mean = seen.mean if problem.biases else 0.0
-    first = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean)
+    mean, scale = units(problem, seen)
+    standardise((by_row, by_col), mean, scale)
+    first = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)
     held = None if test is None else Held.out(test, rows, cols)
     return CcdJob(problem, plan, by_row, by_col, first, crew, held)

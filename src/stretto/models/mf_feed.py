@@ -12,11 +12,13 @@ import numpy as np
 
 from stretto.data.data import Data, held_out
 from stretto.data.ids import IdMap
-from stretto.errors import PlanError
+from stretto.errors import DataError, PlanError
 from stretto.runtime.source import GRAIN, Chunk, InMemory, Source, Spool
 
+from .mf_align import Aligned, Known, aligned, entries_of, is_matrix
 from .mf_input import as_matrix
 from .mf_nodes import FileSource
+from .mf_rows import compare
 
 # Of a memory budget, the share that one chunk of entries may take while it is read, grouped and written.
 _CHUNK_SHARE = 8
@@ -29,10 +31,16 @@ class Feed:
 
     source: Source
     data: Data | None
-    test: Data | None
+    test: Data | Aligned | None
     shape: tuple[int, int]
     row_ids: IdMap | None
     col_ids: IdMap | None
+    every: Source | None = None  # where these ratings are further ones: all of them, with those of before
+
+    @property
+    def trained_on(self) -> Source:
+        """All ratings that the model has learned from."""
+        return self.source if self.every is None else self.every
 
     def __repr__(self) -> str:
         return (
@@ -50,6 +58,42 @@ def is_path(X: Any) -> bool:
 def at_once(memory: int) -> int:
     """Entries that may be handled together within a budget."""
     return max(GRAIN, memory // (_CHUNK_SHARE * _CHUNK_BYTES))
+
+
+def held_share(validation: Any) -> float:
+    """The share of the ratings to hold out; 0 where none is asked for."""
+    if not isinstance(validation, float | int | np.number):
+        return 0.0
+    if isinstance(validation, bool) or not 0.0 < float(validation) < 1.0:
+        raise DataError(f"validation is a share between 0 and 1, or ratings to measure on; got {validation!r}")
+    return float(validation)
+
+
+def held_data(validation: Any, source: Source, row_ids: IdMap | None, col_ids: IdMap | None) -> Aligned:
+    """Ratings to measure on, in the numbering of those to learn from; a pair of pairs and ratings will do."""
+    X, y = validation if isinstance(validation, tuple) and len(validation) == 2 else (validation, None)
+    data = entries_of(X, y, "keep", named=row_ids is not None)
+    matrix = is_matrix(X, data)
+    if matrix and data.shape != source.shape:
+        raise DataError(
+            f"validation is a matrix of {data.shape[0]} × {data.shape[1]}, and the training data have "
+            f"{source.shape[0]} × {source.shape[1]}: it needs the same rows and columns; hold out ratings, not rows, "
+            "with st.split or validation=0.1"
+        )
+    if matrix and compare(source.shape, source, None, data) != "same":
+        raise DataError(
+            "validation is a matrix whose rows do not seem to be those of the training data; hold out ratings, not "
+            "rows, with st.split or validation=0.1, or give a table with ids"
+        )
+    rows, cols = Known(row_ids, source.shape[0], "row"), Known(col_ids, source.shape[1], "column")
+    return aligned(data, rows, cols, positions=matrix)
+
+
+def refuse_empty(test: Data | Aligned | None, share: float) -> None:
+    """DataError where there is nothing to measure on."""
+    if test is not None and not len(test):
+        what = f"validation={share:g} holds out none of these few ratings" if share else "validation has no ratings"
+        raise DataError(f"{what}; give more, or leave validation out")
 
 
 def feed_from(
@@ -71,16 +115,18 @@ def feed_from(
     if is_path(X) and memory is not None and scratch is not None:
         return _from_file(X, validation, seed, memory, scratch)
     if is_path(X):
-        from stretto.data.read import read
+        from stretto.data.read import read_for_fit
 
-        X = read(X, duplicates=duplicates)
+        X = read_for_fit(X, duplicates)
     data = as_matrix(X, duplicates=duplicates)
-    test = None
-    if isinstance(validation, float):
-        data, test = data.split(validation, seed=seed)
-    elif validation is not None:
-        test = as_matrix(validation, duplicates="keep", ids=(data.row_ids, data.col_ids))
+    test: Data | Aligned | None = None
+    share = held_share(validation)
+    if share:
+        data, test = data.split(share, seed=seed)
     source = InMemory(data, None if memory is None else at_once(memory))
+    if validation is not None and not share:
+        test = held_data(validation, source, data.row_ids, data.col_ids)
+    refuse_empty(test, share)
     return Feed(source, data, test, data.shape, data.row_ids, data.col_ids)
 
 
@@ -98,11 +144,12 @@ def _read_by_nodes(path: Any, validation: Any, duplicates: str, seed: int, memor
     found = scan(place if "://" in place else os.path.abspath(place))
     if found.in_memory:
         raise PlanError(f"memory= on a cluster: {place} is no text that nodes can walk; leave memory= out")
-    share = validation if isinstance(validation, float) else 0.0
+    share = held_share(validation)
     source = FileSource(found, at_once(memory), share, seed)
-    test = source.aside() if share else None
+    test: Data | Aligned | None = source.aside() if share else None
     if test is None and validation is not None:
-        test = as_matrix(validation, duplicates="keep", ids=(found.row_ids, found.col_ids))
+        test = held_data(validation, source, found.row_ids, found.col_ids)
+    refuse_empty(test, share)
     return Feed(source, None, test, found.shape, found.row_ids, found.col_ids)
 
 
@@ -111,7 +158,7 @@ def _from_file(path: Any, validation: Any, seed: int, memory: int, scratch: Path
     from stretto.data.scan import scan
 
     found = scan(path)
-    share = validation if isinstance(validation, float) else 0.0
+    share = held_share(validation)
     aside: list[Chunk] = []
 
     def kept() -> Iterator[Chunk]:
@@ -124,10 +171,11 @@ def _from_file(path: Any, validation: Any, seed: int, memory: int, scratch: Path
             yield (rows[~mask], cols[~mask], values[~mask]) if share else (rows, cols, values)
 
     source = Spool(scratch, found.shape, at_once(memory)).write(kept())
-    test = None
+    test: Data | Aligned | None = None
     if share:
         rows, cols, values = (np.concatenate(part) for part in zip(*aside, strict=True))
         test = Data.from_arrays(rows, cols, values, found.shape, source=str(path))
     elif validation is not None:
-        test = as_matrix(validation, duplicates="keep", ids=(found.row_ids, found.col_ids))
+        test = held_data(validation, source, found.row_ids, found.col_ids)
+    refuse_empty(test, share)
     return Feed(source, None, test, found.shape, found.row_ids, found.col_ids)

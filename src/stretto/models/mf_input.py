@@ -7,58 +7,69 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.convert import as_data
+from stretto.data.convert import as_data, plain_array
 from stretto.data.data import INT32_MAX, Data
+from stretto.data.frames import as_frame, pair_columns
 from stretto.data.ids import IdMap
+from stretto.data.scipy_input import is_sparse
 from stretto.errors import DataError
 
+_TIME = 100_000_000  # seconds since 1970, from 1973 on
 
-def as_matrix(
-    X: Any,
-    *,
-    duplicates: str = "error",
-    shape: tuple[int, int] | None = None,
-    ids: tuple[IdMap | None, IdMap | None] = (None, None),
-) -> Data:
+
+def as_matrix(X: Any, *, duplicates: str = "error") -> Data:
     """`Data` from anything `as_data` takes, and from a dense matrix, whose non-zero numbers are the ratings.
 
-    An array of three columns is taken as triples when its first two hold whole numbers from 0 on, otherwise as a
-    matrix. ids: names learned in training; data that come with names are put into their numbering, unknown rows and
-    columns dropped.
+    An array that may be a matrix as well as records (user, item, rating) is refused.
     """
-    if _is_array_like(X):
-        X = np.asarray(X)
-    if isinstance(X, np.ndarray) and X.ndim == 1 and X.dtype.names is None:
-        raise DataError(
-            f"a matrix has two dimensions, got shape {X.shape}. Reshape your data: X.reshape(1, -1) is one row"
-        )
-    if isinstance(X, np.ndarray) and X.ndim == 2 and X.dtype.names is None and not _is_triples(X):
-        X = _from_dense(X)
-    data = as_data(X, shape=shape if ids == (None, None) else None, duplicates=duplicates)
-    return data if ids == (None, None) else _renumbered(data, ids)
+    source = "matrix factorisation"
+    if _is_dense(X, source):
+        X = plain_array(X, source)
+        if X.ndim == 1:
+            raise DataError(
+                f"a matrix has two dimensions, got shape {X.shape}. Reshape your data: X.reshape(1, -1) is one row"
+            )
+        if X.ndim == 2 and not _is_text(X):
+            _refuse_records(X)
+            X = _from_dense(X)
+    return as_data(X, duplicates=duplicates)
 
 
-def _is_array_like(X: Any) -> bool:
-    """What NumPy can make a matrix of and `as_data` has no reading of its own for: nested lists, foreign arrays."""
+def _is_dense(X: Any, source: str) -> bool:
+    """Whether X is, or becomes in NumPy's hands, an array without names: nested lists, foreign arrays."""
+    if isinstance(X, np.ndarray):
+        return X.dtype.names is None
     if isinstance(X, list):
-        return bool(X) and not (len(X) == 3 and all(np.ndim(part) == 1 and len(part) != 3 for part in X))
-    return hasattr(X, "__array__") and not any(hasattr(X, name) for name in ("iloc", "tocoo", "dtype"))
+        return bool(X)
+    return hasattr(X, "__array__") and not is_sparse(X) and as_frame(X, source) is None
 
 
-def _is_triples(X: NDArray[Any]) -> bool:
-    if X.shape[1] != 3:
-        return False
-    if X.dtype.kind not in "biuf":
-        return True
+def _is_text(X: NDArray[Any]) -> bool:
+    return X.dtype.kind in "UTS" or (X.dtype.kind == "O" and any(isinstance(x, str) for x in X[:1].ravel()))
+
+
+def _refuse_records(X: NDArray[Any]) -> None:
+    """Refuse what may be a table of records instead of a matrix: user, item, rating and possibly a time stamp."""
+    if X.dtype.kind not in "iuf" or X.shape[1] not in {3, 4} or not len(X):
+        return
     pairs = X[:, :2]
-    return bool(len(X)) and bool(np.all((pairs >= 0) & (pairs == np.floor(pairs))))
+    whole = bool(np.all((pairs >= 0) & (pairs == np.floor(pairs))))
+    if whole and (X.shape[1] == 3 or bool(np.all(X[:, 3] >= _TIME))):
+        raise DataError(
+            f"an array of shape {X.shape} whose first two columns hold integers may be a matrix of ratings or records "
+            "(user, item, rating); for records pass st.as_data(X, columns=(0, 1, 2)), for a matrix "
+            "scipy.sparse.csr_array(X)"
+        )
 
 
 def _from_dense(X: NDArray[Any]) -> Data:
     if X.dtype.kind == "c":
         raise DataError("Complex data not supported: a matrix of ratings holds real numbers")
     if X.dtype.kind == "O":
-        X = X.astype(np.float64)
+        try:
+            X = X.astype(np.float64)
+        except ValueError as error:  # scikit-learn wants a TypeError for what is neither text nor number
+            raise DataError(f"a dense matrix of ratings holds numbers ({error})") from error
     if X.dtype.kind not in "biuf":
         raise DataError(f"a dense matrix of ratings holds numbers, got dtype {X.dtype}")
     if 0 in X.shape:
@@ -75,29 +86,15 @@ def _from_dense(X: NDArray[Any]) -> Data:
     return Data.from_arrays(rows, cols, values, (X.shape[0], X.shape[1]), source="dense matrix")
 
 
-def _renumbered(data: Data, ids: tuple[IdMap | None, IdMap | None]) -> Data:
-    """The same entries in the numbering of `ids`."""
-    sides = []
-    for index, own, known in zip((data.rows, data.cols), (data.row_ids, data.col_ids), ids, strict=True):
-        if own is None or known is None:
-            sides.append(index)
-        else:
-            sides.append(known.encode(own.ids, unknown="mark")[index])
-    keep = (sides[0] >= 0) & (sides[1] >= 0)
-    shape = tuple(n if k is None else len(k) for n, k in zip(data.shape, ids, strict=True))
-    return Data.from_arrays(sides[0][keep], sides[1][keep], data.values[keep], shape, source=data.source)  # type: ignore[arg-type]
-
-
 def as_pairs(X: Any, row_ids: IdMap | None, col_ids: IdMap | None) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """(rows, columns) of (n, 2) pairs, as indices; −1 for an id that training never saw."""
-    if hasattr(X, "iloc"):
-        if X.shape[1] < 2:
-            raise DataError(f"predict takes pairs: a row and a column each, got shape {X.shape}")
-        left, right = np.asarray(X.iloc[:, 0]), np.asarray(X.iloc[:, 1])
+    frame = as_frame(X, "predict")
+    if frame is not None:
+        left, right = pair_columns(frame, "predict")
     elif isinstance(X, tuple) and len(X) == 2 and np.ndim(X[0]) == 1:
-        left, right = np.asarray(X[0]), np.asarray(X[1])
+        left, right = plain_array(X[0], "predict"), plain_array(X[1], "predict")
     else:
-        pairs = np.asarray(X)
+        pairs = np.array(X, dtype=object) if _lists_of_text(X) else plain_array(X, "predict")
         if pairs.ndim != 2 or pairs.shape[1] != 2:
             raise DataError(
                 f"predict takes pairs: an (n, 2) array of rows and columns, got shape {pairs.shape}. "
@@ -105,6 +102,11 @@ def as_pairs(X: Any, row_ids: IdMap | None, col_ids: IdMap | None) -> tuple[NDAr
             )
         left, right = pairs[:, 0], pairs[:, 1]
     return _indices(left, row_ids, "row"), _indices(right, col_ids, "column")
+
+
+def _lists_of_text(X: Any) -> bool:
+    """Whether NumPy would make text of the numbers beside text."""
+    return isinstance(X, list) and bool(X) and any(isinstance(one, str) for one in np.ravel(X[0]).tolist())
 
 
 def _indices(names: NDArray[Any], ids: IdMap | None, what: str) -> NDArray[np.int32]:
@@ -120,8 +122,10 @@ def _indices(names: NDArray[Any], ids: IdMap | None, what: str) -> NDArray[np.in
 def known_indices(names: Any, ids: IdMap | None, size: int, what: str) -> NDArray[np.int32]:
     """Indices of rows or columns that must have been in the training data."""
     asked = np.atleast_1d(np.asarray(names))
-    found = ids.encode(asked) if ids is not None else _indices(asked, None, what)
-    if len(found) and (found.min() < 0 or found.max() >= size):
-        bad = found[(found < 0) | (found >= size)][0]
-        raise DataError(f"there is no {what} {bad}; training saw {size}, numbered from 0")
+    found = _indices(asked, ids, what)
+    unknown = np.flatnonzero((found < 0) | (found >= size))
+    if len(unknown):
+        bad = asked.ravel().tolist()[int(unknown[0])]
+        known = "numbered from 0" if ids is None else f"such as {', '.join(map(repr, ids.ids[:3].tolist()))}"
+        raise DataError(f"there is no {what} {bad!r} in the training data; it has {size:,}, {known}")
     return found

@@ -27,12 +27,13 @@ from stretto.runtime.cluster.pages import Pages
 from stretto.runtime.cluster.spread import Pieces
 from stretto.runtime.layout import Blocks, index_type, lay_out, survey, tally
 from stretto.runtime.runtimes import Crew, Threads
-from stretto.runtime.source import GRAIN, Chunk
+from stretto.runtime.source import GRAIN, Chunk, Entries
 from stretto.schedule.order import Ints, Order
 
-from .mf_base import Problem, new_factors
+from .mf_base import Problem, new_factors, units
+from .mf_cost import refuse_rank, refuse_time
 from .mf_measure import Held
-from .mf_sgd import SgdJob, limit_of, logical_sgd, plan_sgd, units
+from .mf_sgd import SgdJob, limit_of, logical_sgd, plan_sgd
 
 
 class FileSource:
@@ -136,7 +137,7 @@ def build_from_file(
     profile: str,
     width: int,
     physical: Physical,
-    test: Data | None,
+    test: Entries | None,
     once: bool,
 ) -> SgdJob:
     """Walk the file, plan, and draw the first factors; ratings are read where they are needed."""
@@ -147,7 +148,9 @@ def build_from_file(
     for chunk in source.chunks():
         weight += tally(chunk, rows, cols, order, crew).weight
     plan = plan_sgd(problem, logical, weight, physical)
-    refuse_if_over(plan.cost.state_bytes, physical.memory or 0, "give a larger memory=, or lower the rank")
+    refuse_rank(problem, source.shape)
+    refuse_if_over(plan.cost.state_bytes, physical.memory or 0, "give a larger memory=, or lower rank")
+    refuse_time(problem, plan)
     mean, scale = units(problem, seen)
     # Nobody touches these, so they take no room: the driver runs no visit.
     u, i, r = (Pages((len(source),), kind).array for kind in (index_type(rows), index_type(cols), np.float32))

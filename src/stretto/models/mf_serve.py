@@ -1,4 +1,4 @@
-"""Using factors: predictions, fold-in of new rows, the best columns for many rows at once.
+"""Using factors: predictions, the best columns for many rows at once.
 
 Every function takes factors in the user's numbering and a crew; work is cut into fixed parts, so answers do not depend
 on threads.
@@ -14,30 +14,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.data import Data
 from stretto.data.ids import IdMap
-from stretto.data.partition import straight
 from stretto.errors import DataError
-from stretto.kernels import als, topn
+from stretto.kernels import topn
 from stretto.kernels.compress import group_by, sort_rows
 from stretto.kernels.lanes import padded
-from stretto.kernels.losses import CODES
-from stretto.kernels.predict import cost_worker, predict_worker
-from stretto.runtime.compressed import by_rows
+from stretto.kernels.predict import predict_worker
+from stretto.plan.cost import refuse_if_over
+from stretto.runtime.cpus import available_memory
 from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Source
-from stretto.runtime.step import make_step, parts
+from stretto.runtime.step import Step, make_step, parts
 from stretto.schedule.rotation import independent
 from stretto.state.rows import Rows
 
-from .mf_base import Factors, Problem
-from .mf_measure import mean_cost, named
+from .mf_base import Factors
 
 Floats = NDArray[np.float32]
 _NONE = np.zeros(0, np.float32)
 _PARTS, _LEAST = 64, 4096
 _ROWS_AT_ONCE = 64
 _ROWS_MOVED = 1 << 14
+_LARGE = 1e30  # spreads of ratings from which on biases may not fit
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +79,8 @@ def in_units(factors: Factors, scratch: Path | None) -> dict[str, Any]:
         "row_bias_": _numbered(factors.b, scale, scratch),
         "col_bias_": _numbered(factors.c, scale, scratch),
     }
+    if factors.scale > _LARGE and not all(np.isfinite(found[name]).all() for name in ("row_bias_", "col_bias_")):
+        raise DataError("the ratings are too large for 32-bit floats; divide them by a constant first")
     kept = {name: state for name, state in factors.squares.items() if len(state.array)}
     return found | {"squares_": {name: _numbered(state, np.float32(1.0), scratch) for name, state in kept.items()}}
 
@@ -134,65 +134,18 @@ def predict(model: Served, rows: NDArray[Any], cols: NDArray[Any], crew: Crew) -
     result = np.empty(len(rows), np.float32)
     bounds = parts(len(rows), _PARTS, _LEAST)
     args = (bounds, rows, cols, model.W, model.H, model.b, model.c, np.float32(model.mean), result)
-    crew.run(make_step("predict", predict_worker, independent(len(bounds) - 1), np.diff(bounds), *args), "exact")
+    run(crew, make_step("predict", predict_worker, independent(len(bounds) - 1), np.diff(bounds), *args))
     return result
 
 
-def error(model: Served, data: Data, loss: str, crew: Crew) -> float:
-    """RMSE, mean absolute error or log loss of the predictions on `data`."""
-    bounds = parts(len(data), _PARTS, _LEAST)
-    args = (bounds, data.rows, data.cols, data.values, model.W, model.H, model.b, model.c, np.float32(model.mean))
-    step = make_step("measure", cost_worker, independent(len(bounds) - 1), np.diff(bounds), *args, CODES[loss])
-    crew.run(step, "exact")
-    (value,) = named("test", mean_cost(step.total(), len(data), loss, 1.0), loss).values()
-    return value
-
-
-def fold_in(model: Served, data: Data, problem: Problem, crew: Crew) -> Floats:
-    """[m, rank] factors of new rows: least squares against the columns, the row's bias solved along; half of an ALS
-    epoch.
-    """
-    rank, implicit = problem.rank, problem.implicit
-    biased = problem.biases and not implicit
-    rows = by_rows(data)
-    width = padded(rank + biased)
-    Y = np.zeros((len(model.H), width), np.float32)
-    Y[:, :rank] = model.H[:, :rank]
-    if biased:
-        Y[:, rank] = 1.0
-    X = np.zeros((data.shape[0], width), np.float32)
-    gram = gramian(Y, crew) if implicit else np.zeros((0, 0), np.float32)
-    offset = model.c if biased else np.zeros(0, np.float32)
-    mean = np.float32(0.0 if implicit else model.mean)
-    cut = straight(rows.counts, max(1, min(256, len(data) // 1024)))
-    args: tuple[Any, ...] = (
-        cut.bounds,
-        rows.indptr,
-        rows.indices,
-        rows.values,
-        X,
-        Y,
-        gram,
-        offset,
-        mean,
-        np.float32(problem.reg),
-    )
-    args += (not implicit, np.float32(problem.alpha), als.scratch(crew.workers, width))
-    weight = np.diff(rows.indptr[cut.bounds])
-    crew.run(make_step("fold in", als.cholesky_worker, independent(cut.blocks), weight, *args), "exact")
-    return np.ascontiguousarray(X[:, :rank])
-
-
-def gramian(Y: Floats, crew: Crew) -> Floats:
-    """Yᵀ Y, summed in fixed blocks."""
-    bounds = parts(len(Y), _PARTS, 1024)
-    width = Y.shape[1]
-    partial, gram = np.zeros((len(bounds) - 1, width, width), np.float32), np.zeros((width, width), np.float32)
-    crew.run(
-        make_step("gram", als.gram_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, Y, partial), "exact"
-    )
-    als.fold_gram(partial, gram)
-    return gram
+def run(crew: Crew, step: Step) -> Step:
+    """Run a step of a fitted model; DataError where its numbers overflow."""
+    if crew.run(step, "exact").failed is not None:
+        raise DataError(
+            f"{step.name}: a number became infinite or NaN: the values are too large for 32-bit floats, or too far "
+            "from those of training; check them, and divide them by a constant if they are right"
+        )
+    return step
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,23 +164,29 @@ class Search:
         step = make_step(
             "pack", topn.pack_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, H, c, panels, bias
         )
-        crew.run(step, "exact")
+        run(crew, step)
         return cls(panels, bias, len(H))
 
     def best(
         self,
         W: Floats,
         rows: NDArray[Any],
-        n: int,
+        n: Any,
         crew: Crew,
         *,
         base: Floats = _NONE,
         seen: Seen | None = None,
         allowed: NDArray[np.bool_] | None = None,
     ) -> tuple[NDArray[np.int32], Floats]:
-        """(ids, scores) [len(rows), n] of the best columns for rows of W; −1 and −inf where there are fewer."""
-        if n < 1:
-            raise DataError(f"recommend gives at least one item, got n={n}")
+        """(ids, scores) [len(rows), n] of the best columns for rows of W; −1 and −inf where there are fewer.
+
+        n is at most the number of columns.
+        """
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+            raise DataError(f"n is a number of items, a whole number of at least 1; got {n!r}")
+        n = min(int(n), self.items)
+        need = len(rows) * n * (np.dtype(np.int32).itemsize + np.dtype(np.float32).itemsize)
+        refuse_if_over(need, available_memory(), "ask for fewer items, or for some rows at a time")
         ids, scores = np.empty((len(rows), n), np.int32), np.empty((len(rows), n), np.float32)
         # Blocks of this many rows share each panel while it is in cache.
         bounds = np.append(np.arange(0, len(rows), _ROWS_AT_ONCE), len(rows)).astype(np.int64)
@@ -235,19 +194,32 @@ class Search:
         words = topn.allowed_words(self.items, allowed)
         args = (bounds, rows, W, base, self.panels, self.bias, words, seen.indptr, seen.indices, ids, scores)
         order = independent(len(bounds) - 1)
-        crew.run(make_step("recommend", topn.recommend_worker, order, np.diff(bounds), *args), "exact")
+        run(crew, make_step("recommend", topn.recommend_worker, order, np.diff(bounds), *args))
         return ids, scores
 
 
+def leave_blank(found: tuple[NDArray[np.int32], Floats], W: Floats, rows: NDArray[Any]) -> None:
+    """No items, −1 and −inf, for rows without factors: every item would have the same score, 0."""
+    blank = ~W[rows].any(axis=1)
+    found[0][blank], found[1][blank] = -1, -np.inf
+
+
 def similar(factors: Floats, cols: NDArray[Any], n: int, crew: Crew) -> tuple[NDArray[np.int32], Floats]:
-    """(ids, cosines) [len(cols), n] of the columns nearest in direction, without the column itself."""
+    """(ids, cosines) [len(cols), n] of the columns nearest in direction, without the column itself.
+
+    A column without ratings has no factors: it is like none, and none is like it.
+    """
     H = whole_lanes(factors)
     unit = np.empty_like(H)
     bounds = parts(len(H), _PARTS, _LEAST)
     step = make_step("normalise", topn.normalise_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, H, unit)
-    crew.run(step, "exact")
+    run(crew, step)
     itself = Seen(np.arange(len(H) + 1, dtype=np.int64), np.arange(len(H), dtype=np.int32))
-    return Search.over(unit, _NONE, crew).best(unit, cols, n, crew, seen=itself)
+    found = Search.over(unit, _NONE, crew).best(
+        unit, cols, n, crew, seen=itself, allowed=np.asarray(factors.any(axis=1))
+    )
+    leave_blank(found, unit, cols)
+    return found
 
 
 def names(found: NDArray[np.int32], ids: IdMap | None) -> NDArray[Any]:

@@ -24,7 +24,7 @@ from stretto.kernels.adarevision_sgd import adarevision_worker
 from stretto.kernels.lanes import padded, unrolled
 from stretto.kernels.losses import CODES
 from stretto.kernels.sgd import adagrad_worker, sgd_worker
-from stretto.plan.cost import Cost, refuse_if_over
+from stretto.plan.cost import Cost
 from stretto.plan.plan import Binding, Logical, Physical, Plan
 from stretto.runtime.cluster.spread import (
     NUMBER,
@@ -37,7 +37,6 @@ from stretto.runtime.cluster.spread import (
     by_visits,
     named_kernel,
 )
-from stretto.runtime.cpus import available_memory
 from stretto.runtime.job import Report
 from stretto.runtime.layout import Blocks, Survey, index_type, lay_out, survey, tally
 from stretto.runtime.runtimes import Crew
@@ -46,7 +45,8 @@ from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import rotation
 
-from .mf_base import Factors, Problem, new_factors, squares_of
+from .mf_base import Factors, Problem, factor_reg, new_factors, squares_of, units
+from .mf_cost import refuse_cost
 from .mf_measure import Held, mean_cost, named
 
 _FLOAT = 4
@@ -54,14 +54,6 @@ _FLOAT = 4
 _FLOPS = {"sgd": 8, "adagrad": 16, "adarevision": 34}
 # In standard deviations: farther from the mean than OUTLIER, and no error pulls harder than LIMIT.
 OUTLIER, LIMIT = 8.0, 5.0
-
-
-def units(problem: Problem, seen: Survey) -> tuple[float, float]:
-    """(mean, scale) of the standardised ratings. Without biases nothing gives the mean back, so it is left in."""
-    if problem.loss == "logistic":
-        return 0.0, 1.0
-    spread = seen.std if problem.biases else math.hypot(seen.mean, seen.std)
-    return seen.mean if problem.biases else 0.0, spread if spread > 0 else 1.0
 
 
 def logical_sgd(problem: Problem, seen: Survey, *, seed: int, profile: str, width: int) -> Logical:
@@ -178,8 +170,10 @@ def sgd_step(
     """One pass of SGD: arrays are (ptr, u, i, r, row_base, col_base), states (W, H, b, c), squares those of
     `squares_of`.
     """
-    lam, lam_bias = np.float32(problem.reg / scale), np.float32(problem.reg)
-    settings = (np.float32(problem.step_at(epoch)), lam, lam_bias, CODES[problem.loss], np.float32(limit))
+    step = problem.step_at(epoch)
+    # A step takes at most all of a number away. Beyond 1 / step a stronger penalty would make it grow instead.
+    lam, lam_bias = (np.float32(min(reg, 1.0 / step)) for reg in (factor_reg(problem, scale), problem.bias_reg))
+    settings = (np.float32(step), lam, lam_bias, CODES[problem.loss], np.float32(limit))
     name, weight, count = problem.optimizer, np.diff(arrays[0]), unrolled(states[0].shape[1])
     if name == "adagrad":
         tail = (*squares, *settings, problem.rank, count)
@@ -217,8 +211,7 @@ def build_sgd(
     rows, cols, order = logical.rows, logical.cols, logical.order
     tallied = tally((data.rows, data.cols, data.values), rows, cols, order, crew)
     plan = plan_sgd(problem, logical, tallied.weight, physical)
-    budget = physical.memory or available_memory()
-    refuse_if_over(plan.cost.memory, budget, "stream it from disk with memory='2GiB', or lower the rank")
+    refuse_cost(problem, plan, "stream it from disk with memory='2GiB', or lower rank")
     mean, scale = units(problem, seen)
     blocks = lay_out(data, rows, cols, order, tallied, crew, mean=mean, scale=scale)
     factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)

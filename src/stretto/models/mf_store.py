@@ -12,11 +12,16 @@ import numpy as np
 from stretto.data.ids import IdMap
 from stretto.errors import DataError
 
+from .mf_base import Problem
+from .mf_fold import Learned
 from .mf_serve import Seen
 
-_FORMAT = "stretto/matrix-factorization/1"
+_FORMAT = "stretto/matrix-factorization/2"
+_FORMER = "stretto/matrix-factorization/1"
 _ARRAYS = ("row_factors_", "col_factors_", "row_bias_", "col_bias_")
-_PLAIN = ("mean_", "n_iter_", "n_features_in_", "fingerprint_", "history_")
+_PLAIN = ("mean_", "scale_", "confidence_", "n_ratings_", "n_iter_", "n_features_in_", "fingerprint_", "history_")
+# Of the problem that was learned, what using the model needs.
+_PROBLEM = ("rank", "solver", "loss", "reg", "bias_reg", "biases", "implicit", "alpha")
 
 
 def plain(parameters: dict[str, Any]) -> dict[str, Any]:
@@ -37,7 +42,9 @@ def save(model: Any, path: str | Path) -> None:
             arrays |= {f"{side}_ids/{name}": np.ascontiguousarray(a) for name, a in ids.to_arrays().items()}
     parameters = model.get_params(deep=False)
     parameters["runtime"] = None
-    about = {"parameters": plain(parameters), "fitted": {name: getattr(model, name) for name in _PLAIN}}
+    problem = {name: getattr(model._learned.problem, name) for name in _PROBLEM}
+    fitted = {name: getattr(model, name) for name in _PLAIN}
+    about = {"parameters": plain(parameters), "problem": plain(problem), "fitted": fitted}
     write_model(path, arrays, {"format": _FORMAT, "model": json.dumps(about)})
 
 
@@ -82,6 +89,8 @@ def load(kind: Any, path: str | Path) -> Any:
     """A model of class `kind` from a file written by `save`."""
     source = Path(path)
     arrays, notes = read_model(source, "`stretto train mf`")
+    if notes.get("format") == _FORMER:
+        raise DataError(f"{source}: saved by an earlier version, whose penalties were others; train and save it again")
     if notes.get("format") != _FORMAT:
         raise DataError(f"{source}: not a matrix factorisation saved by Stretto (format {notes.get('format')!r})")
     about = json.loads(notes["model"])
@@ -94,5 +103,7 @@ def load(kind: Any, path: str | Path) -> Any:
     for side in ("row", "col"):
         own = _under(arrays, f"{side}_ids/")
         setattr(model, f"{side}_ids_", IdMap.from_arrays(own) if own else None)
-    model._seen = Seen(arrays["seen/indptr"], arrays["seen/indices"])
+    problem = Problem(**about["problem"])
+    model._learned = Learned(problem, model.mean_, model.scale_, model.confidence_)
+    model._seen, model._trained_on, model._scratch = Seen(arrays["seen/indptr"], arrays["seen/indices"]), None, None
     return model

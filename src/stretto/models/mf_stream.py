@@ -34,9 +34,9 @@ from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent, rotation
 from stretto.state.rows import Rows
 
-from .mf_base import Factors, Problem, squares_of
+from .mf_base import Factors, Problem, squares_of, units
 from .mf_measure import Held, mean_cost, named
-from .mf_sgd import limit_of, sgd_step, units
+from .mf_sgd import limit_of, sgd_step
 
 # Kept for every row and column besides the factors: its count, its place, its block.
 _PER_INDEX = 24

@@ -54,7 +54,8 @@ def convergence(table: Mapping[str, ArrayLike], path: Path, title: str = "") -> 
 
 def _kind(name: str) -> str:
     """What a row is called: errors by their kind, other metrics by their name."""
-    return next((kind for kind, ending in _ERRORS.items() if name.endswith(ending)), name.replace("_", " "))
+    plain = "NDCG@10" if name == "test_ndcg10" else name.replace("_", " ")
+    return next((kind for kind, ending in _ERRORS.items() if name.endswith(ending)), plain)
 
 
 def _lines(axes: Axes, along: NDArray[np.float64], columns: Mapping[str, NDArray[Any]], log: bool = False) -> None:

@@ -12,7 +12,8 @@
 While a run goes on, `trace.json` and `convergence.csv` are written each time they have doubled, and finally when it
 ends.
 
-A record must not cost a run: when the disk refuses while training, the user is warned once and training goes on.
+A record must not cost a run: when the disk refuses while training, the user is warned once and training goes on. One
+process writes a record at a time (`folder_lock`).
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from stretto.errors import RunError
 from stretto.observe import plots
 from stretto.observe.events import CheckpointSaved, EpochDone, Event, PassDone, PlanMade, RunEnded, RunStarted
 from stretto.observe.files import replace
+from stretto.observe.folder_lock import FolderLock
 from stretto.observe.log import EVENTS, RUN, RunView, encode, open_to_append, read_run, read_table, to_json
 from stretto.observe.machine import machine, versions
 from stretto.observe.trace import Trace
@@ -60,8 +62,10 @@ class RunRecord:
         self._lost = False
         self._rows = self._visits = 0  # in convergence.csv and trace.json as last written
         self._log: BinaryIO | None = None
+        self._lock: FolderLock | None = None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(self.folder, "this run")
             present = [name for name in _OURS if (self.folder / name).exists()]
             if present and not exist_ok:
                 raise RunError(
@@ -73,9 +77,13 @@ class RunRecord:
             self._trace = Trace.load(self.folder / "trace.json", visits) if present else Trace(visits)
             self._log = open_to_append(self.folder)
         except OSError as error:
+            self.close()
             raise RunError(
                 f"cannot keep a run record in {self.folder}: {error.strerror or error}; name a folder you may write to"
             ) from error
+        except BaseException:
+            self.close()
+            raise
 
     def __call__(self, event: Event, /) -> None:
         self._take_in(event)
@@ -87,6 +95,13 @@ class RunRecord:
 
     def close(self) -> None:
         """Let go of the files. What `RunEnded` would have written is left as it was last written."""
+        self._close_log()
+        if self._lock is not None:
+            lock, self._lock = self._lock, None
+            with contextlib.suppress(OSError):
+                lock.release()
+
+    def _close_log(self) -> None:
         if self._log is not None:
             log, self._log = self._log, None
             with contextlib.suppress(OSError):
@@ -179,7 +194,7 @@ class RunRecord:
         try:
             yield
         except Exception as error:
-            self.close()
+            self._close_log()
             if not self._lost:
                 self._lost = True
                 reason = error.strerror if isinstance(error, OSError) and error.strerror else repr(error)

@@ -55,6 +55,21 @@ class Logical:
     rows: Cut
     cols: Cut
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the fingerprint is made of, by name, in values that can be printed and saved as JSON."""
+        found = {name: _plain(value) for name, value in self.parameters}
+        found |= {"program": self.program, "seed": self.seed, "profile": self.profile, "width": self.width}
+        places = hashlib.sha256()
+        for array in (self.order.row_block, self.order.col_block, self.rows.place, self.cols.place):
+            places.update(np.ascontiguousarray(array).tobytes())
+        return found | {
+            "data digest": self.data,
+            "order": self.order.name,
+            "grid": f"{len(self.rows.bounds) - 1} × {len(self.cols.bounds) - 1} blocks",
+            "digest of the blocks": places.hexdigest()[:16],
+        }
+
     @cached_property
     def fingerprint(self) -> str:
         """A short hash of all of the above."""
@@ -66,6 +81,10 @@ class Logical:
         for array in (self.cols.place, self.cols.bounds):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
 
 
 @dataclass(frozen=True)

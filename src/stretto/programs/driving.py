@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from stretto.errors import Diverged
-from stretto.runtime.session import heeding_ctrl_c
+from stretto.runtime.interrupts import heeding_ctrl_c
 
 from .blame import blame
 from .machine import Machine
@@ -23,8 +23,10 @@ def drive(name: str, machine: Machine, options: Options, plan: Callable[[], str]
     """Run a machine to its end. name: what messages call the program; plan: its plan in words."""
     with telling(name, options, plan) as told:
         driver = _Driver(name, machine, options, told)
-        with heeding_ctrl_c(driver):
+        with heeding_ctrl_c(driver) as ctrl_c:
             stopped = driver.run()
+            if ctrl_c.heard():  # also when it came too late to stop anything
+                stopped = "interrupted"
         told.ended(stopped)
     return Result(
         params=machine.params(driver.done),

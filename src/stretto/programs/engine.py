@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from stretto.errors import Diverged, RunError
+from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.rounds import Rounds
-from stretto.runtime.session import heeding_ctrl_c
 from stretto.schedule.pipeline import WHOLE, Pipeline
 from stretto.schedule.spec import Floats
 from stretto.schedule.waiting import Turns
@@ -206,8 +206,9 @@ def _launch(program: Program, options: Options, told: Told) -> Result:
     run.look(0)
     rounds = Rounds(Pipeline(options.pipeline, options.rounds), run)
     try:
-        with heeding_ctrl_c(rounds):
+        with heeding_ctrl_c(rounds) as ctrl_c:
             rounds.run(options.runtime)
+            interrupted = ctrl_c.heard()
     finally:
         run.versions.put_back()
     done, seconds = run.versions.newest, run.seconds
@@ -220,6 +221,8 @@ def _launch(program: Program, options: Options, told: Told) -> Result:
     stopped = run.stopped or ("rounds" if done == options.rounds else "interrupted")
     if run.stopped is None and run.ended == done + 1:
         stopped = "schedule"
+    if interrupted:  # also when it came too late to stop anything
+        stopped = "interrupted"
     return Result(
         params={name: array.copy() for name, array in run.arrays.items()},
         rounds=done,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels import gang, quadratic
+from stretto.kernels import quadratic
 from stretto.runtime.runtimes import Crew
 from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
@@ -49,40 +49,17 @@ def minimise(
     k, step = H.shape
     size = -(-step // 64) * 64
 
-    def padded(values: Floats) -> Floats:
-        wide = np.zeros(step)
-        wide[:k] = values
-        return wide
-
     curvature = H[np.arange(k), np.arange(k)]
     alive = curvature[curvature > 0.0]
     typical = float(np.median(alive)) if len(alive) else 1.0
-    given = np.array([tolerance, _SIGMA / typical, _GROWTH, _SWEEPS, _NEWTONS, float(positive)])
-    room = quadratic.Room(
-        control=np.zeros(gang.CONTROL, np.int64),
-        H=H,
-        q=padded(q),
-        b=padded(b),
-        l1=padded(l1),
-        unit=padded(unit),
-        h=np.zeros(step),
-        a=np.zeros(step),
-        p=np.zeros(step),
-        g=np.zeros(step),
-        s=np.zeros(size),
-        kept=np.zeros(step),
-        k=np.zeros(step),
-        made=np.zeros(step),
-        U=np.empty((size, size)),
-        inverse=np.empty(size),
-        J=np.zeros(step, np.int64),
-        at=np.zeros(4, np.int64),
-        given=given,
-        said=np.zeros(4),
-    )
+    numbers = np.zeros(quadratic.NUMBERS)
+    numbers[: quadratic.WORST] = tolerance, _SIGMA / typical, _GROWTH, _SWEEPS, _NEWTONS, float(positive)
+    vectors = np.zeros((quadratic.VECTORS, size))
+    for row, values in ((quadratic.Q, q), (quadratic.B, b), (quadratic.L1, l1), (quadratic.UNIT, unit)):
+        vectors[row, :k] = values
+    words = np.zeros(quadratic.J + step, np.int64)
+    room = quadratic.Room(words, H, vectors, np.empty((size, size)), numbers)
     step_ = make_step("minimise", quadratic.minimise_worker, independent(1), np.ones(1, np.int64), room)
     crew.run(step_, profile, again=True)
-    said = room.said
-    return Minimum(
-        room.b[:k].copy(), float(said[quadratic.WORST]), int(said[quadratic.SWEPT]), int(said[quadratic.STEPPED])
-    )
+    worst, swept, stepped = numbers[[quadratic.WORST, quadratic.SWEPT, quadratic.STEPPED]]
+    return Minimum(vectors[quadratic.B, :k].copy(), float(worst), int(swept), int(stepped))

@@ -8,6 +8,7 @@ from typing import Any
 
 from stretto.errors import PlanError
 from stretto.runtime.asked import whole
+from stretto.runtime.interrupts import raising_ctrl_c
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.schedule.spec import Schedule
 
@@ -67,7 +68,8 @@ def run(
             f"{program.name}: nothing would end this run, since ready schedules go on for ever; pass rounds=, until= "
             "or seconds="
         )
-    return program.launch(options)
+    with raising_ctrl_c():
+        return program.launch(options)
 
 
 def _until(until: Any) -> Callable[[Look], bool] | None:

@@ -33,14 +33,14 @@ class Again:
         self._args = (step.out, *step.args)
         self._fresh = self._pass.control.copy()
         self._pass.control[claims.STOP] = 1
-        self._compiled(self._pass, 0, *self._args)
+        self._compiled(self._pass.words, 0, *self._args)
 
     def run(self) -> tuple[float, int | None]:
         """Make every visit in its order: the seconds it took, and the visit that went wrong, if any."""
         control = self._pass.control
         control[:] = self._fresh
         began = time.perf_counter_ns()
-        self._compiled(self._pass, 0, *self._args)
+        self._compiled(self._pass.words, 0, *self._args)
         seconds = (time.perf_counter_ns() - began) / 1e9
         failed = int(control[claims.FAILED])
         return seconds, failed - 1 if failed else None

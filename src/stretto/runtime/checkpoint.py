@@ -26,7 +26,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import CheckpointError, OtherPlan
 from stretto.observe.events import CheckpointRejected, Listener
+from stretto.observe.folder_lock import FolderLock
 from stretto.runtime import arrayfile, manifest
 
 _ARRAYS, _MANIFEST = "arrays.safetensors", "manifest.json"
@@ -92,6 +93,26 @@ class Files:
 _DISK = Files()
 
 
+@contextlib.contextmanager
+def writing(folder: str | os.PathLike[str] | None) -> Iterator[None]:
+    """While checkpoints of one run go to a folder, no other run's do: RunError if another process writes there."""
+    folder = None if folder is None else Path(folder)
+    lock, made = None, folder is not None and not folder.exists()
+    if folder is not None:
+        with contextlib.suppress(OSError):  # a disk that refuses is told when something is saved
+            folder.mkdir(parents=True, exist_ok=True)
+            lock = FolderLock(folder, "the checkpoints of this run")
+    try:
+        yield
+    finally:
+        if lock is not None:
+            with contextlib.suppress(OSError):
+                lock.release()
+        if folder is not None and made:
+            with contextlib.suppress(OSError):  # not empty: something was saved
+                folder.rmdir()
+
+
 def save(
     folder: str | os.PathLike[str],
     arrays: Mapping[str, NDArray[Any]],
@@ -140,12 +161,17 @@ def save(
 
 
 def latest(
-    folder: str | os.PathLike[str], fingerprint: str | None = None, *, report: Listener | None = None
+    folder: str | os.PathLike[str],
+    fingerprint: str | None = None,
+    *,
+    settings: Mapping[str, Any] | None = None,
+    report: Listener | None = None,
 ) -> Checkpoint:
     """The newest usable checkpoint of `folder`, read and verified.
 
     Damaged ones are passed over, each with a `CheckpointRejected` event to `report`. With `fingerprint`, a checkpoint
-    of another plan is an error, not passed over: an older one would be no better.
+    of another plan is an error, not passed over: an older one would be no better. settings: what the fingerprint is
+    made of, by name; compared with the "settings" of the checkpoint's meta to say what differs.
     """
     folder = Path(folder)
     try:
@@ -170,10 +196,16 @@ def latest(
             continue
         theirs = found.meta.get("fingerprint")
         if fingerprint is not None and theirs != fingerprint:
+            found_in, here = dict(found.meta.get("settings") or {}), dict(settings or {})
+            differences = differing(found_in, here) if found_in and here else ()
+            what = "; ".join(differences) or (
+                "the data differ, or a setting that can change a number (seed, width, profile, size or rule of the "
+                "model)"
+            )
             raise OtherPlan(
-                f"{path} was saved under plan {_short(theirs)}, this is plan {_short(fingerprint)}: the data differ, "
-                f"or a setting that can change a number (seed, width, profile, size or rule of the model); resume with "
-                f"what it was saved with, or start anew in another folder"
+                f"{path} was saved under plan {_short(theirs)}, this is plan {_short(fingerprint)}: {what}. Resume "
+                "with what it was saved with, or start anew in another folder",
+                differences,
             )
         return found
     raise CheckpointError(
@@ -182,6 +214,27 @@ def latest(
         + ". Restore one from a copy, or "
         "start anew in another folder"
     )
+
+
+def differing(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> tuple[str, ...]:
+    """The settings that differ between a checkpoint and a run, in words.
+
+    >>> differing({"seed": 1, "rank": 8}, {"seed": 2, "rank": 8})
+    ('seed is 1 in the checkpoint and 2 in this run',)
+    """
+    words = []
+    for name in (*theirs, *(name for name in ours if name not in theirs)):
+        then, now = (_value(settings, name) for settings in (theirs, ours))
+        if then != now:
+            words.append(f"{name} is {then} in the checkpoint and {now} in this run")
+    return tuple(words)
+
+
+def _value(settings: Mapping[str, Any], name: str) -> str:
+    if name not in settings:
+        return "not set"
+    value = settings[name]
+    return value if isinstance(value, str) else repr(value)
 
 
 def load(path: str | os.PathLike[str]) -> Checkpoint:

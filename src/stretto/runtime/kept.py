@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from .interrupts import deferring_ctrl_c, raising_ctrl_c, shielding_ctrl_c
 from .runtimes import Crew, Runtime
 
 
@@ -39,18 +40,29 @@ class KeptCrew:
         """A crew for this runtime, used by nobody else meanwhile."""
         idle = self._take(runtime)
         if idle is None:
-            stack = ExitStack()
-            crew = stack.enter_context(runtime.open())
-            idle = _Idle(runtime, os.getpid(), crew, runtime.workers, weakref.finalize(self, stack.close))
+            idle = self._start(runtime)
         try:
-            yield idle.crew
+            with raising_ctrl_c():
+                yield idle.crew
         except BaseException:
-            idle.end()  # whatever state it is in, nobody shall find it
+            with shielding_ctrl_c():
+                idle.end()  # whatever state it is in, nobody shall find it
             raise
         if self._idle:
             idle.end()
         else:
             self._idle.append(idle)
+
+    def _start(self, runtime: Runtime) -> _Idle:
+        stack = ExitStack()
+        try:
+            with deferring_ctrl_c():  # starting threads is not made to be interrupted
+                crew = stack.enter_context(runtime.crew())
+            return _Idle(runtime, os.getpid(), crew, runtime.workers, weakref.finalize(self, stack.close))
+        except BaseException:
+            with shielding_ctrl_c():
+                stack.close()
+            raise
 
     def _take(self, runtime: Runtime) -> _Idle | None:
         try:

@@ -26,29 +26,24 @@ def start(order: Order, priority: Ints, *, finished: Ints | None = None, script:
         done[finished] = 1
     row_done = np.bincount(order.row_block[done == 1], minlength=order.rows).astype(np.int64)
     col_done = np.bincount(order.col_block[done == 1], minlength=order.cols).astype(np.int64)
-    control = np.zeros(claims.CONTROL_SLOTS, dtype=np.int64)
-    control[claims.LEFT] = len(order) - int(done.sum())
-    if script is None:
-        script = np.empty(0, dtype=np.int64)
-    else:
-        control[claims.MODE] = claims.SCRIPTED
-        script = np.ascontiguousarray(script, dtype=np.int64)
-    return claims.Pass(
+    made = claims.Pass(
         row_block=order.row_block,
         col_block=order.col_block,
         row_turn=order.row_turn,
         col_turn=order.col_turn,
-        priority=np.ascontiguousarray(priority, dtype=np.int64),
+        priority=priority,
         row_first=order.row_first,
         row_visits=order.row_visits,
         row_last=np.full(order.rows, -1, dtype=np.int64),
         row_done=row_done,
         col_done=col_done,
         taken=done,
-        script=script,
-        control=control,
+        script=np.empty(0, dtype=np.int64) if script is None else script,
         log=np.zeros((len(order), claims.LOG_COLUMNS), dtype=np.int64),
     )
+    made.control[claims.LEFT] = len(order) - int(done.sum())
+    made.control[claims.MODE] = claims.CLAIMED if script is None else claims.SCRIPTED
+    return made
 
 
 def logged(pass_: claims.Pass) -> Ints:

@@ -25,9 +25,6 @@ from stretto.schedule.waiting import Turns
 from .runtimes import Runtime, Serial
 from .team import Team
 
-# Seconds. A signal that comes just before the main thread begins to wait is noticed when it wakes up next.
-_GLANCE = 0.2
-
 
 class Work(Protocol):
     """What is done in a round."""
@@ -91,8 +88,7 @@ class Rounds:
         try:
             call = team.call(lambda context: context.run(self._work), shares)
             try:
-                while not call.wait(_GLANCE):
-                    pass
+                call.wait()
             except BaseException:  # a second Ctrl-C
                 with self._changed:
                     self.pipeline.stop(after=-1)

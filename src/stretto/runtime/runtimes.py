@@ -14,7 +14,7 @@ are safe.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
@@ -27,12 +27,20 @@ from stretto.schedule.order import Ints
 
 from . import passes
 from .cpus import workers_from
+from .interrupts import heeding_ctrl_c, raising_ctrl_c, shielding_ctrl_c
 from .step import Done, Step
 from .team import Team
 
 if TYPE_CHECKING:
     from .cluster.spec import Cluster
     from .serving import Outcome, TableJob
+
+
+class _Halting:
+    """A pass that Ctrl-C ends."""
+
+    def __init__(self, halt: Callable[[], None]) -> None:
+        self.ask = halt
 
 
 class Crew:
@@ -44,7 +52,8 @@ class Crew:
         self.workers = workers
         self.serial = serial
         # Even one worker gets a thread of its own, so that the main thread stays free to notice Ctrl-C.
-        self._team = Team(workers)
+        with shielding_ctrl_c():
+            self._team = Team(workers)
         self._running: claims.Pass | None = None
         self.asked = False  # the user wants to stop; whoever drives the crew does so between two steps
 
@@ -75,31 +84,32 @@ class Crew:
             script = np.setdiff1d(np.arange(len(step.order)), finished if finished is not None else [])
         pass_ = passes.start(step.order, step.order.tails(step.weight), finished=finished, script=script)
         compiled = step.kernel[profile]
-        interrupted = False
         self._running = pass_ if drain or seconds is not None else None
         if not again:
             # Told to stop before it begins, a worker returns at once; if it has to be compiled, that happens here and
             # not inside the time that is measured.
-            stopped = np.zeros_like(pass_.control)
-            stopped[claims.STOP] = 1
-            compiled(pass_._replace(control=stopped), 0, step.out, *step.args)
+            compiled(claims.stopped(), 0, step.out, *step.args)
 
         def halt() -> None:
             pass_.control[claims.STOP] = 1
 
         began, cycles = time.perf_counter_ns(), read_cycles()
-        shares = [(pass_, worker, step.out, *step.args) for worker in range(self.workers)]
-        call = self._team.call(compiled, shares, halt)
-        try:
-            if not call.wait(seconds):
-                self.stop()
+        shares = [(pass_.words, worker, step.out, *step.args) for worker in range(self.workers)]
+        interrupted = False
+        with heeding_ctrl_c(_Halting(halt)) as ctrl_c:
+            call = self._team.call(compiled, shares, halt)
+            try:
+                if not call.wait(seconds):
+                    self.stop()
+                    call.wait()
+            except KeyboardInterrupt:  # of a second Ctrl-C, or of a handler that is not ours
+                interrupted = True
+                halt()
                 call.wait()
-        except KeyboardInterrupt:
-            interrupted = True
-            halt()
-            call.wait()
-            if not drain:
-                raise
+            interrupted = ctrl_c.heard() or interrupted
+        if interrupted and not drain:
+            self._running = None
+            raise KeyboardInterrupt
         nanoseconds, cycles_gone = time.perf_counter_ns() - began, read_cycles() - cycles
         self._running = None
         call.check()
@@ -142,7 +152,8 @@ class Crew:
         """See that the arrays of the steps that were run hold what was learned. Here they always do."""
 
     def close(self) -> None:
-        self._team.close()
+        with shielding_ctrl_c():
+            self._team.close()
 
 
 @dataclass(frozen=True)
@@ -155,6 +166,13 @@ class Serial:
 
     @contextmanager
     def open(self) -> Iterator[Crew]:
+        """A crew for one job, whose Ctrl-C is not lost."""
+        with raising_ctrl_c(), self.crew() as crew:
+            yield crew
+
+    @contextmanager
+    def crew(self) -> Iterator[Crew]:
+        """A crew, perhaps for several jobs: those who run them see to signals."""
         crew = Crew(1, serial=True)
         try:
             yield crew
@@ -180,6 +198,13 @@ class Threads:
 
     @contextmanager
     def open(self) -> Iterator[Crew]:
+        """As `Serial.open`."""
+        with raising_ctrl_c(), self.crew() as crew:
+            yield crew
+
+    @contextmanager
+    def crew(self) -> Iterator[Crew]:
+        """As `Serial.crew`."""
         crew = Crew(self.workers, serial=False)
         try:
             yield crew

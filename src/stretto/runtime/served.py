@@ -23,14 +23,16 @@ from numpy.typing import NDArray
 from stretto.comm.messages import Keys
 from stretto.consistency.clocks import Clocks
 from stretto.errors import RunError
-from stretto.store.node import Node
+from stretto.store.node import Node, NodePart
 from stretto.store.recording import Recording
 from stretto.store.shard import Past
 
+from .checkpoint import writing
+from .interrupts import heeding_ctrl_c
 from .served_cut import Cut, Cuts, Part, Shelf
 from .served_turns import Sitter, Turns
 from .serving import FAR, Ended, Moment, Outcome, Rest, TableJob, Watched
-from .session import heeding_ctrl_c
+from .stalls import Seen, Stalls, warn
 
 _LOOK = 0.5  # seconds: a signal that arrives just before a wait begins is noticed when the wait ends
 
@@ -39,7 +41,9 @@ OURS = -2  # whose mistake it was: not a worker's and not that of the watching f
 
 def run(job: TableJob, threads: int) -> Outcome:
     """Run a job to its end, at most so many threads at a time."""
-    return Hall(job, threads).run()
+    hall = Hall(job, threads)
+    with writing(None if job.keeping is None else job.keeping.folder):
+        return hall.run()
 
 
 class _Seat(Sitter):
@@ -49,7 +53,7 @@ class _Seat(Sitter):
 
     def __init__(self, hall: Hall, worker: int, part: Part) -> None:
         super().__init__(worker, part.clock, part.ended, hall.turns)
-        self.local, self.cursors = part.local, part.cursors
+        self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
         self.items = 0.0
         self._hall, self._turns = hall, hall.turns
         self._cache, self._free = hall.node.cache, hall.free
@@ -91,7 +95,7 @@ class _Seat(Sitter):
 
     def part(self) -> Part:
         """What of this worker belongs to a checkpoint, as it is now."""
-        return Part(self.local, self.cursors, self.clock, self.ended).copy()
+        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()
 
 
 class Hall:
@@ -103,6 +107,8 @@ class Hall:
         self.shelf = Shelf(job.keeping) if job.keeping is not None else None
         begin = self.shelf.begin() if self.shelf is not None else Cut(0)
         self.recording = Recording(layout, job.record)
+        if begin.node is not None:
+            self.recording.goes_on(begin.clock, begin.node.shard, begin.node.residuals)
         self.node = Node(layout, 0, recording=self.recording, locks=True, saved=begin.node)
         # Whoever records wants one order of everything.
         self.free = [not (lock or self.recording.full) for lock in self.node.cache.needs_lock]
@@ -145,7 +151,7 @@ class Hall:
             for seat in self.seats
             if not seat.ended
         ]
-        with heeding_ctrl_c(self):
+        with heeding_ctrl_c(self) as ctrl_c:
             try:
                 with self.lock:
                     if not self.history:
@@ -161,8 +167,12 @@ class Hall:
                 with self.lock:
                     self.turns.end(self.seats)
                 raise
+            interrupted = ctrl_c.heard()
         for thread in threads:
             thread.join()
+        done = self.stopped == "done"
+        if interrupted and done:  # too late to stop anything, and told all the same
+            self.stopped = "interrupted"
         seconds = self.now()
         if not self.turns.ending and (not self.history or self.history[-1].clock < self.most):
             with self.lock:
@@ -172,6 +182,8 @@ class Hall:
             if worker == OURS or not isinstance(error, Exception):
                 raise error
             self.job.blame(worker, clock, error)
+        if self.shelf is not None and done and not self.shelf.at_end:
+            self._save_end()
         return self._outcome(seconds)
 
     def ask(self) -> None:
@@ -181,7 +193,9 @@ class Hall:
         self._events.put("ask")
 
     def _serve(self, left: int) -> None:
+        stalls = Stalls()
         while left:
+            warn(stalls.see(time.monotonic(), self._seen()))
             due = None
             if self.shelf is not None and self.shelf.keeping.every is None and not self._cuts.open:
                 due = self.shelf.due_in()
@@ -199,6 +213,10 @@ class Hall:
                     self._ask()
             elif self.shelf is not None:
                 self.shelf.save(event)
+
+    def _seen(self) -> dict[int, Seen]:
+        """Where workers are; whoever has no turn waits for one."""
+        return {s.worker: Seen(s.clock, "" if s.turn and not s.parked else "turn") for s in self.seats if not s.ended}
 
     def _ask(self) -> None:
         if self.stopped == "done" and not self.turns.ending:
@@ -316,6 +334,19 @@ class Hall:
         if self.shelf is not None and self.clocks.low < FAR and (now or self._last is None):
             self._cuts.plan(self.most, now, {seat.worker: seat.part for seat in self.seats if seat.ended})
 
+    def _save_end(self) -> None:
+        """All workers have ended: save that, so that a run with more clocks can go on from here."""
+        assert self.shelf is not None
+        shard, clock = self.node.shard, self.most + 1
+        shard.checkpoint(shard.clock)
+        arrays = shard.saved()
+        if arrays is None:
+            return
+        parts = {seat.worker: seat.part() for seat in self.seats}
+        cut = Cut(clock, parts, NodePart(clock, arrays, self.node.cache.residuals()))
+        self._fill(cut)
+        self.shelf.save(cut)
+
     def _fill(self, cut: Cut) -> None:
         """Put into a cut what the hall knows, when everybody has reached it."""
         cut.shared = {table: array.copy() for table, array in self.arrays.items()}
@@ -395,6 +426,7 @@ class Hall:
                 recording.final[table] = shard.witness(table)
                 recording.final_values[table] = shard.table(table)[1]
         recording.seconds = seconds
+        recording.closed = shard.clock if self.stopped == "until" else None
         return Outcome(
             tables=tuple(tables),
             clocks=tuple(seat.clock for seat in self.seats),

@@ -25,8 +25,8 @@ from stretto.comm.messages import Keys
 from stretto.errors import PlanError
 from stretto.store.layout import Layout, TableSpec
 
+from .interrupts import heeding_ctrl_c
 from .serving import Moment, Outcome, Rest, TableJob, Watched
-from .session import heeding_ctrl_c
 
 Floats = NDArray[Any]
 
@@ -112,7 +112,7 @@ class _Seat:
         self.cursors: list[list[int]] = []
         self.own: list[dict[int, Floats]] = [{} for _ in serial.tables]  # key → what this worker added in this clock
         self.items = 0.0
-        self.ended = False
+        self.ended = self.unticked = False
 
     def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
         found = self.serial.tables[table]
@@ -174,7 +174,7 @@ class _Serial:
 
     def run(self) -> Outcome:
         workers = [greenlet.greenlet(self._body(seat)) for seat in self.seats]
-        with heeding_ctrl_c(self):
+        with heeding_ctrl_c(self) as ctrl_c:
             self._look()
             while self.stopped == "done" and not all(seat.ended for seat in self.seats):
                 for seat, worker in zip(self.seats, workers, strict=True):
@@ -184,6 +184,7 @@ class _Serial:
             for worker in workers:
                 if not worker.dead:
                     worker.throw()  # not through yet: this ends it without a word
+            ctrl_c.heard()
         seconds = time.perf_counter() - self._began
         if self.job.watch is not None and self.history[-1].clock != self.clock:
             self._look(last=True)

@@ -20,7 +20,7 @@ class Sitter:
     """One worker's thread, as far as waiting goes."""
 
     def __init__(self, worker: int, clock: int, ended: bool, turns: Turns) -> None:
-        self.worker, self.clock, self.ended = worker, clock, ended
+        self.worker, self.clock, self.ended, self.unticked = worker, clock, ended, False
         self.parked = False  # waits, and nobody has woken it
         self.turn = False  # one of the `n` that run
         self.condition = threading.Condition(turns.lock)

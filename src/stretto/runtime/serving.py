@@ -6,7 +6,8 @@ what it added since its last tick is sent as part of the clock it was in, and it
 counts as `FAR`). When `work` raises, the run ends and `job.blame` turns the error into the one that is raised.
 
 A seat that begins again after a crash, or in a run that is resumed, has the `clock`, `local` and `cursors` it had at
-the checkpoint's clock. A worker that had ended by then is not called again.
+the checkpoint's clock. A worker that had ended by then is not called again, unless the whole run had ended: resumed, it
+goes on where its workers stopped, if they have more to do now (see `served_cut.Shelf.begin`).
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ class Seat(Protocol):
     node: int
     local: dict[str, Any]  # arrays and numbers of the worker, part of every checkpoint
     cursors: list[list[int]]  # where the worker's batches stand, part of every checkpoint too
+    unticked: bool  # its function has returned, having added something since the last tick; part of checkpoints too
 
     @property
     def clock(self) -> int:
@@ -101,6 +103,7 @@ class Keeping:
     keep: int = 2
     resume: bool = False
     fingerprint: str = ""
+    settings: dict[str, Any] = field(default_factory=dict)  # what the fingerprint is made of, by name
 
 
 @dataclass(frozen=True, eq=False)

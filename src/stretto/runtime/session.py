@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import tempfile
-import threading
 import time
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from stretto.observe.events import Bus, Listener, RunEnded, RunStarted, Status
 
+from .checkpoint import writing
+from .interrupts import heeding_ctrl_c
 from .train import Outcome, Saving, Trainer
 
 
@@ -56,13 +55,19 @@ class Session:
         """Run the trainer to its end and tell how it began and ended. Stopped by the user, it is saved first."""
         if self.resume:
             trainer.restore()
+        with writing(None if self.saving is None else self.saving.folder):
+            return self._drive(trainer, epochs, settings)
+
+    def _drive(self, trainer: Trainer, epochs: int, settings: Mapping[str, Any]) -> Outcome:
         tell = trainer.tell
         tell(RunStarted(time.time(), {**settings, **self.config}, trainer.position.epoch))
         status: Status = "failed"
         message = ""
         try:
-            with heeding_ctrl_c(trainer.crew):
+            with heeding_ctrl_c(trainer.crew) as ctrl_c:
                 outcome = trainer.run(epochs)
+                if ctrl_c.heard():  # also when it came too late to stop anything: the caller is told
+                    outcome = replace(outcome, status="stopped")
                 status = outcome.status
                 if status == "stopped":
                     trainer.save()
@@ -72,34 +77,6 @@ class Session:
         finally:
             tell(RunEnded(time.time(), status, message))
         return outcome
-
-
-class Asked(Protocol):
-    """What can be asked to end as soon as it is safe: a crew, or rounds."""
-
-    def ask(self) -> None: ...
-
-
-@contextmanager
-def heeding_ctrl_c(crew: Asked) -> Iterator[None]:
-    """The first Ctrl-C asks the crew to stop where that is safe, a second one stops at once.
-
-    Python delivers signals to the main thread only, and a handler somebody else has installed is left alone.
-    """
-    before = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or before is not signal.default_int_handler:
-        yield
-        return
-
-    def ask(number: int, frame: Any) -> None:
-        signal.signal(signal.SIGINT, before)
-        crew.ask()
-
-    signal.signal(signal.SIGINT, ask)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 class Scratch:

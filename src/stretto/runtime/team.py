@@ -7,9 +7,12 @@ calls compiled code and takes one token away; whoever takes the last wakes the c
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
+
+from .interrupts import GLANCE
 
 
 class Call:
@@ -19,7 +22,8 @@ class Call:
         self.fn, self._stop = fn, stop
         # Members take these away from the end; the one that gets the first of them is the last to return.
         self._left = [True, *[False] * (members - 1)]
-        self._over = threading.Lock()
+        self._ended = False
+        self._over = threading.Lock()  # held until all have returned
         self._over.acquire()
         self._errors: list[BaseException] = []
 
@@ -31,13 +35,21 @@ class Call:
             self._errors.append(error)
             self._stop()  # or the others wait for ever for what this one has claimed
         if self._left.pop():
+            self._ended = True  # before the lock: whoever is interrupted after taking it still finds this
             self._over.release()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Whether every member has returned, within `seconds` if given. Ctrl-C ends the waiting, not the members."""
-        if not self._over.acquire(timeout=-1 if seconds is None else seconds):
-            return False
-        self._over.release()
+        left = seconds
+        while not self._ended:
+            # In slices: a signal that comes just before the waiting begins would not end it.
+            began = time.monotonic()
+            if self._over.acquire(timeout=GLANCE if left is None else min(left, GLANCE)):
+                break
+            if left is not None:
+                left -= time.monotonic() - began
+                if left <= 0:
+                    return self._ended
         return True
 
     def check(self) -> None:

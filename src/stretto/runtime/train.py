@@ -59,7 +59,7 @@ class Saving:
 @dataclass(frozen=True)
 class Patience:
     """Stop when `metric` has not improved by `tolerance`, and by `share` of itself, for `epochs` epochs, the first
-    `least` not counted. None as metric watches the objective.
+    `least` not counted. None as metric watches the objective. rises: a larger metric is the better one.
     """
 
     epochs: int
@@ -67,6 +67,7 @@ class Patience:
     metric: str | None = None
     share: float = 0.0
     least: int = 0
+    rises: bool = False
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,10 @@ class Trainer:
         """Go back to the newest usable checkpoint; the number of finished epochs."""
         if self.saving is None:
             raise CheckpointError("there is no checkpoint folder to restore from")
-        found = checkpoint.latest(self.saving.folder, self.job.plan.fingerprint, report=self.tell)
+        plan = self.job.plan
+        found = checkpoint.latest(
+            self.saving.folder, plan.fingerprint, settings=plan.logical.settings, report=self.tell
+        )
         meta, tile = found.meta, self.job.plan.physical.tile
         if ("finished" in found.arrays or int(meta["pass"])) and meta.get("tile") != tile:
             then, now = (
@@ -221,6 +225,7 @@ class Trainer:
         if self.patience is None:
             return stop
         value = report.objective if self.patience.metric is None else report.metrics[self.patience.metric]
+        value = -value if self.patience.rises else value
         margin = self.patience.tolerance
         if self.patience.share and math.isfinite(at.best):
             margin += self.patience.share * abs(at.best)
@@ -277,6 +282,7 @@ class Trainer:
             "best": at.best,
             "waited": at.waited,
             "fingerprint": self.job.plan.fingerprint,
+            "settings": self.job.plan.logical.settings,
             "profile": self.profile,
             "target": target(),
             "tile": self.job.plan.physical.tile,

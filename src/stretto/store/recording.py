@@ -17,6 +17,7 @@ The events of a full recording lie in lists of named tuples, one for each kind, 
     restarts     Restart     everybody went back to a checkpoint; what happened in clocks ≥ `clock` is undone
     final        {table: (keys [n], witness [n, workers])}, every row that was ever touched, when the run ended;
                  final_values {table: [n, cols]}, their values in the same order
+    base         {table: Base}, what a run that goes on from an earlier one began with, at clock `begin`
 
 Every tuple begins with `order`, its position among all events of the run, and `now`, in seconds. Arrays are those of
 the messages and calls: nobody changes them after they were handed over.
@@ -133,12 +134,26 @@ class Given(NamedTuple):
 
 
 class Restart(NamedTuple):
-    """clock: that of the checkpoint everybody went back to. incarnation: the number of the new life, from 1."""
+    """clock: that of the checkpoint everybody went back to. incarnation: the number of the new life, from 1.
+
+    whole: everything of the life before was recorded. Otherwise a process was lost with its events, and of that life
+    the recording has the reads, adds and ticks that came before the checkpoint, and nothing of the network."""
 
     order: int
     now: float
     clock: int
     incarnation: int
+    whole: bool = True
+
+
+class Base(NamedTuple):
+    """Rows of one table when a run went on from a checkpoint: keys [n] ascending, witness [n, workers], values and
+    slack [n, cols], the sizes of what rounding had left with the senders of changes that are in the witness."""
+
+    keys: Keys
+    witness: NDArray[np.int32]
+    values: NDArray[Any]
+    slack: NDArray[np.float64]
 
 
 class Traffic(NamedTuple):
@@ -174,6 +189,9 @@ class Recording:
         self.restarts: list[Restart] = []
         self.final: dict[int, tuple[Keys, NDArray[np.int32]]] = {}
         self.final_values: dict[int, NDArray[Any]] = {}
+        self.closed: int | None = None  # the run was stopped: adds of clocks below are in `final`, later ones may be
+        self.begin = 0
+        self.base: dict[int, Base] = {}
         self.clocks: list[tuple[float, int, int]] = []  # (seconds, least, most) when the least worker clock moved on
         self.seconds = 0.0  # when the run ended
         self.bytes = 0  # sent so far by all nodes
@@ -269,6 +287,30 @@ class Recording:
     def restarted(self, now: float, clock: int, incarnation: int) -> None:
         """Everybody went back to the checkpoint at this clock."""
         self.restarts.append(Restart(next(self._order), now, clock, incarnation))
+
+    def put(self, name: str, entry: Any, now: float) -> None:
+        """Append an event of another recording to the list of this name: the next one of all, at this time."""
+        getattr(self, name).append(entry._replace(order=next(self._order), now=now))
+
+    def goes_on(self, clock: int, shard: dict[str, NDArray[Any]], residuals: dict[str, NDArray[Any]]) -> None:
+        """The run begins at this clock, with rows and residuals of a checkpoint (see `store.node.NodePart`)."""
+        self.begin = clock
+        if not self.full:
+            return
+        for table, spec in enumerate(self.layout.tables):
+            keys = shard[f"{spec.name}/keys"]
+            order = np.argsort(keys)
+            keys, values = keys[order], shard[f"{spec.name}/values"][order]
+            witness = np.zeros((len(keys), self.layout.workers), np.int32)
+            if shard[f"{spec.name}/witness"].shape[1]:  # the earlier run was recorded too
+                witness[:] = shard[f"{spec.name}/witness"][order]
+            slack = np.zeros(values.shape)
+            for name, left in residuals.items():
+                if name.startswith(f"{spec.name}/") and name.endswith("/keys"):
+                    rows = residuals[f"{name.removesuffix('/keys')}/rows"]
+                    known = np.isin(left, keys)
+                    np.add.at(slack, np.searchsorted(keys, left[known]), np.abs(rows[known]))
+            self.base[table] = Base(keys, witness, values, slack)
 
     # -- what readers ask -------------------------------------------------------------------------------------------
 

@@ -111,7 +111,8 @@ class ShardTable:
         """Rows as a checkpoint holds them: versions go on, nobody holds anything."""
         slots = self._add_rows(arrays["keys"], arrays["values"], arrays["state"])
         self.columns.version[slots] = arrays["version"]
-        self.columns.witness[slots] = arrays["witness"]
+        if arrays["witness"].shape[1] == self.columns.witness.shape[1]:  # else only one of the two runs is recorded
+            self.columns.witness[slots] = arrays["witness"]
         if len(self.columns.scale) and "scale" in arrays:
             self.columns.scale[slots] = arrays["scale"]
 

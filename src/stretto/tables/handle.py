@@ -80,7 +80,7 @@ class Handle(ABC):
         self.name, self.table = name, table
         self.rows, self.cols, self.dtype = table.rows, table.width, table.kept
         self._seat, self._number, self._state = seat, number, state
-        self._copies = copies  # whoever records keeps the arrays it is given
+        self._copies = copies  # a recording keeps the arrays it is given, and callers may reuse theirs
         self._checks = Checks(seat, name, table.rows, table.width, table.kept, table.check_finite)
         self._flat = table.width == 1 and table.fields is None
         self._every: Keys | None = None
@@ -124,7 +124,7 @@ class Handle(ABC):
         rows = self._checks.deltas(deltas, len(found), self.cols)
         if len(found):
             self._state.added = True
-            self._add(found, rows.copy() if self._copies and rows is deltas else rows)
+            self._add(found, rows.copy() if self._copies else rows)
 
     def read_at(self, rows: ArrayLike, cols: ArrayLike, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """[n] single numbers, by row and column."""
@@ -146,7 +146,7 @@ class Handle(ABC):
         numbers = self._checks.deltas(deltas, len(found), 1)
         if len(found):
             self._state.added = True
-            self._add_at(found, at, numbers)
+            self._add_at(found, at, numbers.copy() if self._copies else numbers)
 
     def announce(self, keys: ArrayLike, clock: int | None = None) -> None:
         """In this clock (None: the present one) this worker will add to these rows of the table and to no others:
@@ -189,7 +189,7 @@ class Handle(ABC):
                 self._every = np.arange(self.rows)
             return self._every
         found = self._checks.keys(keys)
-        return found.copy() if self._copies and found is keys else found
+        return found.copy() if self._copies else found
 
     def _joined(self, deltas: Any, parts: Mapping[str, ArrayLike], n: int) -> Any:
         """[n, cols] from a dict of fields, from rows with fields, or what was given."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -70,12 +71,30 @@ class Result:
         states = tuple(Lookup(keys, state, before) for state, before in zip(rest.states, befores, strict=True))
         return replace(table, start=Lookup(keys, rest.values, start), states=states, apply=apply)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle. Functions that were given with the tables, such as start=lambda keys: …, go along."""
+        return _unpickled, (_pickled({entry.name: getattr(self, entry.name) for entry in fields(self)}),)
+
     def __repr__(self) -> str:
         ticks = f"{min(self.clocks, default=0)} to {max(self.clocks, default=0)} ticks"
         end = f", objective {self.objective:.6g}" if self.history else ""
         return (
             f"Result({self.tables!r}, {len(self.clocks)} workers, {ticks}, {self.seconds:.3g} s, {self.stopped}{end})"
         )
+
+
+def _pickled(content: Any) -> bytes:
+    try:
+        return pickle.dumps(content, protocol=5)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        from numba import cloudpickle  # functions by value; the package itself comes with stretto[cluster] only
+
+        found: bytes = cloudpickle.dumps(content, protocol=5)
+        return found
+
+
+def _unpickled(content: bytes) -> Result:
+    return Result(**pickle.loads(content))
 
 
 class _Made:
@@ -92,8 +111,32 @@ class _Made:
     def values(self, keys: NDArray[np.int64]) -> NDArray[Any]:
         return self._begin(keys)[0]
 
+    def states(self, keys: NDArray[np.int64]) -> NDArray[Any]:
+        return self._begin(keys)[1]
+
     def state(self, which: int) -> Start:
-        return lambda keys: self._begin(keys)[1][:, which]
+        return _MadeState(self, which)
+
+
+@dataclass(frozen=True)
+class _MadeState:
+    """One of the states of rows as `create` makes them."""
+
+    made: _Made
+    which: int
+
+    def __call__(self, keys: NDArray[np.int64]) -> NDArray[Any]:
+        return self.made.states(keys)[:, self.which]
+
+
+@dataclass(frozen=True)
+class _Touched:
+    """Keys and rows of each table that were touched."""
+
+    rest: tuple[Rest, ...]
+
+    def __call__(self, number: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+        return self.rest[number].keys, self.rest[number].values
 
 
 def result_of(outcome: Outcome, tables: Mapping[str, Table], layout: Layout) -> Result:
@@ -101,7 +144,7 @@ def result_of(outcome: Outcome, tables: Mapping[str, Table], layout: Layout) -> 
     rest = outcome.tables
     stale = outcome.staleness
     return Result(
-        tables=Whole(tables, layout, lambda number: (rest[number].keys, rest[number].values)),
+        tables=Whole(tables, layout, _Touched(rest)),
         clocks=outcome.clocks,
         seconds=outcome.seconds,
         history=tuple(outcome.history),

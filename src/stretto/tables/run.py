@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from stretto.comm.policy import Eager, Lazy, Managed, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
 from stretto.runtime.asked import whole
+from stretto.runtime.interrupts import raising_ctrl_c
 from stretto.runtime.runtimes import Serial, Threads
 from stretto.runtime.serving import Keeping, Moment, TableJob, Watched
 from stretto.runtime.simulated.spec import Simulated
@@ -56,34 +57,34 @@ def run(
     runtime : st.Threads(n), the default, st.Serial() or st.Simulated(…)
     watch : function(view) -> objective, called at the start, at the end and every `every` clocks: `Result.history`
     until : function(look) -> bool, asked after each look; the run ends when it is true
-    record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled; on a
-        cluster that has lost a node, since all began again
+    record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled (on a
+        cluster that has lost a node, since all began again)
     seed : what `w.random` and the communication policy draw from
     checkpoint : folder to save checkpoints in (or st.Saving); checkpoint_every : clocks between them, None for as often
-        as it is worth it; resume : go on from the newest one that is whole. st.Simulated(…) keeps them in memory: only
-        checkpoint_every is asked for
+        as it is worth it, and once at the end; resume : go on from the newest one that is whole, also from the end, if
+        the worker function has more clocks now. st.Simulated(…) keeps them in memory: say only checkpoint_every
 
     An error in any worker ends the run. Ctrl-C ends it at the end of the clock with what is there, and saves it where
     there is a checkpoint folder; a second one at once.
     """
-    job = _job(
-        worker,
-        tables,
-        workers,
-        sync,
-        comm,
-        watch,
-        every,
-        until,
-        record,
-        seed,
-        checkpoint,
-        checkpoint_every,
-        resume,
-        isinstance(runtime, Simulated),
-    )
-    place = _place(runtime, job)
-    return result_of(place.serve(job), dict(tables), job.whole)
+    with raising_ctrl_c():
+        job = _job(
+            worker,
+            tables,
+            workers,
+            sync,
+            comm,
+            watch,
+            every,
+            until,
+            record,
+            seed,
+            checkpoint,
+            checkpoint_every,
+            resume,
+            isinstance(runtime, Simulated),
+        )
+        return result_of(_place(runtime, job).serve(job), dict(tables), job.whole)
 
 
 def _job(
@@ -152,7 +153,7 @@ def _job(
         shared=shared,
         keeping=None
         if simulated
-        else _keeping(checkpoint, checkpoint_every, resume, _fingerprint(tables, many, rule, policy, seed)),
+        else _keeping(checkpoint, checkpoint_every, resume, _Identity.of(tables, many, rule, policy, seed)),
         every_clocks=_in_memory(checkpoint, checkpoint_every, resume) if simulated else None,
     )
     return job
@@ -220,7 +221,7 @@ def _function(name: str, value: Any, words: str) -> None:
         pass  # a function that does not say what it takes
 
 
-def _keeping(checkpoint: Any, every: Any, resume: bool, fingerprint: str) -> Keeping | None:
+def _keeping(checkpoint: Any, every: Any, resume: bool, identity: _Identity) -> Keeping | None:
     if checkpoint is None:
         if resume or every is not None:
             raise PlanError("run: resume= and checkpoint_every= need checkpoint=, the folder checkpoints are saved in")
@@ -229,10 +230,10 @@ def _keeping(checkpoint: Any, every: Any, resume: bool, fingerprint: str) -> Kee
     if isinstance(checkpoint, Saving):
         if checkpoint.every_epochs is not None or checkpoint.every_seconds is not None:
             raise PlanError("run: tables are saved by clocks; say checkpoint_every= and leave every_… out of st.Saving")
-        return Keeping(Path(checkpoint.folder), clocks, checkpoint.keep, resume, fingerprint)
+        return Keeping(Path(checkpoint.folder), clocks, checkpoint.keep, resume, *identity)
     if not isinstance(checkpoint, str | os.PathLike):
         raise PlanError(f"run: checkpoint={checkpoint!r}; give a folder, or st.Saving(folder, keep=)")
-    return Keeping(Path(checkpoint), clocks, resume=resume, fingerprint=fingerprint)
+    return Keeping(Path(checkpoint), clocks, 2, resume, *identity)
 
 
 def _in_memory(checkpoint: Any, every: Any, resume: bool) -> int | None:
@@ -245,19 +246,26 @@ def _in_memory(checkpoint: Any, every: Any, resume: bool) -> int | None:
     return None if every is None else whole("checkpoint_every", every, 1)
 
 
-def _fingerprint(tables: Mapping[str, Table], workers: int, rule: Rule, policy: Policy, seed: int) -> str:
-    """A hash of everything but the worker function that can change a number."""
-    described = {
-        name: [
-            *(table.rows, table.width, table.dtype, table.unit, table.placement),
-            dict(table.fields or {}),
-            repr(table.apply),
-            [_digest(start) for start in (table.start, *table.states)],
-        ]
-        for name, table in tables.items()
-    }
-    text = json.dumps([described, workers, repr(rule), policy.codec, seed], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
+class _Identity(NamedTuple):
+    """Everything but the worker function that can change a number: as a hash, and by name."""
+
+    fingerprint: str
+    settings: dict[str, Any]
+
+    @classmethod
+    def of(cls, tables: Mapping[str, Table], workers: int, rule: Rule, policy: Policy, seed: int) -> _Identity:
+        described, settings = {}, {"workers": workers, "sync": repr(rule), "codec": policy.codec, "seed": seed}
+        settings["tables"] = ", ".join(tables)
+        for name, table in tables.items():
+            starts = [_digest(start) for start in (table.start, *table.states)]
+            plain = (table.rows, table.width, table.dtype, table.unit, table.placement)
+            described[name] = [*plain, dict(table.fields or {}), repr(table.apply), starts]
+            values = dict(zip(("rows", "cols", "dtype", "unit", "placement"), plain, strict=True))
+            values |= {"fields": repr(table.fields), "apply": repr(table.apply), "start": starts[0]}
+            settings |= {f"{entry} of table {name!r}": value for entry, value in values.items()}
+            settings[f"states of table {name!r}"] = ", ".join(starts[1:])
+        text = json.dumps([described, workers, repr(rule), policy.codec, seed], sort_keys=True)
+        return cls(hashlib.sha256(text.encode()).hexdigest(), settings)
 
 
 def _digest(start: Any) -> str:

@@ -126,7 +126,7 @@ class Table:
             cols=1 if elements else wide,
             dtype=self.dtype,
             start=_by_element(self.start, wide) if elements else self.start,
-            partition=_checked(name, self.partition) if callable(self.partition) else self.partition,
+            partition=_Checked(name, self.partition) if callable(self.partition) else self.partition,
             shards=None if self.shards is None else tuple(self.shards),
             cache_rows=self.cache_rows,
             check_finite=self.check_finite,
@@ -208,35 +208,43 @@ def _by_element(start: Start, cols: int) -> Start:
     if isinstance(start, np.ndarray):
         return start.reshape(-1, 1)
     if callable(start) and not isinstance(start, Lookup):  # a lookup knows elements already
-        rows: Callable[[NDArray[np.int64]], NDArray[Any]] = start
-
-        def element(keys: NDArray[np.int64]) -> NDArray[Any]:
-            found, at = np.unique(keys // cols, return_inverse=True)
-            whole = np.asarray(rows(found)).reshape(len(found), cols)
-            return np.ascontiguousarray(whole[at, keys % cols]).reshape(-1, 1)
-
-        return element
+        return _Elements(start, cols)
     return start
 
 
-def _checked(name: str, partition: Any) -> Partition:
-    """A user's partition whose mistakes are told."""
+@dataclass(frozen=True)
+class _Elements:
+    """Single numbers, by row · cols + column, of a function that makes whole rows."""
 
-    def place(keys: NDArray[np.int64], shards: int) -> NDArray[Any]:
-        found = np.asarray(partition(keys, shards))
+    rows: Callable[[NDArray[np.int64]], NDArray[Any]]
+    cols: int
+
+    def __call__(self, keys: NDArray[np.int64]) -> NDArray[Any]:
+        found, at = np.unique(keys // self.cols, return_inverse=True)
+        whole = np.asarray(self.rows(found)).reshape(len(found), self.cols)
+        return np.ascontiguousarray(whole[at, keys % self.cols]).reshape(-1, 1)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A user's partition whose mistakes become errors."""
+
+    name: str
+    partition: Callable[[NDArray[np.int64], int], Any]
+
+    def __call__(self, keys: NDArray[np.int64], shards: int) -> NDArray[Any]:
+        found = np.asarray(self.partition(keys, shards))
         if found.shape != keys.shape or found.dtype.kind not in "iu":
             raise PlanError(
-                f"table {name!r}: partition(keys, shards) gave {found.dtype} {list(found.shape)} for {len(keys)} keys; "
-                "return the number of a shard for each key"
+                f"table {self.name!r}: partition(keys, shards) gave {found.dtype} {list(found.shape)} for {len(keys)} "
+                "keys; return the number of a shard for each key"
             )
         if len(found) and not 0 <= int(found.min()) <= int(found.max()) < shards:
             raise PlanError(
-                f"table {name!r}: partition(keys, shards) gave shards {found.min()} to {found.max()}; "
+                f"table {self.name!r}: partition(keys, shards) gave shards {found.min()} to {found.max()}; "
                 f"return numbers from 0 to {shards - 1}"
             )
         return found
-
-    return place
 
 
 def _function(apply: Any, snapshots: int | None) -> ServerFunction:

@@ -111,8 +111,9 @@ class Worker:
         part : function(worker, workers, n) -> slice or indices, another way to share out.
         work : function(batch) -> items it stands for on st.Simulated; None: its entries.
 
-        Where it stands is part of a checkpoint: a worker that is started again goes on with the batch after the one in
-        which the checkpoint's tick was made. That works for one loop over batches at a time.
+        Where it stands is part of a checkpoint, for loops in which ticks are made: a worker that is started again goes
+        on with the batch after the one in which the checkpoint's tick was made, and passes over loops that had ended.
+        That works for one loop over batches at a time.
         """
         self._check("batches")
         share = share_of(data, self.number, self.workers, part)
@@ -120,8 +121,10 @@ class Worker:
         size = max(1, n) if size is None else _least_one("batches", "size", size)
         each = -(-n // size)
         total = each * _least_one("batches", "passes", passes)
+        ticked = bool(self._before)
         cursor = self._before.pop(0) if self._before else [0]
         self._seat.cursors.append(cursor)
+        began = self.clock
         try:
             while cursor[0] < total:
                 first = cursor[0] % each * size
@@ -132,8 +135,9 @@ class Worker:
                 yield batch
                 self._charge()
         finally:
-            # By identity: another loop may stand at the same place.
-            self._seat.cursors[:] = [other for other in self._seat.cursors if other is not cursor]
+            # A loop inside one clock is made again with its clock. By identity: another may stand at the same place.
+            if not (ticked or self.clock > began):
+                self._seat.cursors[:] = [other for other in self._seat.cursors if other is not cursor]
 
     def triples(self, path: Any, format: str = "auto", *, passes: int = 1, **options: Any) -> Iterator[Triples]:
         """This worker's part of a text file, chunk by chunk as (rows, cols, values), each [n]: int64 ids as written and
@@ -170,6 +174,7 @@ class Worker:
         try:
             function(self)
             self._charge()
+            self._seat.unticked = self._open.added
         finally:
             self._open.over = True
 

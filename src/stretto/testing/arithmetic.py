@@ -2,11 +2,12 @@
 
 Scalars and rows share one table of operations, because a lane computes what the scalar would. Floats are IEEE 754 and
 nothing warns: a division by zero gives ±∞ or NaN. Integers wrap around, as the most negative one does under `abs` and
-`// -1`; `//` and `%` round down and give 0 for a zero divisor.
+`// -1`; `//` and `%` round down and give 0 for a zero divisor. A shift by a negative count, or by all the bits or more,
+leaves 0, or the sign of a negative number that is shifted to the right. What a float becomes that no integer fits is
+said in `kernels.defined`.
 
-Four things are not defined, here or in compiled code: which of the many NaN a NaN is (compare with `same_bits`), a
-float outside an integer's range converted to it, a shift by a negative count or by all the bits or more, and arithmetic
-(`+`, `-`, `*`, `neg`, `abs`) of bools.
+Two things are not defined, here or in compiled code: which of the many NaN a NaN is (compare with `same_bits`), and
+arithmetic (`+`, `-`, `*`, `neg`) of bools.
 
     >>> apply("//", np.int32(-7), np.int32(2)), fma32(np.float32(3), np.float32(4), np.float32(5))
     (np.int32(-4), np.float32(17.0))
@@ -47,8 +48,32 @@ def convert(value: Number, kind: Kind) -> Number:
     >>> convert(-2.7, Kind("i4")), convert(300, Kind("u1")), convert(np.float32(0.5), Kind("f8", True))
     (np.int32(-2), np.uint8(44), 0.5)
     """
-    number: np.generic = np.asarray(value).astype(kind.dtype).reshape(1)[0]
+    number: np.generic = cast(np.asarray(value), kind.dtype).reshape(1)[0]
     return number.item() if kind.weak else number
+
+
+@np.errstate(all="ignore")
+def cast(values: NDArray[Any], dtype: str) -> NDArray[Any]:
+    """An array converted as NumPy's astype does; floats that no integer fits become what `kernels.defined` says.
+
+    >>> cast(np.array([np.nan, 1e30, 300.7]), "i4"), cast(np.array([-1.0, 300.0, 3e9]), "u1")
+    (array([-2147483648, -2147483648,         300], dtype=int32), array([255,  44,   0], dtype=uint8))
+    """
+    if values.dtype.kind != "f" or dtype[0] not in "iu":
+        return values.astype(dtype)
+    bits, signed = 8 * int(dtype[1:]), dtype.startswith("i")
+    if bits == 64 and not signed:
+        high = values >= 2.0**63
+        low = _or_least(np.where(high, values - values.dtype.type(2.0**63), values), 64).view(np.uint64)
+        return low ^ np.where(high, np.uint64(2**63), np.uint64(0))
+    return _or_least(values, 64 if bits == 64 or (bits == 32 and not signed) else 32).astype(dtype)
+
+
+def _or_least(values: NDArray[Any], bits: int) -> NDArray[Any]:
+    """Floats as signed integers of so many bits, the least of them where one does not fit."""
+    fits = (values >= -(2.0 ** (bits - 1))) & (values < 2.0 ** (bits - 1))
+    made = np.where(fits, values, 0).astype(f"i{bits // 8}")
+    return np.where(fits, made, np.iinfo(made.dtype).min).astype(made.dtype)
 
 
 def strong(value: Number) -> np.generic:
@@ -110,7 +135,7 @@ _OPERATIONS: dict[str, Callable[..., Values]] = {
     "log": _each(scalar.log.py_func),
 }
 _OF_FLOATS = ("/", "sqrt", "floor", "ceil", "exp", "log")
-_NOT_OF_BOOLS = ("+", "-", "*", "neg", "abs")
+_NOT_OF_BOOLS = ("+", "-", "*", "neg")
 
 
 @np.errstate(all="ignore")
@@ -123,6 +148,8 @@ def apply(op: str, *args: Values) -> Values:
     if op in ("max", "min"):
         first, second = args
         return _chosen(second > first if op == "max" else second < first, second, first)
+    if op in ("maximum", "minimum"):
+        return larger(*args) if op == "maximum" else smaller(*args)
     if op in _COMPARISONS:
         return _COMPARISONS[op](*args)
     assert dtype.kind == "f" or op not in _OF_FLOATS, (op, dtype)

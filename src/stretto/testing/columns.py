@@ -52,24 +52,23 @@ class Reads(Events):
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Everything the proofs look at.
-
-    begins [incarnations]: the clock each life of the run started from, 0 for the first; undone [incarnations]: the
-    position in the recording at which each life began.
+    """Everything the proofs look at. Adds that a run began with, because it went on from a checkpoint, are left out of
+    every count: they are part of what rows start from.
     """
 
     recording: Recording
     layout: Layout
     adds: tuple[Adds, ...]
     reads: tuple[Reads, ...]
-    begins: Ints
-    undone: Ints
+    begins: Ints  # [incarnations] the clock each life of the run started from
+    undone: Ints  # [incarnations] the position in the recording at which each life began
+    whole: tuple[bool, ...]  # whether all of a life was recorded, or only what came before the checkpoint after it
 
     @classmethod
     def of(cls, recording: Recording) -> Columns:
         """The columns of a full recording."""
         layout = recording.layout
-        begins = np.array([0, *(restart.clock for restart in recording.restarts)], dtype=np.int64)
+        begins = np.array([recording.begin, *(restart.clock for restart in recording.restarts)], dtype=np.int64)
         undone = np.array([-1, *(restart.order for restart in recording.restarts)], dtype=np.int64)
         adds, reads = [], []
         for table, spec in enumerate(layout.tables):
@@ -78,10 +77,11 @@ class Columns:
             adds.append(Adds(len(some), *_repeated(some, undone), deltas))
             seen = [event for event in recording.reads if event.table == table]
             now = np.repeat(np.array([event.now for event in seen]), [len(event.keys) for event in seen])
-            witness = [np.zeros((0, layout.workers), np.int32), *(event.seen for event in seen)]
-            values = _stack([event.values for event in seen], spec)
-            reads.append(Reads(len(seen), *_repeated(seen, undone), now, np.concatenate(witness), values))
-        return cls(recording, layout, tuple(adds), tuple(reads), begins, undone)
+            witness = np.concatenate([np.zeros((0, layout.workers), np.int32), *(event.seen for event in seen)])
+            values, repeated = _stack([event.values for event in seen], spec), _repeated(seen, undone)
+            reads.append(Reads(len(seen), *repeated, now, _since(recording, table, repeated[-1], witness), values))
+        whole = (*(restart.whole for restart in recording.restarts), True)
+        return cls(recording, layout, tuple(adds), tuple(reads), begins, undone, whole)
 
     @property
     def rule(self) -> Rule:
@@ -112,9 +112,32 @@ class Columns:
             least[earlier] = min(int(least[earlier + 1]), int(self.begins[earlier + 1]))
         return adds.clock < least[adds.incarnation]
 
-    def start_rows(self, table: int, keys: Ints) -> NDArray[Any]:
-        """[n, cols] what rows held before the first add."""
-        return self.layout.start_rows(table, keys)
+    def start_rows(self, table: int, keys: Ints) -> tuple[NDArray[Any], NDArray[np.float64]]:
+        """[n, cols] what rows held before the first add, and how much more may still come to them from before."""
+        rows, slack = self.layout.start_rows(table, keys), np.zeros((len(keys), self.tables[table].cols))
+        base = self.recording.base.get(table)
+        if base is not None and len(base.keys):
+            at, known = _found(base.keys, keys)
+            rows[known], slack[known] = base.values[at[known]], base.slack[at[known]]
+        return rows, slack
+
+    def since_begin(self, table: int, keys: Ints, witness: NDArray[np.int32]) -> NDArray[np.int32]:
+        """[n, workers] a witness without the adds that the run began with."""
+        return _since(self.recording, table, keys, witness)
+
+
+def _found(among: Ints, keys: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+    """[n] where keys stand among others, which ascend, and whether they do."""
+    at = np.minimum(np.searchsorted(among, keys), len(among) - 1)
+    return at, among[at] == keys
+
+
+def _since(recording: Recording, table: int, keys: Ints, witness: NDArray[np.int32]) -> NDArray[np.int32]:
+    base = recording.base.get(table)
+    if base is None or not len(base.keys):
+        return witness
+    at, known = _found(base.keys, keys)
+    return np.where(known[:, None], witness - base.witness[at], witness)
 
 
 def _repeated(events: Sequence[Read] | Sequence[Add], undone: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints]:

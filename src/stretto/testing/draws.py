@@ -133,6 +133,7 @@ def _tables(
     return tables, sheets
 
 
+_REACH = {"f2": 3, "f4": 12, "f8": 60, "i4": 8, "i8": 17}  # powers of ten
 _KINDS = ("add", "average", "adagrad", "proximal", "adarevision")
 
 
@@ -169,7 +170,9 @@ def _table(dice: random.Random, name: str, kind: str, nodes: int, plain: bool) -
         "cache_rows": dice.choice((1, 2, 4)) if dice.random() < 0.2 else None,
         "unit": "element" if dice.random() < 0.1 else "row",
     }
-    return arguments, Sheet(name, keys, cols, whole, integer=dtype in ("i4", "i8"))
+    # Sums of integers wrap around; other tables than those that add square what they are given.
+    reach = 0 if whole and dtype[0] == "f" else _REACH[dtype] if kind == "add" else 3
+    return arguments, Sheet(name, keys, cols, whole, dtype in ("i4", "i8"), reach if dice.random() < 0.5 else 0)
 
 
 def _function(dice: random.Random, kind: str) -> Any:

@@ -157,8 +157,7 @@ class Environment:
             case t.RowFma():
                 return arithmetic.fma32(*(self.row(arg) for arg in (node.x, node.y, node.z)))  # type: ignore[no-any-return]
             case t.RowCast():
-                with np.errstate(all="ignore"):
-                    return self.row(node.x).astype(node.dtype)
+                return arithmetic.cast(self.row(node.x), node.dtype)
             case t.RowPick():
                 mask, yes, no = (self.row(arg) for arg in (node.mask, node.yes, node.no))
                 assert mask.dtype == bool, node

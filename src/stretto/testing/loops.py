@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 from stretto.loops.bind import AccumulatorInfo, BufferInfo
 from stretto.loops.loopplan import LoopPlan, Part
 from stretto.loops.run import _compiled_function
+from stretto.loops.typed import Kind
 from stretto.loops.walk import iterations
 
+from .arithmetic import convert
 from .reference import Machine
 
 
@@ -189,14 +191,14 @@ def _apply(apply: Any, info: BufferInfo, arrays: dict[str, NDArray[Any]], elemen
     values = [arrays[name].flat[element] for name in names]
     result = apply(values[0], delta, *values[1:], *(() if seen is None else (seen,)))
     for name, value in zip(names, result if isinstance(result, tuple) else (result,), strict=True):
-        arrays[name].flat[element] = value
+        arrays[name].flat[element] = convert(value, Kind(arrays[name].dtype.str[1:]))
 
 
 def fold(into: NDArray[Any], parts: list[NDArray[Any]], op: Any) -> None:
     """Fold the parts of the visits into an accumulator, in order, element by element."""
-    kind = into.dtype.type
+    kind = Kind(into.dtype.str[1:])
     flat = into.reshape(-1)
     with np.errstate(all="ignore"):
         for part in parts:
             for k, value in enumerate(part.reshape(-1)):
-                flat[k] = kind(op(flat[k], value))
+                flat[k] = convert(op(flat[k], value), kind)

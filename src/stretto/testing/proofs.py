@@ -10,6 +10,8 @@ The rules are written down here a second time on purpose: a checker that asked `
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,7 +19,8 @@ from stretto.consistency.rules import ASP, BSP, SSP, Rule
 
 from .columns import Columns, Ints, Reads
 from .findings import SHOWN, Findings
-from .history import History, Sums
+from .history import History
+from .sums import Sums
 
 _AT_ONCE = 1 << 22  # elements of [reads, workers] looked at together
 
@@ -73,7 +76,11 @@ def _prove_some(columns: Columns, table: int, reads: Reads, some: Ints, history:
     clock, position = reads.clock[some][:, None], reads.position[some][:, None]
     own = np.arange(columns.workers) == reads.worker[some][:, None]
 
-    known = (seen >= 0) & (seen <= stop - start)
+    # Of a life whose end was not recorded, only adds before its checkpoint are known: others may be shown too, but
+    # neither by the worker that made them nor under BSP(), where a read shows nothing of its own clock or later.
+    life = int(reads.incarnation[some[0]])
+    unknown = np.zeros_like(own) if columns.whole[life] or isinstance(rule, BSP) else ~own & (seen > stop - start)
+    known = (seen >= 0) & ((seen <= stop - start) | unknown)
     shown = np.clip(seen, 0, stop - start)
     # The add after the last one shown, and the last one shown; the NEVER at the end stands for "there is none".
     after = np.where(shown < stop - start, start + shown, len(history.clock) - 1)
@@ -94,8 +101,12 @@ def _prove_some(columns: Columns, table: int, reads: Reads, some: Ints, history:
             findings.add(kind, f"{_read_words(columns, table, reads, at)} {what}", *_when(reads, at))
         findings.more(kind, len(rows) - SHOWN)
 
-    tell("doubled", ~known, "shows {n} adds of worker {w} to it, which has made {have}: some were applied twice")
-    tell("future", known & (made_at > position), "shows {n} adds of worker {w}, more than had been made by then")
+    tell("lost", seen < 0, "lacks adds of worker {w} that were in the checkpoint the run began with")
+    tell(
+        "doubled", ~known & (seen >= 0), "shows {n} adds of worker {w} to it, which has made {have}: some applied twice"
+    )
+    if columns.whole[life]:  # else nothing is known of the order of what happened on two nodes
+        tell("future", known & (made_at > position), "shows {n} adds of worker {w}, more than had been made by then")
     need = floors(rule, reads.clock[some])[:, None]
     floor = missing < need
     if spec.own_writes:
@@ -150,24 +161,31 @@ def _prove_values(columns: Columns, table: int, reads: Reads, some: Ints, sums: 
 
 
 def prove_end(columns: Columns, findings: Findings) -> None:
-    """At the end the shards hold every surviving add once: by count, and by value where sums are exact."""
+    """At the end the shards hold every surviving add once: by count, and by value where changes add up.
+
+    A run that was stopped before its workers had ended may lack adds of clocks that were not over.
+    """
     findings.numbers["adds"] = sum(adds.calls for adds in columns.adds)
     findings.numbers["surviving"] = findings.numbers["summed"] = 0
-    for table, (keys, witness) in columns.recording.final.items():
+    for table, (keys, counted) in columns.recording.final.items():
         values, name = columns.recording.final_values[table], columns.tables[table].name
         adds = columns.adds[table]
         history = History(adds, columns.alive(adds, columns.incarnations - 1), columns.workers)
         findings.numbers["surviving"] += len(history.which)
         order = np.argsort(keys, kind="stable")
-        keys, values, witness = keys[order], values[order], witness[order].astype(np.int64)
+        witness = columns.since_begin(table, keys, counted)[order].astype(np.int64)
+        keys, values = keys[order], values[order]
         for key in keys[1:][keys[1:] == keys[:-1]][:SHOWN].tolist():
             findings.add("doubled", f"at the end row {key} of table {name!r} lies in two shards")
-        absent = np.setdiff1d(history.rows, keys)
+        needed = _needed(history, columns.recording.closed)
+        base = columns.recording.base.get(table)
+        begun = [] if base is None else [base.keys]
+        absent = np.setdiff1d(np.concatenate([history.rows[needed(history.rows).any(axis=1)], *begun]), keys)
         for key in absent[:SHOWN].tolist():
             findings.add("lost", f"at the end no shard holds row {key} of table {name!r}, which was added to")
         findings.more("lost", len(absent) - SHOWN)
         counts = history.counts(keys)
-        for kind, bad in (("lost", witness < counts), ("doubled", witness > counts)):
+        for kind, bad in (("lost", witness < needed(keys)), ("doubled", witness > counts)):
             rows, workers = np.nonzero(bad)
             for r, w in list(zip(rows.tolist(), workers.tolist(), strict=True))[:SHOWN]:
                 what = (
@@ -177,12 +195,27 @@ def prove_end(columns: Columns, findings: Findings) -> None:
                 findings.add(kind, what)
             findings.more(kind, len(rows) - SHOWN)
         if columns.tables[table].own_writes:
-            wrong, expect = Sums(columns, table, history).wrong(keys, counts, values)
+            shown = np.clip(witness, 0, counts)
+            wrong, expect = Sums(columns, table, history).wrong(keys, shown, values, travelled=False)
+            wrong = wrong[(shown == witness)[wrong].all(axis=1)]  # otherwise no adds are named
             for r in wrong[:SHOWN].tolist():
                 what = f"is {values[r].tolist()}; its adds sum to {expect[r].tolist()}"
                 findings.add("value", f"at the end row {keys[r]} of table {name!r} {what}")
             findings.more("value", len(wrong) - SHOWN)
             findings.numbers["summed"] += len(keys)
+
+
+def _needed(history: History, closed: int | None) -> Callable[[Ints], Ints]:
+    """How many adds of each worker rows must hold at the end: all of them, or all of clocks below `closed`."""
+    if closed is None:
+        return history.counts
+    over = np.concatenate([[0], np.cumsum(history.clock[:-1] < closed)])
+
+    def counts(keys: Ints) -> Ints:
+        group = history.groups(keys)
+        return np.asarray(over[history.starts[group + 1]] - over[history.starts[group]])
+
+    return counts
 
 
 def _when(reads: Reads, at: int) -> tuple[int, float]:

@@ -153,10 +153,10 @@ def _prove_bucket(
     # Sent in the window from message i to message j: what came before j, from i on, must have drained by then, and j
     # itself is the one message more. With x = sent before − rate · time, that is x[j] ≤ x[i] for all i < j.
     before = np.cumsum(size) - size
-    ahead = before - allowed * now
+    ahead = before - allowed * (now - now[0])
     over = ahead - np.minimum.accumulate(ahead)
-    # Times are sums of float64 seconds; a byte is far above their rounding and far below any message.
-    wrong = np.flatnonzero(over > 1.0)
+    # Times are float64 seconds: what one step of the last of them is worth, and a byte, which is below any message.
+    wrong = np.flatnonzero(over > 1.0 + 4 * allowed * np.spacing(np.abs(now).max(initial=0.0)))
     for at in wrong[:1].tolist():
         begin = int(np.argmin(ahead[: at + 1]))
         window, total = now[at] - now[begin], before[at] + size[at] - before[begin]

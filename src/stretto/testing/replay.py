@@ -15,14 +15,20 @@ What is proven, and from what:
   and no others; ASP nothing. Own adds are seen at once where the table simply adds.
 - *Nothing from the future, nothing twice.* No row shows more adds of a worker than it had made by then; what a worker
   saw in a row it sees ever after.
-- *No update lost.* At the end the shards hold every add once; after restarts, those of the clocks that survived.
-- *The right values.* Where deltas are whole numbers, every row read and every row left at the end is the sum of its
-  start and the very adds its witness names; other sums agree to rounding. Rows of `adarevision` tables are worked out
-  anew from the updates.
+- *No update lost.* At the end the shards hold every add once; after restarts, those of the clocks that survived; in a
+  run that was stopped, those of clocks that were over.
+- *The right values.* Every row read and every row left at the end is the sum of its start and the very adds its witness
+  names, within what rounding can do to that row (`sums`): nothing at all where its numbers are integers, or have few
+  enough digits. Under SSP and ASP, the server functions that come with Stretto are run once more on the updates, bit
+  for bit (`proofs_functions`), unless there was a restart.
 - *In order.* Messages from one node to another were taken 1, 2, 3 …, none left out, none twice, in each life of a run.
 - *Within the budget.* Over any window each side of a node, and each limited link, sent at most rate × window and one
   message. Frames sent again after a reset and bare acknowledgements are outside the budget.
 - *Clocks.* Ticks follow each other; a restart takes everybody back to a clock that all had reached.
+
+A run that goes on from a checkpoint (`resume=True`) is checked from there, with the checkpoint's rows as its start.
+When a process of a cluster is lost, its events are lost with it: of the life that ended, all that survives in the
+tables (what workers did before the checkpoint) is checked, and what was undone or went over the network is not.
 """
 
 from __future__ import annotations
@@ -39,7 +45,7 @@ from stretto.store.recording import Recording
 from .columns import Columns
 from .findings import Findings, Violation
 from .proofs import prove_end, prove_reads, said
-from .proofs_versions import prove_versions
+from .proofs_functions import prove_functions
 from .proofs_wire import prove_budget, prove_clocks, prove_order
 
 _TOLD = 10  # violations in the message of an error
@@ -99,14 +105,19 @@ class Report:
             f"{n['clocks']:,} clocks; the oldest was {self.oldest} clock{'s' * (self.oldest != 1)} behind, {bound}"
         ]
         lost = f"nothing lost or doubled: {n['adds']:,} adds"
+        if n["begin"]:
+            lost += f" since clock {n['begin']:,}, where the run went on"
         if n["restarts"]:
-            lost += f", {n['restarts']} restarts, every add of a clock that survived in the final tables"
+            many = f"{n['restarts']} restart{'s' * (n['restarts'] != 1)}"
+            lost += f", {many}, every add of a clock that survived in the final tables"
+        elif n["closed"] is not None:
+            lost += f", those of clocks before {n['closed']:,}, where the run was stopped, in the final tables"
         else:
             lost += ", all in the final tables"
         if n["valued"] or n["summed"]:
             lost += f"; values agree with their adds in {n['valued']:,} rows read and {n['summed']:,} final rows"
         if n["worked out"]:
-            lost += f"; {n['worked out']:,} adarevision rows worked out anew"
+            lost += f"; {n['worked out']:,} rows of server functions recomputed"
         lines.append(lost)
         if n["deliveries"]:
             lines.append(f"in order: {n['deliveries']:,} messages on {n['links']:,} links, each taken once")
@@ -131,9 +142,10 @@ def check_replay(recording: Recording, *, raises: bool = True) -> Report:
     prove_clocks(columns, findings)
     prove_reads(columns, findings)
     prove_end(columns, findings)
-    prove_versions(columns, findings)
+    prove_functions(columns, findings)
     prove_order(columns, findings)
     prove_budget(columns, findings)
+    findings.numbers["begin"], findings.numbers["closed"] = recording.begin, recording.closed
     rule = columns.rule
     report = Report(
         tuple(findings.violations),

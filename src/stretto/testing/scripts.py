@@ -4,7 +4,8 @@
     st.run(script.body, workers=4, tables=…)
 
 What a worker adds depends on what it has read and on its `w.local`, so that a wrong read, or a worker restored wrongly,
-shows in the tables. Tables marked `whole` are given small whole numbers only: their sums are exact in any order.
+shows in the tables. Tables marked `whole` are given small whole numbers only: their sums are exact in any order. What
+is added to other tables differs by `reach` powers of ten either way: sums cancel, and terms vanish beside others.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ Keys = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Sheet:
-    """A table as the script sees it: keys to draw from, width, and whether to add whole numbers only."""
+    """A table as the script sees it: keys to draw from, width, whether to add whole numbers only, and how far apart the
+    sizes of numbers are, in powers of ten."""
 
     name: str
     keys: tuple[int, ...]
     cols: int
     whole: bool
     integer: bool = False
+    reach: int = 0
 
 
 class Step(NamedTuple):
@@ -65,7 +68,11 @@ class Script:
             [_clock(dice, sheets, dice.randint(0 if dice.random() < 0.1 else 1, busy), crowd) for _ in range(length)]
             for length in lengths
         ]
-        return cls(sheets, steps, announces, [dice.random() < 0.15 for _ in range(workers)])
+        open_ = [dice.random() < 0.15 for _ in range(workers)]
+        # Other dice, so that the rest of a script depends on its seed alone, whatever is added.
+        sizes = np.random.default_rng(dice.getrandbits(32))
+        scaled = [[[_scaled(sizes, sheets, step) for step in clock] for clock in worker] for worker in steps]
+        return cls(sheets, scaled, announces, open_)
 
     def body(self, w: Any) -> None:
         """The worker function."""
@@ -101,7 +108,7 @@ class Script:
         sheet = self.sheets[step.table]
         mixed = int(local["memory"].sum() % 3)
         deltas = step.amount + (mixed if sheet.whole else mixed * 0.37)
-        deltas = deltas.astype(np.int32 if sheet.integer else np.float32)
+        deltas = deltas.astype(table.dtype)
         if step.do == "element":
             cols = np.arange(len(step.keys)) % sheet.cols
             table.add_at(step.keys, cols, deltas[:, 0])
@@ -155,6 +162,16 @@ def _clock(dice: random.Random, sheets: Sequence[Sheet], count: int, crowd: int)
             amount = np.array(whole, dtype=np.float64).reshape(shape) * (1.0 if sheet.whole else 0.173)
         steps.append(Step(do, table, keys, amount))
     return steps
+
+
+def _scaled(sizes: np.random.Generator, sheets: Sequence[Sheet], step: Step) -> Step:
+    """The same step with numbers of many sizes, where it adds and the table is made for them."""
+    if step.amount is None or step.do == "work" or not sheets[step.table].reach:
+        return step
+    sheet = sheets[step.table]
+    powers = sizes.uniform(0 if sheet.integer else -sheet.reach, sheet.reach, step.amount.shape)
+    amount = step.amount * 10.0**powers
+    return step._replace(amount=np.trunc(amount) if sheet.integer else amount)
 
 
 def _remember(local: dict[str, Any], table: int, rows: NDArray[Any]) -> None:

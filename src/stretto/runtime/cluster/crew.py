@@ -14,17 +14,19 @@ at between two steps the nodes do not wait for the driver in between (`crew_runs
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Collection
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from stretto.errors import RunError
 from stretto.kernels import claims
-from stretto.runtime import passes
 from stretto.runtime.checkpoint import interval_seconds
 from stretto.runtime.cpus import workers_from
+from stretto.runtime.interrupts import GLANCE, check_ctrl_c, deferring_ctrl_c, heeding_ctrl_c, raising_ctrl_c
 from stretto.runtime.runtimes import Crew
 from stretto.runtime.step import Done, Step
 from stretto.schedule.order import Ints
@@ -76,10 +78,34 @@ class ClusterCrew(Crew):
             if self._plan is not None and self._plan.is_ahead_of(step.args):
                 self.gather()
             return super().run(step, profile, finished, seconds, drain=drain, again=again)
+        self._ending = False
+        if not drain:
+            try:
+                with deferring_ctrl_c():
+                    return self._run(step, profile, finished, seconds, drain, again, then)
+            except KeyboardInterrupt:
+                self._forget()  # half a result would be taken for a whole one
+                raise
+        with heeding_ctrl_c(self) as ctrl_c:
+            done = self._run(step, profile, finished, seconds, drain, again, then)
+            interrupted = ctrl_c.heard()
+        return replace(done, interrupted=done.finished is not None) if interrupted else done
+
+    def _run(
+        self,
+        step: Step,
+        profile: str,
+        finished: Ints | None,
+        seconds: float | None,
+        drain: bool,
+        again: bool,
+        then: Step | None,
+    ) -> Done:
         if step.before is not None:
             step.before(finished is None)
         if not again:
-            _compile_here(step, profile)
+            with raising_ctrl_c():
+                _compile_here(step, profile)
         started = np.zeros(0, np.int64) if finished is None else np.asarray(finished, np.int64)
         plan, turns = self._switch(step, profile), turns_of(step.order, started)
         if plan.ahead and not np.array_equal(turns, plan.turns):
@@ -89,7 +115,6 @@ class ClusterCrew(Crew):
         if not self._runs.expects(plan, kept):
             self._forget()  # what was told ahead is not what is asked for
         after = None if then is None or self._due() else plan.run_after(then)
-        self._ending = False
         deadline = None if seconds is None else time.monotonic() + seconds
 
         def ending() -> bool:
@@ -97,19 +122,20 @@ class ClusterCrew(Crew):
 
         while True:
             try:
-                self._ready(plan)
+                self._ready(plan, ending)
                 over = self._make(plan, kept, after, deadline, ending)
                 break
             except HostLost as lost:
                 self._lost(lost)
+            except _Stopped:
+                self._forget()
+                return Done(step, 0.0, np.zeros((0, claims.LOG_COLUMNS), np.int64), started, None, drain)
+        self.hosts.progressed()
         self.ran = over.ran
-        if over.struck and not drain:
-            self._forget()  # half a result would be taken for a whole one
-            raise KeyboardInterrupt
         failed = plan.collect(over.ran)
         log = np.concatenate([one.log for one in over.ran.values()])
         made = np.union1d(log[:, 0], started).astype(np.int64)
-        whole = len(made) == len(step.order) and not over.struck
+        whole = len(made) == len(step.order)
         if over.torn:
             self._forget()
         else:
@@ -124,11 +150,15 @@ class ClusterCrew(Crew):
             log[np.argsort(log[:, 2], kind="stable")],
             finished=None if whole else made,
             failed=failed,
-            interrupted=over.struck or (drain and self.asked and not whole),
+            interrupted=drain and self.asked and not whole,
         )
 
     def gather(self) -> None:
         """Bring the driver's arrays up to date."""
+        with deferring_ctrl_c():
+            self._gather()
+
+    def _gather(self) -> None:
         plan = self._plan
         if plan is None or not plan.ahead:
             return
@@ -182,40 +212,33 @@ class ClusterCrew(Crew):
         except HostLost as lost:
             self._lost(lost)
 
-    def _ready(self, plan: CrewPlan) -> None:
+    def _ready(self, plan: CrewPlan, ending: Callable[[], bool] = lambda: False) -> None:
         """Have everything on the nodes that a run needs, and runs made again that were lost."""
         if not self._begun:
             self.hosts.begin(make_ring_task, dict.fromkeys(range(self.hosts.nodes)))
             self._begun = True
         if not plan.loaded:
-            self._send("load", plan.loads(self.hosts.nodes), plan.entry_bytes)
+            self._send("load", plan.loads(self.hosts.nodes), plan.entry_bytes, ending)
             plan.loaded = True
         if plan.stale or not plan.settled:
-            self._send("put", plan.puts(self.hosts.nodes), plan.state_bytes)
+            self._send("put", plan.puts(self.hosts.nodes), plan.state_bytes, ending)
             plan.stale.clear()
             plan.settled = True
         while plan.made < len(plan.since):
-            if self._make(plan, plan.since[plan.made]).struck:
-                self._forget()
-                raise KeyboardInterrupt
+            self._make(plan, plan.since[plan.made])
             plan.made += 1
 
-    def _send(self, what: str, values: dict[int, Any], nbytes: int) -> None:
+    def _send(self, what: str, values: dict[int, Any], nbytes: int, ending: Callable[[], bool]) -> None:
         """To every host what its nodes need."""
         hosts = sorted(set(self.hosts.where))
         shares = {host: {n: v for n, v in values.items() if self.hosts.where[n] == host} for host in hosts}
         timeout = WITHIN + nbytes / _SLOW
-        with ThreadPoolExecutor(len(hosts)) as pool:
-            asked = [pool.submit(self.hosts.ask_one, host, what, shares[host], timeout=timeout) for host in hosts]
-            for answer in asked:
-                answer.result()
+        _together([partial(self.hosts.ask_one, host, what, shares[host], timeout=timeout) for host in hosts], ending)
 
     def _lost(self, lost: HostLost) -> None:
         """A host is gone, and with it what the nodes have: all begin again."""
         self.hosts.lose(lost)
-        struck = self._runs.struck
         self._forget()
-        self._runs.struck = struck
 
     def _forget(self) -> None:
         self._begun = False
@@ -239,7 +262,7 @@ class ClusterCrew(Crew):
     ) -> Made:
         """One run on all nodes, see `Runs.make`."""
         if not plan.warm:
-            self.hosts.ask("warm", plan.go(kept), timeout=_COMPILE)
+            _together([partial(self.hosts.ask, "warm", plan.go(kept), timeout=_COMPILE)], ending)
             plan.warm = True
         try:
             return self._runs.make(plan, kept, then, deadline, ending)
@@ -248,9 +271,27 @@ class ClusterCrew(Crew):
             raise
 
 
+class _Stopped(Exception):
+    """An end was asked for before anything was begun."""
+
+
+def _together(calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> None:
+    """Make calls that may take long, each on a thread; _Stopped when an end is asked for meanwhile."""
+    pool = ThreadPoolExecutor(len(calls))
+    try:
+        left: Collection[Future[Any]] = [pool.submit(call) for call in calls]
+        while left:
+            done, left = wait(left, timeout=GLANCE, return_when=FIRST_EXCEPTION)
+            for one in done:
+                one.result()
+            check_ctrl_c()
+            if left and ending():
+                raise _Stopped
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
 def _compile_here(step: Step, profile: str) -> None:
     """Compile the worker in this process first: an error is then the caller's, and other processes of this machine find
     the machine code."""
-    pass_ = passes.start(step.order, step.weight)
-    pass_.control[claims.STOP] = 1
-    step.kernel[profile](pass_, 0, step.out, *step.args)
+    step.kernel[profile](claims.stopped(), 0, step.out, *step.args)

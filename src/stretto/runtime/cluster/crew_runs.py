@@ -16,6 +16,7 @@ one epoch, and all of those before it.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from stretto.errors import RunError
+from stretto.runtime.stalls import AFTER
 
 from .crew_plan import CrewPlan, Kept
 from .fleet import HostLost
@@ -48,14 +50,14 @@ class HostsApi(Protocol):
     def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any: ...
     def events(self, wait: float) -> list[Told]: ...
     def lose(self, lost: HostLost) -> None: ...
+    def progressed(self) -> None: ...
 
 
 class Made(NamedTuple):
-    """A run that is over. ran: by node. struck: Ctrl-C was pressed; torn: what the nodes have is not of one epoch."""
+    """A run that is over. ran: by node. torn: what the nodes have is not of one epoch."""
 
     ran: dict[int, Ran]
     seconds: float
-    struck: bool
     torn: bool
 
 
@@ -85,10 +87,9 @@ class Runs:
         self._hosts = hosts
         self._sent: list[Sent] = []
         self._ends_at: int | None = None  # an end was asked for, in this epoch
-        self.struck = False  # Ctrl-C was pressed, and nobody has heard of it
         self._longest = 0.0  # seconds of the longest visit so far
         self._patience = float(hosts.spec.patience)
-        self._still = Standstill(self._patience)
+        self._still, self._warn_after = Standstill(self._patience), AFTER
         self._look_at = 0.0
 
     @property
@@ -103,7 +104,7 @@ class Runs:
     def forget(self) -> None:
         """The incarnation is over."""
         self._sent.clear()
-        self._ends_at, self.struck = None, False
+        self._ends_at = None
 
     def make(
         self,
@@ -116,21 +117,18 @@ class Runs:
         """Have a run made, or wait for it if it was told ahead; then: the one that follows for certain."""
         began = time.monotonic()
         now = self._send(plan, kept, then)
-        self._still = Standstill(self._patience)
-        self._look_at = began + self._patience
+        self._still, self._warn_after = Standstill(self._patience), AFTER
+        self._look_at = began + min(self._patience, AFTER)
         while not self._over(now):
-            try:
-                left = _LOOK
-                if deadline is not None and self._ends_at is None:
-                    left = min(left, max(0.0, deadline - time.monotonic()))
-                for told in self._hosts.events(left):
-                    self._note(told)
-            except KeyboardInterrupt:
-                self.struck = True
+            left = _LOOK
+            if deadline is not None and self._ends_at is None:
+                left = min(left, max(0.0, deadline - time.monotonic()))
+            for told in self._hosts.events(left):
+                self._note(told)
             late = deadline is not None and time.monotonic() >= deadline
             if now.failed:
                 self._end(kept.epoch)  # others may wait for it in vain
-            elif self._ends_at is None and (self.struck or late or ending()):
+            elif self._ends_at is None and (late or ending()):
                 self._end(self._latest())
             if time.monotonic() >= self._look_at:
                 self._check(plan)
@@ -139,10 +137,9 @@ class Runs:
         torn = now.failed and begun
         if now.failed or (self._ends_at is not None and not begun):
             self._sent.clear()
-        struck = self.struck and not self._sent
         if not self._sent:
-            self._ends_at, self.struck = None, False
-        return Made(now.ran, time.monotonic() - began, struck, torn)
+            self._ends_at = None
+        return Made(now.ran, time.monotonic() - began, torn)
 
     def settle(self, plan: CrewPlan) -> None:
         """Wait for blocks that are on their way. HostLost if one that has sent them is gone: they may never come."""
@@ -203,9 +200,19 @@ class Runs:
     def _check(self, plan: CrewPlan) -> None:
         """See whether everybody gets on. HostLost if one does not; RunError if nobody can."""
         now = time.monotonic()
-        self._look_at = now + self._patience
+        self._look_at = now + min(self._patience, AFTER)
         told = {node: one for nodes in self._hosts.ask("progress").values() for node, one in nodes.items()}
         self._still.see(now, told)
+        slow, for_seconds = self._still.slowest(now)
+        if for_seconds >= self._warn_after:
+            self._warn_after = 2 * for_seconds
+            warnings.warn(
+                f"node {slow}, on host {self._hosts.where[slow]}, has been in one visit for {for_seconds:.0f} s; the "
+                f"longest so far took {self._longest:.1f} s. It counts as lost after "
+                f"{self._still.limit(self._longest):.0f} s",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         if found := self._still.stuck(now, self._longest):
             node, seconds = found
             raise HostLost(

@@ -11,6 +11,7 @@ Every wait has a deadline.
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import cloudpickle
 
 from stretto.errors import RunError
+from stretto.runtime.interrupts import GLANCE, check_ctrl_c
 
 if TYPE_CHECKING:
     from .spec import Cluster
@@ -64,8 +66,21 @@ class Answer(Protocol):
     def result(self, timeout: float | None = None) -> Any: ...
 
 
+def wait_for(answer: Answer, seconds: float) -> Any:
+    """What an answer gives; TimeoutError when it has not come in time. Ctrl-C ends the waiting."""
+    deadline = time.monotonic() + seconds
+    while True:
+        check_ctrl_c()
+        left = deadline - time.monotonic()
+        try:
+            return answer.result(max(0.0, min(left, GLANCE)))
+        except TimeoutError:
+            if left <= GLANCE:
+                raise
+
+
 class Member(Protocol):
-    """One host. note: what is known about it, for messages: machine, process, log."""
+    """One host. note: what is known about it, for messages: machine, process."""
 
     number: int
     note: str
@@ -75,6 +90,12 @@ class Member(Protocol):
 
     def kill(self) -> None:
         """End it now, whatever it does; it never comes back."""
+
+    def log(self) -> str:
+        """Where its log lies, "" if there is nothing in it."""
+
+    def tail(self) -> list[str]:
+        """The last lines that it has printed, as far as they are known here."""
 
 
 class Fleet(Protocol):
@@ -87,8 +108,8 @@ class Fleet(Protocol):
         """Another one in the place of a member that is gone, which answers; None if there was no room for it in time.
         Raises HostLost if it ended while it started."""
 
-    def close(self) -> None:
-        """End all that are left."""
+    def close(self, keep_logs: bool = False) -> None:
+        """End all that are left, and remove their logs, unless they are to be kept and there is something in them."""
 
 
 def fleet_of(spec: Cluster, settings: Settings) -> Fleet:

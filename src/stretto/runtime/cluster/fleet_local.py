@@ -2,12 +2,17 @@
 
 A call is one pickled tuple (number, method, arguments), its answer (number, worked, value); the socket is inherited,
 so nobody else can reach it. When a process ends, its end of the socket closes, and whoever waits is told at once.
+
+What processes print is forwarded (`output`), and kept in a folder of logs for as long as the job runs, and longer if
+it fails and there is something in them.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import pickle
+import shutil
 import signal
 import socket
 import struct
@@ -24,12 +29,14 @@ from typing import Any
 
 from stretto.errors import RunError
 
-from .fleet import HostLost, NotStarted, Settings, packed
+from .fleet import HostLost, NotStarted, Settings, packed, wait_for
+from .output import Output, label_workers
 
 _LENGTH = struct.Struct("<Q")
 _AT_ONCE = 8  # calls that a host works on at the same time
 _OPEN = 0  # the number of the first call, which makes the host
 _STUCK = 20  # seconds in which a process takes nothing of what is sent to it, after which it counts as gone
+_READ = 1.0  # seconds for the last lines of a process that has ended
 
 
 class LocalFleet:
@@ -38,6 +45,7 @@ class LocalFleet:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._members: list[_Process] = []
+        self._folder: Path | None = None
 
     def start(self, numbers: Iterable[int]) -> dict[int, _Process]:
         return {number: self._spawn(number) for number in numbers}
@@ -45,7 +53,7 @@ class LocalFleet:
     def replace(self, number: int, within: float) -> _Process | None:
         member = self._spawn(number)
         try:
-            member.call("address").result(within)
+            wait_for(member.call("address"), within)
         except TimeoutError:
             member.kill()
             return None
@@ -54,14 +62,19 @@ class LocalFleet:
             raise
         return member
 
-    def close(self) -> None:
+    def close(self, keep_logs: bool = False) -> None:
         for member in self._members:
             member.kill()
         self._members.clear()
+        folder, self._folder = self._folder, None
+        if folder is not None and not (keep_logs and any(log.stat().st_size for log in folder.iterdir())):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _spawn(self, number: int) -> _Process:
         try:
-            member = _Process(number, self._settings)
+            if self._folder is None:
+                self._folder = Path(tempfile.mkdtemp(prefix="stretto-"))
+            member = _Process(number, self._settings, self._folder / f"host-{number}.log")
         except OSError as error:
             raise RunError(
                 f"no process can be started for host {number}: {error}; see that {tempfile.gettempdir()} (or TMPDIR) "
@@ -82,32 +95,33 @@ class _Answer:
 class _Process:
     """One process, and the thread that takes its answers."""
 
-    def __init__(self, number: int, settings: Settings) -> None:
-        self.number = number
-        folder = Path(tempfile.gettempdir()) / f"stretto-{settings.job}"
-        folder.mkdir(exist_ok=True)
-        where = folder / f"host-{number}.log"
-        with where.open("ab") as log, ExitStack() as undo:
+    def __init__(self, number: int, settings: Settings, where: Path) -> None:
+        self.number, self._log = number, where
+        with ExitStack() as undo:
             here, there = map(undo.enter_context, socket.socketpair())
             here.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _STUCK, 0))
             self._process = subprocess.Popen(
                 [sys.executable, "-m", __name__, str(there.fileno())],
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
             )
             there.close()
             undo.pop_all()
         self._socket = here
-        self.note = f"process {self._process.pid} of this machine (log: {where})"
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._output = Output(number, {"stdout": self._process.stdout, "stderr": self._process.stderr}, where)
+        self.note = f"process {self._process.pid} of this machine"
         self._sending = threading.Lock()
         self._numbers = count()
         self._open: dict[int, Future[Any]] = {}
         self._gone = ""
+        self._ours = False  # it was the driver that ended it
         threading.Thread(target=self._listen, name=f"stretto-host-{number}", daemon=True).start()
-        self.call("open", number, settings, str(where))
+        self.call("open", number, settings)
 
     def call(self, method: str, *args: Any) -> _Answer:
         future: Future[Any] = Future()
@@ -125,8 +139,16 @@ class _Process:
 
     def kill(self) -> None:
         if self._process.poll() is None:
+            self._ours = True
             self._process.kill()
         self._process.wait()
+        self._output.wait(_READ)
+
+    def log(self) -> str:
+        return str(self._log) if self._log.exists() else ""
+
+    def tail(self) -> list[str]:
+        return self._output.tail()
 
     def _listen(self) -> None:
         refused = ""  # why it could not become a host
@@ -141,6 +163,9 @@ class _Process:
                 future.set_exception(NotStarted(self.number, refused) if refused else value)
         code = self._process.wait()
         how = signal.Signals(-code).name if code < 0 else f"exit status {code}"
+        self._output.wait(_READ)
+        if code and not self._ours:
+            self._output.note(f"process {self._process.pid} has ended ({how})")
         with self._sending:
             self._gone = f"{self.note} has ended ({how})"
             left, self._open = self._open, {}
@@ -179,7 +204,7 @@ def _serve(connection: socket.socket) -> None:
     host: Any = None
     sending = threading.Lock()
 
-    def begin(number: int, settings: Settings, log: str) -> None:
+    def begin(number: int, settings: Settings) -> None:
         nonlocal host
         host = Host(
             number,
@@ -188,12 +213,13 @@ def _serve(connection: socket.socket) -> None:
             threads=settings.threads,
             encrypt=settings.encrypt,
             patience=settings.patience,
-            log=log,
         )
 
     def answer(number: int, method: str, args: tuple[Any, ...]) -> None:
         try:
             value, worked = (begin if method == "open" else getattr(host, method))(*args), True
+        except TimeoutError as error:  # not to be taken for an answer that does not come
+            value, worked = RunError(f"TimeoutError: {error}"), False
         except BaseException as error:
             value, worked = error, False
         try:
@@ -215,4 +241,6 @@ def _serve(connection: socket.socket) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which tells us what to do
+    faulthandler.enable(all_threads=False)
+    label_workers()
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -22,8 +22,10 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from stretto.errors import RunError
+from stretto.runtime.interrupts import GLANCE, check_ctrl_c
 
-from .fleet import HostLost, NotStarted, Settings, packed
+from .fleet import HostLost, NotStarted, Settings, packed, wait_for
+from .output import label_workers
 from .ray_found import found
 from .spec import Cluster
 
@@ -38,6 +40,8 @@ class HostActor:
     def __init__(self, number: int, settings: Settings) -> None:
         from .host import Host
 
+        label_workers()
+        self._number = number
         self._host = Host(
             number,
             settings.job,
@@ -47,6 +51,10 @@ class HostActor:
             patience=settings.patience,
             log=os.readlink("/proc/self/fd/2") if os.path.exists("/proc/self/fd/2") else "",
         )
+
+    def __repr__(self) -> str:
+        """What Ray puts in front of forwarded lines."""
+        return f"host {self._number}"
 
     def call(self, method: str, args: bytes) -> bytes:
         return packed(getattr(self._host, method)(*pickle.loads(args)))
@@ -68,10 +76,10 @@ class RayFleet:
         self._group = placement_group([{"CPU": spec.threads}] * len(numbers), strategy="SPREAD")
         try:
             within = float(spec.start_within)
-            if not self._group.wait(timeout_seconds=min(_SOON, within)):
+            if not self._has_room(min(_SOON, within)):
                 if within > _SOON:
                     warnings.warn(f"{_no_room(spec, _SOON)}; waiting for {within - _SOON:g} s more", RuntimeWarning, 2)
-                if not self._group.wait(timeout_seconds=max(1.0, deadline - time.monotonic())):
+                if not self._has_room(max(1.0, deadline - time.monotonic())):
                     raise RunError(
                         f"{_no_room(spec, within)}; ask for fewer nodes= or threads=, or wait until others are done"
                     )
@@ -82,10 +90,19 @@ class RayFleet:
             raise
         return dict(self._members)
 
+    def _has_room(self, within: float) -> bool:
+        """Whether the placement group is there in time."""
+        deadline = time.monotonic() + within
+        while not self._group.wait(timeout_seconds=GLANCE):
+            check_ctrl_c()
+            if time.monotonic() > deadline:
+                return False
+        return True
+
     def replace(self, number: int, within: float) -> _Actor | None:
         member = self._make(number)
         try:
-            member.call("address").result(within)
+            wait_for(member.call("address"), within)
         except TimeoutError:
             member.kill()
             return None
@@ -95,7 +112,7 @@ class RayFleet:
         self._members[number] = member
         return member
 
-    def close(self) -> None:
+    def close(self, keep_logs: bool = False) -> None:
         for member in self._members.values():
             member.kill()
         self._members.clear()
@@ -141,7 +158,7 @@ class _Answer:
 class _Actor:
     def __init__(self, number: int, handle: Any) -> None:
         self.number, self._handle = number, handle
-        self.note = f"Ray actor {handle._actor_id.hex()[:12]}, logs on its machine in {_session()}"
+        self.note = f"Ray actor {handle._actor_id.hex()[:12]}"
 
     def call(self, method: str, *args: Any) -> _Answer:
         # Packed here: arrays that Ray unpacks are read-only, and what arrives shall be as it was sent.
@@ -150,6 +167,12 @@ class _Actor:
     def kill(self) -> None:
         with contextlib.suppress(Exception):  # it may be gone, and Ray too
             ray.kill(self._handle, no_restart=True)
+
+    def log(self) -> str:
+        return ""  # on its machine: the host itself says where
+
+    def tail(self) -> list[str]:
+        return []
 
 
 def _here() -> str:
@@ -176,7 +199,7 @@ def _connect(spec: Cluster) -> bool:
     """Join the cluster a spec asks for, or start one here; whether somebody has to leave it again."""
     if ray.is_initialized():
         return False
-    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+    quiet: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.ERROR}  # what workers print is forwarded
     address = found(spec.address)
     try:
         if address:

@@ -32,7 +32,7 @@ class Address:
     public: str
     machine: str  # name and IP address, for people
     pid: int
-    log: str  # where its log lies, on that machine
+    log: str  # where its log lies, on that machine; "" where the driver has it
     versions: dict[str, str] = field(default_factory=dict)  # see `host.versions`; equal everywhere
     target: str = ""  # processor features; must be equal for profile "fast"
     starved: int = -1  # processes that its machine's kernel has ended for lack of memory so far; −1: not known

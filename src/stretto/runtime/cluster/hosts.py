@@ -24,8 +24,9 @@ from types import TracebackType
 from typing import Any, Self
 
 from stretto.errors import RunError
+from stretto.runtime.interrupts import GLANCE, check_ctrl_c, deferring_ctrl_c, shielding_ctrl_c
 
-from .fleet import HostLost, Member, NotStarted, Settings, fleet_of
+from .fleet import HostLost, Member, NotStarted, Settings, fleet_of, wait_for
 from .host import versions
 from .hosting import Address, Begin, Told
 from .judging import STARTS, given_up, lost_one
@@ -47,7 +48,7 @@ class Hosts:
         self.incarnation = 0
         self.where: tuple[int, ...] = tuple(range(spec.nodes))
         self.addresses: dict[int, Address] = {}
-        self.losses: list[tuple[float, int, str]] = []  # (seconds since the start, host, why)
+        self.losses: list[tuple[float, str, str]] = []  # (seconds since the start, host in words, why)
         self.began = time.monotonic()
         self._patience = float(spec.patience)
         settings = Settings(os.urandom(8).hex(), spec.threads, spec.encrypt, self._patience)
@@ -59,38 +60,50 @@ class Hosts:
         self._judge_at = 0.0
         self._answered: dict[int, float] = {}  # when a host last answered the driver
         self._early: Counter[int] = Counter()  # losses of a host since it last began
+        self._vain = 0  # losses of any host since the job last got further
         self._starved: Counter[int] = Counter()  # losses for lack of memory
 
     def __enter__(self) -> Self:
-        deadline = time.monotonic() + float(self.spec.start_within)
         try:
-            self._members = dict(self._fleet.start(range(self.nodes)))
-            for number, member in list(self._members.items()):
-                try:
-                    self._greet(number, max(1.0, deadline - time.monotonic()))
-                except TimeoutError as error:
-                    raise RunError(
-                        f"host {number} of the cluster did not start within {self.spec.start_within:g} s: "
-                        f"{member.note}; see its log, or give it longer with start_within="
-                    ) from error
-                except NotStarted as error:
-                    raise RunError(f"host {number} of the cluster did not start: {error.why}; {member.note}") from error
-                except HostLost as lost:
-                    self.lose(lost, "another is started in its place")
-        except BaseException:
-            self._fleet.close()
+            with deferring_ctrl_c():
+                self._start()
+        except BaseException as error:
+            self._end(isinstance(error, Exception))
             raise
         return self
 
+    def _start(self) -> None:
+        deadline = time.monotonic() + float(self.spec.start_within)
+        self._members = dict(self._fleet.start(range(self.nodes)))
+        for number in list(self._members):
+            try:
+                self._greet(number, max(1.0, deadline - time.monotonic()))
+            except TimeoutError as error:
+                raise RunError(
+                    f"{self.words(number)} did not start within {self.spec.start_within:g} s; give it longer with "
+                    "start_within=, or see whether its machine has too much to do"
+                ) from error
+            except NotStarted as error:
+                raise RunError(f"{self.words(number)} did not start: {error.why}") from error
+            except HostLost as lost:
+                self.lose(lost, "another is started in its place")
+
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        members, self._members = self._members, {}
-        if kind is None:
-            for answer in [member.call("close") for member in members.values()]:
-                try:
-                    answer.result(5.0)
-                except Exception:
-                    break  # they are ended below in any case
-        self._fleet.close()
+        with shielding_ctrl_c():
+            members, self._members = self._members, {}
+            if kind is None:
+                for answer in [member.call("close") for member in members.values()]:
+                    try:
+                        answer.result(5.0)
+                    except Exception:
+                        break  # they are ended below in any case
+            self._end(isinstance(error, Exception))
+
+    def _end(self, failed: bool) -> None:
+        """End whoever is left. Logs are kept if the job has failed, not if somebody has stopped it."""
+        with shielding_ctrl_c():
+            self._members = {}
+            self._fleet.close(keep_logs=failed)
 
     # -- incarnations ------------------------------------------------------------------------------------------------
 
@@ -174,7 +187,7 @@ class Hosts:
             return
         self._starved[number] += 1
         what = (
-            f"host {number} on {here.machine} (log: {here.log}) was lost when that machine ran out of memory: its "
+            f"{self.words(number)} was lost when that machine ran out of memory: its "
             f"kernel has ended {here.starved - before.starved} processes there since it started"
         )
         if self._starved[number] >= _STARVED:
@@ -187,14 +200,27 @@ class Hosts:
         if member is None:
             return
         member.kill()
-        where = self.addresses.get(lost.host)
-        at = f" ({member.note})" if where is None else f" on {where.machine} (log: {where.log})"
         self._gone[lost.host] = False
         self._early[lost.host] += 1
-        self.losses.append((time.monotonic() - self.began, lost.host, lost.why))
-        if why := given_up(lost.host, self._early[lost.host], len(self.losses), self.spec.restarts):
-            raise RunError(f"{why}; {self.story()}") from lost
-        self._warn(f"host {lost.host}{at} was lost: {lost.why}; {then}")
+        self._vain += 1
+        at = self.words(lost.host, member)
+        self.losses.append((time.monotonic() - self.began, at, lost.why))
+        why = given_up(lost.host, self._early[lost.host], self._vain, len(self.losses), self.spec.restarts)
+        if why:
+            printed = "".join(f"\n    {line}" for line in member.tail())
+            raise RunError(f"{why}; {self.story()}{printed and f'. What it printed last:{printed}'}") from lost
+        self._warn(f"{at} was lost: {lost.why}; {then}")
+
+    def progressed(self) -> None:
+        """The job has got further than it ever was: losses before are no sign that it never will."""
+        self._vain = 0
+
+    def words(self, host: int, member: Member | None = None) -> str:
+        """A host, its machine, and its log if there is something in it."""
+        member, where = member or self._members.get(host), self.addresses.get(host)
+        log = ("" if member is None else member.log()) or ("" if where is None else where.log)
+        at = f" on {where.machine}" if where is not None else f" ({member.note})" if member is not None else ""
+        return f"host {host}{at}{log and f' (log: {log})'}"
 
     def _warn(self, text: str) -> None:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
@@ -204,9 +230,7 @@ class Hosts:
         if not self.losses:
             return "none was lost before"
         seconds, host, why = self.losses[-1]
-        where = self.addresses.get(host)
-        at = f" on {where.machine} (log: {where.log})" if where is not None else ""
-        return f"the last loss, after {seconds:.1f} s, was host {host}{at}: {why}"
+        return f"the last loss, after {seconds:.1f} s, was {host}: {why}"
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
@@ -229,9 +253,10 @@ class Hosts:
         found: list[Told] = []
         deadline = time.monotonic() + wait
         while True:
+            check_ctrl_c()
             left = 0.0 if found else max(0.0, deadline - time.monotonic())
             try:
-                told = self._told.get(timeout=min(left, _GRACE / 2)) if left else self._told.get_nowait()
+                told = self._told.get(timeout=min(left, GLANCE)) if left else self._told.get_nowait()
             except Empty:
                 self._judge()
                 if found or time.monotonic() >= deadline:
@@ -284,7 +309,7 @@ class Hosts:
     def _result(self, number: int, answer: Any, timeout: float | None = None) -> Any:
         seconds = self._patience + _SLACK if timeout is None else timeout
         try:
-            return answer.result(seconds)
+            return wait_for(answer, seconds)
         except TimeoutError:
             raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
 
@@ -293,7 +318,7 @@ class Hosts:
     def _greet(self, number: int, within: float) -> None:
         """Learn a new host's address, and listen to it from now on."""
         member = self._members[number]
-        address: Address = member.call("address").result(within)
+        address: Address = wait_for(member.call("address"), within)
         self._check_versions(address)
         self.addresses[number] = address
         threading.Thread(target=self._listen, args=(member,), name=f"stretto-events-{number}", daemon=True).start()

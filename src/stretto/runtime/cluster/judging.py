@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 BUSY = 6.0  # times patience, for a host that answers the driver: it may compile, or be short of processor time
 VISITS = 20.0  # times the longest visit
 FIRST = 120.0  # times patience, for the first visit of all
-STARTS = 6  # losses in a row before a host has begun: somebody who kills at random rarely gets there
+STARTS = 6  # losses in a row before a host has begun, or without progress: random kills rarely get there
 
 
 def lost_one(
@@ -32,18 +32,23 @@ def lost_one(
     return None
 
 
-def given_up(host: int, early: int, losses: int, restarts: int) -> str:
+def given_up(host: int, early: int, vain: int, losses: int, restarts: int) -> str:
     """Why a job ends instead of replacing a host again; "" when it goes on.
 
-    early: losses of this host in a row before it had begun its work. losses: of all hosts, restarts: how many may be.
+    early: losses of this host in a row before it had begun its work. vain: of any host in a row, between which the job
+    got no further. losses: of all hosts, restarts: how many may be.
 
-    >>> given_up(1, early=2, losses=2, restarts=100)
+    >>> given_up(1, early=2, vain=2, losses=2, restarts=100)
     ''
-    >>> given_up(1, early=6, losses=6, restarts=100)
+    >>> given_up(1, early=6, vain=6, losses=6, restarts=100)
     'host 1 was lost 6 times in a row before it had begun its work'
+    >>> given_up(1, early=1, vain=6, losses=9, restarts=100)
+    'hosts were lost 6 times in a row, and the job got no further in between'
     """
     if early >= STARTS:
         return f"host {host} was lost {early} times in a row before it had begun its work"
+    if vain >= STARTS:
+        return f"hosts were lost {vain} times in a row, and the job got no further in between"
     if losses > restarts:
         return f"{losses} times a host of the cluster was lost, and restarts={restarts}"
     return ""
@@ -83,10 +88,18 @@ class Standstill:
 
         longest: seconds of the longest visit so far, 0 if none has ended.
         """
-        limit = max(BUSY * self._patience, VISITS * longest) if longest else FIRST * self._patience
+        node, seconds = self.slowest(now)
+        return (node, seconds) if seconds > self.limit(longest) else None
+
+    def limit(self, longest: float) -> float:
+        """Seconds after which a node that has something to do and does not get on counts as lost."""
+        return max(BUSY * self._patience, VISITS * longest) if longest else FIRST * self._patience
+
+    def slowest(self, now: float) -> tuple[int, float]:
+        """The node that has something to do and has not got on for longest, and for how long; −1 and 0 without one."""
         busy = [(since, node) for node, (_, busy, since) in self._nodes.items() if busy]
         since, node = min(busy, default=(now, -1))
-        return (node, now - since) if now - since > limit else None
+        return node, now - since
 
     def idle(self, now: float) -> float:
         """For how long nobody has got on, while nobody had anything to do: blocks must be on their way."""

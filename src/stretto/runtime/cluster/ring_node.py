@@ -177,24 +177,23 @@ class Loaded:
         counts = np.bincount(order.row_block[mine], minlength=order.rows)
         done = finished[mine[finished]]
         left = len(row_visits) - len(done)
-        control = np.zeros(claims.CONTROL_SLOTS, np.int64)
-        control[claims.LEFT], control[claims.NAP] = left, NAP
-        return claims.Pass(
+        made = claims.Pass(
             row_block=order.row_block,
             col_block=order.col_block,
             row_turn=order.row_turn,
             col_turn=order.col_turn,
             priority=self.load.priority,
             row_first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            row_visits=np.ascontiguousarray(row_visits),
+            row_visits=row_visits,
             row_last=np.full(order.rows, -1, np.int64),
             row_done=np.bincount(order.row_block[done], minlength=order.rows).astype(np.int64),
             col_done=col_done,
             taken=taken,
             script=np.empty(0, np.int64),
-            control=control,
             log=np.zeros((left, claims.LOG_COLUMNS), np.int64),
         )
+        made.control[claims.LEFT], made.control[claims.NAP] = left, NAP
+        return made
 
 
 def turns_of(order: Order, finished: Ints) -> Ints:
@@ -248,11 +247,10 @@ class RingNode:
         """Have what a run needs compiled before time is measured."""
         loaded = self._plans[go.plan]
         out = loaded.prepare(go)
-        pass_ = loaded.pass_of(go.finished, loaded.route.turns.copy())
-        pass_.control[claims.STOP] = 1
-        loaded.compiled(pass_, 0, out, *loaded.call())
+        words = claims.stopped()
+        loaded.compiled(words, 0, out, *loaded.call())
         none = np.empty(0, np.int64)
-        await_departures.exact(none, none, pass_.control, none, 0)
+        await_departures.exact(none, none, words[: claims.CONTROL_SLOTS], none, 0)
         arrive.exact(np.zeros(1, np.int64), 0, 0)
 
     def arrived(self, plan: int, turns: Ints, seconds: float) -> bool:
@@ -322,7 +320,7 @@ class RingNode:
 
         began, cycles = time.perf_counter_ns(), read_cycles()
         args = loaded.call()
-        shares = [(pass_, worker, out, *args) for worker in range(self._threads)]
+        shares = [(pass_.words, worker, out, *args) for worker in range(self._threads)]
         call = self._team.call(loaded.compiled, shares, halt)
         ready = np.zeros(loaded.load.order.cols, np.int64)
         moved = self._hand_on(loaded, pass_, ready)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from stretto.comm.units import seconds
 from stretto.errors import PlanError, RunError
 from stretto.runtime.asked import whole
+from stretto.runtime.interrupts import raising_ctrl_c
 
 if TYPE_CHECKING:
     from stretto.runtime.serving import Outcome, TableJob
@@ -65,7 +66,13 @@ class Cluster:
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        """A crew that runs passes over blocks on the nodes."""
+        """A crew that runs passes over blocks on the nodes, for one job, whose Ctrl-C is not lost."""
+        with raising_ctrl_c(), self.crew() as crew:
+            yield crew
+
+    @contextmanager
+    def crew(self) -> Iterator[Any]:
+        """A crew, perhaps for several jobs: those who run them see to signals."""
         _check_installed(self.address)
         from .crew import ClusterCrew
         from .hosts import Hosts

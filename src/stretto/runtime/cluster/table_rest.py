@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
+from stretto.runtime.served_cut import Cut
 from stretto.runtime.serving import Rest
 from stretto.store.layout import Layout
 from stretto.store.recording import Recording
 
-# The lists of events of a full recording: all but `restarts`, which only the driver knows of.
-_EVENTS = ("reads", "adds", "ticks", "sends", "picks", "deliveries", "updates", "rows")
+from .table_events import EVENTS, Lives, events_of, in_order
 
 
 @dataclass(eq=False)
@@ -34,7 +34,8 @@ class Recorded:
 @dataclass(eq=False)
 class NodeRest:
     """tables: what its shard holds. witness: of each table, in full recordings. clocks, local: of its workers. items:
-    what they said they computed. staleness [workers of the node, 32]: as in `Cache`."""
+    what they said they computed. staleness [workers of the node, 32]: as in `Cache`. closed: clocks below are over, and
+    all that was added in them is in the tables."""
 
     node: int
     tables: tuple[Rest, ...]
@@ -43,6 +44,7 @@ class NodeRest:
     local: dict[int, dict[str, Any]]
     items: float
     staleness: NDArray[np.int64]
+    closed: int
     recorded: Recorded
 
 
@@ -51,28 +53,21 @@ class NodeRecording(Recording):
 
     def packed(self, late: float) -> Recorded:
         """All of it, to be sent away."""
-        events = {name: getattr(self, name) for name in _EVENTS} if self.full else {}
+        events = {name: getattr(self, name) for name in EVENTS} if self.full else {}
         return Recorded(late, self._sent, self._waits, self.clocks, self._row_sends, events)
 
     def take(self, parts: Iterable[Recorded]) -> None:
-        """Put in what nodes have recorded. Events of several nodes are in the order of their times, which belong
-        together where all ran on one machine; clocks are the lowest and highest of all nodes.
-        """
+        """Put in what nodes have recorded in the last life of a run; clocks are the lowest and highest of all nodes."""
         parts = list(parts)
         for part in parts:
             self._add_counts(part)
         self._add_clocks(parts)
         if not self.full:
             return
-        found = []
-        for place, part in enumerate(parts):
-            for name, entries in part.events.items():
-                found += [(entry.now + part.late, place, entry.order, name, entry) for entry in entries]
-        found.sort(key=lambda event: event[:3])
         life = len(self.restarts)  # readers count lives from 0
-        for now, _, _, name, entry in found:
-            told = entry._replace(order=next(self._order), now=now)
-            getattr(self, name).append(told._replace(incarnation=life) if name == "deliveries" else told)
+        for event in in_order(events_of(place, part.late, part.events) for place, part in enumerate(parts)):
+            entry = event.entry._replace(incarnation=life) if event.name == "deliveries" else event.entry
+            self.put(event.name, entry, event.now)
 
     def _add_counts(self, part: Recorded) -> None:
         for at, columns in part.sent.items():
@@ -100,10 +95,19 @@ class NodeRecording(Recording):
                 self.moved_on(now, least, most)
 
 
-def merged(layout: Layout, record: str | None, rests: Iterable[NodeRest]) -> NodeRecording:
-    """One recording of all nodes, with the final witnesses where everything was recorded."""
+def merged(
+    layout: Layout, record: str | None, rests: Iterable[NodeRest], lives: Lives | None = None, begin: Cut | None = None
+) -> NodeRecording:
+    """One recording of all nodes, with the final witnesses where everything was recorded.
+
+    lives: what is left of lives before the last. begin: the cut that the run went on from.
+    """
     rests = sorted(rests, key=attrgetter("node"))
     made = NodeRecording(layout, record)
+    if begin is not None and begin.node is not None:
+        made.goes_on(begin.clock, begin.node.shard, begin.node.residuals)
+    if lives is not None:
+        lives.write(made)
     made.take(rest.recorded for rest in rests)
     if made.full:
         for table in range(len(layout.tables)):

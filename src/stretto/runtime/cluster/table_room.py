@@ -19,6 +19,7 @@ from stretto.runtime.serving import FAR, Ended, Rest
 from stretto.store.node import Node
 
 from .table_cuts import NodeCuts
+from .table_events import Fresh
 from .table_rest import NodeRecording, NodeRest
 from .table_seats import TableSeat
 
@@ -50,7 +51,8 @@ class Room:
             TableSeat(self, worker, payload.parts.get(worker, Part(clock=payload.clock))) for worker in workers
         ]
         self.left = sum(not seat.ended for seat in self.seats)  # threads that have not ended
-        self.cuts = NodeCuts(self.node, payload.cuts, self.tell)
+        self._fresh = Fresh(self.recording) if self.recording.full else None
+        self.cuts = NodeCuts(self.node, payload.cuts, self._tell_cut)
         self.drained = False
         self._first = workers.start
         self._managed = layout.policy.managed
@@ -207,12 +209,19 @@ class Room:
             {seat.worker: seat.local for seat in seats},
             sum(seat.items for seat in seats),
             self.node.cache.staleness,
-            self.recording.packed(self.task.zero - self.task.payload.began_at),
+            shard.clock,
+            self.recording.packed(self.task.late),
         )
 
     def tell(self, what: str, value: Any = None) -> None:
         """Have the driver told."""
         self.task.tell(what, self.number, value)
+
+    def _tell_cut(self, what: str, value: Any) -> None:
+        """A part of a cut; with a worker's, what it has done since the last, which is lost if this process is."""
+        if what == "worker" and self._fresh is not None:
+            self.tell("recorded", (self.task.late, self._fresh.take(value[1])))
+        self.tell(what, value)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -23,7 +23,7 @@ class TableSeat(Sitter):
         part = part.copy()  # it may be needed once more
         super().__init__(worker, part.clock, part.ended, room.turns)
         self.node = room.node.number
-        self.local, self.cursors = part.local, part.cursors
+        self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
         self.items = 0.0
         self.waits: tuple[str, float] = ("", 0.0)
         self._room, self._turns = room, room.turns
@@ -68,4 +68,4 @@ class TableSeat(Sitter):
 
     def part(self) -> Part:
         """A copy of what belongs to a cut."""
-        return Part(self.local, self.cursors, self.clock, self.ended).copy()
+        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()

@@ -5,15 +5,18 @@ everything but reads and adds that need none. What comes from other nodes is han
 thread, under the same lock, which nobody holds for long.
 
 What the driver is told, each with the node: "moved" (lowest clock of its workers, highest), "worker", "node" and
-"shard" (parts of cuts: see `table_cuts`), "ended" when all its workers have, "drained" when all that anybody added is
-at its shard, and "failed" (worker, clock, error); worker −2: nobody's mistake but ours.
+"shard" (parts of cuts: see `table_cuts`), "recorded" (in runs that record everything: what a worker did since its last
+part of a cut), "ended" when all its workers have, "drained" when all that anybody added is at its shard, and "failed"
+(worker, clock, error); worker −2: nobody's mistake but ours.
 
-What the driver may ask: "cut" (clock), "cancel" (clock), "stop" (clock, or None for now), "final" and "standing".
+What the driver may ask: "cut" (clock, or None when all have ended), "cancel" (clock), "stop" (clock, or None for now),
+"final" and "standing".
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
@@ -29,6 +32,7 @@ from stretto.store.node import NodePart
 
 from .checks import TableCheck
 from .hosting import TABLES, Begin, HostApi, Told
+from .output import end_lines
 from .table_cuts import CutPlan
 from .table_rest import NodeRest
 from .table_room import Room
@@ -47,7 +51,8 @@ __all__ = ["CutPlan", "TablePayload", "TableTask", "make_table_task"]
 @dataclass(frozen=True, eq=False)
 class TablePayload:
     """What a host needs to know. start: the nodes' parts of the cut that everybody begins from, None at the beginning;
-    parts: the workers'; clock: of that cut. began_at: when the run began, by the driver's steady clock."""
+    parts: the workers'; clock: of that cut. began_at: when the run began,
+    by the driver's calendar clock (`time.time`), or None: now."""
 
     job: TableJob
     layout: Layout
@@ -55,11 +60,11 @@ class TablePayload:
     parts: dict[int, Part] = field(default_factory=dict)
     clock: int = 0
     cuts: CutPlan = field(default_factory=CutPlan)
-    began_at: float = 0.0
+    began_at: float | None = None
 
 
 class Standing(NamedTuple):
-    """Where a worker is. waits: "read", "tick", "network", or "" while it computes or waits for its turn."""
+    """Where a worker is. waits: "read", "tick", "network", "turn", or "" while it computes."""
 
     worker: int
     clock: int
@@ -93,7 +98,8 @@ class Pressure:
 
 
 class TableTask:
-    """zero: when it was made, by the host's clock; the nodes' times count from there."""
+    """zero: when it was made, by the host's clock; the nodes' times count from there. late: when that was, in seconds
+    of the run, as far as the machines' calendar clocks agree."""
 
     channel = TABLES
 
@@ -103,7 +109,9 @@ class TableTask:
             raise RunError(f"a table task was given a {type(payload).__name__}, not a TablePayload")
         self.host, self.begin, self.payload = host, replace(begin, payload=None), payload
         self.check = TableCheck(payload.layout)  # what frames may hold
-        self.zero = host.now()
+        self.zero, self.late = host.now(), 0.0
+        if payload.began_at is not None:
+            self.late = time.time() - payload.began_at
         self.turns = Turns(host.threads)
         self.lock = self.turns.lock
         self.last: int | None = None  # the clock at which everybody stops
@@ -256,6 +264,7 @@ class TableTask:
             with self.lock:
                 self._fail(room, seat.worker, seat.clock, error)
         finally:
+            end_lines()
             with self.lock:
                 self.turns.drop(seat)
                 room.left -= 1
@@ -309,12 +318,13 @@ class TableTask:
 
     # -- what the driver asks, with the lock -------------------------------------------------------------------------
 
-    def _ask_cut(self, clock: int) -> bool:
-        """One more cut. True if nobody here was that far; otherwise nothing has happened."""
-        if any(not seat.ended and seat.clock >= clock for seat in self._seats):
+    def _ask_cut(self, clock: int | None) -> bool:
+        """One more cut. True if nobody here was that far; otherwise nothing has happened. None: of the end."""
+        if clock is not None and any(not seat.ended and seat.clock >= clock for seat in self._seats):
             return False
         opened: list[Room] = []
         for room in self.rooms.values():
+            clock = room.node.shard.clock if clock is None else clock
             if not room.cuts.open(clock):
                 for other in opened:
                     other.cuts.cancel(clock)
@@ -342,6 +352,12 @@ class TableTask:
     def _ask_standing(self) -> list[Standing]:
         now = self.now()
         return [
-            Standing(seat.worker, seat.clock, seat.ended, seat.waits[0], now - seat.waits[1] if seat.waits[0] else 0.0)
+            Standing(
+                seat.worker,
+                seat.clock,
+                seat.ended,
+                seat.waits[0] or ("" if seat.turn or seat.ended else "turn"),
+                now - seat.waits[1] if seat.waits[0] else 0.0,
+            )
             for seat in self._seats
         ]

@@ -17,17 +17,18 @@ from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
 from stretto.errors import RunError
-from stretto.runtime.checkpoint import interval_seconds
+from stretto.runtime.checkpoint import interval_seconds, writing
+from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.served_cut import Cut, Part, Shelf
 from stretto.runtime.serving import FAR, Moment, Outcome, Rest, TableJob, Watched
-from stretto.runtime.session import heeding_ctrl_c
-from stretto.store.recording import Restart
+from stretto.runtime.stalls import Seen, Stalls, warn
 
 from .cutting import Gathering, Pieces, split, whole
 from .fleet import HostLost
 from .hosting import Told
 from .hosts import Hosts
 from .spec import Cluster
+from .table_events import Lives
 from .table_rest import merged
 from .table_task import CutPlan, TablePayload, make_table_task
 
@@ -39,7 +40,9 @@ _STILL = 60.0  # seconds without any news after which workers are asked what the
 def run(spec: Cluster, job: TableJob) -> Outcome:
     """Run a job to its end."""
     with Hosts(spec) as hosts:
-        return _Driver(hosts, job).run()
+        driver = _Driver(hosts, job)
+        with writing(None if job.keeping is None else job.keeping.folder):
+            return driver.run()
 
 
 class _Driver:
@@ -47,14 +50,16 @@ class _Driver:
         self.hosts, self.job = hosts, job
         self.layout = job.layout(hosts.nodes, reserve=True)
         self.shelf = Shelf(job.keeping) if job.keeping is not None else None
-        self.last = self.shelf.begin() if self.shelf is not None else Cut(0)  # where it begins again after a loss
+        self.first = self.shelf.begin() if self.shelf is not None else Cut(0)
+        self.last = self.first  # where it begins again after a loss
         self.history: list[Watched] = list(self.last.history)
-        self._restarts: list[Restart] = []
+        self._lives = Lives()
         self.stopped = "done"
         self._gathering = Gathering(hosts.nodes, job.workers)
         self._began = time.monotonic() - self.last.seconds
         self._watching = 0.0  # seconds spent looking, which do not count
         self._asked = False
+        self._furthest = self.last.clock  # the clock that all workers had reached in some life
         self._saved_at, self._save_seconds = time.monotonic(), 0.05
 
     # -- from start to end -------------------------------------------------------------------------------------------
@@ -64,12 +69,17 @@ class _Driver:
         self._asked = True
 
     def run(self) -> Outcome:
-        with heeding_ctrl_c(self):
+        with heeding_ctrl_c(self) as ctrl_c:
             while True:
                 try:
                     self._begin()
                     self._follow()
-                    return self._outcome()
+                    if self.shelf is not None and self.stopped == "done":
+                        self._save_end()
+                    outcome = self._outcome()
+                    if ctrl_c.heard() and outcome.stopped == "done":  # too late to stop anything, and told all the same
+                        outcome.stopped = "interrupted"
+                    return outcome
                 except HostLost as lost:
                     self._lost(lost)
 
@@ -84,6 +94,7 @@ class _Driver:
         self._drained: set[int] = set()
         self._planned: int | None = None
         self._ending: int | None = None
+        self._at_end = False  # the cut of the end is being made
         self._news = time.monotonic()
         self._life = (time.monotonic(), cut.clock)
         while self.history and self.history[-1].clock > cut.clock:
@@ -95,6 +106,7 @@ class _Driver:
         if job.keeping is not None and job.keeping.every is not None:
             every.append(job.keeping.every)
         starts = split(layout, cut.node) if cut.node is not None else None
+        began_at = time.time() - self.now()
 
         def payload(host: int, nodes: list[int]) -> TablePayload:
             workers = [worker for node in nodes for worker in layout.workers_of(node)]
@@ -105,7 +117,7 @@ class _Driver:
                 parts={worker: cut.parts[worker] for worker in workers if worker in cut.parts},
                 clock=cut.clock,
                 cuts=CutPlan(tuple(every), cut.clock),
-                began_at=0.0,
+                began_at=began_at,
             )
 
         self.hosts.begin(make_table_task, payload)
@@ -116,7 +128,11 @@ class _Driver:
 
     def _follow(self) -> None:
         """Until all that workers added is at the shards, or somebody said it is enough."""
+        stalls, look_at = Stalls(), time.monotonic()
         while len(self._drained) < self.layout.nodes:
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + stalls.after / 4
+                self._look_for_stalls(stalls)
             if self.stopped == "until":
                 self.hosts.ask("stop", None)
                 return
@@ -131,9 +147,18 @@ class _Driver:
                 self._check_still()
             self._plan()
 
+    def _save_end(self) -> None:
+        """All workers have ended: save that, so that a run with more clocks can go on from here."""
+        self._gathering.begin()
+        self._at_end = all(self.hosts.ask("cut", None).values())
+        until = time.monotonic() + _STILL
+        while self._at_end and time.monotonic() < until:
+            for event in self.hosts.events(_LOOK):
+                self._take(event)
+
     def _lost(self, lost: HostLost) -> None:
         self.hosts.lose(lost, f"the run goes on from clock {self.last.clock}")
-        self._restarts.append(Restart(len(self._restarts), self.now(), self.last.clock, self.hosts.incarnation + 1))
+        self._lives.restart(self.now(), self.last.clock)
 
     # -- events ------------------------------------------------------------------------------------------------------
 
@@ -143,6 +168,9 @@ class _Driver:
             low, most = value
             self._low[node] = low
             self._most = max(self._most, most)
+            if min(self._low) > self._furthest:
+                self._furthest = min(self._low)
+                self.hosts.progressed()
         elif what == "worker":
             clock, worker, part = value
             self._cut(self._gathering.worker(clock, worker, part))
@@ -152,6 +180,8 @@ class _Driver:
         elif what == "shard":
             clock, arrays, _, nbytes = value
             self._cut(self._gathering.shard(clock, node, arrays, self.now(), nbytes))
+        elif what == "recorded":
+            self._lives.take(node, *value)
         elif what == "drained":
             self._drained.add(node)
         elif what == "failed":
@@ -159,9 +189,8 @@ class _Driver:
             self._stop_quietly()
             if not isinstance(error, Exception):
                 raise RunError(f"worker {worker} ended with {error!r} at clock {clock}")
-            address = self.hosts.addresses[event.host]
             if hasattr(error, "add_note"):
-                error.add_note(f"on host {event.host}, {address.machine}; log: {address.log}")
+                error.add_note(f"on {self.hosts.words(event.host)}")
             if worker < 0:
                 raise error
             self.job.blame(worker, clock, error)
@@ -171,10 +200,13 @@ class _Driver:
         if pieces is None:
             return
         job = self.job
+        if self._at_end:
+            pieces.clock = max(part.clock for part in pieces.seats.values()) + 1
         if self._planned == pieces.clock:
             self._planned = None
-        if job.watch is not None and pieces.clock % job.every == 0:
+        if not self._at_end and job.watch is not None and pieces.clock % job.every == 0:
             self._look(pieces)
+        self.hosts.progressed()
         self.last = Cut(
             pieces.clock,
             pieces.seats,
@@ -188,11 +220,12 @@ class _Driver:
             return
         by_clock = keeping.every is not None and pieces.clock % keeping.every == 0
         by_time = keeping.every is None and self._due() <= 0
-        if by_clock or by_time or pieces.clock == self._ending:
+        if by_clock or by_time or self._at_end or pieces.clock == self._ending:
             began = time.monotonic()
             self.shelf.save(self.last)
             self._saved_at = time.monotonic()
             self._save_seconds = self._saved_at - began
+        self._at_end = False
 
     def _due(self) -> float:
         """Seconds until the next cut is worth its price."""
@@ -221,6 +254,11 @@ class _Driver:
     def _stop_quietly(self) -> None:
         with contextlib.suppress(HostLost):  # an error is on its way to the user, and the hosts are ended with it
             self.hosts.halt()
+
+    def _look_for_stalls(self, stalls: Stalls) -> None:
+        """Tell the user of workers that do not tick."""
+        standing = [seat for seats in self.hosts.ask("standing").values() for seat in seats if not seat.ended]
+        warn(stalls.see(time.monotonic(), {seat.worker: Seen(seat.clock, seat.waits) for seat in standing}))
 
     def _check_still(self) -> None:
         """No news for long: fine while somebody computes; if all wait for each other, that is our mistake."""
@@ -266,10 +304,10 @@ class _Driver:
         found = self.hosts.ask("final", timeout=_STILL)
         seconds = self.now()
         rests = sorted((rest for nodes in found.values() for rest in nodes.values()), key=lambda rest: rest.node)
-        recording = merged(self.layout, self.job.record, rests)
-        recording.restarts = self._restarts
+        recording = merged(self.layout, self.job.record, rests, self._lives, self.first)
         recording.seconds = seconds
         if self.stopped == "until":  # with what was looked at, not with what came after
+            recording.closed = min(rest.closed for rest in rests)
             tables, clocks, local = self._as_cut()
         else:
             tables = tuple(_joined([rest.tables[table] for rest in rests]) for table in range(len(self.layout.tables)))

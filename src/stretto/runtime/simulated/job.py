@@ -23,8 +23,8 @@ from stretto.comm.link import Frame
 from stretto.comm.messages import Keys
 from stretto.consistency.clocks import Clocks
 from stretto.errors import RunError
+from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.serving import FAR, Ended, Moment, Outcome, Rest, TableJob, Watched
-from stretto.runtime.session import heeding_ctrl_c
 from stretto.store.node import Node, NodePart
 from stretto.store.recording import Recording
 from stretto.store.shard import Past
@@ -83,9 +83,10 @@ class Cluster:
         """Until every worker has ended and all they added is at the shards, or somebody says it is enough."""
         self._begin(self.recovery.complete)
         self._look(0)
-        with heeding_ctrl_c(self):
+        with heeding_ctrl_c(self) as ctrl_c:
             if not self.hub.run():
                 raise self._stuck()
+            ctrl_c.heard()
         if self._failure is None and not self._stopped:
             self._look(max(seat.clock for seat in self.seats))
         if self._failure is not None:
@@ -93,9 +94,9 @@ class Cluster:
         return self._outcome()
 
     def ask(self) -> None:
-        """Ctrl-C: end with what is there."""
+        """Ctrl-C: end with what is there; while a node is down, as soon as everybody has gone back to a checkpoint."""
         self._stopped = self._stopped or "interrupted"
-        self.hub.over = True
+        self.hub.over = not self.recovery.down
 
     def close(self) -> None:
         """End whoever still runs."""
@@ -157,6 +158,7 @@ class Cluster:
             self.history.pop()
         self.recording.restarted(self.hub.now, checkpoint.clock, self.recovery.incarnation)
         self._begin(checkpoint)
+        self.hub.over = self.hub.over or bool(self._stopped)
 
     def _end(self, seat: SimulatedSeat) -> None:
         seat.gone()
@@ -334,6 +336,8 @@ class Cluster:
         job, now, nbytes = self.job, self.hub.now, self.recording.bytes
         if job.watch is None or self._stopped or (self.history and self.history[-1].clock >= clock):
             return
+        if self.recovery.down:  # rows of a lost node are missing; the clock will be made again
+            return
         try:
             moment = Moment(clock, now, nbytes, self._values, tuple(seat.local for seat in self.seats))
             seen = Watched(clock, now, nbytes, float(job.watch(moment)))
@@ -367,6 +371,7 @@ class Cluster:
         recording = self.recording
         recording.seconds = self.hub.now
         nodes = [node for node in self.nodes if node is not None]
+        recording.closed = min(node.shard.clock for node in nodes) if self._stopped else None
         tables = []
         for table in range(len(self.layout.tables)):
             states = zip(*(states for _, _, states in self._then(table)), strict=True)

@@ -32,6 +32,7 @@ class SimulatedSeat:
         "local",
         "node",
         "sleeper",
+        "unticked",
         "worker",
     )
 
@@ -43,6 +44,7 @@ class SimulatedSeat:
         part = Part(clock=clock) if part is None else part.copy()  # it may be needed once more
         self.worker, self.node, self.clock = worker, node.number, part.clock
         self.local, self.cursors, self.ended = part.local, part.cursors, part.ended
+        self.unticked = part.unticked
         self._cluster, self._hub, self._node = cluster, cluster.hub, node
         self._paid = cluster.spent[self.node]  # of what handling messages cost the node
 
@@ -97,7 +99,7 @@ class SimulatedSeat:
 
     def part(self) -> Part:
         """A copy of what belongs to a checkpoint."""
-        return Part(self.local, self.cursors, self.clock, self.ended).copy()
+        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()
 
     def gone(self) -> None:
         """The node is gone, or the run over: whatever the worker still tries ends it."""

@@ -1,4 +1,4 @@
-"""Filling the kernel cache: tiny jobs, run through the front doors, so that what they compile is what users run.
+"""Tiny jobs, run through the public functions, so that what they compile is what users run.
 
 Numba compiles a kernel for the types it is called with. What varies between users: blocks whose local indices take two
 bytes or four, biases, the loss, how many topics there are, and the file format. Each task below meets some of these; a
@@ -7,10 +7,6 @@ task whose kernels are cached takes milliseconds.
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,41 +17,21 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Task:
-    """A name for the progress bar, and what to run."""
+    """Something to run so that what it needs is compiled.
+
+    Attributes
+    ----------
+    name : str
+        For the progress bar.
+    family : str
+        Tasks of one family share kernels: one process runs them.
+    run : callable
+        The task.
+    """
 
     name: str
+    family: str
     run: Callable[[], object]
-
-
-def kernels_cached() -> bool:
-    """Whether some kernel was ever compiled on this machine."""
-    from stretto.kernels.build.storage import folder, shipped
-
-    return any(found for place in (shipped(), folder()) for found in place.rglob("*.bin"))
-
-
-def _mark(fast: bool) -> Path:
-    """A file beside the compiled kernels that says: everything here, for this processor, Python and Numba settings."""
-    from llvmlite import binding
-
-    from stretto.kernels.build.stamps import everything
-    from stretto.kernels.build.storage import folder
-
-    settings = sorted((name, value) for name, value in os.environ.items() if name.startswith("NUMBA_"))
-    processor = (binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten())
-    name = hashlib.sha256(repr((everything(), sys.version, *processor, settings, fast)).encode()).hexdigest()[:16]
-    return folder() / f"warm-{name}"
-
-
-def is_warm(*, fast: bool = False) -> bool:
-    """Whether `tasks` ran to their end before, for these kernels and this processor."""
-    return _mark(fast).exists()
-
-
-def mark_warm(*, fast: bool = False) -> None:
-    """Say that `tasks` ran to their end; a cache that cannot be written is simply not warm."""
-    with contextlib.suppress(OSError):
-        _mark(fast).touch()
 
 
 # Plain counts for a few topics, packed rows for many, proposals; blocks of more documents than two bytes can number.
@@ -69,35 +45,56 @@ _TOPIC_MODELS: dict[str, dict[str, Any]] = {
 
 
 def tasks(*, fast: bool = False) -> list[Task]:
-    """Everything worth compiling ahead, the most wanted first. fast: the profile `fast` too."""
-    small, wide = _ratings(300, 200), _ratings(70_000, 66_000)
-    found = [Task("sgd", partial(_fit, small)), Task("sgd, large blocks", partial(_fit, wide, width=1))]
-    found += [Task("recommend and predict", partial(_serve, small))]
-    found += [Task(f"read {name}", partial(_read, small, name)) for name in ("movielens", "triples", "svmlight", "mm")]
-    found += [Task("read text ids", partial(_read_text, "ada,tea,5\neve,tea,3\nada,rye,1\n"))]
-    found += [
-        Task("adagrad", partial(_fit, small, optimizer="adagrad")),
-        Task("adarevision", partial(_fit, small, optimizer="adarevision")),
-        Task("als", partial(_fit, small, solver="als")),
+    """Everything worth compiling ahead, the most wanted first in each family. fast: the profile `fast` too."""
+    found = [
+        *_factorizations(),
+        *_regressions(),
+        *_topic_models(),
+        *_readers(),
+        Task("helpers of loops", "loops", _loops),
     ]
-    found += [Task("als, conjugate gradients", partial(_fit, small, solver="als", linear_solver="cg"))]
-    found += [Task("als, implicit", partial(_fit, small, solver="als", implicit=True))]
-    found += [Task("ccd", partial(_fit, small, solver="ccd"))]
-    found += [Task(f"regression, {kind}", partial(_regress, kind)) for kind in ("dense", "sparse")]
-    found += [Task("rounds of a schedule", _rounds)]
-    found += [Task(f"topics, {name}", partial(_topics, **given)) for name, given in _TOPIC_MODELS.items()]
-    found += [Task("topics, streamed", _stream_topics)]
     if fast:
+        small = _ratings(300, 200)
         optimizers: list[dict[str, Any]] = [{}, {"optimizer": "adagrad"}, {"optimizer": "adarevision"}]
-        solvers = [*optimizers, {"solver": "als"}, {"solver": "ccd"}]
-        found += [
-            Task(", ".join(["fast", *map(str, s.values())]), partial(_fit, small, profile="fast", **s)) for s in solvers
-        ]
-        found += [
-            Task(f"fast, topics, {name}", partial(_topics, profile="fast", **given))
-            for name, given in _TOPIC_MODELS.items()
-        ]
+        for given in [*optimizers, {"solver": "als"}, {"solver": "ccd"}]:
+            name = ", ".join(["fast", *map(str, given.values())])
+            found.append(Task(name, "factorization", partial(_fit, small, profile="fast", **given)))
+        for name, given in _TOPIC_MODELS.items():
+            found.append(Task(f"fast, topics, {name}", "topics", partial(_topics, profile="fast", **given)))
     return found
+
+
+def _factorizations() -> list[Task]:
+    small, wide = _ratings(300, 200), _ratings(70_000, 66_000)
+    made: dict[str, Callable[[], object]] = {
+        "sgd": partial(_fit, small),
+        "sgd, large blocks": partial(_fit, wide, width=1),
+        "recommend and predict": partial(_serve, small),
+        "adagrad": partial(_fit, small, optimizer="adagrad"),
+        "adarevision": partial(_fit, small, optimizer="adarevision"),
+        "als": partial(_fit, small, solver="als"),
+        "als, conjugate gradients": partial(_fit, small, solver="als", linear_solver="cg"),
+        "als, implicit": partial(_fit, small, solver="als", implicit=True),
+        "ccd": partial(_fit, small, solver="ccd"),
+    }
+    return [Task(name, "factorization", run) for name, run in made.items()]
+
+
+def _regressions() -> list[Task]:
+    made = [Task(f"regression, {kind}", "regression", partial(_regress, kind)) for kind in ("dense", "sparse")]
+    return [*made, Task("rounds of a schedule", "rounds", _rounds)]
+
+
+def _topic_models() -> list[Task]:
+    made = [Task(f"topics, {name}", "topics", partial(_topics, **given)) for name, given in _TOPIC_MODELS.items()]
+    return [*made, Task("topics, streamed", "topics", _stream_topics)]
+
+
+def _readers() -> list[Task]:
+    small = _ratings(300, 200)
+    names = ("movielens", "triples", "svmlight", "mm")
+    made = [Task(f"read {name}", "readers", partial(_read, small, name)) for name in names]
+    return [*made, Task("read text ids", "readers", partial(_read_text, "ada,tea,5\neve,tea,3\nada,rye,1\n"))]
 
 
 def _ratings(rows: int, cols: int) -> Any:
@@ -204,3 +201,9 @@ def _read_text(text: str) -> None:
         path = Path(folder) / "ratings.csv"
         path.write_text(text, encoding="utf-8")
         read(path, cache=False)
+
+
+def _loops() -> None:
+    from .loops import run_loops
+
+    run_loops()

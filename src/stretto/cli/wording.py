@@ -1,0 +1,94 @@
+"""Messages in the words of the command line: options as they are typed here.
+
+Errors name options as Python has them, `on_error="skip"`, because that is what everything below the command line knows.
+Here they become what the running command calls them:
+
+    pass on_error="skip"                    pass --on-error skip
+    say it with columns=(0, 1, 2)           say it with --columns 0,1,2
+    fit without memory=                     fit without --memory
+
+What the command has no option for stays as it is, and the message ends by saying so.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any
+
+# What the command line calls by another name than Python.
+_ALIASES = {
+    "random_state": "seed",
+    "n_jobs": "workers",
+    "n_components": "topics",
+    "doc_topic_prior": "alpha",
+    "topic_word_prior": "beta",
+    "validation": "test",
+}
+# Arguments of readers and estimators that a message may advise although no command has them.
+PYTHON_ONLY = frozenset(["raw_ids", "map_ids", "shape", "unknown", "labels", "fit_within"])
+_VALUE = r""""[^"]*"|'[^']*'|\([^()]*\)|-?[A-Za-z0-9_.]+"""
+_OPTION = re.compile(rf"(?<![\w.\-])([a-z][a-z_]*)=(?![=\w\"'(-])|(?<![\w.\-])([a-z][a-z_]*)=({_VALUE})")
+_IN_A_CALL = re.compile(r"\w\([^()]*$")  # code to be typed in Python, such as frame.melt("user", value_name="rating")
+
+
+def as_typed(message: str, command: Any, path: str) -> str:
+    """The message with options as a command of click has them.
+
+    Parameters
+    ----------
+    message : str
+        Options as Python has them.
+    command : click.Command
+        The command that runs.
+    path : str
+        How it is called, such as "train mf".
+    """
+    options = {parameter.name: parameter for parameter in command.params if parameter.param_type_name == "option"}
+    missing: list[str] = []
+
+    def typed(found: re.Match[str]) -> str:
+        name = found[1] or found[2]
+        if _IN_A_CALL.search(found.string[: found.start()]):
+            return found[0]
+        option = options.get(_ALIASES.get(name, name))
+        if option is not None:
+            return _typed(option, found[3])
+        if name in reading_options() or name in PYTHON_ONLY:
+            missing.append(f"{name}=")
+        return found[0]
+
+    text = _OPTION.sub(typed, message)
+    if missing:
+        names = ", ".join(dict.fromkeys(missing))
+        text += f" ({names}: arguments in Python, for which `stretto {path}` has no option)"
+    return text
+
+
+def reading_options() -> frozenset[str]:
+    """Names of the arguments that say how a file is read."""
+    return frozenset(
+        ["format", "sep", "columns", "user", "item", "rating", "ids", "duplicates", "on_error", "zero_based", "cache"]
+    )
+
+
+def _typed(option: Any, value: str | None) -> str:
+    name = option.opts[0]
+    if option.is_flag:
+        if value == "False":
+            return option.secondary_opts[0] if option.secondary_opts else f"no {name}"
+        return str(name)
+    if value is None:
+        return str(name)
+    return f"{name} {_plain(value)}"
+
+
+def _plain(value: str) -> str:
+    """A Python value as a shell takes it."""
+    if value.startswith("("):
+        parts = [part.strip().strip("\"'") for part in value[1:-1].split(",") if part.strip()]
+        return shlex.quote(",".join(parts))
+    bare = value.strip("\"'")
+    if bare == "…":
+        return "NAME"
+    return repr(" ") if bare == " " else shlex.quote(bare)

@@ -1,0 +1,1 @@
+"""How kernels become machine code: linking helpers, stamping sources, storing and shipping what was compiled."""

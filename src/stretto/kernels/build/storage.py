@@ -1,0 +1,210 @@
+"""Machine code on disk: one file for each compiled form of a function, found by what it was made from.
+
+A file's name is a hash of the function's stamp (its source and all it imports), its options, the types of its
+arguments, the version of Python and the processor. So a file is never stale, only absent or damaged; a damaged one is
+recognised, and its code is compiled and written again. Two processes that compile the same function write the same
+file, each in one step.
+
+Files are looked for in two folders: `compiled/` beside the kernels, which a wheel ships (made for levels of x86-64),
+and the user's cache, where what is compiled on this machine is kept.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import os
+import pickle
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from numba.core import compiler
+from numba.core.codegen import JITCodeLibrary
+from numba.core.runtime import rtsys
+from numba.core.serialize import dumps
+
+from stretto.paths import cache_root
+
+from . import notice, stamps, targets
+from .linking import HelperLibrary
+
+_CHECK = hashlib.sha256().digest_size  # a file begins with a hash of the rest
+_PYTHON = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"
+
+
+def folder() -> Path:
+    """Where kernels compiled on this machine are kept."""
+    return cache_root() / "kernels"
+
+
+def shipped() -> Path:
+    """Where kernels compiled ahead lie, if this installation has any."""
+    return stamps.FOLDER / "compiled"
+
+
+class Stored:
+    """The compiled forms of one function on disk, as a dispatcher of Numba's asks for them.
+
+    Parameters
+    ----------
+    fn : function
+        The Python function. One that holds variables of another function is not stored.
+    stamp : str or None
+        A hash of all that its machine code is made from; None: that of its module.
+    options : dict
+        Numba's options.
+    helper : bool
+        Whether it is linked into kernels instead of being called from Python.
+    exact : bool
+        Whether its bits do not depend on the processor, so that code for a level may be used.
+    """
+
+    def __init__(
+        self, fn: Callable[..., Any], stamp: str | None, options: dict[str, Any], *, helper: bool, exact: bool
+    ) -> None:
+        self._name = f"{fn.__module__.rpartition('.')[2]}.{fn.__qualname__}"
+        self._fn, self._given, self._options = fn, stamp, options
+        self._helper, self._exact = helper, exact
+
+    @functools.cached_property
+    def _made_from(self) -> str | None:
+        """All that its compiled forms share; None where they cannot be stored."""
+        fn = self._fn
+        stamp = stamps.stamp(fn.__module__) if self._given is None else self._given
+        if stamp is None or fn.__closure__ is not None:
+            return None
+        options = sorted(self._options.items())
+        return repr((stamp, fn.__module__, fn.__qualname__, options, self._helper, _PYTHON, stamps.versions()))
+
+    @property
+    def cache_path(self) -> str:
+        """The folder that is written to."""
+        return str(folder())
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The compiled form for these types, or None."""
+        for path in self._places(sig, target_context.codegen()):
+            content = _read(path)
+            if content is None:
+                continue
+            try:
+                return (_rebuilt_helper if self._helper else _rebuilt)(target_context, pickle.loads(content))
+            except Exception:  # a Numba whose inside changed: compiling is always right
+                continue
+        if not self._helper:
+            notice.compiling(self._name)
+        return None
+
+    def save_overload(self, sig: Any, cres: Any) -> None:
+        """Keep a compiled form; a failure costs time, not correctness."""
+        if self._made_from is None or cres.library.has_dynamic_globals:
+            return
+        try:
+            content = dumps((_reduced_helper if self._helper else _reduced)(cres))
+            path = next(self._places(sig, cres.target_context.codegen(), save=True))
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+            with os.fdopen(handle, "wb") as file:
+                file.write(hashlib.sha256(content).digest() + content)
+            os.replace(temporary, path)
+        except Exception:
+            return
+
+    def flush(self) -> None:
+        """Numba asks for this before it compiles anew; what is on disk is never stale."""
+
+    def _places(self, sig: Any, codegen: Any, *, save: bool = False) -> Iterator[Path]:
+        """Where a form may be, the most wanted place first; or where it is saved."""
+        if self._made_from is None:
+            return
+        types = repr(tuple(sig.args) if hasattr(sig, "args") else tuple(sig))
+        if not save and self._exact and shipped().is_dir():
+            for level in targets.levels():
+                yield shipped() / level / self._file(types, targets.named(level, codegen))
+        yield folder() / self._file(types, targets.this(codegen))
+
+    def _file(self, types: str, target: str) -> str:
+        digest = hashlib.sha256(f"{self._made_from}\0{types}\0{target}".encode()).hexdigest()
+        return f"{self._name.replace('<', '').replace('>', '')}-{digest[:24]}.bin"
+
+
+def _read(path: Path) -> bytes | None:
+    """What a file holds; None where there is none, or it is not whole: code with a wrong byte would be run."""
+    try:
+        found = path.read_bytes()
+    except OSError:
+        return None
+    content = found[_CHECK:]
+    return content if hashlib.sha256(content).digest() == found[:_CHECK] else None
+
+
+def _reduced(cres: Any) -> tuple[Any, ...]:
+    library = cres.library
+    symbols = [found.name for group in (library._final_module.functions, library._final_module.global_variables)
+               for found in group if not found.is_declaration]  # fmt: skip
+    return (library.name, library._get_compiled_object(), symbols, *_described(cres), cres.environment,
+            tuple(cres._find_referenced_environments()))  # fmt: skip
+
+
+def _rebuilt(target_context: Any, found: tuple[Any, ...]) -> Any:
+    name, machine_code, symbols, fndesc, signature, environment, environments = found
+    codegen = target_context.codegen()
+    rtsys.initialize(target_context)  # what counts references and allocates; all else that Numba knows is left alone
+    library: Any = JITCodeLibrary(codegen, name)
+    library.enable_object_caching()
+    library._set_compiled_object(machine_code)
+    library._finalize_final_module()
+    codegen._engine._defined_symbols.update(symbols)
+    cfunc = target_context.get_executable(library, fndesc, environment)
+    for one in environments:
+        codegen.set_env(one.env_name, one)
+    return _result(target_context, library, cfunc, fndesc, signature, environment, environments)
+
+
+def _reduced_helper(cres: Any) -> tuple[Any, ...]:
+    library = cres.library
+    code = library.own_module().as_bitcode()
+    return (library.name, code, [one.origin for one in library.helpers], *_described(cres), cres.environment)
+
+
+def _rebuilt_helper(target_context: Any, found: tuple[Any, ...]) -> Any:
+    from llvmlite import binding
+
+    name, code, origins, fndesc, signature, environment = found
+    library: Any = HelperLibrary(target_context.codegen(), name)
+    library.helpers = [getattr(importlib.import_module(where), what).library(types) for where, what, types in origins]
+    library._final_module = binding.parse_bitcode(code)
+    library._finalized = True
+    cfunc = target_context.get_executable(library, fndesc, environment)
+    return _result(target_context, library, cfunc, fndesc, signature, environment, ())
+
+
+def _described(cres: Any) -> tuple[Any, Any]:
+    cres.fndesc.typemap = cres.fndesc.calltypes = None  # not needed again, and large
+    return cres.fndesc, cres.signature
+
+
+def _result(
+    target_context: Any, library: Any, cfunc: Any, fndesc: Any, signature: Any, environment: Any, environments: Any
+) -> Any:
+    return compiler.CompileResult(
+        target_context=target_context,
+        typing_context=target_context.typing_context,
+        library=library,
+        environment=environment,
+        entry_point=cfunc,
+        fndesc=fndesc,
+        type_annotation="",
+        signature=signature,
+        objectmode=False,
+        lifted=(),
+        typing_error=None,
+        call_helper=None,
+        metadata=None,
+        reload_init=(),
+        referenced_envs=environments,
+    )

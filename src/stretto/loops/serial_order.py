@@ -1,0 +1,68 @@
+"""Which serial order the result of a loop is that of, in words, and when the user should hear that it is another.
+
+Ranges, ragged records and loops that were inspected keep the order in which they are written, for all iterations that
+depend on each other. Sparse and dense records may be visited in another one. Where every iteration adds to what it
+finds, as in stochastic gradient descent, any order is as good; where one *overwrites* what another wrote, the answer is
+that of whichever comes last, and a loop that was not told what to do about it warns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .facts import Access
+
+if TYPE_CHECKING:
+    from .analysis import Analysis
+
+
+def keeps_order(analysis: Analysis) -> bool:
+    """Whether dependent iterations run in the order of the loop as it is written."""
+    name, kind = analysis.strategy.name, analysis.space.kind
+    if name == "2d unordered":
+        return False
+    sorted_records = kind == "sparse" and (name == "2d ordered" or bool(analysis.options.ordered))
+    return not (sorted_records and analysis.vectors)
+
+
+def in_words(analysis: Analysis) -> str:
+    """The order that the result is that of."""
+    name, kind, ordered = analysis.strategy.name, analysis.space.kind, analysis.options.ordered
+    if name.startswith("scheduled"):
+        return "that of the chosen iterations, one after the other in the order they were chosen"
+    if analysis.strategy.waves or name == "buffered":
+        return "that of the visits, wave by wave: within a wave none sees what another adds to a buffer"
+    if name == "2d unordered":
+        other = "the iterations" if kind == "grid" else f"{analysis.space.source}"
+        said = "" if ordered is None else ", as ordered=False allows"
+        keep = "; ordered=True keeps the order of the indices" if ordered is None else ""
+        return f"that of a serial loop over {other} in another order, the plan's{said}{keep}"
+    if kind == "sparse" and analysis.vectors and (name == "2d ordered" or ordered):
+        return f"that of a serial loop over {analysis.space.source} in the order of its indices, row by row"
+    return "that of the loop run serially, in its own order"
+
+
+def overwritten(analysis: Analysis) -> Access | None:
+    """A write that clashes with other iterations, to an element that its own iteration does not read before."""
+    read = {(access.array, access.subscripts) for access in analysis.accesses if access.reads}
+    for vector in analysis.vectors:
+        for access in (vector.first, vector.second):
+            if access.mode == "write" and (access.array, access.subscripts) not in read:
+                return access
+    return None
+
+
+def warning(analysis: Analysis) -> str | None:
+    """What to tell a user whose loop overwrites elements in an order that nothing was said about; None otherwise."""
+    if analysis.options.ordered is not None or analysis.options.schedule is not None or keeps_order(analysis):
+        return None
+    access = overwritten(analysis)
+    if access is None:
+        return None
+    file = analysis.function.file.replace("\\", "/").rpartition("/")[2]
+    data = analysis.space.source
+    return (
+        f"{file}:{access.line}: {access.text} is overwritten, and {data} is visited in the order of the plan, not in "
+        f"its own, so that another record may be the last to write it; pass ordered=True to visit {data} in the order "
+        "of its indices, or ordered=False if any order will do"
+    )

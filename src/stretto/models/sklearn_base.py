@@ -1,0 +1,75 @@
+"""What estimators take from scikit-learn, imported without what that imports and seldom uses.
+
+`sklearn.utils.fixes` imports scipy.stats and, where it is installed, pandas: two thirds of the time that importing
+scikit-learn takes. It uses them inside functions. While scikit-learn is imported here, stand-ins take their place: they
+import the real module when something is asked of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+import types
+from collections.abc import Iterator
+from typing import Any
+
+
+class _PutOff(types.ModuleType):
+    """Stands in for a module that is imported when something is asked of it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if sys.modules.get(self.__name__) is self:
+            del sys.modules[self.__name__]
+        return getattr(importlib.import_module(self.__name__), name)
+
+
+@contextlib.contextmanager
+def put_off(*names: str) -> Iterator[None]:
+    """Let imports of these modules inside the block take no time, unless something is asked of them."""
+    made = []
+    for name in names:
+        if name not in sys.modules and importlib.util.find_spec(name.partition(".")[0]) is not None:
+            made.append(_PutOff(name))
+            made[-1].__spec__ = importlib.machinery.ModuleSpec(name, None)
+            sys.modules[name] = made[-1]
+    try:
+        yield
+    finally:
+        for module in made:
+            if sys.modules.get(module.__name__) is module:
+                del sys.modules[module.__name__]
+
+
+with put_off("scipy.stats", "pandas"):
+    from sklearn.base import (
+        BaseEstimator,
+        ClassifierMixin,
+        ClassNamePrefixFeaturesOutMixin,
+        RegressorMixin,
+        TransformerMixin,
+        clone,
+    )
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.utils import check_random_state
+    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+
+__all__ = [
+    "BaseEstimator",
+    "CallbackSupportMixin",
+    "ClassNamePrefixFeaturesOutMixin",
+    "ClassifierMixin",
+    "ConvergenceWarning",
+    "RegressorMixin",
+    "TransformerMixin",
+    "check_array",
+    "check_is_fitted",
+    "check_random_state",
+    "clone",
+    "put_off",
+    "validate_data",
+    "with_callbacks",
+]

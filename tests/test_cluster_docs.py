@@ -1,0 +1,152 @@
+"""What docs/cluster.md and docs/faults.md claim: "what runs where" is tried row by row, and the numbers are the code's.
+Topic models on nodes are in `test_cluster_lda`, tables in `test_cluster_driver`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import stretto as st
+from jobs import some_ratings
+from ring_fleet import InProcess
+from stretto.errors import PlanError
+from stretto.runtime.cluster import hosts, judging
+from stretto.runtime.stalls import AFTER
+
+DOCS = Path(__file__).parents[1] / "docs"
+CLUSTER, FAULTS = ((DOCS / name).read_text(encoding="utf-8") for name in ("cluster.md", "faults.md"))
+RATINGS = some_ratings(2000, 90, 70)
+X, Y = np.random.default_rng(0).standard_normal((40, 8)), np.random.default_rng(1).standard_normal(40)
+NODES = st.Cluster("processes", nodes=2)  # refused before a process is started
+
+
+def counts() -> Any:
+    return np.random.default_rng(2).integers(0, 3, (40, 30))
+
+
+# --- what runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adagrad", "adarevision"])
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
+def test_factorisation_by_sgd(optimizer: str, schedule: str) -> None:
+    def factors(runtime: Any) -> bytes:
+        model = st.MatrixFactorization(
+            rank=3, epochs=3, random_state=0, optimizer=optimizer, schedule=schedule, runtime=runtime
+        )
+        return bytes(model.fit(RATINGS).row_factors_.tobytes())
+
+    assert factors(InProcess(2)) == factors(st.Serial())
+
+
+def independent(x: Any, y: Any) -> None:
+    for i in range(60):
+        x[i] = x[i] * 0.5 + y[i]
+
+
+def one_index(x: Any, y: Any) -> None:
+    for i in range(60):
+        for j in range(4):
+            x[i] = x[i] * 0.5 + y[j]
+
+
+def two_indices(x: Any, y: Any) -> None:
+    for i in range(60):
+        for j in range(40):
+            x[i] += 0.001 * y[j]
+            y[j] += 0.001 * x[i]
+
+
+@pytest.mark.parametrize(
+    ("body", "ordered", "strategy"),
+    [
+        (independent, False, "independent"),
+        (one_index, False, "1d"),
+        (two_indices, False, "2d unordered"),
+        (two_indices, True, "2d ordered"),
+    ],
+)
+def test_loops(body: Any, ordered: bool, strategy: str) -> None:
+    def run(runtime: Any) -> tuple[str, bytes]:
+        x, y = np.linspace(1, 2, 60), np.linspace(-1, 1, 60)
+        loop = st.parallel(runtime=runtime, ordered=ordered)(body)
+        loop(x, y)
+        return loop.plan(x, y).explain(), x.tobytes() + y.tobytes()
+
+    explained, mine = run(InProcess(2))
+    assert strategy in explained
+    assert f"`{strategy}`" in CLUSTER
+    assert mine == run(st.Serial())[1]
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def buffered(data: Any, buffer: Any) -> None:
+    for i, value in data:
+        buffer[i] += value
+
+
+REFUSED: dict[str, Callable[[], Any]] = {
+    "als": lambda: st.MatrixFactorization(solver="als", runtime=NODES).fit(RATINGS),
+    "ccd": lambda: st.MatrixFactorization(solver="ccd", runtime=NODES).fit(RATINGS),
+    "implicit": lambda: st.MatrixFactorization(solver="als", implicit=True, runtime=NODES).fit(RATINGS),
+    "Lasso": lambda: cast(Any, st.Lasso(runtime=NODES)).fit(X, Y),
+    "ElasticNet": lambda: cast(Any, st.ElasticNet(runtime=NODES)).fit(X, Y),
+    "LassoCV": lambda: cast(Any, st.LassoCV(runtime=NODES)).fit(X, Y),
+    "lasso_path": lambda: st.lasso_path(X, Y, runtime=cast(Any, NODES)),
+    "LogisticRegression": lambda: cast(Any, st.LogisticRegression(runtime=NODES)).fit(X, Y > 0),
+    "shared": lambda: st.run(lambda w: None, tables={"x": st.Table(rows=2, placement="shared")}, runtime=NODES),
+    "memory=": lambda: cast(Any, st.LatentDirichletAllocation(2, memory="1MiB", runtime=NODES)).fit(counts()),
+    "schedule=": lambda: st.parallel(schedule=st.schedule.cyclic(4), runtime=cast(Any, InProcess(2)))(independent)(
+        np.ones(60), np.ones(60)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused(name: str) -> None:
+    assert name in CLUSTER
+    with pytest.raises(PlanError, match="Threads"):
+        REFUSED[name]()
+
+
+# --- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_numbers_of_both_pages_are_those_of_the_code() -> None:
+    assert judging.STARTS == 6
+    assert "six in a row without progress, or three for lack of memory" in CLUSTER
+    assert "six losses in a row without progress" in FAULTS
+    assert "six times in a row before it began" in FAULTS
+    assert hosts._STARVED == 3
+    assert "the third time the run ends" in FAULTS
+    assert (judging.BUSY, judging.VISITS, judging.FIRST) == (6, 20, 120)
+    assert "6 times `patience` and 20 times the longest visit so far (120 times `patience`" in FAULTS
+    assert AFTER == 60
+    assert "after a minute" in FAULTS
+    spec = st.Cluster()
+    for name, value in (("patience", "5s"), ("start_within", "60s"), ("replace_within", "30s")):
+        assert f'`{name}="{value}"`' in CLUSTER
+        assert getattr(spec, name) == float(value.removesuffix("s"))
+    assert f"`restarts={spec.restarts}`" in CLUSTER
+    assert f"`nodes={spec.nodes}`, `threads={spec.threads}`" in CLUSTER
+
+
+def test_the_tests_that_faults_names_exist() -> None:
+    named = set(re.findall(r"`(test_\w+\.py)`", FAULTS))
+    tests = Path(__file__).parent
+    missing = {name for name in named if not (tests / name).exists() and not (tests / "cluster" / name).exists()}
+    assert named
+    assert not missing
+
+
+@pytest.mark.parametrize("page", [CLUSTER, FAULTS], ids=["cluster.md", "faults.md"])
+def test_every_block_is_run_or_says_why_not(page: str) -> None:
+    before = [page[: match.start()].rstrip("\n").rpartition("\n")[2] for match in re.finditer(r"^```\w+", page, re.M)]
+    assert all(line.startswith("<!-- test: ") for line in before), before
