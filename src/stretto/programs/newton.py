@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from .gram import Gram
 from .inner import Minimum, minimise
 from .point import Point, Setting
-from .sweeping import Model, minimise_swept
+from .sweeping import Model, minimise_shuffled, minimise_swept
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -32,8 +32,9 @@ _SWEEPS, _MANY_SWEEPS = 10, 100  # of a turn; a sweep over sparse columns is che
 _BLURRED = 1e-9  # of the objective: a sum over the samples is no better than that when they are millions
 _ARMIJO = 1e-3  # of the fall that the model promises must be there
 _SHORTEST = 2.0**-6  # of a step; below that the model is of no use
-_SHORT = 2.0**-3  # a step that is cut to less asks for more damping
-_FIRST, _CHANGE = 2.0**-10, 8.0  # the first share of damping, and how many times more or less of it is tried next
+import os
+_LOOSE=float(os.environ.get("LOOSE","1")); _LEAST=float(os.environ.get("LEAST","1e-6")); _FEWSW=int(os.environ.get("FEWSW","1")); _MAXSW=int(os.environ.get("MAXSW","20")); _TURNSX=int(os.environ.get("TURNSX","3"))
+_FIRST, _CHANGE = 2.0**-10, float(os.environ.get("CHANGE","4"))  # the first share of damping, and how many times more or less of it is tried next
 
 
 class SetSolver:
@@ -48,11 +49,12 @@ class SetSolver:
     def start(self) -> None:
         """Begin a fit: nothing is damped."""
         self._damping = 0.0
+        self._loose, self._seed = _LOOSE, 0
 
-    def solve(self, point: Point, chosen: Ints, l1: float, l2: float, tolerance: float) -> int:
+    def solve(self, point: Point, chosen: Ints, l1: float, l2: float, tolerance: float, single: bool = False) -> int:
         """Minimise over the chosen columns alone, to violations of `tolerance`; sweeps and Newton steps made."""
         if not self.setting.loss.quadratic:
-            return self._newton(point, chosen, l1, l2, tolerance)
+            return self._newton(point, chosen, l1, l2, tolerance, single)
         setting = self.setting
         done = self._model(point, chosen, l1, l2, setting.problem.weight, tolerance)
         before, kept = setting.objective(point, l1, l2), point.coef[chosen]
@@ -64,68 +66,81 @@ class SetSolver:
             return 0
         return done.sweeps + done.newtons
 
-    def _newton(self, point: Point, chosen: Ints, l1: float, l2: float, tolerance: float) -> int:
+    def _newton(self, point: Point, chosen: Ints, l1: float, l2: float, tolerance: float, single: bool = False) -> int:
         """One quadratic model of the loss after another, each minimised and walked towards as far as the loss falls."""
         setting = self.setting
         positive = setting.problem.positive
         scale = setting.scale[chosen]
         penalty, ridge = l1 * scale, l2 * scale * scale
-        epochs, moved, rough = 0, False, False
+        epochs, moved = 0, False
         for _ in range(_NEWTONS):
             if moved:
                 setting.pull(point, chosen)
             b = point.coef[chosen]
             slack = point.pulls[chosen] - ridge * b
-            worst = float(np.max(violations(b, slack, penalty, positive) / scale, initial=0.0))
+            each = violations(b, slack, penalty, positive) / scale
+            worst, wrong = float(np.max(each, initial=0.0)), float(np.sum(each))
             if worst <= tolerance or setting.crew.asked:
                 break
             # What is zero and far from moving is left out of this model: products are made anew for each.
             near = np.flatnonzero((b != 0.0) | ((slack if positive else np.abs(slack)) >= _NEAR * penalty))
             few, b = chosen[near], b[near]
             d = setting.loss.curvature(point.z, point.at, self._damping)
-            done = self._model(point, few, l1, l2, d, max(0.3 * tolerance, 0.1 * worst))
+            done = self._model(point, few, l1, l2, d, max(0.3 * tolerance, 0.1 * worst), self._loose * wrong, 0.3 * tolerance)
             epochs += done.sweeps + done.newtons
             change = done.b - b
             if not change.any():
                 break
             fall = float(np.sum(penalty[near] * (np.abs(done.b) - np.abs(b))) - np.sum(slack[near] * change))
             with np.errstate(over="ignore", invalid="ignore"):  # a step that goes nowhere useful is not taken
-                length = self._walk(point, few, b, change, fall, l1, l2)
+                length, agreement = self._walk(point, few, b, change, fall, d, l1, l2)
             moved = length > 0.0
-            if length < _SHORT:
-                rough = True
-                if self._damping == 1.0 and not moved:
-                    break  # only rounding is left
-                self._damping = min(1.0, max(_FIRST, _CHANGE * self._damping))
-            elif length == 1.0:
-                self._damping = self._damping / _CHANGE if self._damping > _FIRST else 0.0
-        if rough:
-            setting.predict(point, point.at.b)  # long steps leave their rounding in z
+            if not moved and self._damping == 1.0:
+                break  # only rounding is left
+            self._adapt(length, agreement, done.sweeps)
+            if moved and single:
+                break
         return epochs
 
-    def _walk(self, point: Point, chosen: Ints, b: Floats, change: Floats, fall: float, l1: float, l2: float) -> float:
+    def _adapt(self, length: float, agreement: float, sweeps: int) -> None:
+        """Damp the next model more or less, and solve it more or less closely, by how good this one was."""
+        if length < 1.0:
+            more = 8.0 if length < 0.2 else 4.0 if length < 0.4 else 2.0
+            self._damping = min(1.0, max(_FIRST, more * self._damping))
+            return
+        if agreement > 0.75:
+            self._damping = self._damping / _CHANGE if self._damping > _FIRST else 0.0
+        if sweeps <= _FEWSW:
+            self._loose = max(_LEAST, 0.25 * self._loose)
+
+    def _walk(
+        self, point: Point, chosen: Ints, b: Floats, change: Floats, fall: float, d: Floats, l1: float, l2: float
+    ) -> tuple[float, float]:
         """Move along `change` as far as the objective falls by a fair part of `fall`; the part walked, or 0."""
         if not fall < 0.0:
-            return 0.0
+            return 0.0, 0.0
         setting = self.setting
         moved = np.flatnonzero(change)
         way = np.zeros(setting.columns.n)
         setting.columns.add(chosen[moved], change[moved], way)
         before = setting.objective(point, l1, l2)
+        bend = float(np.sum(d * way * way))
         coef, t = point.coef.copy(), 1.0
         while t >= _SHORTEST:
             coef[chosen] = b + t * change if t < 1.0 else b + change
             at = setting.loss.look(point.z + t * way, point.at.b)
-            enough = at.value + setting.penalty(coef, l1, l2) <= before + _ARMIJO * t * fall + 1e-15 * abs(before)
+            value = at.value + setting.penalty(coef, l1, l2)
+            enough = value <= before + _ARMIJO * t * fall + 1e-15 * abs(before)
             if not enough and -fall <= _BLURRED * abs(before):
                 # Rounding hides what is gained, but not whether the objective still falls where the step ends.
                 slope = self._slope(coef[chosen], b, chosen, l1, l2) - float(np.sum(at.v * way))
                 enough = slope <= -0.5 * fall
             if enough:
                 point.coef, point.z, point.at = coef, point.z + t * way, at
-                return t
+                promised = fall + 0.5 * bend
+                return t, ((value - before) / promised if promised < 0 else 1.0)
             t *= 0.5
-        return 0.0
+        return 0.0, 0.0
 
     def _slope(self, there: Floats, b: Floats, chosen: Ints, l1: float, l2: float) -> float:
         """How fast the penalty grows at the end of the way from b to `there`, for the whole of it."""
@@ -133,7 +148,7 @@ class SetSolver:
         side = np.sign(np.where(there != 0.0, there, b))
         return float(np.sum((l1 * scale * side + l2 * scale * scale * there) * (there - b)))
 
-    def _model(self, point: Point, chosen: Ints, l1: float, l2: float, d: Floats, tolerance: float) -> Minimum:
+    def _model(self, point: Point, chosen: Ints, l1: float, l2: float, d: Floats, tolerance: float, most: float = 0.0, largest: float = 0.0) -> Minimum:
         """Minimise the quadratic model with curvatures d [n] over the chosen columns."""
         setting = self.setting
         scale, positive = setting.scale[chosen], setting.problem.positive
@@ -142,9 +157,10 @@ class SetSolver:
         b = point.coef[chosen]
         if not self._tabled(chosen):
             model = Model(setting.columns, chosen, point.at.v, d, mean[chosen], penalty, ridge, scale, positive)
-            passing = not setting.loss.quadratic
-            sweeps = _MANY_SWEEPS if passing and setting.columns.design.sparse else _SWEEPS
-            return minimise_swept(model, b, tolerance, sweeps, _MODEL_TURNS if passing else _TURNS)
+            if not setting.loss.quadratic and setting.columns.design.sparse:
+                self._seed += 1
+                return minimise_shuffled(model, b, most, largest, self._seed)
+            return minimise_swept(model, b, tolerance, _SWEEPS, _TURNS)
         if not setting.loss.quadratic:
             self._gram.renew(d, mean)
         H = self._gram.of(chosen)
@@ -173,8 +189,9 @@ class SetSolver:
             worth = 4
         else:
             # A table that serves one model has to pay for itself there.
-            worth = 8 if self.setting.loss.quadratic else 2
-        return k <= self._gram.limit and k * k <= max(512 * 512, worth * entries)
+            worth = 8 if self.setting.loss.quadratic else float(os.environ.get("WORTH","0.25"))
+        floor = 512*512 if self.setting.loss.quadratic or not columns.design.sparse else int(os.environ.get("FLOOR","64"))**2
+        return k <= self._gram.limit and k * k <= max(floor, worth * entries)
 
 
 def violations(b: Floats, slack: Floats, l1: Floats, positive: bool) -> Floats:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels import descent
+from stretto.kernels import descent, shuffled
 
 from .columns import Columns
 from .inner import Minimum
@@ -21,6 +21,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _CG = 200
+import os
+_SHUFFLED_TURNS, _SHUFFLED_SWEEPS, _SHUFFLED_CG = int(os.environ.get("T","5")), int(os.environ.get("S","30")), int(os.environ.get("G","60"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +79,40 @@ def minimise_swept(model: Model, b: Floats, tolerance: float, sweeps: int, turns
     return Minimum(b, float(said[descent.WORST]), int(said[descent.SWEPT]), newtons)
 
 
-def _towards(model: Model, b: Floats, u: Floats, curve: Floats) -> int:
+def minimise_shuffled(model: Model, b: Floats, most: float, largest: float, seed: int) -> Minimum:
+    """b [k] down to violations that sum to `most` or are at most `largest` units each, over sparse columns in random
+    order; or as far as a few turns of sweeps and conjugate gradients go.
+    """
+    b = b.copy()
+    u = model.v.copy()
+    curve, mass = model.curvature(), float(np.sum(model.d))
+    said, lag, order = np.zeros(4), np.zeros(1), np.arange(len(b))
+    sweep = shuffled.sweep_shuffled[model.columns.profile]
+    newtons = 0
+    for turn in range(_SHUFFLED_TURNS):
+        sweep(
+            model.which, *model.columns.parts, b, model.l1, model.ridge, model.unit, model.mean, curve, u,
+            model.d, mass, lag, order, seed, most, largest, _SHUFFLED_SWEEPS, model.positive, said,
+        )  # fmt: skip
+        u += model.d * lag[0]
+        lag[0] = 0.0
+        if said[shuffled.SUM] <= most or said[shuffled.WORST] <= largest or model.columns.crew.asked:
+            break
+        if turn < _SHUFFLED_TURNS - 1:
+            newtons += _towards(model, b, u, curve, 0.3 * most, 0.3 * largest, _SHUFFLED_CG)
+    return Minimum(b, float(said[shuffled.WORST]), int(said[shuffled.SWEPT]), newtons)
+
+
+def _towards(
+    model: Model, b: Floats, u: Floats, curve: Floats, most: float = 0.0, largest: float = 0.0, iterations: int = _CG
+) -> int:
     """Move b and u towards the solution of the linear system on the support; iterations made."""
     on = np.flatnonzero(b)
     if not len(on):
         return 0
     which, mean, ridge = model.which[on], model.mean[on], model.ridge[on]
     slack = model.gather(which, u, mean) - ridge * b[on] - model.l1[on] * np.sign(b[on])
-    way, product, made = _conjugate(model, which, mean, ridge, slack, curve[on])
+    way, product, made = _conjugate(model, on, slack, curve[on], most, largest, iterations)
     slope, bend = -float(np.sum(slack * way)), float(np.sum(product * product * model.d) + np.sum(ridge * way * way))
     if not slope < 0.0 or not bend > 0.0:
         return made
@@ -100,9 +128,12 @@ def _towards(model: Model, b: Floats, u: Floats, curve: Floats) -> int:
 
 
 def _conjugate(
-    model: Model, which: Ints, mean: Floats, ridge: Floats, slack: Floats, curve: Floats
+    model: Model, on: Ints, slack: Floats, curve: Floats, most: float, largest: float, iterations: int
 ) -> tuple[Floats, Floats, int]:
-    """way ≈ (XᵀDX + ridge)⁻¹ slack by preconditioned conjugate gradients, X way, iterations."""
+    """way ≈ (XᵀDX + ridge)⁻¹ slack by preconditioned conjugate gradients, X way, iterations. The residual ends at 1e-8
+    of what it was, or when it sums to `most` or is at most `largest` units everywhere.
+    """
+    which, mean, ridge, unit = model.which[on], model.mean[on], model.ridge[on], model.unit[on]
     columns = model.columns
     way, product = np.zeros_like(slack), np.zeros(columns.n)
     left = slack.copy()
@@ -110,7 +141,7 @@ def _conjugate(
     size = first = float(np.sum(left * step))
     z, u, pulls = np.zeros(columns.n), np.empty(columns.n), np.empty(columns.p)
     add, price = columns.adding(which, step, z), columns.pricing(which, u, pulls)
-    for made in range(1, _CG + 1):
+    for made in range(1, iterations + 1):
         z[:] = 0.0
         add()
         out = z - np.sum(step * mean)
@@ -126,12 +157,17 @@ def _conjugate(
         left -= t * back
         ready = left / curve
         now = float(np.sum(left * ready))
-        if now <= 1e-8 * first:
+        if now <= 1e-8 * first or _small(left / unit, most, largest):
             return way, product, made
         step *= now / size
         step += ready
         size = now
-    return way, product, _CG
+    return way, product, iterations
+
+
+def _small(violation: Floats, most: float, largest: float) -> bool:
+    size = np.abs(violation)
+    return bool(np.sum(size) <= most or np.max(size) <= largest)
 
 
 def best_along(b: Floats, way: Floats, slope: float, bend: float, l1: Floats, positive: bool) -> float:
