@@ -5,7 +5,6 @@ Every pass is cut into visits by the amount of data, never by the number of work
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,16 +12,14 @@ from numpy.typing import NDArray
 
 from stretto.data.design import Design
 from stretto.kernels import columns
-from stretto.runtime.again import Again
 from stretto.runtime.runtimes import Crew
-from stretto.runtime.step import Step, make_step
+from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _ENTRIES = 1 << 16  # entries of a visit: some tens of microseconds
-_ALONE = 1 << 17  # entries of a pass that the calling thread makes sooner than it hands it to others
 
 
 def _cut(entries: Ints) -> Ints:
@@ -67,14 +64,7 @@ class Columns:
 
     def price(self, which: Ints, v: Floats, product: Floats) -> None:
         """product[j] = x_j · v for the columns of `which`."""
-        self.run(*self._price(which, v, product))
-
-    def pricing(self, which: Ints, v: Floats, product: Floats) -> Callable[[], None]:
-        """`price`, to be called many times with other numbers in the same v."""
-        return self._repeated(which, *self._price(which, v, product))
-
-    def _price(self, which: Ints, v: Floats, product: Floats) -> tuple[Any, ...]:
-        return "price", self._kernels["price"], _cut(self.entries[which]), which, *self.parts, v, product
+        self.run("price", self._kernels["price"], _cut(self.entries[which]), which, *self.parts, v, product)
 
     def squares(self, which: Ints, weight: Floats, mean: Floats, square: Floats) -> None:
         """square[k] = Σ weight (x − mean[k])² for the columns which[k]."""
@@ -84,29 +74,7 @@ class Columns:
 
     def add(self, which: Ints, coef: Floats, z: Floats) -> None:
         """z += Σ coef_j x_j over the columns of `which`."""
-        self.run(*self._add(which, coef, z))
-
-    def adding(self, which: Ints, coef: Floats, z: Floats) -> Callable[[], None]:
-        """`add`, to be called many times with other numbers in the same coef."""
-        return self._repeated(which, *self._add(which, coef, z))
-
-    def _add(self, which: Ints, coef: Floats, z: Floats) -> tuple[Any, ...]:
         bounds = (
             _cut(np.full(self.n, max(1, len(which)), np.int64)) if not self.design.sparse else np.array([0, self.n])
         )
-        return "add", self._kernels["add"], bounds, which, coef, *self.parts, z
-
-    def _repeated(self, which: Ints, name: str, kernel: Any, bounds: Ints, *args: Any) -> Callable[[], None]:
-        """A pass over the columns of `which`, laid out once; a small one is not handed to other threads."""
-        step = make_step(name, kernel, independent(len(bounds) - 1), np.diff(bounds), bounds, *args)
-        if int(self.entries[which].sum()) > _ALONE:
-            return lambda: self._hand_on(step)
-        again = Again(step, self.profile)
-        return lambda: _once(again)
-
-    def _hand_on(self, step: Step) -> None:
-        self.crew.run(step, self.profile, again=True)
-
-
-def _once(again: Again) -> None:
-    again.run()
+        self.run("add", self._kernels["add"], bounds, which, coef, *self.parts, z)

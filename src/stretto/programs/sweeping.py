@@ -7,22 +7,25 @@ followed until the objective would rise, past coordinates that change sign if ne
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels import descent, shuffled
+from stretto.kernels import conjugate, descent, gram, shuffled
 
 from .columns import Columns
 from .inner import Minimum
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+# (numbers of columns in the model, their coefficients, their pulls) → the minimum over them, or None for too many
+Table = Callable[[Ints, Floats, Floats], Minimum | None]
 
-_CG = 200
-import os
-_SHUFFLED_TURNS, _SHUFFLED_SWEEPS, _SHUFFLED_CG = int(os.environ.get("T","5")), int(os.environ.get("S","30")), int(os.environ.get("G","60"))
+_CG = 200  # iterations of conjugate gradients before the support is swept again
+_SHUFFLED_TURNS, _SHUFFLED_SWEEPS = 5, 30
+_CLOSE = 0.95  # of the pull at which a column moves: those that are pulled more are in the table of products
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,9 +82,12 @@ def minimise_swept(model: Model, b: Floats, tolerance: float, sweeps: int, turns
     return Minimum(b, float(said[descent.WORST]), int(said[descent.SWEPT]), newtons)
 
 
-def minimise_shuffled(model: Model, b: Floats, most: float, largest: float, seed: int) -> Minimum:
+def minimise_shuffled(
+    model: Model, b: Floats, most: float, largest: float, seed: int, table: Table, slow: bool
+) -> tuple[Minimum, bool]:
     """b [k] down to violations that sum to `most` or are at most `largest` units each, over sparse columns in random
-    order; or as far as a few turns of sweeps and conjugate gradients go.
+    order; or as far as a few turns go. Between the sweeps of two turns come conjugate gradients or, once these are
+    `slow`, a table of inner products; returned is also whether they were.
     """
     b = b.copy()
     u = model.v.copy()
@@ -90,6 +96,12 @@ def minimise_shuffled(model: Model, b: Floats, most: float, largest: float, seed
     sweep = shuffled.sweep_shuffled[model.columns.profile]
     newtons = 0
     for turn in range(_SHUFFLED_TURNS):
+        if turn:
+            made = _by_table(model, b, u, table) if slow else 0
+            if not made:
+                made = _towards(model, b, u, curve, (0.3 * most, 0.3 * largest))
+                slow = made == _CG
+            newtons += made
         sweep(
             model.which, *model.columns.parts, b, model.l1, model.ridge, model.unit, model.mean, curve, u,
             model.d, mass, lag, order, seed, most, largest, _SHUFFLED_SWEEPS, model.positive, said,
@@ -98,21 +110,32 @@ def minimise_shuffled(model: Model, b: Floats, most: float, largest: float, seed
         lag[0] = 0.0
         if said[shuffled.SUM] <= most or said[shuffled.WORST] <= largest or model.columns.crew.asked:
             break
-        if turn < _SHUFFLED_TURNS - 1:
-            newtons += _towards(model, b, u, curve, 0.3 * most, 0.3 * largest, _SHUFFLED_CG)
-    return Minimum(b, float(said[shuffled.WORST]), int(said[shuffled.SWEPT]), newtons)
+    return Minimum(b, float(said[shuffled.WORST]), int(said[shuffled.SWEPT]), newtons), slow
 
 
-def _towards(
-    model: Model, b: Floats, u: Floats, curve: Floats, most: float = 0.0, largest: float = 0.0, iterations: int = _CG
-) -> int:
+def _by_table(model: Model, b: Floats, u: Floats, table: Table) -> int:
+    """Move b and u to the minimum over the support and the columns about to enter; Newton steps made."""
+    pulls = model.gather(model.which, u, model.mean)
+    on = np.flatnonzero((b != 0.0) | (np.abs(pulls) >= _CLOSE * model.l1))
+    done = table(on, b[on], pulls[on])
+    if done is None:
+        return 0
+    u -= model.d * model.spread(model.which[on], done.b - b[on], model.mean[on])
+    b[on] = done.b
+    return max(1, done.newtons)
+
+
+def _towards(model: Model, b: Floats, u: Floats, curve: Floats, goals: tuple[float, float] | None = None) -> int:
     """Move b and u towards the solution of the linear system on the support; iterations made."""
     on = np.flatnonzero(b)
     if not len(on):
         return 0
     which, mean, ridge = model.which[on], model.mean[on], model.ridge[on]
     slack = model.gather(which, u, mean) - ridge * b[on] - model.l1[on] * np.sign(b[on])
-    way, product, made = _conjugate(model, on, slack, curve[on], most, largest, iterations)
+    if goals is None:
+        way, product, made = _conjugate(model, which, mean, ridge, slack, curve[on])
+    else:
+        way, product, made = _by_rows(model, on, slack, curve[on], *goals)
     slope, bend = -float(np.sum(slack * way)), float(np.sum(product * product * model.d) + np.sum(ridge * way * way))
     if not slope < 0.0 or not bend > 0.0:
         return made
@@ -127,27 +150,37 @@ def _towards(
     return made
 
 
-def _conjugate(
-    model: Model, on: Ints, slack: Floats, curve: Floats, most: float, largest: float, iterations: int
+def _by_rows(
+    model: Model, on: Ints, slack: Floats, curve: Floats, most: float, largest: float
 ) -> tuple[Floats, Floats, int]:
-    """way ≈ (XᵀDX + ridge)⁻¹ slack by preconditioned conjugate gradients, X way, iterations. The residual ends at 1e-8
-    of what it was, or when it sums to `most` or is at most `largest` units everywhere.
+    """`_conjugate` over the entries of sparse columns by rows, until the residual sums to `most` or is at most
+    `largest` units everywhere.
     """
-    which, mean, ridge, unit = model.which[on], model.mean[on], model.ridge[on], model.unit[on]
-    columns = model.columns
+    columns, which = model.columns, model.which[on]
+    entries = int(columns.entries[which].sum())
+    start, whose, value = np.empty(columns.n + 1, np.int64), np.empty(entries, np.int32), np.empty(entries)
+    kept = np.arange(len(which))
+    gram.by_rows[columns.profile](*columns.parts, which, len(which), kept, start, whose, value)
     way, product = np.zeros_like(slack), np.zeros(columns.n)
+    step, back, out = np.empty_like(slack), np.empty_like(slack), np.empty(columns.n)
+    made = conjugate.conjugate[columns.profile](
+        start, whose, value, model.d, model.mean[on], model.ridge[on], curve, model.unit[on], most, largest,
+        _CG, way, slack.copy(), step, back, product, out,
+    )  # fmt: skip
+    return way, product, int(made)
+
+
+def _conjugate(
+    model: Model, which: Ints, mean: Floats, ridge: Floats, slack: Floats, curve: Floats
+) -> tuple[Floats, Floats, int]:
+    """way ≈ (XᵀDX + ridge)⁻¹ slack by preconditioned conjugate gradients, X way, iterations."""
+    way, product = np.zeros_like(slack), np.zeros(model.columns.n)
     left = slack.copy()
     step = left / curve
     size = first = float(np.sum(left * step))
-    z, u, pulls = np.zeros(columns.n), np.empty(columns.n), np.empty(columns.p)
-    add, price = columns.adding(which, step, z), columns.pricing(which, u, pulls)
-    for made in range(1, iterations + 1):
-        z[:] = 0.0
-        add()
-        out = z - np.sum(step * mean)
-        np.multiply(model.d, out, out=u)
-        price()
-        back = pulls[which] - mean * np.sum(u) + ridge * step
+    for made in range(1, _CG + 1):
+        out = model.spread(which, step, mean)
+        back = model.gather(which, model.d * out, mean) + ridge * step
         bend = float(np.sum(step * back))
         if not bend > 0.0:
             return way, product, made
@@ -157,17 +190,11 @@ def _conjugate(
         left -= t * back
         ready = left / curve
         now = float(np.sum(left * ready))
-        if now <= 1e-8 * first or _small(left / unit, most, largest):
+        if now <= 1e-8 * first:
             return way, product, made
-        step *= now / size
-        step += ready
+        step = ready + (now / size) * step
         size = now
-    return way, product, iterations
-
-
-def _small(violation: Floats, most: float, largest: float) -> bool:
-    size = np.abs(violation)
-    return bool(np.sum(size) <= most or np.max(size) <= largest)
+    return way, product, _CG
 
 
 def best_along(b: Floats, way: Floats, slope: float, bend: float, l1: Floats, positive: bool) -> float:

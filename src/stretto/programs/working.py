@@ -68,6 +68,7 @@ class Solver:
         self.problem, self.crew = problem, crew
         self.spec = schedule if schedule is not None else WorkingSets()
         self.setting = Setting(problem, crew, profile)
+        # A Newton step takes a few sweeps; beside them it costs little to evaluate all sparse columns after every one.
         self._whole = schedule is None and problem.design.sparse and not self.setting.loss.quadratic
         self._sets = SetSolver(self.setting, slots)
         self._last: tuple[Fit, Point] | None = None
@@ -139,11 +140,11 @@ class Solver:
                 break
             tolerance = strict * self._tolerance(point, pull, pool, chosen, l1, left, goal)
             before = point.coef[chosen]
-            made = self._sets.solve(point, chosen, l1, l2, tolerance, self._whole)
+            made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole)
             epochs += made
             idle = idle + 1 if np.array_equal(point.coef[chosen], before) else 0
             # A set that was found good enough as it was must be solved more closely, whatever the estimate says.
-            strict = strict if made > (1 if setting.loss.quadratic else 0) else 0.2 * strict
+            strict = strict if made > int(setting.loss.quadratic) else 0.2 * strict
             setting.pull(point, np.flatnonzero(pool).astype(np.int64))
         self._last = found, point
         return found
