@@ -11,10 +11,12 @@ import pytest
 import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import entr, expit
+from sklearn.exceptions import ConvergenceWarning
 
 import realdata
 from linear_problems import objective
 from stretto import LogisticRegression
+from stretto.errors import PlanError
 from stretto.programs.loss import Logistic
 
 Floats = NDArray[np.float64]
@@ -52,6 +54,11 @@ def dense(n: int, p: int, noise: float, alike: float = 0.0) -> tuple[Any, Floats
     return X, labels(X, noise, 2)
 
 
+def scales(n: int, p: int) -> tuple[Any, Floats]:
+    X, y = dense(n, p, 0.5)
+    return X * np.geomspace(1e-3, 1e3, p), y
+
+
 SETS: dict[str, tuple[Any, Floats]] = {
     "few entries": sparse(250, 280, 3, 1.5),
     "nearly separated": sparse(300, 300, 12, 0.2),
@@ -60,7 +67,7 @@ SETS: dict[str, tuple[Any, Floats]] = {
     "alike": dense(150, 100, 0.5, 0.9),
     "tall": dense(600, 8, 1.0),
     "counts": counts(200, 300),
-    "scales": (lambda X, y: (X * np.geomspace(1e-3, 1e3, X.shape[1]), y))(*dense(120, 60, 0.5)),
+    "scales": scales(120, 60),
 }
 
 
@@ -75,12 +82,12 @@ def gap(X: Any, y: Floats, C: float, coef: Floats) -> float:
     )
 
 
-def by_liblinear(X: Any, y: Floats, C: float) -> float:
+def by_liblinear(X: Any, y: Floats, C: float, tol: float = 1e-8) -> float:
     """The objective that liblinear reaches without an intercept (it would penalise one)."""
     from sklearn.linear_model import LogisticRegression as Theirs
 
     theirs = Theirs(
-        C=C, l1_ratio=1.0, solver="liblinear", fit_intercept=False, tol=1e-8, max_iter=20_000, random_state=0
+        C=C, l1_ratio=1.0, solver="liblinear", fit_intercept=False, tol=tol, max_iter=20_000, random_state=0
     )
     coef = theirs.fit(X, y).coef_[0]
     return objective(X, y, np.full(len(y), C), coef, 0.0, 1.0, 0.0, "logistic")
@@ -169,8 +176,34 @@ def test_the_curvature_of_the_damped_model_is_that_of_a_parabola_above_the_loss(
 
 def test_a_fit_that_stops_early_says_so() -> None:
     X, y = SETS["nearly separated"]
-    with pytest.warns(UserWarning, match="stopped after max_iter=2 rounds at a duality gap"):
-        LogisticRegression(100.0, max_iter=2).fit(X, y)
+    for storage in (sp.csr_array, np.asarray):
+        with pytest.warns(ConvergenceWarning, match="stopped after max_iter=2 rounds at a duality gap"):
+            LogisticRegression(100.0, max_iter=2).fit(storage(X.toarray()), y)
+
+
+@pytest.mark.parametrize("C", [1.0, 10.0, 100.0, 1e4])
+def test_saturated_samples_do_not_stall_a_sparse_fit(C: float) -> None:
+    """2,000 × 2,200 with noisy labels: without damped or loosely solved models the objective stays far above."""
+    X, y = sparse(2_000, 2_200, 5, 1.0)
+    model = LogisticRegression(C, fit_intercept=False).fit(X, y)
+    assert gap(X, y, C, model.coef_[0]) <= TOL * model.objective_[0] * (1 + 1e-6)
+    assert model.objective_[0] <= by_liblinear(X, y, C, tol=1e-6) * (1 + TOL)
+
+
+def test_a_sparse_fit_is_the_same_at_any_number_of_threads() -> None:
+    X, y = sparse(2_000, 2_200, 5, 1.0)
+    one, two = (LogisticRegression(30.0, n_jobs=jobs).fit(X, y) for jobs in (1, 2))
+    assert np.array_equal(one.coef_, two.coef_)
+    assert one.intercept_ == two.intercept_
+
+
+@pytest.mark.parametrize(("option", "value"), [("optimizer", "sgd"), ("learning_rate", 0.1)])
+def test_options_without_effect_are_refused(option: str, value: Any) -> None:
+    X, y = SETS["tall"]
+    with pytest.raises(PlanError, match=f"{option}=.* has no effect with solver='auto'"):
+        LogisticRegression(**{option: value}).fit(X, y)
+    with pytest.raises(PlanError, match="leave it at its default"):
+        LogisticRegression(**{option: value}).explain(X, y)
 
 
 # --- real sets ------------------------------------------------------------------------------------------------------

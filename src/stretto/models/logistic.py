@@ -28,6 +28,7 @@ from . import checks
 from .linear_base import LinearModel
 from .linear_explain import explain_fit
 from .linear_input import Given, beginning, logistic, logistic_gap, taken
+from .logistic_options import refuse_unused
 from .softmax_fit import explain_joint, fit_joint, joint_problem, unpack
 
 Floats = NDArray[np.float64]
@@ -46,12 +47,13 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     fit_intercept : learn b, which is not penalised.
     standardize : penalise as if every column had standard deviation 1. X itself is not touched, so sparsity is kept.
     tol : stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
-        objective.
+        objective; for a joint model of several classes, tol times the loss of the model without features.
     class_weight : {class: weight}, or "balanced" for weights that make the classes count alike.
     multi_class : for more than two classes: "multinomial", one model of all, or "ovr", each class against the rest.
     solver : of the joint model: "auto" for quasi-Newton steps, "sgd" for stochastic ones; max_iter then counts epochs.
     optimizer : of "sgd": "adagrad", "adarevision" (AdaGrad that allows for gradients which are out of date), or "sgd".
-    learning_rate : of "sgd"; None chooses one.
+        Refused with solver="auto", which does not use it.
+    learning_rate : of "sgd"; None chooses one. Refused with solver="auto".
     max_iter, warm_start, schedule, n_jobs, runtime, profile, random_state, verbose : as in `st.Lasso`; schedule is for
         two classes and "ovr".
 
@@ -131,6 +133,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         checks.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
         if self.learning_rate is not None:
             checks.number("learning_rate", self.learning_rate, above=0)
+        refuse_unused(self.get_params(deep=False), type(self)().get_params(deep=False))
 
     # --- learning ---------------------------------------------------------------------------------------------------
 

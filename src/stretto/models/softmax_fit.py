@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
 
 from stretto.errors import PlanError
 from stretto.kernels.softmax_tiles import strips
@@ -18,6 +17,7 @@ from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
 
 from .linear_base import Sitting, say
+from .sklearn_base import ConvergenceWarning
 from .softmax_metric import fits_table, room_for_table
 from .softmax_point import Problem
 from .softmax_rows import Rows
@@ -148,7 +148,7 @@ def explain_joint(model: LogisticRegression, problem: Problem) -> str:
         facts.append(("scaling", "columns count as if their standard deviation were 1; X itself is not touched"))
     facts += [
         ("solver", solver),
-        ("until", f"the duality gap is at most {model.tol:g} × the objective, "
+        ("until", f"the duality gap is at most {model.tol:g} × the loss of the model without features, "
                   f"or {model.max_iter} {'epochs' if model.solver == 'sgd' else 'rounds'}"),
         ("grade", "identical: same data, parameters and seed, same bits, at any number of workers"),
         ("profile", model.profile),

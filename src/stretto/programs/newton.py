@@ -30,7 +30,6 @@ Ints = NDArray[np.int64]
 
 _NEWTONS = 20  # quadratic models made of one working set
 _NEAR = 0.8  # of the pull at which a column moves: those that are pulled less are left out of a model
-_TURNS, _SWEEPS = 50, 10  # of sweeps and conjugate gradients over the data
 _TABLE = 4096  # columns of a table that a model with more of them falls back on
 _CLOSER = 0.25  # how much more closely models are minimised once a single sweep was enough
 _BLURRED = 1e-9  # of the objective: a sum over the samples is no better than that when they are millions
@@ -55,7 +54,7 @@ class SetSolver:
         self._damping = 0.0
         self._loose = 1.0  # a model over sparse columns is minimised until this share of the violations is left
         self._models = 0  # made over sparse columns
-        self._slow = False  # whether conjugate gradients were, on the last model
+        self._spent = 0  # iterations of conjugate gradients since one of them was minimised
 
     def solve(self, point: Point, chosen: Ints, l1: float, l2: float, tolerance: float, *, once: bool = False) -> int:
         """Minimise over the chosen columns alone, to violations of `tolerance`; sweeps and Newton steps made.
@@ -184,7 +183,7 @@ class SetSolver:
             return self._by_products(chosen, b, point.pulls[chosen] - ridge * b, penalty, ridge, tolerance)
         model = Model(setting.columns, chosen, point.at.v, d, mean[chosen], penalty, ridge, scale, positive)
         if setting.loss.quadratic or not setting.columns.design.sparse:
-            return minimise_swept(model, b, tolerance, _SWEEPS, _TURNS)
+            return minimise_swept(model, b, tolerance)
 
         def table(on: Ints, there: Floats, pulls: Floats) -> Minimum | None:
             if len(on) > min(_TABLE, self._gram.limit):
@@ -194,7 +193,7 @@ class SetSolver:
             return self._by_products(chosen[on], there, pulls - ridge[on] * there, penalty[on], ridge[on], largest)
 
         self._models += 1
-        done, self._slow = minimise_shuffled(model, b, most, largest, self._models, table, self._slow)
+        done, self._spent = minimise_shuffled(model, b, most, largest, self._models, table, self._spent)
         return done
 
     def _by_products(

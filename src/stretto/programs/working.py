@@ -9,7 +9,8 @@ where it stands. It ends when the gap is small enough, which is a proof and not 
 Solving for a set (`programs/newton.py`) means: a quadratic model of the loss, exact for the squared one, in which the
 columns enter through their inner products (`programs/gram.py`), minimised by sweeps and Newton steps
 (`kernels/quadratic.py`). Sets too large for a table of inner products are swept over the data itself
-(`programs/sweeping.py`).
+(`programs/sweeping.py`). With the logistic loss and sparse columns a round takes all columns of the pool and makes one
+Newton step.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ class Solver:
                 break
             if self.spec.screen and l1 > 0.0:
                 self._screen(pool, point, c, objective - dual, l1)
-            state = {"round": number, "objective": objective, "gap": left, "goal": goal}
+            state: dict[str, Any] = {"round": number, "objective": objective, "gap": left, "goal": goal}
             state |= {"coef": point.coef, "intercept": point.at.b, "pool": int(np.count_nonzero(pool))}
             if look is not None and look(state):
                 break
