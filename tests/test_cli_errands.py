@@ -72,9 +72,28 @@ def test_every_command_has_help_with_examples(command: list[str]) -> None:
 def test_the_defaults_shown_are_the_estimators() -> None:
     shown = inspect.signature(train.mf).parameters
     ours = {name: p.default for name, p in shown.items() if p.default is not inspect.Parameter.empty}
-    for name, parameter in inspect.signature(st.MatrixFactorization).parameters.items():
-        if name in ours:
-            assert ours[name] == parameter.default, name
+    theirs = {name: p.default for name, p in inspect.signature(st.MatrixFactorization).parameters.items()}
+    both = ours.keys() & theirs.keys()
+    assert {"rank", "epochs", "solver", "reg", "alpha"} <= both
+    assert {name: ours[name] for name in both} == {name: theirs[name] for name in both}
+
+
+def test_a_handful_of_ratings_is_trained_on(tmp_path: Path) -> None:
+    """The default share of so few may be none of them, which is no reason to refuse; one that is asked for is."""
+    file = tmp_path / "few.csv"
+    file.write_text("1,1,3\n1,2,4\n2,1,5\n2,2,1\n3,1,2\n3,3,5\n")
+    outcomes = set()
+    for seed in range(6):
+        options = ["--rank", "2", "--epochs", "2", "--seed", str(seed)]
+        said = stretto("train", "mf", file, *options, "--out", tmp_path / str(seed)).out
+        none = "held out" not in said
+        assert none == ("test RMSE" not in said)
+        asked = stretto("explain", file, *options, "--test", "0.1", code=2 if none else 0).err
+        assert ("--test 0.1 holds out none of these few ratings" in asked) == none
+        assert ("or --test 0" in asked) == none
+        stretto("explain", file, *options)
+        outcomes.add(none)
+    assert outcomes == {True, False}
 
 
 # --- files ------------------------------------------------------------

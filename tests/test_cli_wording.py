@@ -6,6 +6,7 @@ import ast
 import doctest
 import importlib
 import inspect as introspect
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -138,12 +139,15 @@ def test_every_option_that_models_advise_can_be_typed(models: str, estimator: An
     """What an estimator has as a parameter and a command as an option is never left in Python's words."""
     known = parameters(estimator) | reading_options() | {"validation"}
     names = {place.name for place in (SRC / "models").glob(f"{models}.py")}
+    advised = set()
     for where, text in messages("models"):
         if where.split("/")[1].split(":")[0] in names:
+            advised |= set(ADVISED.findall(text)) & known
             text = re.sub(r"st\.\w+\((\([^()]*\)|[^()])*\)", "", text)  # a call, to be typed in Python
             typed = as_typed(text.replace("…", "x"), command(*path), " ".join(path))
             left = {name for name in ADVISED.findall(typed) if name in known and name in options(*path)}
             assert not left, f"{where}: {typed}"
+    assert advised & options(*path)
 
 
 BAD = {
@@ -244,6 +248,16 @@ def test_help_keeps_its_brackets(path: tuple[str, ...], monkeypatch: pytest.Monk
             assert " ".join(bracket.split()) in said
     assert "[bold]" not in said
     assert "\\[" not in said
+
+
+@pytest.mark.parametrize("path", [("explain",), ("simulate",), ("info",)], ids=" ".join)
+def test_paragraphs_of_help_fill_the_terminal(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines break where the terminal ends, not where the source did."""
+    monkeypatch.setenv("COLUMNS", "70")
+    lines = [line.strip() for line in stretto(*path, "--help").out.partition("╭")[0].splitlines()]
+    inside = [one for one, following in itertools.pairwise(lines) if one and following]
+    assert inside
+    assert min(len(one) for one in inside) > 45
 
 
 def test_there_are_brackets_to_keep() -> None:

@@ -216,35 +216,37 @@ def test_a_schedule_is_refused() -> None:
 
 # --- random loops ---------------------------------------------------------------------------------------------------
 
-tally = {"spread": 0, "refused": 0}
+
+def check_all(count: int) -> None:
+    """Random loops give the bits of threads; more of them run on nodes than are refused there."""
+    tally = {"spread": 0, "refused": 0}
+
+    def check(written: Written) -> None:
+        note(repr(written))
+        # Small data would be one visit, and one node would do everything.
+        loop = written.loop().using(blocks=(5, 4))
+        try:
+            expected = calls(loop.using(runtime=st.Threads(2)), written.arguments, 2)
+        except (PlanError, LoopError, RunError):
+            return
+        try:
+            found = calls(loop.using(runtime=on(3)), written.arguments, 2)
+        except PlanError:
+            tally["refused"] += 1
+            return
+        tally["spread"] += 1
+        same(found, expected)
+
+    settings(max_examples=count, derandomize=True, database=None)(given(bodies())(check))()
+    assert tally["spread"] > tally["refused"], tally
 
 
-def check(written: Written) -> None:
-    note(repr(written))
-    # Small data would be one visit, and one node would do everything.
-    loop = written.loop().using(blocks=(5, 4))
-    try:
-        expected = calls(loop.using(runtime=st.Threads(2)), written.arguments, 2)
-    except (PlanError, LoopError, RunError):
-        return
-    try:
-        found = calls(loop.using(runtime=on(3)), written.arguments, 2)
-    except PlanError:
-        tally["refused"] += 1
-        return
-    tally["spread"] += 1
-    same(found, expected)
-
-
-@settings(max_examples=6, derandomize=True, database=None)
-@given(bodies())
-def test_a_few_random_loops(written: Written) -> None:
-    check(written)
+def test_a_few_random_loops() -> None:
+    check_all(6)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_many_random_loops(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STRETTO_CACHE", str(tmp_path))
-    settings(max_examples=300, derandomize=True, database=None)(given(bodies())(check))()
-    assert tally["spread"] > tally["refused"], tally
+    check_all(300)

@@ -407,6 +407,20 @@ def test_pairs_go_by_name(library: str) -> None:
         as_pairs(LIBRARIES[library]({"a": [1], "b": [2]}), users, items)
 
 
+@pytest.mark.parametrize(
+    "X",
+    [
+        pd.DataFrame({"who": ["a", "b"], "what": ["x", "y"], "rating": [1.0, 2.0]}),
+        pd.DataFrame({"user": ["a", "b"], "item": ["x", "y"], "score": [1.0, 2.0], "rating": [1.0, 2.0]}),
+        (np.array([1, 9_000_000]), np.array([0, 1]), np.array([1.0, 2.0])),
+    ],
+    ids=["unknown names", "two ratings", "positions that look like ids"],
+)
+def test_an_estimator_says_whose_arguments_it_advises(X: Any) -> None:
+    with pytest.raises(DataError, match=r"(user|rating|map_ids)=.* \(arguments of st\.as_data, whose result estim"):
+        st.MatrixFactorization().fit(X)
+
+
 def test_data_in_the_numbering_of_another() -> None:
     users, items = Known(IdMap.of([10, 20]), 2, "row"), Known(IdMap.of(["a", "b"]), 2, "column")
 

@@ -189,6 +189,29 @@ def test_the_next_process_compiles_nothing_and_only_who_waits_is_told(tmp_path: 
     assert run(tmp_path / "other", STRETTO_COMPILE_NOTICE="0").stderr == ""
 
 
+LOOP = """
+import numpy as np
+import stretto as st
+
+@st.parallel
+def halve(x):
+    for i in range(len(x)):
+        x[i] = x[i] / 2
+
+halve(np.ones(9))
+"""
+
+
+def test_who_waits_for_a_loop_is_not_advised_to_compile_kernels_ahead(tmp_path: Path) -> None:
+    path = tmp_path / "loop.py"
+    path.write_text(LOOP)
+    script = f"import runpy; runpy.run_path({str(path)!r})"
+    first, second = run(tmp_path, script), run(tmp_path, script)
+    assert first.stderr.startswith("stretto: compiling a loop for the first use")
+    assert "warmup" not in first.stderr
+    assert second.stderr == ""
+
+
 def test_who_waits_is_told_once(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STRETTO_COMPILE_NOTICE", "1")
     monkeypatch.setattr(notice, "_said", False)

@@ -250,7 +250,7 @@ def test_two_processes_at_once(run: Run, tmp_path: Path) -> None:
         for _ in range(2)
     ]
     for process in started:
-        _, errors = process.communicate(timeout=120)
+        _, errors = process.communicate()
         assert process.returncode == 0, errors
     assert figures(run(SIMPLE, tmp_path))[1:] == (1, 0)
     assert not list((cache / "loops").glob(".*")), "half-written files are left behind"

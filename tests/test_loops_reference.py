@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,12 +15,14 @@ from scipy.sparse import csr_matrix, random_array
 
 import stretto as st
 from loop_bodies import function
+from ring_fleet import InProcess
 from stretto.errors import LoopError, PlanError
 from stretto.loops import functions
 from stretto.loops.analysis import Options
 from stretto.loops.door import Loop
 from stretto.loops.explain import _MEANING
 from stretto.loops.serial_order import keeps_order
+from stretto.state.accumulator import Accumulator
 
 PAGE = (Path(__file__).parents[1] / "docs" / "loops-reference.md").read_text(encoding="utf-8")
 AROUND = {"np": np, "math": math, "st": st, "itertools": itertools}
@@ -103,10 +105,10 @@ STRATEGIES: dict[str, tuple[str, Any, dict[str, Any]]] = {
         def loop(s, t, n):
             for i in range(n):
                 for j in range(n):
-                    s[i] += t[j]
-                    t[j] += s[i]
+                    s[i] += 0.01 * t[j]
+                    t[j] += 0.01 * s[i]
         """,
-        lambda: (np.zeros(30), np.zeros(30), 30),
+        lambda: (np.linspace(1, 2, 30), np.linspace(-1, 1, 30), 30),
         {},
     ),
     "2d transformed": (
@@ -146,15 +148,31 @@ def test_a_strategy_is_what_its_row_says(row: list[str]) -> None:
     assert prepared.analysis.strategy.name == name
     if name != "buffered":
         assert keeps_order(prepared.analysis) == (order == "kept")
-    assert spreads(prepared) == (cluster == "yes")
+    source, arguments, options = STRATEGIES[name]
+    assert runs_on_nodes(source, arguments, **options) == (cluster == "yes")
 
 
-def spreads(prepared: Any) -> bool:
-    """Whether a loop runs on several nodes; a refusal says where it does run."""
+def runs_on_nodes(source: str, arguments: Any, **options: Any) -> bool:
+    """Whether a loop runs on several nodes, to the bits of one worker; a refusal says where it does run."""
+    there, here = arguments(), arguments()
     try:
-        return prepared.spread is not None
+        st.parallel(runtime=cast(Any, InProcess(2)), **options)(function(source))(*there)
     except PlanError as problem:
-        return "st.Threads()" not in str(problem)
+        refusal = str(problem)
+    else:
+        refusal = ""
+    if refusal:
+        assert "st.Threads()" in refusal
+        return False
+    st.parallel(runtime=st.Serial(), **options)(function(source))(*here)
+    assert learned(there) == learned(here) != learned(arguments())
+    return True
+
+
+def learned(arguments: tuple[Any, ...]) -> list[bytes]:
+    """What a loop may have changed."""
+    values = [one.get() if isinstance(one, Accumulator) else one for one in arguments]
+    return [np.asarray(one).tobytes() for one in values if isinstance(one, float | np.ndarray)]
 
 
 # --- what runs where --------------------------------------------------------------------------------------------------
@@ -236,7 +254,7 @@ def test_what_is_supported(row: list[str]) -> None:
     placements = {name: placement for name, placement, _ in prepared.analysis.placements}
     if array:
         assert placements[array] in spelled(row[1]) + ["owned"] * row[1].startswith("as dense")
-    assert spreads(prepared) == (row[4] == "yes")
+    assert runs_on_nodes(source, arguments, ordered=False) == (row[4] == "yes")
 
 
 @pytest.mark.parametrize("row", [row for row in supported() if label(row) in REFUSED], ids=label)

@@ -224,6 +224,7 @@ def test_what_is_only_read_has_a_copy_everywhere() -> None:
     build.node("y", (mask, x), (y,))
     build.node("z", (mask, x), (z,))
     parts = split(build.graph((y, z)), [0, 1], 2)
+    assert len(parts) == 2
     for part in parts:
         assert [one.kind for one in part.graph.storages] == ["constant", "input", "activation"]
         assert len(part.graph.nodes) == 1

@@ -136,7 +136,7 @@ def visit_by_visit(job: LdaJob, epoch: int) -> None:
     (step,) = job.steps(epoch)
     made: list[int] = []
     for v in range(len(step.order)):
-        step.kernel.exact(start(step.order, step.weight, script=np.array([v])), 0, step.out, *step.args)
+        step.kernel.exact(start(step.order, step.weight, script=np.array([v])).words, 0, step.out, *step.args)
         made.append(v)
         check_counts(job, made if epoch == 0 else None)
     assert step.after is not None

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 REFERENCE = sorted((ROOT / "docs").glob("*.md"))
 PAGES = [README, *REFERENCE, *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
-# A block of code with the line above it: `<!-- test: run -->`, or `<!-- test: not run, because … -->`.
-_BLOCKS = re.compile(r"([^\n]*)\n```(bash|sh|python)\n(.*?)\n```", re.DOTALL)
+# A block in some language with the line above it: `<!-- test: run -->`, or `<!-- test: not run, because … -->`.
+_BLOCKS = re.compile(r"([^\n]*)\n *```(\w+)\n(.*?)\n *```", re.DOTALL)
 RUN = "<!-- test: run -->"
 NOT_RUN = re.compile(r"<!-- test: not run, because \S.* -->")
 FENCED = re.compile(r"```(?:bash|sh)\n(.*?)```", re.DOTALL)
@@ -98,6 +98,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory, with_models: Ready) -> Itera
         yield Pages(tmp_path_factory.mktemp("pages"), with_models, stack)
 
 
+@pytest.mark.timeout(3600)  # against blocks that hang; with an empty cache on a busy machine compiling takes minutes
 @pytest.mark.parametrize(("page", "number"), CASES)
 def test_marked_blocks_run_as_written(page: Path, number: int, pages: Pages) -> None:
     done = pages.run(page, number)
@@ -108,6 +109,8 @@ def test_marked_blocks_run_as_written(page: Path, number: int, pages: Pages) -> 
 def test_every_block_is_run_or_says_why_not(page: Path) -> None:
     for above, _, text in all_blocks(page):
         assert above == RUN or NOT_RUN.fullmatch(above), f"{page.name}: mark the block that begins\n{text[:200]}"
+        for test in re.findall(r"tests/\S+\.py", above):
+            assert (ROOT / test).exists(), f"{page.name}: {test}, which a mark names, is not there"
 
 
 def test_every_make_target_that_is_named_exists() -> None:
@@ -129,3 +132,17 @@ def _code(page: Path) -> str:
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert target.startswith("http") or (page.parent / target).exists(), target
+
+
+def test_the_packages_that_architecture_describes_are_those_of_the_source() -> None:
+    """Each package has a row, its subpackages a row or a word in it, and what a row calls a module is one."""
+    source = ROOT / "src" / "stretto"
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z/]+)/` \| (.*) \|$", text, re.MULTILINE))
+    packages = {path.parent.relative_to(source).as_posix() for path in source.rglob("__init__.py")} - {"."}
+    inside = {f"{name}/{word}" for name, row in rows.items() for word in re.findall(r"`([a-z]+)/`", row)}
+    assert rows.keys() | inside == packages
+    for name, row in rows.items():
+        modules = {path.stem for path in (source / name).rglob("*.py")}
+        known = modules | {"lasso_path", "account", *(package.split("/")[-1] for package in packages)}
+        assert set(re.findall(r"`([a-z_]+)`", row)) <= known, name

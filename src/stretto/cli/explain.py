@@ -122,8 +122,7 @@ def explain(
         from .recipe_mf import MfRecipe
 
         parameters = {"rank": rank, "reg": reg, "solver": solver.value, "epochs": epochs} | common
-        share = 0.1 if test is None else test
-        plan = mf_plan(MfRecipe(file=file, read=read, test=share, parameters=parameters), workers)
+        plan = mf_plan(MfRecipe(file=file, read=read, test=test, parameters=parameters), workers)
     say(plan.explain())
     if draw is not None:
         plan.draw(str(draw))
@@ -165,10 +164,10 @@ def mf_plan(recipe: MfRecipe, workers: int | None) -> Plan:
     from stretto.plan.plan import Physical
     from stretto.runtime.runtimes import Threads
 
-    model, runtime = recipe.model(workers), Threads(workers)
+    model, runtime, data = recipe.model(workers), Threads(workers), recipe.data()
     feed = feed_from(
-        recipe.data(),
-        validation=recipe.test or None,
+        data,
+        validation=recipe.settled(data).test or None,
         duplicates="keep",
         seed=model._seed(),
         memory=None,

@@ -24,6 +24,7 @@ from .wording import as_typed
 
 FAILED, STOPPED = 2, 130
 _DEBUG = "STRETTO_DEBUG"
+_INSIDE_A_PARAGRAPH = re.compile(r"(?<!\n)\n[ \t]*(?=[^\s])")
 _TAG = re.compile(r"(?<!\\)\[(?=[a-zA-Z#/@])")  # what rich takes for the beginning of markup
 _state: dict[str, Any] = {"debug": False, "command": None}  # command: the context of the one that runs
 
@@ -72,7 +73,9 @@ def _os_error(error: OSError) -> str:
 
 
 def _as_written(command: Any) -> None:
-    """Keep square brackets in the help of a command and its options."""
+    """Keep square brackets in the help of a command and its options, and let paragraphs fill the terminal."""
+    if command.help:
+        command.help = _INSIDE_A_PARAGRAPH.sub(" ", command.help)
     for thing in (command, *command.params):
         for name in ("help", "epilog"):
             text = getattr(thing, name, None)

@@ -273,7 +273,7 @@ TestOption = Annotated[
         panel=_DATA,
         min=0.0,
         max=0.99,
-        show_default="0.1",
+        show_default="0.1, of a handful none",
     ),
 ]
 

@@ -36,14 +36,14 @@ _SECONDS = {
 class Recipe(ABC):
     """What to train, on what.
 
-    file: where the data are. test: share held out. parameters: of the estimator. memory: budget within which a file is
-    streamed from disk instead of being read.
+    file: where the data are. test: share held out; None: the model's default (`settled`). parameters: of the estimator.
+    memory: budget within which a file is streamed from disk instead of being read.
     """
 
     kind: ClassVar[str]  # as in `stretto train KIND`
     unit: ClassVar[str]  # what an epoch passes over
     file: str
-    test: float
+    test: float | None
     parameters: Mapping[str, Any]
     checkpoint_every: str | None = None
     memory: str | None = None
@@ -51,6 +51,10 @@ class Recipe(ABC):
     @abstractmethod
     def data(self) -> Any:
         """What the estimator is fitted to, read; or, to be streamed, the file's name."""
+
+    def settled(self, data: Any) -> Recipe:
+        """The recipe with what depends on the data decided."""
+        return self
 
     @abstractmethod
     def size(self, data: Any) -> str:

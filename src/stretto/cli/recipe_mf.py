@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .reading import refuse_reading
@@ -12,6 +12,8 @@ from .recipe import Recipe
 if TYPE_CHECKING:
     from stretto.data.data import Data
     from stretto.models.factorization import MatrixFactorization
+
+_FEW = 1000  # ratings, of which a tenth by chance may be none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,18 @@ class MfRecipe(Recipe):
         parse_bytes(self.memory)  # a wrong budget is told before any work
         refuse_reading(self.read)
         return self.file
+
+    def settled(self, data: Data | str) -> MfRecipe:
+        """By default a tenth of the ratings is held out; of a few ratings, none, where that would be none or all."""
+        if self.test is not None:
+            return self
+        from stretto.data.data import held_out
+
+        share = 0.1
+        if not isinstance(data, str) and len(data) < _FEW:
+            chosen = held_out(0, len(data), share, self.model(None)._seed())
+            share = share if chosen.any() and not chosen.all() else 0.0
+        return replace(self, test=share)
 
     def size(self, data: Data | str) -> str:
         if isinstance(data, str):

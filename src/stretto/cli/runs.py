@@ -69,6 +69,7 @@ def run(
     began = time.perf_counter()
     saving = recipe.saving(folder)  # a wrong interval is told before a long read
     data = recipe.data()
+    recipe = recipe.settled(data)
     bars = on_terminal()
     if verbose:
         say(f"{recipe.file}: {recipe.size(data)}" + (f", {recipe.test:.0%} held out" if recipe.test else ""))

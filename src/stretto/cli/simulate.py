@@ -47,9 +47,10 @@ def simulate(
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
-    """Run a job with tables on simulated clusters and compare: virtual seconds, bytes, how much of the time was spent
-    computing, and the objective. Values and convergence are real, only time is made up; the same file and seed give the
-    same numbers.
+    """Run a job with tables on simulated clusters and compare.
+
+    Compared are virtual seconds, bytes, how much of the time was spent computing, and the objective. Values and
+    convergence are real, only time is made up; the same file and seed give the same numbers.
     """
     from stretto.tables.jobfile import read_job
 

@@ -97,7 +97,7 @@ def mf(
             on_error=on_error,
             cache=cache,
         ),
-        test=0.1 if test is None else test,
+        test=test,
         parameters={
             "rank": rank,
             "loss": loss.value,

@@ -80,6 +80,8 @@ def _typed(option: Any, value: str | None) -> str:
         return str(name)
     if value is None:
         return str(name)
+    if value == "None" and option.name == "test":
+        return f"{name} 0"
     return f"{name} {_plain(value)}"
 
 

@@ -75,10 +75,14 @@ class Info:
             )
         if self.ok:
             return "\n".join([*lines, "  problems  none"])
-        lines.append(f"  problems  {self.bad_lines} bad lines, {d.duplicates} repeated pairs")
+        lines.append(f"  problems  {_counted(self.bad_lines, 'bad line')}, {_counted(d.duplicates, 'repeated pair')}")
         lines += [f"    line {p.line}: {p.text}" for p in self.problems]
         lines += [f"    -> {remedy}" for remedy in dict.fromkeys(p.remedy for p in self.problems)]
         return "\n".join(lines)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def inspect(

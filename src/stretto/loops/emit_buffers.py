@@ -198,7 +198,7 @@ class Buffers:
             writer.each_chunk(row.length, add)
         else:
             held, c = sheet.new(), sheet.new()
-            sheet.write(f"{held} = np.empty({writer.scalar(row.length)}, {NUMPY[row.dtype]})")
+            sheet.write(f"{held} = empty({writer.scalar(row.length)}, {NUMPY[row.dtype]})")
 
             def keep(at: Chunk) -> None:
                 part, suffix = (f", {at.part}", "_part") if at.part else ("", "")

@@ -176,7 +176,7 @@ class Writer(Rows):
                 continue
             ready: dict[int, str] = {}
             self.prepare(value, ready)
-            self.sheet.write(f"{name} = np.empty({self.size(value.length)}, {NUMPY[value.dtype]})")
+            self.sheet.write(f"{name} = empty({self.size(value.length)}, {NUMPY[value.dtype]})")
 
             def keep(at: Chunk, name: str = name, value: Row = value, ready: dict[int, str] = ready) -> None:
                 text = self.chunk(value, at, ready)
@@ -272,7 +272,7 @@ class Writer(Rows):
         """A whole row into a shaped accumulator, element by element."""
         held = self.sheet.new()
         dtype = row.dtype
-        self.sheet.write(f"{held} = np.empty({self.scalar(row.length)}, {NUMPY[dtype]})")
+        self.sheet.write(f"{held} = empty({self.scalar(row.length)}, {NUMPY[dtype]})")
         ready: dict[int, str] = {}
         self.prepare(row, ready)
 

@@ -43,6 +43,7 @@ from stretto.kernels.claims import fail, next_visit
 from stretto.kernels.guard import at, span
 from stretto.kernels.keyed import INTEGERS, NORMAL, UNIFORM, absorb, below, gauss, unit
 from stretto.kernels.scalar import exp, log
+from stretto.kernels.space import empty, zeros
 
 '''
 
@@ -87,7 +88,7 @@ def lower(
     names = ", ".join(parameter(what, name) for what, name in arguments)
     sheet.write(f"def visit_worker(pass_, worker, out, fault, ids, {names}):")
     sheet.depth += 1
-    sheet.write("bad = np.zeros(3, np.int64)")
+    sheet.write("bad = zeros(3, np.int64)")
     for array in body.arrays:
         if array.role == "local":
             sizes = ", ".join(writer.scalar(size) for size in array.sizes)

@@ -290,7 +290,7 @@ def lowered(
     names = ", ".join(parameter(what, name) for what, name in arguments)
     sheet.write(f"def record_worker(pass_, worker, out, ids, {names}):")
     sheet.depth = 1
-    sheet.write("bad = np.zeros(3, np.int64)")
+    sheet.write("bad = zeros(3, np.int64)")
     for array in body.arrays:
         if array.role == "local":
             sizes = ", ".join(writer.scalar(size) for size in array.sizes)

@@ -70,13 +70,13 @@ def _check(analysis: Analysis, visits: Visits) -> None:
             f"{where}: a schedule chooses the iterations of every round on one machine; leave out schedule=, or "
             f"{_ELSEWHERE}"
         )
+    if strategy.name not in (*SPREAD, "buffered"):
+        raise PlanError(f"{where}: the strategy {strategy.name!r} needs shared memory; {_ELSEWHERE}")
     if visits.waves or strategy.name == "buffered":
         raise PlanError(
             f"{where}: buffered writes are merged between waves of visits, in one memory; keep what they go to in a "
             f"table (st.run with st.Table), or {_ELSEWHERE}"
         )
-    if strategy.name not in SPREAD:
-        raise PlanError(f"{where}: the strategy {strategy.name!r} needs shared memory; {_ELSEWHERE}")
 
 
 def _array(analysis: Analysis, visits: Visits, name: str, group: Sequence[Access]) -> Role:

@@ -16,10 +16,6 @@ from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.callback import CallbackSupportMixin, with_callbacks
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from stretto.data.data import Data
 from stretto.data.ids import IdMap
@@ -45,6 +41,14 @@ from .mf_measure import named
 from .mf_options import refuse_unused
 from .mf_ranking import METRIC
 from .mf_stream import StreamedSgdJob
+from .sklearn_base import (
+    BaseEstimator,
+    CallbackSupportMixin,
+    TransformerMixin,
+    check_is_fitted,
+    check_random_state,
+    with_callbacks,
+)
 
 Array = NDArray[Any]
 

@@ -12,8 +12,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import RegressorMixin
-from sklearn.callback import with_callbacks
 
 from stretto.programs.working import Fit, Problem
 from stretto.runtime.runtimes import Runtime
@@ -24,6 +22,7 @@ from . import checks
 from .linear_base import LinearModel
 from .linear_explain import explain_fit
 from .linear_input import Given, beginning, read, squared, squared_gap
+from .sklearn_base import RegressorMixin, with_callbacks
 
 Floats = NDArray[np.float64]
 

@@ -10,8 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.callback import with_callbacks
-from sklearn.model_selection import check_cv
 
 from stretto.errors import DataError
 from stretto.runtime.runtimes import Runtime
@@ -21,6 +19,7 @@ from .lasso import LeastSquares
 from .linear_base import Sitting, say
 from .linear_input import Given, read, squared_gap
 from .linear_path import LinearPath, alphas_for, follow
+from .sklearn_base import with_callbacks
 
 Floats = NDArray[np.float64]
 
@@ -104,6 +103,8 @@ class LassoCV(LeastSquares):
         self._check_parameters()
         given = read(self, X, y, sample_weight, numeric=True)
         problem, samples = self._problem(given), given.design.shape[0]
+        from sklearn.model_selection import check_cv  # imports all of scikit-learn's metrics
+
         folds = list(check_cv(self.cv).split(given.X, given.y, groups))
         with self._sitting(given) as sitting:
             works = sitting.solver(problem)

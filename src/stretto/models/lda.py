@@ -15,10 +15,6 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.callback import CallbackSupportMixin, with_callbacks
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
 
 from stretto.errors import DataError, PlanError
 from stretto.kernels.compile import PROFILES
@@ -35,6 +31,15 @@ from .lda_fit import Learned, Settings, learn, place_for
 from .lda_infer import Inferrer
 from .lda_input import Corpus, as_corpus, names_its_words, split_tokens
 from .lda_topics import Topics
+from .sklearn_base import (
+    BaseEstimator,
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    check_is_fitted,
+    check_random_state,
+    with_callbacks,
+)
 from .topic_facts import similar_topics, top_words
 
 Array = NDArray[Any]

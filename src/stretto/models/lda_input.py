@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
-from sklearn.utils.validation import check_array, validate_data
 
 from stretto.data.data import SLICE, Data, held_out, splitmix64
 from stretto.data.frames import Frame, as_frame
@@ -34,6 +33,8 @@ from stretto.data.report import Report
 from stretto.data.roles import ITEM_NAMES, RATING_NAMES, USER_NAMES, plain_name
 from stretto.data.source import Lines, as_path
 from stretto.errors import DataError
+
+from .sklearn_base import check_array, validate_data
 
 Array = NDArray[Any]
 Words = Sequence[str] | str | os.PathLike[str]

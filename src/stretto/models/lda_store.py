@@ -48,7 +48,12 @@ def load(kind: Any, path: str | Path) -> Any:
     """A model of class `kind` from a file written by `save`."""
     arrays, notes = read_model(path, "`stretto train lda`")
     if notes.get("format") != _FORMAT:
-        raise DataError(f"{path}: not a topic model saved by Stretto (format {notes.get('format')!r})")
+        found = notes.get("format")
+        what = "it is a matrix factorisation: `stretto recommend` and MatrixFactorization.load read it"
+        remedy = (
+            what if str(found).startswith("stretto/matrix") else "name one that `stretto train lda` or save has written"
+        )
+        raise DataError(f"{path}: not a topic model saved by Stretto (format {found!r}); {remedy}")
     about = json.loads(notes["model"])
     model = kind(**about["parameters"])
     priors = arrays["priors"]

@@ -12,11 +12,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.callback import CallbackSupportMixin
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
 
 from stretto.errors import PlanError
 from stretto.kernels.compile import PROFILES
@@ -29,6 +24,14 @@ from stretto.schedule.working_sets import WorkingSets
 
 from . import checks
 from .linear_input import Given
+from .sklearn_base import (
+    BaseEstimator,
+    CallbackSupportMixin,
+    ConvergenceWarning,
+    check_is_fitted,
+    check_random_state,
+    validate_data,
+)
 
 Floats = NDArray[np.float64]
 

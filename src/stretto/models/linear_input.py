@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from stretto.data.design import Design
 from stretto.programs.working import Fit, Problem
+
+from .sklearn_base import check_sample_weight, validate_data
 
 Floats = NDArray[np.float64]
 
@@ -44,7 +45,7 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
     X, y = validate_data(
         estimator, X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=numeric
     )  # whoever lays the data out looks for NaN and infinity, and says where they are
-    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     return Given(X, np.asarray(y), Design((0, 0)), weight)
 
 

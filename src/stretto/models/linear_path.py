@@ -15,8 +15,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import _check_sample_weight, check_X_y
 
 from stretto.data.design import Design
 from stretto.errors import PlanError
@@ -27,6 +25,7 @@ from stretto.runtime.runtimes import Runtime
 from . import checks
 from .linear_base import say
 from .linear_input import squared, squared_gap
+from .sklearn_base import ConvergenceWarning, check_sample_weight, check_X_y
 
 Floats = NDArray[np.float64]
 
@@ -87,7 +86,7 @@ def lasso_path(
     checks.flags(positive=positive, fit_intercept=fit_intercept, standardize=standardize, sparse=sparse)
     checks.choice("profile", profile, PROFILES)
     X, y = check_X_y(X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=True)
-    weight = _check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
     design = Design.of(X)
     problem = squared(design, y, weight, intercept=fit_intercept, positive=positive, standardize=standardize)
     with checks.place(runtime, n_jobs).open() as crew:

@@ -13,10 +13,6 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import ClassifierMixin, clone
-from sklearn.callback import with_callbacks
-from sklearn.utils.class_weight import compute_class_weight
-from sklearn.utils.multiclass import check_classification_targets
 
 from stretto.data.design import Design
 from stretto.errors import DataError, PlanError
@@ -29,6 +25,7 @@ from .linear_base import LinearModel
 from .linear_explain import explain_fit
 from .linear_input import Given, beginning, logistic, logistic_gap, taken
 from .logistic_options import refuse_unused
+from .sklearn_base import ClassifierMixin, check_classification_targets, clone, compute_class_weight, with_callbacks
 from .softmax_fit import explain_joint, fit_joint, joint_problem, unpack
 
 Floats = NDArray[np.float64]

@@ -92,8 +92,12 @@ def held_data(validation: Any, source: Source, row_ids: IdMap | None, col_ids: I
 def refuse_empty(test: Data | Aligned | None, share: float) -> None:
     """DataError where there is nothing to measure on."""
     if test is not None and not len(test):
-        what = f"validation={share:g} holds out none of these few ratings" if share else "validation has no ratings"
-        raise DataError(f"{what}; give more, or leave validation out")
+        if share:
+            raise DataError(
+                f"validation={share:g} holds out none of these few ratings; give more of them, a larger share, or "
+                "validation=None"
+            )
+        raise DataError("validation has no ratings; give some, or leave it out")
 
 
 def feed_from(

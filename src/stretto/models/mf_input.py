@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from stretto.data.ids import IdMap
 from stretto.data.scipy_input import is_sparse
 from stretto.errors import DataError
 
+# What an error of `as_data` may advise, and an estimator does not have.
+_ARGUMENT = re.compile(r"\b(user|item|rating|columns|map_ids|shape)=")
 _TIME = 100_000_000  # seconds since 1970, from 1973 on
 
 
@@ -32,7 +35,12 @@ def as_matrix(X: Any, *, duplicates: str = "error") -> Data:
         if X.ndim == 2 and not _is_text(X):
             _refuse_records(X)
             X = _from_dense(X)
-    return as_data(X, duplicates=duplicates)
+    try:
+        return as_data(X, duplicates=duplicates)
+    except DataError as error:
+        if _ARGUMENT.search(str(error)):
+            raise DataError(f"{error} (arguments of st.as_data, whose result estimators take)") from None
+        raise
 
 
 def _is_dense(X: Any, source: str) -> bool:

@@ -92,7 +92,12 @@ def load(kind: Any, path: str | Path) -> Any:
     if notes.get("format") == _FORMER:
         raise DataError(f"{source}: saved by an earlier version, whose penalties were others; train and save it again")
     if notes.get("format") != _FORMAT:
-        raise DataError(f"{source}: not a matrix factorisation saved by Stretto (format {notes.get('format')!r})")
+        found = notes.get("format")
+        what = "it is a topic model: `stretto topics` and LatentDirichletAllocation.load read it"
+        remedy = (
+            what if str(found).startswith("stretto/latent") else "name one that `stretto train mf` or save has written"
+        )
+        raise DataError(f"{source}: not a matrix factorisation saved by Stretto (format {found!r}); {remedy}")
     about = json.loads(notes["model"])
     model = kind(**about["parameters"])
     for name in _ARRAYS:

@@ -55,7 +55,10 @@ with put_off("scipy.stats", "pandas"):
     from sklearn.callback import CallbackSupportMixin, with_callbacks
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils import check_random_state
-    from sklearn.utils.validation import check_array, check_is_fitted, validate_data
+    from sklearn.utils.class_weight import compute_class_weight
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import _check_sample_weight as check_sample_weight
+    from sklearn.utils.validation import check_array, check_is_fitted, check_X_y, validate_data
 
 __all__ = [
     "BaseEstimator",
@@ -65,10 +68,14 @@ __all__ = [
     "ConvergenceWarning",
     "RegressorMixin",
     "TransformerMixin",
+    "check_X_y",
     "check_array",
+    "check_classification_targets",
     "check_is_fitted",
     "check_random_state",
+    "check_sample_weight",
     "clone",
+    "compute_class_weight",
     "put_off",
     "validate_data",
     "with_callbacks",

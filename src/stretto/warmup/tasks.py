@@ -8,7 +8,9 @@ task whose kernels are cached takes milliseconds.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -81,7 +83,10 @@ def _factorizations() -> list[Task]:
 
 
 def _regressions() -> list[Task]:
-    made = [Task(f"regression, {kind}", "regression", partial(_regress, kind)) for kind in ("dense", "sparse")]
+    kinds = [("dense", "float64"), ("sparse", "float64"), ("dense", "float32"), ("sparse", "float32")]
+    made = [Task(f"regression, {kind}, {dtype}", "regression", partial(_regress, kind, dtype)) for kind, dtype in kinds]
+    for kind, dtype in kinds:
+        made.append(Task(f"many classes, {kind}, {dtype}", "classes", partial(_classify, kind, dtype)))
     return [*made, Task("rounds of a schedule", "rounds", _rounds)]
 
 
@@ -111,7 +116,7 @@ def _fit(data: Any, **parameters: Any) -> Any:
     return MatrixFactorization(**given).fit(train, validation=None if given.get("implicit") else test)
 
 
-def _regress(kind: str) -> None:
+def _regress(kind: str, dtype: str) -> None:
     """Lasso and logistic regression, small sets through the table and large ones over the data."""
     import numpy as np
     import scipy.sparse
@@ -119,14 +124,53 @@ def _regress(kind: str) -> None:
     from stretto.models.lasso import Lasso
     from stretto.models.logistic import LogisticRegression
 
+    X, y = _samples(60, 40, dtype)
+    cases: list[tuple[Any, Any]] = [(X, y)]
+    # More columns that matter than a table holds. Their entries are few: sweeps are over them.
+    many = scipy.sparse.random(900, 1400, density=0.004, format="csc", random_state=0, dtype=dtype)
+    cases.append((many.toarray()[:, :900], np.sin(np.arange(900.0))))
+    if kind == "sparse":
+        # A few entries among many columns, too: those are multiplied by rows instead of in panels.
+        thin = scipy.sparse.random(200, 150, density=0.02, format="csc", random_state=0, dtype=dtype)
+        cases = [(scipy.sparse.csc_array(X), y), (thin, np.arange(200.0)), (many, np.sin(np.arange(900.0)))]
+    with _without_warnings():
+        for matrix, target in cases:
+            large = matrix.shape[1] > 500
+            Lasso(1e-4 if large else 0.01, max_iter=6).fit(matrix, target)
+            if not large:
+                LogisticRegression().fit(matrix, target > np.median(target))
+
+
+def _classify(kind: str, dtype: str) -> None:
+    """Softmax regression. Kernels differ by the number of fours that the classes fill."""
+    import numpy as np
+    import scipy.sparse
+
+    from stretto.models.logistic import LogisticRegression
+
+    X, y = _samples(80, 30, dtype)
+    which = np.argsort(np.argsort(y))
+    matrix: Any = scipy.sparse.csr_array(X) if kind == "sparse" else X
+    with _without_warnings():
+        for classes in (3, 8, 10, 20) if dtype == "float64" else (3,):
+            LogisticRegression(max_iter=30).fit(matrix, which * classes // len(X))
+        LogisticRegression(solver="sgd", max_iter=1, random_state=0).fit(matrix, which % 3)
+
+
+def _samples(n: int, p: int, dtype: str) -> Any:
+    import numpy as np
+
     rng = np.random.default_rng(0)
-    X: Any = rng.normal(size=(60, 40)) * (rng.random((60, 40)) < 0.5)
-    y = X[:, 0] - X[:, 1] + rng.normal(size=60)
-    # A few entries among many columns, too: those are multiplied by rows instead of in panels.
-    thin = scipy.sparse.random(200, 150, density=0.02, format="csc", random_state=0)
-    for matrix, target in [(X, y)] if kind == "dense" else [(scipy.sparse.csc_array(X), y), (thin, np.arange(200.0))]:
-        Lasso(0.01).fit(matrix, target)
-        LogisticRegression().fit(matrix, target > np.median(target))
+    X = rng.normal(size=(n, p)) * (rng.random((n, p)) < 0.5)
+    return X.astype(dtype), X[:, 0] - X[:, 1] + rng.normal(size=n)
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Fits that are stopped early warn, and nobody wants their results."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def _corpus() -> Any:

@@ -20,9 +20,13 @@ def compiling(name: str) -> None:
     if _said or os.environ.get("STRETTO_COMPILE_NOTICE") == "0":
         return
     _said = True
+    if name.startswith("stretto_loop_"):  # written for a user's loop by `loops.lower`; nothing compiles it ahead
+        what, ahead = "a loop", ""
+    else:
+        what, ahead = f"kernels ({name} first)", "; `stretto warmup` compiles everything ahead"
     print(
-        f"stretto: compiling kernels ({name} first) for their first use on this machine. This adds some seconds to a "
-        "first fit, happens once, and is kept on disk; `stretto warmup` compiles everything ahead.",
+        f"stretto: compiling {what} for the first use on this machine. This adds some seconds, happens once, and is "
+        f"kept on disk{ahead}.",
         file=sys.stderr,
         flush=True,
     )
