@@ -51,6 +51,7 @@ NAMES = {
     "cluster_managed": "managed communication on cables of 100 Mbit; a factor served, replicated and rotating",
     "softmax": "many classes jointly: time to within 1e-3 of the optimum, beside scikit-learn's solvers",
     "sparse_logistic": "L1 logistic regression, beside liblinear, skglm, celer and scikit-learn",
+    "logistic_grid": "L1 logistic regression over a grid of C: objective and seconds, beside liblinear",
     "wire": "what travels between two processes: blocks and rows with CURVE and without, beside a Ray actor",
 }
 GATHERED = ("memory_side_by_side",)  # made of others: only when named

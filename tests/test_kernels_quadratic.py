@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 
 from stretto.kernels import atomics, factor, gang
 from stretto.programs.inner import Minimum, minimise
-from stretto.programs.working import violations
+from stretto.programs.newton import violations
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from working_made import Floats
 

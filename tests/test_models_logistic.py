@@ -220,7 +220,7 @@ def test_explain_says_what_would_be_done() -> None:
         "0.5 Σ log(1 + exp(−y z)) + 0.8 ‖w‖₁ + ½ 0.2 ‖w‖²",
         "all coefficients are zero up to C",
         "CSR turned into CSC once",
-        "the loss of the model without features",
+        "the duality gap is at most 0.0001 × the objective",
         "1 worker",
     ):
         assert words in text

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from linear_problems import Made, assert_optimal, objective
-from stretto.programs import sweeping, working
+from stretto.programs import newton, sweeping
+from stretto.programs.newton import SetSolver
 from stretto.programs.sweeping import best_along
-from stretto.programs.working import Solver
 from stretto.schedule.working_sets import working_sets
 from working_made import LOSSES, numbers, solving, target, weights, whole
 
@@ -31,7 +31,7 @@ def test_sweeps_over_the_data_agree_with_the_table(
     made = Made(X, y, weight, storage == "sparse")
     fits = []
     for tabled in (True, False):
-        monkeypatch.setattr(Solver, "_tabled", lambda self, chosen, tabled=tabled: tabled)
+        monkeypatch.setattr(SetSolver, "_tabled", lambda self, chosen, tabled=tabled: tabled)
         with solving(
             X, y, weight, loss=loss, storage=storage, intercept=intercept, positive=positive, scale=np.ones(60)
         ) as works:
@@ -59,7 +59,7 @@ def test_few_slots_mean_sweeps(loss: str, monkeypatch: pytest.MonkeyPatch) -> No
         calls.append(len(model.which))
         return swept(model, *args)
 
-    monkeypatch.setattr(working, "minimise_swept", counted)
+    monkeypatch.setattr(newton, "minimise_swept", counted)
     fits = []
     for slots in (256, 8192):
         with solving(X, y, loss=loss, slots=slots, schedule=working_sets(300)) as works:

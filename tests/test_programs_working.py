@@ -11,6 +11,7 @@ from hypothesis import strategies as some
 
 from linear_problems import Made, objective, problems
 from stretto.errors import PlanError, RunError
+from stretto.programs.newton import SetSolver
 from stretto.programs.working import Fit, Solver
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.team import Call
@@ -58,11 +59,11 @@ def test_screening_lets_go_only_of_what_is_zero_at_the_optimum(
 
         def watched(pool: Any, *args: Any) -> None:
             screen(pool, *args)
-            kept[~pool & works._usable] = False
+            kept[~pool & works.setting.usable] = False
 
         works._screen = watched  # type: ignore[method-assign, assignment]
         fit = works.fit(l1, l2, gap=1e-10 * whole(works), max_rounds=300)
-        norm = works.norm
+        norm = works.setting.norm
     gone = ~kept
     assert not fit.coef[gone].any()
     assert float(np.max(np.abs(best.coef[gone]) * norm[gone], initial=0.0)) <= 1e-6 * float(np.abs(given_["y"]).max())
@@ -226,7 +227,7 @@ def test_a_path_has_the_same_bits_on_every_runtime(
     loss: str, storage: str, swept: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if swept:
-        monkeypatch.setattr(Solver, "_tabled", lambda self, chosen: False)
+        monkeypatch.setattr(SetSolver, "_tabled", lambda self, chosen: False)
     X = numbers(260, 700, 1.0 if storage == "dense" else 0.6)  # several visits to a pass
     y, weight = target(X, loss), weights(260)
 
@@ -252,7 +253,7 @@ def test_a_path_has_the_same_bits_on_every_runtime(
 @pytest.mark.parametrize("swept", [False, True], ids=["table", "swept"])
 def test_a_fit_ends_when_it_is_asked_to(loss: str, swept: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if swept:
-        monkeypatch.setattr(Solver, "_tabled", lambda self, chosen: False)
+        monkeypatch.setattr(SetSolver, "_tabled", lambda self, chosen: False)
     X = numbers(60, 300)
     with solving(X, target(X, loss), loss=loss, schedule=working_sets(5)) as works:
         l1, gap, rounds = 0.01 * works.largest_l1(), 1e-12 * whole(works), 0

@@ -135,13 +135,14 @@ class Sitting:
         l2: float,
         *,
         gap: float,
+        share: float = np.inf,
         units: float,
         start: Fit | None = None,
         works: Solver | None = None,
         label: str = "",
         attributes: Callable[[Floats, float], dict[str, Any]],
     ) -> Fit:
-        """Solve one problem to this gap, told round by round, with a warning where the rounds did not suffice.
+        """Solve one problem to this gap and this share of the objective, with a warning where it was not reached.
 
         units: what gap and objective are divided by where the user sees them. works: a solver of this problem that is
         there already. label: which of several problems it is. attributes: from coefficients and intercept to what a
@@ -156,7 +157,7 @@ class Sitting:
             seen = {"objective": state["objective"] / units, "gap": state["gap"] / units}
             if model.verbose > 0:
                 working = f"  {state['working']:,} features at work" if "working" in state else ""
-                numbers = f"objective {seen['objective']:.6g}  gap {seen['gap']:.2e} of {gap / units:.2e}"
+                numbers = f"objective {seen['objective']:.6g}  gap {seen['gap']:.2e} of {state['goal'] / units:.2e}"
                 say(f"{at}  {numbers}{working}  {duration(time.perf_counter() - began)}")
             return self.told(
                 at,
@@ -167,16 +168,16 @@ class Sitting:
         watch = look if watching else None
         works = self.solver(problem) if works is None else works
         if model.schedule is None or isinstance(model.schedule, WorkingSets):
-            fit = works.fit(l1, l2, gap=gap, max_rounds=model.max_iter, start=start, look=watch)
+            fit = works.fit(l1, l2, gap=gap, share=share, max_rounds=model.max_iter, start=start, look=watch)
         else:
             from .linear_schedule import fit_by_schedule
 
             fit = fit_by_schedule(
-                problem, works, l1, l2, schedule=model.schedule, gap=gap, max_rounds=model.max_iter, start=start,
-                look=watch, runtime=model._runtime(), seed=self.seed,
+                problem, works, l1, l2, schedule=model.schedule, gap=gap, share=share, max_rounds=model.max_iter,
+                start=start, look=watch, runtime=model._runtime(), seed=self.seed,
             )  # fmt: skip
         if not fit.converged and not self.stopped:
-            warn_unfinished(f"{type(model).__name__} {label}".rstrip(", "), fit, gap, units, model.max_iter)
+            warn_unfinished(f"{type(model).__name__} {label}".rstrip(", "), fit, units, model.max_iter)
         return fit
 
     def told(
@@ -191,11 +192,13 @@ class Sitting:
         return self.stopped
 
 
-def warn_unfinished(what: str, fit: Fit, gap: float, units: float, rounds: int) -> None:
-    """Say that a fit ended at max_iter."""
+def warn_unfinished(what: str, fit: Fit, units: float, max_iter: int) -> None:
+    """Warn that a fit ended before it reached its tolerance."""
+    stopped = f"stopped after max_iter={max_iter} rounds" if fit.rounds >= max_iter else "found no better point"
+    advice = "raise max_iter or tol" if fit.rounds >= max_iter else "raise tol"
     warnings.warn(
-        f"{what} stopped after max_iter={rounds} rounds at a duality gap of {fit.gap / units:.3g}, above the "
-        f"{gap / units:.3g} that tol asks for; raise max_iter or tol, use a stronger penalty, or scale the features",
+        f"{what} {stopped} at a duality gap of {fit.gap / units:.3g}, above the {fit.goal / units:.3g} that tol asks "
+        f"for; {advice}, use a stronger penalty, or scale the features",
         ConvergenceWarning,
         stacklevel=5,  # the line that called fit
     )

@@ -51,4 +51,4 @@ def explain_fit(
 def _until(problem: Problem, tol: float) -> str:
     if problem.loss == "squared":
         return f"the duality gap is at most {tol:g} × ‖y{' − ȳ' if problem.intercept else ''}‖²/n"
-    return f"the duality gap is at most {tol:g} × the loss of the model without features"
+    return f"the duality gap is at most {tol:g} × the objective"

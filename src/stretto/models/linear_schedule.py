@@ -33,6 +33,7 @@ def fit_by_schedule(
     *,
     schedule: Schedule,
     gap: float,
+    share: float,
     max_rounds: int,
     start: Fit | None,
     look: Callable[[dict[str, Any]], bool] | None,
@@ -77,9 +78,9 @@ def fit_by_schedule(
             )
         sweeps, updates, leg = sweeps + quiet.looks, updates + result.updates, leg + 1
         found = beginning(result.params["coef"], float(result.params["intercept"][0]), problem)
-        fit = works.fit(l1, l2, gap=gap, max_rounds=0, start=found)
-        fit = replace(fit, rounds=sweeps, epochs=updates // max(1, features), converged=fit.gap <= gap)
-        state = {"round": sweeps, "epochs": fit.epochs, "gap": fit.gap, "objective": fit.objective}
+        fit = works.fit(l1, l2, gap=gap, share=share, max_rounds=0, start=found)
+        fit = replace(fit, rounds=sweeps, epochs=updates // max(1, features))
+        state = {"round": sweeps, "epochs": fit.epochs, "gap": fit.gap, "goal": fit.goal, "objective": fit.objective}
         stop = look is not None and look({**state, "coef": fit.coef, "intercept": fit.intercept})
         if fit.converged or sweeps >= max_rounds or stop or result.stopped == "schedule":
             return fit

@@ -24,6 +24,7 @@ from . import checks
 from .linear_base import LinearModel
 from .linear_explain import explain_fit
 from .linear_input import Given, beginning, logistic, logistic_gap, taken
+from .logistic_options import refuse_unused
 from .sklearn_base import ClassifierMixin, check_classification_targets, clone, compute_class_weight, with_callbacks
 from .softmax_fit import explain_joint, fit_joint, joint_problem, unpack
 
@@ -42,12 +43,14 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     l1_ratio : share of the penalty that is ‖w‖₁: 1 gives the sparsest models, 0 plain L2.
     fit_intercept : learn b, which is not penalised.
     standardize : penalise as if every column had standard deviation 1. X itself is not touched, so sparsity is kept.
-    tol : stop when the duality gap is at most tol times the loss of the model without features.
+    tol : stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
+        objective; for a joint model of several classes, tol times the loss of the model without features.
     class_weight : {class: weight}, or "balanced" for weights that make the classes count alike.
     multi_class : for more than two classes: "multinomial", one model of all, or "ovr", each class against the rest.
     solver : of the joint model: "auto" for quasi-Newton steps, "sgd" for stochastic ones; max_iter then counts epochs.
     optimizer : of "sgd": "adagrad", "adarevision" (AdaGrad that allows for gradients which are out of date), or "sgd".
-    learning_rate : of "sgd"; None chooses one.
+        Refused with solver="auto", which does not use it.
+    learning_rate : of "sgd"; None chooses one. Refused with solver="auto".
     max_iter, warm_start, schedule, n_jobs, runtime, profile, random_state, verbose : as in `st.Lasso`; schedule is for
         two classes and "ovr".
 
@@ -127,6 +130,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         checks.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
         if self.learning_rate is not None:
             checks.number("learning_rate", self.learning_rate, above=0)
+        refuse_unused(self.get_params(deep=False), type(self)().get_params(deep=False))
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -161,6 +165,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
                     self.l1_ratio,
                     1.0 - self.l1_ratio,
                     gap=logistic_gap(problem, self.tol),
+                    share=self.tol,
                     units=1.0,
                     start=beginning(coefs[k], intercepts[k], problem) if going_on else None,
                     label=f"class {self.classes_[k]!s}, " if len(problems) > 1 else "",

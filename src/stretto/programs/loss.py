@@ -17,6 +17,8 @@ from stretto.kernels import samples
 
 Floats = NDArray[np.float64]
 
+_NEAR_ZERO = 1e-4  # below that tanh(t/2)/2t is ¼ to nine digits, and the quotient would lose them
+
 
 @dataclass(frozen=True, eq=False)
 class At:
@@ -35,6 +37,11 @@ class Loss(Protocol):
 
     def look(self, z: Floats, b: float, *, settle: bool = True) -> At:
         """The loss at z + b; settle: with the intercept that fits z best, from b on."""
+
+    def curvature(self, z: Floats, at: At, share: float) -> Floats:
+        """[n] at.d, each at least `share` of the curvature of a parabola that touches the loss at z and lies above it
+        everywhere.
+        """
 
     def dual(self, at: At, scale: float) -> float:
         """The loss's part of the dual objective at θ = scale·at.v."""
@@ -60,6 +67,9 @@ class Squared:
                 value, pull = see(self.y, z, self.weight, b, v)
         return At(value, b, v, self.weight)
 
+    def curvature(self, z: Floats, at: At, share: float) -> Floats:
+        return at.d
+
     def dual(self, at: At, scale: float) -> float:
         return float(
             samples.dual_squared[self.profile](self.y, self.weight, at.v, at.b if self.intercept else 0.0, scale)
@@ -81,6 +91,16 @@ class Logistic:
         else:
             value, _, _ = samples.look_logistic[self.profile](self.y, z, self.weight, b, v, d, cost)
         return At(value, b, v, d)
+
+    def curvature(self, z: Floats, at: At, share: float) -> Floats:
+        # tanh(t/2)/2t, the parabola's, is (½ − a)/t with a = σ(−t), which v holds already.
+        if share == 0.0:
+            return at.d
+        t = self.y * (z + at.b)
+        a = np.divide(at.v * self.y, self.weight, out=np.zeros_like(t), where=self.weight > 0.0)
+        bound = np.full_like(t, 0.25)
+        np.divide(0.5 - a, t, out=bound, where=np.abs(t) > _NEAR_ZERO)
+        return np.maximum(at.d, share * self.weight * bound)
 
     def dual(self, at: At, scale: float) -> float:
         return float(samples.dual_logistic[self.profile](self.y, self.weight, at.v, scale))
