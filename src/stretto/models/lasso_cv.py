@@ -20,7 +20,7 @@ from . import checks
 from .lasso import LeastSquares
 from .linear_base import Sitting, say
 from .linear_input import Given, read, squared_gap
-from .linear_path import LinearPath, alphas_for, follow
+from .linear_path import LinearPath, alphas_for, check_grid, follow
 
 Floats = NDArray[np.float64]
 
@@ -91,8 +91,8 @@ class LassoCV(LeastSquares):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        checks.number("eps", self.eps, above=0, below=1)
-        checks.number("n_alphas", self.n_alphas, least=1, whole=True)
+        check = checks.of(self)
+        check_grid(check, self.n_alphas, self.eps)
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
@@ -107,7 +107,9 @@ class LassoCV(LeastSquares):
         folds = list(check_cv(self.cv).split(given.X, given.y, groups))
         with self._sitting(given) as sitting:
             works = sitting.solver(problem)
-            self.alphas_ = alphas_for(works, samples, self.alphas, self.n_alphas, eps=self.eps, l1_ratio=1.0)
+            self.alphas_ = alphas_for(
+                works, samples, self.alphas, self.n_alphas, eps=self.eps, l1_ratio=1.0, check=checks.of(self)
+            )
             errors = []
             for number, (train, test) in enumerate(folds, 1):
                 errors.append(self._fold(sitting, train, test))

@@ -18,7 +18,7 @@ from sklearn.callback import with_callbacks
 from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
-from stretto.data.design import Design
+from stretto.data.design import LARGEST, Design
 from stretto.errors import DataError, PlanError
 from stretto.programs.working import Problem
 from stretto.runtime.runtimes import Runtime
@@ -123,13 +123,14 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        checks.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
-        checks.number("l1_ratio", self.l1_ratio, least=0, most=1)
-        checks.choice("multi_class", self.multi_class, ("multinomial", "ovr"))
-        checks.choice("solver", self.solver, ("auto", "sgd"))
-        checks.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
-        if self.learning_rate is not None:
-            checks.number("learning_rate", self.learning_rate, above=0)
+        check = checks.of(self)
+        check.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
+        check.number("C", self.C, least=1.0 / LARGEST, most=LARGEST)
+        check.number("l1_ratio", self.l1_ratio, least=0, most=1)
+        check.choice("multi_class", self.multi_class, ("multinomial", "ovr"))
+        check.choice("solver", self.solver, ("auto", "sgd"))
+        check.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
+        check.optional("learning_rate", self.learning_rate, above=0)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -142,7 +143,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.classes_, which, weight = self._classes(given)
         if self._joint:
             return self._fit_joint(given, which, weight, last)
-        given = replace(given, design=Design.of(given.X))
+        given = replace(given, design=Design.of(given.X, checked=True))
         problems = self._problems(given, which, weight)
         shape = len(problems), given.design.shape[1]
         going_on = last is not None and last[0].shape == shape
@@ -161,8 +162,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
                 fit = sitting.solve(
                     problem,
-                    self.l1_ratio,
-                    1.0 - self.l1_ratio,
+                    float(self.l1_ratio),
+                    1.0 - float(self.l1_ratio),
                     gap=logistic_gap(problem, self.tol),
                     units=1.0,
                     start=beginning(coefs[k], intercepts[k], problem) if going_on else None,
@@ -231,7 +232,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             logistic(
                 given.design,
                 np.where(which == k, 1.0, -1.0),
-                self.C * weight,
+                float(self.C) * weight,
                 intercept=self.fit_intercept,
                 scale=scale,
             )
@@ -246,7 +247,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         model.classes_, which, weight = model._classes(given)
         if model._joint:
             return explain_joint(model, joint_problem(model, given.X, which, len(model.classes_), weight))
-        given = replace(given, design=Design.of(given.X))
+        given = replace(given, design=Design.of(given.X, checked=True))
         problems = model._problems(given, which, weight)
         formula = f"{self.C:.4g} Σ log(1 + exp(−y z))"
         formula += f" + {self.l1_ratio:.4g} ‖w‖₁" if self.l1_ratio else ""
