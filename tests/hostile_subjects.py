@@ -179,7 +179,7 @@ OBJECTS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         st.Cluster,
         ("address", "nodes", "threads", "encrypt", "patience", "start_within", "replace_within", "restarts"),
     ),
-    "Saving": (lambda **given: st.Saving(**{"folder": "unused", **given}), ("every", "seconds", "keep")),
+    "Saving": (lambda **given: st.Saving(**{"folder": "unused", **given}), ("every_epochs", "every_seconds", "keep")),
     "schedule.prioritised": (
         st.schedule.prioritised,
         ("width", "candidates", "sample", "schedulers", "cache", "floor", "threshold", "by", "conflicts"),

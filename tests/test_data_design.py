@@ -158,13 +158,11 @@ def test_nan_and_infinity_are_refused_with_their_place(make: Any, bad: float) ->
 
 
 def test_numbers_are_let_in_as_long_as_their_products_are_numbers() -> None:
-    large = np.full((4, 3), 1e100)
+    large = np.full((4, 3), 1e75)
     np.testing.assert_array_equal(Design.of(large).dense, large)
-    large[2, 1] = -1.1e100
+    large[2, 1] = -1.1e75
     for form in (large, sp.csc_array(large), sp.csr_array(large)):
-        with pytest.raises(
-            DataError, match=r"X holds -1.1e\+100 at row 2, column 1: products of such numbers overflow"
-        ):
+        with pytest.raises(DataError, match=r"X holds -1.1e\+75 at row 2, column 1: products of such numbers overflow"):
             Design.of(form)
     single = np.full((4, 3), 3e38, np.float32)
     np.testing.assert_array_equal(Design.of(single).dense, single)

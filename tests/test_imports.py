@@ -154,26 +154,26 @@ def test_pure_rooms_decide_and_never_act(room: str) -> None:
 # Imports point from the doors towards the kernels, never back (docs/architecture.md).
 BELOW: dict[str, set[str]] = {
     "kernels": {"kernels", "paths"},
-    "data": {"data", "kernels", "errors", "paths"},
-    "state": {"state", "data", "errors"},
+    "data": {"data", "kernels", "checks", "errors", "paths"},
+    "state": {"state", "data", "checks", "errors"},
     "schedule": {"schedule", "kernels", "checks", "errors"},
     "plan": {"plan", "schedule", "data", "checks", "errors"},
-    "observe": {"observe", "errors", "paths"},
-    "loops": {"loops", "runtime", "plan", "schedule", "state", "data", "kernels", "errors"},
+    "observe": {"observe", "checks", "errors", "paths"},
+    "loops": {"loops", "runtime", "plan", "schedule", "state", "data", "kernels", "checks", "errors"},
     "programs": {"programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe", "checks", "errors"},
     "testing": {
-        *("testing", "loops", "kernels", "keyed", "errors"),
+        *("testing", "loops", "kernels", "keyed", "checks", "errors"),
         *("runtime", "store", "consistency", "comm"),
     },
     "runtime": {
         *("runtime", "plan", "schedule", "state", "data", "kernels", "observe", "checks", "errors", "paths"),
         *("store", "consistency", "comm"),
     },
-    "runtime/simulated": {"runtime", "store", "consistency", "comm", "kernels", "errors"},
-    "tables": {"tables", "runtime", "store", "consistency", "comm", "keyed", "errors"},
-    "store": {"store", "consistency", "comm", "kernels", "errors"},
-    "consistency": {"consistency", "errors"},
-    "comm": {"comm", "kernels", "errors"},
+    "runtime/simulated": {"runtime", "store", "consistency", "comm", "kernels", "checks", "errors"},
+    "tables": {"tables", "runtime", "store", "consistency", "comm", "keyed", "checks", "errors"},
+    "store": {"store", "consistency", "comm", "kernels", "checks", "errors"},
+    "consistency": {"consistency", "checks", "errors"},
+    "comm": {"comm", "kernels", "checks", "errors"},
 }
 
 # A method that users call on a value, and that leads to where things are done.

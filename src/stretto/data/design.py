@@ -25,7 +25,7 @@ from stretto.errors import DataError
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
-LARGEST = 1e100  # size of a number whose square, summed over any data, is a number
+LARGEST = 1e75  # size of a number whose fourth power is a number: solvers multiply squares
 _INT32 = 2**31
 _CHUNK = 1 << 22  # numbers of a dense matrix looked at together: temporaries of 32 MiB, whatever the matrix
 

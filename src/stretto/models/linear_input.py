@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.validation import _check_sample_weight, validate_data
 
 from stretto.data.design import LARGEST, Design, for_kernels, refuse_unbounded
@@ -108,6 +109,17 @@ def features(estimator: Any, X: Any) -> Any:
 
     refuse_unbounded(X.data, place)
     return X
+
+
+def class_weights(asked: Any, classes: NDArray[Any], y: NDArray[Any], weight: Floats) -> Floats:
+    """[k] the weight of each class: numbers from 0 up."""
+    try:
+        found = np.asarray(compute_class_weight(asked, classes=classes, y=y, sample_weight=weight), np.float64)
+    except TypeError as error:
+        raise DataError(f"class_weight={checks.shown(asked)} holds what is no number ({error})") from error
+    if not np.all((found >= 0) & (found <= LARGEST)):
+        raise DataError(f"class_weight={checks.shown(asked)}: weights are numbers from 0 to {LARGEST:g}")
+    return found
 
 
 def squared(

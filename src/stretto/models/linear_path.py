@@ -118,6 +118,8 @@ def alphas_for(
         raise PlanError("with l1_ratio=0 no penalty gives all zeros, so that there is no grid; give alphas=[...]")
     largest = works.largest_l1()
     top = largest / (samples * l1_ratio)
+    if not top <= LARGEST:
+        raise PlanError(f"l1_ratio={l1_ratio:g}: the penalty that gives all zeros would be {top:g}; give alphas=[...]")
     while top * samples * l1_ratio < largest:  # rounding must not let a coefficient in at the first point
         top = float(np.nextafter(top, np.inf))
     smallest = float(np.finfo(np.float64).resolution)

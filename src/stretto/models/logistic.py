@@ -8,6 +8,7 @@ More than two classes are learned jointly (softmax), as scikit-learn does, or ea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
@@ -15,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin, clone
 from sklearn.callback import with_callbacks
-from sklearn.utils.class_weight import compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 
 from stretto.data.design import LARGEST, Design
@@ -27,7 +27,7 @@ from stretto.schedule.spec import Schedule
 from . import checks
 from .linear_base import LinearModel
 from .linear_explain import explain_fit
-from .linear_input import Given, beginning, logistic, logistic_gap, taken
+from .linear_input import Given, beginning, class_weights, logistic, logistic_gap, taken
 from .softmax_fit import explain_joint, fit_joint, joint_problem, unpack
 
 Floats = NDArray[np.float64]
@@ -131,6 +131,10 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         check.choice("solver", self.solver, ("auto", "sgd"))
         check.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
         check.optional("learning_rate", self.learning_rate, above=0)
+        check.optional("learning_rate", self.learning_rate, least=1.0 / LARGEST, most=LARGEST)
+        weights: Any = self.class_weight
+        if not isinstance(weights, Mapping | None) and not (isinstance(weights, str) and weights == "balanced"):
+            raise check.wrong("class_weight", "a mapping {class: weight}, 'balanced' or None", weights)
 
     # --- learning ---------------------------------------------------------------------------------------------------
 
@@ -213,7 +217,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             )
         weight = given.weight
         if self.class_weight is not None:
-            of_class = compute_class_weight(self.class_weight, classes=classes, y=given.y, sample_weight=weight)
+            of_class = class_weights(self.class_weight, classes, given.y, weight)
             weight = weight * of_class[which]
         idle = np.flatnonzero(np.bincount(which, weights=weight) <= 0)
         if len(idle):
