@@ -282,9 +282,9 @@ def test_options_with_effect_are_taken(given: dict[str, Any]) -> None:
 def test_how_many_to_recommend(n: Any) -> None:
     fitted = model().fit(CSR)
     for ask in (fitted.recommend, fitted.similar_items):
-        with pytest.raises(DataError, match="n is a number of items, a whole number of at least 1"):
+        with pytest.raises(PlanError, match="n must be a whole number at least 1"):
             ask([0], n)
-    with pytest.raises(DataError, match="n is a number of items"):
+    with pytest.raises(PlanError, match="n must be a whole number at least 1"):
         fitted.fold_in(CSR[:2]).recommend(n)
 
 
@@ -337,5 +337,5 @@ def test_a_row_without_ratings_gets_no_items_by_their_number(how: dict[str, Any]
 
 
 def test_users_are_a_flat_list() -> None:
-    with pytest.raises(DataError, match=r"a flat list of users, got shape \(2, 2\)"):
+    with pytest.raises(DataError, match=r"rows are given as a flat list, got shape \(2, 2\)"):
         model().fit(CSR).recommend([[0, 1], [2, 3]])

@@ -10,7 +10,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from jobs import some_ratings
-from stretto.errors import DataError
+from stretto.errors import DataError, PlanError
 from stretto.models.factorization import MatrixFactorization
 
 DATA = some_ratings(6000, 150, 120)
@@ -120,7 +120,7 @@ def test_recommend_refuses(fitted: MatrixFactorization) -> None:
         fitted.recommend([150])
     with pytest.raises(DataError, match="there is no column"):
         fitted.recommend([0], items=[-3])
-    with pytest.raises(DataError, match="a whole number of at least 1; got 0"):
+    with pytest.raises(PlanError, match="recommend: n must be a whole number at least 1; got 0"):
         fitted.recommend([0], n=0)
     assert fitted.recommend([], 4)[0].shape == (0, 4)
 

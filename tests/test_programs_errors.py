@@ -258,7 +258,7 @@ def refused(**parts: Any) -> Program:
         ({"params": {"x": SHARED.array[:4], "y": np.ones(2), "z": SHARED}}, PlanError,
          r"P: params\['x'\] and params\['z'\] share memory; .* pass a copy"),
         ({"params": {"x": np.array(1.0)}}, PlanError, "the first array of params is a single number"),
-        ({"size": 2.5}, PlanError, "P: size must be a whole number, got 2.5"),
+        ({"size": 2.5}, PlanError, "P: size must be a whole number; got 2.5"),
         ({"schedule": st.schedule.cyclic}, PlanError,
          r"P: `schedule` is a function .* write schedule=st.schedule.cyclic\(…\)"),
         ({"schedule": lambda state: np.array(3)}, RunError,

@@ -73,8 +73,8 @@ def test_a_round_without_jobs_is_refused(make: object) -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: schedule.cyclic("4"), "width must be a whole number, got '4'"),  # type: ignore[arg-type]
-        (lambda: schedule.random(2.0), "width must be a whole number, got 2.0"),  # type: ignore[arg-type]
+        (lambda: schedule.cyclic("4"), "width must be a whole number; got '4'"),  # type: ignore[arg-type]
+        (lambda: schedule.random(2.0), "width must be a whole number; got 2.0"),  # type: ignore[arg-type]
         (lambda: schedule.clustered(blocks_graph(2, 3), 2.5), "parts must be a whole number"),  # type: ignore[arg-type]
         (lambda: schedule.rotation(1.5), "blocks must be a whole number"),  # type: ignore[arg-type]
         (lambda: schedule.rotation(0), "at least one block, got blocks=0"),

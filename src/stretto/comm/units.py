@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from numbers import Real
 
+from stretto.checks import shown
 from stretto.errors import PlanError
 
 _SCALE = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
@@ -30,7 +31,9 @@ def rate(value: str | float) -> float:
     elif number is not None:
         found = number
     if found is None or not found > 0 or found == float("inf"):
-        raise PlanError(f"{value!r} is not a rate; write bytes per second as a number, or such as '100Mbit' or '2GB'")
+        raise PlanError(
+            f"{shown(value)} is not a rate; write bytes per second as a number, or such as '100Mbit' or '2GB'"
+        )
     return found
 
 
@@ -45,12 +48,15 @@ def seconds(value: str | float) -> float:
     elif number is not None:
         found = number
     if found is None or not 0 <= found < float("inf"):
-        raise PlanError(f"{value!r} is not a time; write seconds as a number, or such as '100us' or '2ms'")
+        raise PlanError(f"{shown(value)} is not a time; write seconds as a number, or such as '100us' or '2ms'")
     return found
 
 
 def _real(value: object) -> float | None:
-    return float(value) if type(value) is not bool and isinstance(value, Real) else None
+    try:
+        return float(value) if type(value) is not bool and isinstance(value, Real) else None
+    except OverflowError:  # of an integer
+        return float("inf")
 
 
 def _number(text: str) -> float:

@@ -11,6 +11,7 @@ already right is shared, not copied. A sparse matrix is never made dense.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.cached import cached_property
+from stretto.data.structure import is_sparse, verified
 from stretto.errors import DataError
 
 Array = NDArray[Any]
 Floats = NDArray[np.float64]
 
+LARGEST = 1e75  # size of a number whose fourth power is a number: solvers multiply squares
 _INT32 = 2**31
 _CHUNK = 1 << 22  # numbers of a dense matrix looked at together: temporaries of 32 MiB, whatever the matrix
 
@@ -43,14 +46,15 @@ class Design:
     note: str = ""  # the conversions that were made; empty when the arrays are the caller's own
 
     @staticmethod
-    def of(X: Any) -> Design:
+    def of(X: Any, *, checked: bool = False) -> Design:
         """A design from a dense array (any order, any real numbers) or a sparse matrix or array in any format.
 
-        NaN and infinity are refused, and the message says where the first one is.
+        NaN and infinity are refused, and the message says where the first one is. checked: the structure of a sparse X
+        is known to be sound (`structure.verified`), so that its indices are not looked through again.
         """
         if isinstance(X, Design):
             return X
-        return _from_sparse(X) if hasattr(X, "tocsc") else _from_dense(np.asarray(X))
+        return _from_sparse(X, checked) if is_sparse(X) else _from_dense(np.asarray(X))
 
     @property
     def sparse(self) -> bool:
@@ -167,37 +171,38 @@ def _from_dense(X: Array) -> Design:
         dense = np.asarray(X, dtype=dtype, order="F")
     except (TypeError, ValueError) as error:
         raise DataError(f"a design holds numbers: {error}") from error
-    _refuse_unbounded(dense.ravel(order="K"), lambda at: (at % dense.shape[0], at // dense.shape[0]))
-    return Design((dense.shape[0], dense.shape[1]), dense=dense, note=", ".join(found))
+    refuse_unbounded(dense.ravel(order="K"), lambda at: (at % dense.shape[0], at // dense.shape[0]))
+    return Design((dense.shape[0], dense.shape[1]), dense=for_kernels(dense), note=", ".join(found))
 
 
-def _from_sparse(X: Any) -> Design:
-    if X.ndim != 2:
-        raise DataError(f"a design has two dimensions, samples and features; got a sparse array of shape {X.shape}")
-    n, p = X.shape
+def _from_sparse(X: Any, checked: bool) -> Design:
+    given = X
+    X = X if checked else verified(X, "design")
+    n, p = (int(size) for size in X.shape)
     dtype = _value_type(X.dtype)
-    found = [] if X.format == "csc" else [f"{X.format.upper()} turned into CSC once"]
-    if X.format == "csc":
-        _refuse_broken(X)
+    found = [] if given.format == "csc" else [f"{given.format.upper()} turned into CSC once"]
+    if given.dtype != dtype:
+        found.append(f"{given.dtype} values turned into {dtype}")
+    # First, because repeated entries are added up, and small integers would wrap around.
+    X = X.astype(dtype, copy=False)
     matrix = X.tocsc()
     if not matrix.has_canonical_format:
         matrix = matrix.copy() if matrix is X else matrix
         matrix.sum_duplicates()
-        if X.format == "csc":
+        if given.format == "csc":
             found.append("row numbers sorted, repeated entries added")
     if np.count_nonzero(matrix.data) != len(matrix.data):
         matrix = matrix.copy() if matrix is X else matrix
         matrix.eliminate_zeros()
         found.append("explicit zeros dropped")
-    if matrix.dtype != dtype:
-        found.append(f"{matrix.dtype} values turned into {dtype}")
     whole = np.dtype(np.int32 if n < _INT32 else np.int64)
-    if X.format == "csc" and matrix.indices.dtype != whole:
+    if given.format == "csc" and matrix.indices.dtype != whole:
         found.append(f"{matrix.indices.dtype} row numbers turned into {whole}")
     indptr = matrix.indptr.astype(np.int64, copy=False)
-    values = matrix.data.astype(dtype, copy=False)
+    values = matrix.data
     indices = matrix.indices.astype(whole, copy=False)
-    _refuse_unbounded(values, lambda at: (int(indices[at]), int(np.searchsorted(indptr, at, side="right")) - 1))
+    refuse_unbounded(values, lambda at: (int(indices[at]), int(np.searchsorted(indptr, at, side="right")) - 1))
+    indptr, indices, values = for_kernels(indptr), for_kernels(indices), for_kernels(values)
     return Design((n, p), indptr=indptr, indices=indices, values=values, note=", ".join(found))
 
 
@@ -209,20 +214,11 @@ def _value_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32 if dtype == np.float32 else np.float64)
 
 
-def _refuse_broken(X: Any) -> None:
-    """Compiled code trusts the row numbers, and SciPy does not check them."""
-    bounds, rows = X.indptr, X.indices
-    whole = len(bounds) == X.shape[1] + 1 and bounds[0] == 0 and bounds[-1] == len(rows) == len(X.data)
-    if not whole or np.any(bounds[1:] < bounds[:-1]):
-        raise DataError("this CSC matrix is damaged: its indptr does not rise from 0 to the number of entries")
-    if len(rows) and (rows.min() < 0 or rows.max() >= X.shape[0]):
-        raise DataError(f"this CSC matrix is damaged: a row number lies outside 0 … {X.shape[0] - 1}")
-
-
-def _refuse_unbounded(values: Array, place: Any) -> None:
-    """Refuse NaN and infinity. place: from a number's position to its row and column."""
+def refuse_unbounded(values: Array, place: Callable[[int], tuple[int, int]]) -> None:
+    """Refuse NaN, infinity, and numbers whose products overflow. place: from a position to row and column."""
     with np.errstate(over="ignore", invalid="ignore"):
-        if np.isfinite(values.sum()):  # one quick pass says it for nearly all; a sum of finite numbers may overflow
+        # One quick pass says it for nearly all.
+        if float(np.dot(values, values)) < (LARGEST * LARGEST if values.dtype == np.float64 else np.inf):
             return
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
@@ -232,3 +228,29 @@ def _refuse_unbounded(values: Array, place: Any) -> None:
             f"X holds NaN or inf: {values[bad[0]]} at row {row}, column {column}{more}; "
             "drop those samples or fill the gaps first"
         )
+    bad = np.flatnonzero(np.abs(values) > np.float64(LARGEST))
+    if len(bad):
+        row, column = place(int(bad[0]))
+        raise DataError(
+            f"X holds {values[bad[0]]} at row {row}, column {column}: products of such numbers overflow; scale the "
+            f"features so that none is above {LARGEST:g} in size"
+        )
+
+
+class _Shared:
+    """The memory of an array, as NumPy asks for it; it lives as long as what NumPy makes of it."""
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.__array_interface__ = {**array.__array_interface__, "data": (array.ctypes.data, False)}
+
+
+def for_kernels(array: Array) -> Array:
+    """The array as kernels are compiled for it: aligned, and not marked read-only, which would be a type of its own.
+
+    It shares memory with the one given wherever it can, so nothing may be written to it.
+    """
+    array = np.asarray(array)
+    if not array.flags.aligned:
+        array = array.copy(order="K")
+    return array if array.flags.writeable or not array.size else np.asarray(_Shared(array))

@@ -72,6 +72,7 @@ def _settle(z, e, rows, k, top, y, weight, P, R, at, wrong, spread):
     for i in range(rows * K):
         size = -z[i]
         size = size if size < _FAR else _FAR  # not a number counts as far here, and shows in the loss
+        size = size if size > 0.0 else 0.0  # beyond the k classes, or beside what is not a number, it may be below 0
         n = np.floor(size * _LOG2E + 0.5)
         e[i] = _series(n * _LN2_HIGH - size + n * _LN2_LOW) * _HALVES[np.uint64(n)]
     loss = 0.0

@@ -1,53 +1,38 @@
-"""Parameters of estimators, checked before any work: which one is wrong, what it may be, what it is."""
+"""What estimators are given, checked before any work: parameters, where to run, seeds, data.
+
+Parameters are checked by `stretto.checks`, whose functions are at hand here. Data are checked by scikit-learn's rules,
+after what those rules pass over: the structure of sparse matrices, which compiled code trusts, and masked values.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from stretto.errors import PlanError
+from stretto.checks import Checks, choice, flags, level, number, of, shown, wrong
+from stretto.data.structure import is_sparse, verified
+from stretto.errors import DataError, PlanError
 from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 
-
-def number(
-    name: str,
-    value: Any,
-    *,
-    least: float | None = None,
-    above: float | None = None,
-    most: float | None = None,
-    below: float | None = None,
-    whole: bool = False,
-    why: str = "",
-) -> None:
-    """Refuse what is no finite number within these bounds. why: goes to the end of the message.
-
-    >>> number("alpha", 0, above=0, why="use LinearRegression")
-    Traceback (most recent call last):
-    stretto.errors.PlanError: alpha must be a number more than 0; got 0; use LinearRegression
-    """
-    kind: Any = Integral if whole else Real
-    fits = isinstance(value, kind) and not isinstance(value, bool | np.bool_) and bool(np.isfinite(float(value)))
-    if fits:
-        fits = (
-            (least is None or value >= least)
-            and (above is None or value > above)
-            and (most is None or value <= most)
-            and (below is None or value < below)
-        )
-    if fits:
-        return
-    bounds = [("at least", least), ("more than", above), ("at most", most), ("less than", below)]
-    asked = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
-    text = f"{name} must be a {'whole ' if whole else ''}number {asked}".rstrip()
-    raise PlanError(f"{text}; got {value!r}" + (f"; {why}" if why else ""))
+__all__ = [
+    "Checks",
+    "choice",
+    "flags",
+    "here",
+    "level",
+    "number",
+    "of",
+    "place",
+    "plain",
+    "seed",
+    "shown",
+    "wrong",
+]
 
 
-def place(runtime: Any, n_jobs: Any, *, cluster: bool = False) -> Runtime:
+def place(runtime: Any, n_jobs: Any, *, cluster: bool = False, owner: str = "") -> Runtime:
     """Where to run: the runtime given, or so many threads. cluster: whether it may be one."""
     if isinstance(runtime, Cluster) and not cluster:
         raise PlanError(
@@ -56,7 +41,7 @@ def place(runtime: Any, n_jobs: Any, *, cluster: bool = False) -> Runtime:
         )
     if runtime is not None and not isinstance(runtime, Serial | Threads | Cluster):
         others = ", st.Cluster(...)" if cluster else ""
-        raise PlanError(f"runtime must be st.Threads(n), st.Serial(){others} or None; got {runtime!r}")
+        raise wrong(owner, "runtime", f"st.Threads(n), st.Serial(){others} or None", runtime)
     found = Threads(n_jobs) if runtime is None else runtime
     _ = found.workers  # refuses what is no number of threads
     return found
@@ -68,14 +53,48 @@ def here(runtime: Any, n_jobs: Any) -> Runtime:
     return Threads(n_jobs) if isinstance(found, Cluster) else found
 
 
-def flags(**values: Any) -> None:
-    """Refuse what is not True or False."""
-    for name, value in values.items():
-        if not isinstance(value, bool | np.bool_):
-            raise PlanError(f"{name} must be True or False; got {value!r}")
+def seed(random_state: Any, *, owner: str = "") -> int:
+    """A seed below 2³¹ − 1 from what scikit-learn takes as random_state."""
+    from .sklearn_base import check_random_state
+
+    try:
+        return int(check_random_state(random_state).randint(2**31 - 1))
+    except Exception as error:  # of NumPy, or of what was given
+        must = "None, a whole number from 0 to 4294967295, or a np.random.RandomState"
+        raise wrong(owner, "random_state", must, random_state) from error
 
 
-def choice(name: str, value: Any, allowed: Iterable[str]) -> None:
-    """Refuse what is not one of these words."""
-    if value not in tuple(allowed):
-        raise PlanError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
+def plain(X: Any, *, owner: str = "", name: str = "X") -> Any:
+    """X itself, or for a sparse matrix one over the same arrays whose structure is verified; masked values are refused.
+
+    Whatever else X must be is for scikit-learn's validation. owner: whose message it is.
+    """
+    owner = owner or "input"
+    if is_sparse(X):
+        return verified(X, f"{owner}: {name}")
+    if isinstance(X, np.ndarray) and X.dtype.kind in "mMV":
+        raise DataError(f"{owner}: {name} holds {X.dtype}, which are no numbers; turn them into numbers first")
+    _refuse_filled(X, owner, name)
+    if isinstance(X, np.ma.MaskedArray):
+        masked = int(np.count_nonzero(np.ma.getmaskarray(X)))
+        if masked:
+            raise DataError(
+                f"{owner}: {name} has {masked:,} masked values, which mean nothing; drop those samples, or fill the "
+                f"gaps with {name}.filled(…)"
+            )
+        return np.asarray(X)
+    return X
+
+
+def _refuse_filled(X: Any, owner: str, name: str) -> None:
+    """Sparse columns of pandas leave out what is equal to a fill value; scikit-learn takes those that leave out 0."""
+    try:
+        fills = [kind.fill_value for kind in X.dtypes if hasattr(kind, "fill_value")]
+    except (AttributeError, TypeError):  # no frame of pandas
+        return
+    for fill in fills:
+        if not fill == 0:
+            raise DataError(
+                f"{owner}: {name} is a frame of sparse columns that leave out {fill!r} instead of 0; convert it with "
+                f"{name}.sparse.to_dense()"
+            )

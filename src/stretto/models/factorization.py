@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.data import Data
+from stretto.data.duplicates import POLICIES
 from stretto.data.ids import IdMap
 from stretto.errors import DataError
 from stretto.kernels.compile import PROFILES
@@ -46,7 +47,6 @@ from .sklearn_base import (
     CallbackSupportMixin,
     TransformerMixin,
     check_is_fitted,
-    check_random_state,
     with_callbacks,
 )
 
@@ -330,25 +330,30 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return None if self.memory is None else parse_bytes(self.memory)
 
     def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return checks.seed(self.random_state, owner=type(self).__name__)
 
     def _problem(self) -> Problem:
         """The problem that the parameters describe; PlanError for one that is wrong, or would have no effect."""
         given = self.get_params(deep=False)
         names = [field.name for field in fields(Problem) if field.name in given]
         problem = Problem(**{name: given[name] for name in names}).checked()
-        checks.choice("profile", self.profile, PROFILES)
-        checks.flags(early_stopping=self.early_stopping, warm_start=self.warm_start)
-        checks.number("width", self.width, least=1, whole=True)
-        checks.number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)
-        checks.number("tol", self.tol, least=0)
-        checks.number("validation_fraction", self.validation_fraction, above=0, below=1)
+        check = checks.of(self)
+        check.choice("profile", self.profile, PROFILES)
+        check.choice("duplicates", self.duplicates, POLICIES)
+        check.flags(early_stopping=self.early_stopping, warm_start=self.warm_start)
+        check.number("width", self.width, least=1, whole=True)
+        check.number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)
+        check.number("tol", self.tol, least=0)
+        check.number("validation_fraction", self.validation_fraction, above=0, below=1)
+        check.level(self.verbose)
+        self._budget()
+        self._runtime()
         refuse_unused(given, type(self)().get_params(deep=False))
         # Every pair counts in implicit feedback, seen or not: there is no bias to learn.
         return replace(problem, biases=False) if problem.implicit else problem
 
     def _runtime(self) -> Runtime:
-        return self.runtime if self.runtime is not None else Threads(self.n_jobs)
+        return checks.place(self.runtime, self.n_jobs, cluster=True, owner=type(self).__name__)
 
     def _here(self) -> Runtime:
         """Where a fitted model is used: on this machine, wherever it was learned."""
@@ -378,7 +383,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 crew,
                 seed=seed,
                 profile=self.profile,
-                width=self.width,
+                width=int(self.width),
                 physical=physical,
                 scratch=None if scratch is None else Path(scratch.name),
                 once=self.duplicates == "error",
@@ -512,11 +517,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         biases there is nothing to recommend to a row without ratings.
         """
         check_is_fitted(self)
-        if np.ndim(users) > 1:
-            raise DataError(
-                f"recommend takes a flat list of users, got shape {np.shape(users)}; to new users recommends "
-                "model.fold_in(their ratings).recommend(n=10)"
-            )
+        checks.of("recommend").number("n", n, least=1, whole=True)
         try:
             rows = known_indices(users, self.row_ids_, len(self.row_factors_), "row")
         except DataError as error:
@@ -538,6 +539,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def similar_items(self, items: Any, n: int = 10) -> tuple[Array, NDArray[np.float32]]:
         """The n columns whose factors point most nearly the same way (cosine), without the column itself."""
         check_is_fitted(self)
+        checks.of("similar_items").number("n", n, least=1, whole=True)
         cols = known_indices(items, self.col_ids_, len(self.col_factors_), "column")
         with self._here().open() as crew:
             found, scores = mf_serve.similar(self.col_factors_, cols, n, crew)

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.design import LARGEST
 from stretto.programs.working import Fit, Problem
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
@@ -47,7 +48,7 @@ class LeastSquares(RegressorMixin, LinearModel):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        checks.flags(positive=self.positive)
+        checks.of(self).flags(positive=self.positive)
 
     def _problem(self, given: Given) -> Problem:
         return squared(
@@ -137,8 +138,10 @@ class ElasticNet(LeastSquares):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        checks.number("alpha", self.alpha, above=0, why=UNPENALISED)
-        checks.number("l1_ratio", self.l1_ratio, least=0, most=1)
+        check = checks.of(self)
+        check.number("alpha", self.alpha, above=0, why=UNPENALISED)
+        check.number("alpha", self.alpha, most=LARGEST)
+        check.number("l1_ratio", self.l1_ratio, least=0, most=1)
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -152,12 +155,12 @@ class ElasticNet(LeastSquares):
         given = read(self, X, y, sample_weight, numeric=True)
         problem, samples = self._problem(given), given.design.shape[0]
         going_on = last is not None and len(last[0]) == given.design.shape[1]
-        strength = self.alpha * samples
+        strength, share = float(self.alpha) * samples, float(self.l1_ratio)
         with self._sitting(given) as sitting:
             fit = sitting.solve(
                 problem,
-                strength * self.l1_ratio,
-                strength * (1.0 - self.l1_ratio),
+                strength * share,
+                strength * (1.0 - share),
                 gap=squared_gap(problem, self.tol),
                 units=samples,
                 start=beginning(*last, problem) if last is not None and going_on else None,

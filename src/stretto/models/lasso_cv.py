@@ -6,6 +6,8 @@ the choice does not depend on the number of threads.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +20,7 @@ from . import checks
 from .lasso import LeastSquares
 from .linear_base import Sitting, say
 from .linear_input import Given, read, squared_gap
-from .linear_path import LinearPath, alphas_for, follow
+from .linear_path import LinearPath, alphas_for, check_grid, follow
 from .sklearn_base import with_callbacks
 
 Floats = NDArray[np.float64]
@@ -90,8 +92,8 @@ class LassoCV(LeastSquares):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        checks.number("eps", self.eps, above=0, below=1)
-        checks.number("n_alphas", self.n_alphas, least=1, whole=True)
+        check = checks.of(self)
+        check_grid(check, self.n_alphas, self.eps)
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
@@ -103,12 +105,12 @@ class LassoCV(LeastSquares):
         self._check_parameters()
         given = read(self, X, y, sample_weight, numeric=True)
         problem, samples = self._problem(given), given.design.shape[0]
-        from sklearn.model_selection import check_cv  # imports all of scikit-learn's metrics
-
-        folds = list(check_cv(self.cv).split(given.X, given.y, groups))
+        folds = _folds(self.cv, given, groups)
         with self._sitting(given) as sitting:
             works = sitting.solver(problem)
-            self.alphas_ = alphas_for(works, samples, self.alphas, self.n_alphas, eps=self.eps, l1_ratio=1.0)
+            self.alphas_ = alphas_for(
+                works, samples, self.alphas, self.n_alphas, eps=self.eps, l1_ratio=1.0, check=checks.of(self)
+            )
             errors = []
             for number, (train, test) in enumerate(folds, 1):
                 errors.append(self._fold(sitting, train, test))
@@ -148,6 +150,28 @@ class LassoCV(LeastSquares):
             verbose=self.verbose > 1,
         )
         return _errors(path, _part(sitting.given, test))
+
+
+def _folds(cv: Any, given: Given, groups: Any) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Pairs of training and test samples; at least one, and both of whole numbers below the number of samples."""
+    splits = hasattr(cv, "split") and hasattr(cv, "get_n_splits")
+    if isinstance(cv, str | bytes | bool) or not (splits or isinstance(cv, Integral | Iterable | None)):
+        must = "a number of folds (at least 2), a splitter of scikit-learn, or pairs of train and test indices"
+        raise checks.wrong("LassoCV", "cv", must, cv)
+    from sklearn.model_selection import check_cv  # imports all of scikit-learn's metrics
+
+    folds = [(np.asarray(train), np.asarray(test)) for train, test in check_cv(cv).split(given.X, given.y, groups)]
+    if not folds:
+        raise DataError(f"LassoCV: cv={checks.shown(cv)} gives no folds; give one pair of indices at least")
+    for number, samples in enumerate(part for fold in folds for part in fold):
+        inside = samples.ndim == 1 and len(samples) and samples.dtype.kind in "iu"
+        if not inside or samples.min() < 0 or samples.max() >= len(given.y):
+            part = "training" if number % 2 == 0 else "test"
+            raise DataError(
+                f"LassoCV: the {part} samples of fold {number // 2 + 1} must be whole numbers from 0 to "
+                f"{len(given.y) - 1}, at least one; got {checks.shown(samples)}"
+            )
+    return folds
 
 
 def _part(given: Given, samples: NDArray[np.int64]) -> Given:

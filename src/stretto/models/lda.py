@@ -9,6 +9,7 @@ Same seed, same bits, whatever `n_jobs` is.
 
 from __future__ import annotations
 
+from numbers import Real
 from pathlib import Path
 from typing import Any, Self, cast
 from weakref import WeakKeyDictionary
@@ -16,7 +17,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.errors import DataError, PlanError
+from stretto.errors import DataError
 from stretto.kernels.compile import PROFILES
 from stretto.plan.cost import parse_bytes
 from stretto.plan.plan import Plan
@@ -37,12 +38,12 @@ from .sklearn_base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     check_is_fitted,
-    check_random_state,
     with_callbacks,
 )
 from .topic_facts import similar_topics, top_words
 
 Array = NDArray[Any]
+_PRIORS = 1e-30, 1e30  # numbers of 32 bits, and so are their inverses and sums
 _BATCH_EPOCHS = 20
 # Topics prepared for inference, as long as their model lives.
 _prepared: WeakKeyDictionary[Topics, Inferrer] = WeakKeyDictionary()
@@ -210,7 +211,8 @@ class LatentDirichletAllocation(
 
     def _check(self) -> None:
         """Refuse wrong parameters before anything is read."""
-        number = checks.number
+        check = checks.of(self)
+        number = check.number
         number("n_components", self.n_components, least=1, most=1 << 20, whole=True)
         number("epochs", self.epochs, least=1, whole=True)
         number("width", self.width, least=1, whole=True)
@@ -220,12 +222,13 @@ class LatentDirichletAllocation(
             number(name, getattr(self, name), least=0, whole=True)
         number("tol", self.tol, least=0)
         number("validation_fraction", self.validation_fraction, above=0, below=1)
-        if self.topic_word_prior is not None:
-            number("topic_word_prior", self.topic_word_prior, above=0)
-        checks.choice("sampler", self.sampler, ("auto", *SAMPLERS))
-        checks.choice("first_topics", self.first_topics, FIRST_TOPICS)
-        checks.choice("profile", self.profile, PROFILES)
-        checks.flags(early_stopping=self.early_stopping, strict=self.strict)
+        check.optional("topic_word_prior", self.topic_word_prior, above=0)
+        check.optional("topic_word_prior", self.topic_word_prior, least=_PRIORS[0], most=_PRIORS[1])
+        check.choice("sampler", self.sampler, ("auto", *SAMPLERS))
+        check.choice("first_topics", self.first_topics, FIRST_TOPICS)
+        check.choice("profile", self.profile, PROFILES)
+        check.flags(early_stopping=self.early_stopping, strict=self.strict)
+        check.level(self.verbose)
         self._alpha()
         place_for(self.runtime, self.n_jobs, self.memory)
 
@@ -233,18 +236,22 @@ class LatentDirichletAllocation(
         K, given = int(self.n_components), self.doc_topic_prior
         if given is None:
             return (5.0 / K,) * K
-        if np.ndim(given) == 0:
-            checks.number("doc_topic_prior", given, above=0)
+        if isinstance(given, Real):
+            checks.of(self).number("doc_topic_prior", given, above=0)
+            checks.of(self).number("doc_topic_prior", given, least=_PRIORS[0], most=_PRIORS[1])
             return (float(given),) * K
-        alpha = np.asarray(given, np.float64)
-        if alpha.shape != (K,) or not np.all(np.isfinite(alpha)) or not np.all(alpha > 0):
-            raise PlanError(
-                f"doc_topic_prior must be a number more than 0, or {K} of them, one for each topic; got {given!r}"
-            )
+        try:
+            alpha = np.asarray(given, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            alpha = np.empty(0)
+        least, most = _PRIORS
+        if alpha.shape != (K,) or not np.all((alpha >= least) & (alpha <= most)):
+            must = f"a number more than 0 (from {least:g} to {most:g}), or {K} of them, one for each topic"
+            raise checks.of(self).wrong("doc_topic_prior", must, given)
         return tuple(alpha.tolist())
 
     def _seed(self) -> int:
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return checks.seed(self.random_state, owner=type(self).__name__)
 
     def _settings(self, seed: int, epochs: int, validation: Any, warm_up: int | None = None) -> Settings:
         beta = 0.01 if self.topic_word_prior is None else float(self.topic_word_prior)
@@ -369,7 +376,7 @@ class LatentDirichletAllocation(
         their numbers).
         """
         check_is_fitted(self)
-        checks.number("n", n, least=1, whole=True)
+        checks.of(self).number("n", n, least=1, whole=True)
         names = self._names(vocabulary)
         found, share = top_words(self.topics_.by_topic(), n)
         pairs = (zip(*row, strict=True) for row in zip(found.tolist(), share.tolist(), strict=True))

@@ -78,7 +78,7 @@ Stop = Callable[[Any, "Corpus | None", int, Report, Callable[[], Topics]], bool]
 
 def place_for(runtime: Any, n_jobs: Any, memory: Any) -> Runtime:
     """Where a fit runs. PlanError where it cannot run there."""
-    found = checks.place(runtime, n_jobs, cluster=True)
+    found = checks.place(runtime, n_jobs, cluster=True, owner="LatentDirichletAllocation")
     if isinstance(found, Cluster) and memory is not None:
         raise PlanError(
             f"memory={memory!r} on a cluster: documents are streamed from the disk of one machine; leave memory= out, "

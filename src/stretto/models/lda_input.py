@@ -34,6 +34,7 @@ from stretto.data.roles import ITEM_NAMES, RATING_NAMES, USER_NAMES, plain_name
 from stretto.data.source import Lines, as_path
 from stretto.errors import DataError
 
+from . import checks
 from .sklearn_base import check_array, validate_data
 
 Array = NDArray[Any]
@@ -45,6 +46,7 @@ OPEN_ENDED = ("svmlight", "lda-c")  # formats that do not say how many words the
 _IDS = {"docid", "documentid", "wordid", "termid", "userid", "itemid"}
 _RECORDS = (USER_NAMES, ITEM_NAMES, RATING_NAMES)
 _ROUND, _DEAL = 1, 2  # what a number is drawn for
+_DEALT = 1 << 16  # tokens of one entry that are dealt one by one
 
 
 class FractionalCountsWarning(UserWarning):
@@ -122,7 +124,7 @@ def as_corpus(
         if index is not None and type(index).__name__ != "RangeIndex":
             documents = [str(name) for name in index]
         X = frame.native
-    X = _validated(X, estimator, reset)
+    X = _validated(checks.plain(X, owner="" if estimator is None else type(estimator).__name__), estimator, reset)
     width = X.shape[1]
     if words is not None and width != words:
         raise DataError(f"X has {width} words, the model was trained on {words}; give the same columns in their order")
@@ -216,15 +218,6 @@ def _entries(X: Any) -> tuple[Array, Array, Array]:
     if isinstance(X, np.ndarray):
         rows, cols = np.nonzero(X)
         return rows, cols, X[rows, cols]
-    if X.format not in {"csr", "csc"}:
-        X = X.tocoo()
-    try:  # the conversions trust the indices
-        if X.format == "coo":
-            type(X)((X.data, (X.row, X.col)), shape=X.shape)
-        else:
-            X.check_format(full_check=True)
-    except ValueError as error:
-        raise DataError(f"this {X.format.upper()} matrix is damaged: {error}; build it anew") from error
     X = X.tocoo(copy=False)
     same = X.row[1:] == X.row[:-1]
     if not np.all((X.row[1:] > X.row[:-1]) | (same & (X.col[1:] > X.col[:-1]))):
@@ -288,11 +281,14 @@ def _contents(rows: Array, cols: Array, values: Array) -> NDArray[np.uint64]:
 def split_tokens(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:
     """(observed, held): each token is held with probability `share`, by a draw keyed by document, word and number.
 
-    Both parts have all documents and words: learn a document's topics from one part, measure them on the other.
+    Both parts have all documents and words: learn a document's topics from one part, measure them on the other. Of a
+    word that a document has more than 65,536 times, only that many tokens are drawn, and the others follow in
+    proportion: what it takes is bounded by the entries, however large their counts are.
     """
     _check_share(share)
     data = corpus.data
-    counts = data.values.astype(np.int64)
+    every = data.values.astype(np.int64)
+    counts = np.minimum(every, _DEALT)
     ends = np.cumsum(counts)
     held = np.empty(len(counts), np.int64)
     low = 0
@@ -305,8 +301,10 @@ def split_tokens(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpu
         drawn = unit(absorb(np.repeat(state, counts[some]), number)) < share
         held[some] = np.add.reduceat(drawn, begins, dtype=np.int64)
         low = high
+    large = every > _DEALT
+    held[large] = held[large] * every[large] // _DEALT
     remedy = "give documents of at least two tokens, or more of them"
-    return _part(corpus, counts - held, "observed", remedy), _part(corpus, held, "held", remedy)
+    return _part(corpus, every - held, "observed", remedy), _part(corpus, held, "held", remedy)
 
 
 def split_documents(corpus: Corpus, share: float, seed: int) -> tuple[Corpus, Corpus]:

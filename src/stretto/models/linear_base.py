@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.design import LARGEST
 from stretto.errors import PlanError
 from stretto.kernels.compile import PROFILES
 from stretto.observe.progress import duration
@@ -23,15 +24,8 @@ from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 
 from . import checks
-from .linear_input import Given
-from .sklearn_base import (
-    BaseEstimator,
-    CallbackSupportMixin,
-    ConvergenceWarning,
-    check_is_fitted,
-    check_random_state,
-    validate_data,
-)
+from .linear_input import Given, features
+from .sklearn_base import BaseEstimator, CallbackSupportMixin, ConvergenceWarning, check_is_fitted
 
 Floats = NDArray[np.float64]
 
@@ -57,18 +51,20 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         """Refuse wrong parameters before anything is read."""
-        checks.number("tol", self.tol, least=0)
-        checks.number("max_iter", self.max_iter, least=1, whole=True)
-        checks.flags(fit_intercept=self.fit_intercept, standardize=self.standardize, warm_start=self.warm_start)
-        checks.choice("profile", self.profile, PROFILES)
-        checks.place(self.runtime, self.n_jobs)
+        check = checks.of(self)
+        check.number("tol", self.tol, least=0)
+        check.number("tol", self.tol, most=LARGEST)
+        check.number("max_iter", self.max_iter, least=1, whole=True)
+        check.flags(fit_intercept=self.fit_intercept, standardize=self.standardize, warm_start=self.warm_start)
+        check.choice("profile", self.profile, PROFILES)
+        check.level(self.verbose)
+        checks.place(self.runtime, self.n_jobs, owner=check.owner)
         if instead := uncalled(self.schedule):
             raise PlanError(f"schedule is a function that makes one; write schedule={instead}")
-        if self.schedule is not None and not isinstance(self.schedule, Schedule | WorkingSets):
-            raise PlanError(
-                f"schedule must be a spec of st.schedule, such as st.schedule.prioritised(), or None for working sets; "
-                f"got {self.schedule!r}"
-            )
+        given: Any = self.schedule
+        if given is not None and not isinstance(given, Schedule | WorkingSets):
+            must = "a spec of st.schedule, such as st.schedule.prioritised(), or None for working sets"
+            raise check.wrong("schedule", must, given)
 
     def _runtime(self) -> Runtime:
         return checks.place(self.runtime, self.n_jobs)
@@ -77,7 +73,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         # Working sets draw nothing, so two fits agree unless the caller asks otherwise.
         if self.random_state is None:
             return 0
-        return int(check_random_state(self.random_state).randint(2**31 - 1))
+        return checks.seed(self.random_state, owner=type(self).__name__)
 
     @contextmanager
     def _sitting(self, given: Given) -> Iterator[Sitting]:
@@ -91,7 +87,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     def _features(self, X: Any) -> Any:
         """X of predict, with the columns of fit."""
         check_is_fitted(self)
-        return validate_data(self, X, accept_sparse=("csr", "csc", "coo"), reset=False)
+        return features(self, X)
 
     def _place(self) -> str:
         runtime = self._runtime()

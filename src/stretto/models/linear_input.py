@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.design import Design
+from stretto.data.design import LARGEST, Design, for_kernels, refuse_unbounded
+from stretto.errors import DataError
 from stretto.programs.working import Fit, Problem
 
-from .sklearn_base import check_sample_weight, validate_data
+from . import checks
+from .sklearn_base import check_sample_weight, compute_class_weight, validate_data
 
 Floats = NDArray[np.float64]
 
@@ -37,16 +39,86 @@ class Given:
 def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool) -> Given:
     """Validate what fit was given, by scikit-learn's rules. numeric: y holds numbers, not names of classes."""
     given = taken(estimator, X, y, sample_weight, numeric=numeric)
-    return replace(given, design=Design.of(given.X))
+    return replace(given, design=Design.of(given.X, checked=True))
 
 
 def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool = False) -> Given:
     """`read` for those who lay X out themselves: the design is empty."""
+    owner = type(estimator).__name__
     X, y = validate_data(
-        estimator, X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=numeric
+        estimator,
+        checks.plain(X, owner=owner),
+        checks.plain(y, owner=owner, name="y"),
+        accept_sparse=True,
+        dtype="numeric",
+        ensure_all_finite=False,
+        y_numeric=numeric,
     )  # whoever lays the data out looks for NaN and infinity, and says where they are
-    weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+    weight = weights(sample_weight, X, owner=owner)
+    if numeric:
+        y = numbers(y, owner=owner)
     return Given(X, np.asarray(y), Design((0, 0)), weight)
+
+
+def numbers(y: Any, *, owner: str) -> Floats:
+    """[n] a number for each sample, as kernels take it."""
+    try:
+        target = for_kernels(np.asarray(y, np.float64))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{owner}: y holds a number for each sample ({error})") from error
+    if len(target) and not np.abs(target).max() <= LARGEST:
+        at = int(np.argmin(np.abs(target) <= LARGEST))
+        raise DataError(
+            f"{owner}: y holds {target[at]} at sample {at}: squares of such numbers overflow; scale y so that none is "
+            f"above {LARGEST:g} in size"
+        )
+    return target
+
+
+def weights(sample_weight: Any, X: Any, *, owner: str) -> Floats:
+    """[n] sample weights, ones where there are none; some of them more than 0, and their sum a number."""
+    given = checks.plain(sample_weight, owner=owner, name="sample_weight")
+    weight: Floats = check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+    with np.errstate(over="ignore"):
+        total = float(weight.sum())
+    if not 1.0 / LARGEST <= total <= LARGEST:
+        what = "are all 0" if total == 0 else f"add up to {total:g}, out of the range of what can be computed with"
+        raise DataError(f"{owner}: the sample weights {what}; give weights around 1")
+    return for_kernels(weight)
+
+
+def features(estimator: Any, X: Any) -> Any:
+    """X of predict with the columns of fit: floats, dense or sorted by row, so that any layout gives the same sums."""
+    X = checks.plain(X, owner=type(estimator).__name__)
+    kinds = [np.float64, np.float32]
+    # NaN and infinity are looked for below, where the message can say where they are.
+    rules = {"accept_sparse": ("csr", "csc", "coo"), "dtype": kinds, "ensure_all_finite": False}
+    X = validate_data(estimator, X, reset=False, **rules)
+    if isinstance(X, np.ndarray):
+        X = np.ascontiguousarray(X)
+        refuse_unbounded(X.ravel(), lambda at: divmod(at, X.shape[1]))
+        return X
+    if X.format == "coo" or not X.has_canonical_format:
+        X = X.tocsr(copy=True)
+        X.sum_duplicates()
+
+    def place(at: int) -> tuple[int, int]:
+        found = int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at])
+        return found if X.format == "csr" else found[::-1]
+
+    refuse_unbounded(X.data, place)
+    return X
+
+
+def class_weights(asked: Any, classes: NDArray[Any], y: NDArray[Any], weight: Floats) -> Floats:
+    """[k] the weight of each class: numbers from 0 up."""
+    try:
+        found = np.asarray(compute_class_weight(asked, classes=classes, y=y, sample_weight=weight), np.float64)
+    except TypeError as error:
+        raise DataError(f"class_weight={checks.shown(asked)} holds what is no number ({error})") from error
+    if not np.all((found >= 0) & (found <= LARGEST)):
+        raise DataError(f"class_weight={checks.shown(asked)}: weights are numbers from 0 to {LARGEST:g}")
+    return found
 
 
 def squared(
@@ -65,7 +137,7 @@ def squared_gap(problem: Problem, tol: float) -> float:
     mean = float((weight * y).sum() / weight.sum()) if problem.intercept else 0.0
     square, size = float((weight * (y - mean) ** 2).sum()), float((weight * np.abs(y - mean)).sum())
     # y − ȳ itself is only as good as the digits of ȳ allow.
-    return max(tol * square, _ROUNDING * square + 4.0 * np.finfo(np.float64).eps * abs(mean) * size)
+    return max(float(tol) * square, _ROUNDING * square + 4.0 * np.finfo(np.float64).eps * abs(mean) * size)
 
 
 def logistic(design: Design, signs: Floats, weight: Floats, *, intercept: bool, scale: Floats | None) -> Problem:
@@ -78,7 +150,7 @@ def logistic_gap(problem: Problem, tol: float) -> float:
     total, up = float(problem.weight.sum()), float(problem.weight[problem.y > 0].sum())
     empty = total * math.log(2.0)
     loss = -sum(part * math.log(part / total) for part in (up, total - up) if part > 0) if problem.intercept else empty
-    return max(tol * loss, _ROUNDING * empty)
+    return max(float(tol) * loss, _ROUNDING * empty)
 
 
 def beginning(coef: Floats, intercept: float, problem: Problem) -> Fit:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.design import Design
+from stretto.data.design import LARGEST, Design
 from stretto.errors import PlanError
 from stretto.kernels.compile import PROFILES
 from stretto.programs.working import Fit, Solver
@@ -24,10 +25,11 @@ from stretto.runtime.runtimes import Runtime
 
 from . import checks
 from .linear_base import say
-from .linear_input import squared, squared_gap
-from .sklearn_base import ConvergenceWarning, check_sample_weight, check_X_y
+from .linear_input import numbers, squared, squared_gap, weights
+from .sklearn_base import ConvergenceWarning, check_X_y
 
 Floats = NDArray[np.float64]
+_MOST_ALPHAS, _LEAST_EPS = 100_000, 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,42 +82,69 @@ def lasso_path(
     >>> coefs.shape, (coefs != 0).sum(axis=0).tolist()[:3]
     ((8, 5), [0, 2, 2])
     """
-    checks.number("tol", tol, least=0)
-    checks.number("max_iter", max_iter, least=1, whole=True)
-    checks.number("l1_ratio", l1_ratio, least=0, most=1)
-    checks.flags(positive=positive, fit_intercept=fit_intercept, standardize=standardize, sparse=sparse)
-    checks.choice("profile", profile, PROFILES)
+    check = checks.of("lasso_path")
+    check.number("tol", tol, least=0)
+    check.number("tol", tol, most=LARGEST)
+    check.number("max_iter", max_iter, least=1, whole=True)
+    check.number("l1_ratio", l1_ratio, least=0, most=1)
+    check.flags(positive=positive, fit_intercept=fit_intercept, standardize=standardize, sparse=sparse)
+    check.choice("profile", profile, PROFILES)
+    check.level(verbose)
+    X, y = checks.plain(X, owner=check.owner), checks.plain(y, owner=check.owner, name="y")
     X, y = check_X_y(X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=True)
-    weight = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-    design = Design.of(X)
+    weight, y = weights(sample_weight, X, owner=check.owner), numbers(y, owner=check.owner)
+    design = Design.of(X, checked=True)
     problem = squared(design, y, weight, intercept=fit_intercept, positive=positive, standardize=standardize)
-    with checks.place(runtime, n_jobs).open() as crew:
+    tol, l1_ratio = float(tol), float(l1_ratio)
+    with checks.place(runtime, n_jobs, owner=check.owner).open() as crew:
         works = Solver(problem, crew, profile=profile)
-        grid = alphas_for(works, design.shape[0], alphas, n_alphas, eps=eps, l1_ratio=l1_ratio)
+        grid = alphas_for(works, design.shape[0], alphas, n_alphas, eps=eps, l1_ratio=l1_ratio, check=check)
         gap = squared_gap(problem, tol)
         path = follow(works, design.shape, grid, l1_ratio=l1_ratio, gap=gap, max_rounds=max_iter, verbose=verbose > 0)
     return path if sparse else LinearPath(path.alphas, path.coefs.toarray(), path.gaps, path.intercepts, path.rounds)
 
 
-def alphas_for(works: Solver, samples: int, alphas: Any, count: int, *, eps: float, l1_ratio: float) -> Floats:
+def alphas_for(
+    works: Solver, samples: int, alphas: Any, count: int, *, eps: float, l1_ratio: float, check: checks.Checks
+) -> Floats:
     """The penalties of a path in falling order: those given, or a grid from the smallest that gives all zeros."""
-    if alphas is not None and np.ndim(alphas) == 0:
-        count, alphas = alphas, None
+    if isinstance(alphas, Integral):
+        count, alphas = int(alphas), None
     if alphas is not None:
-        given = np.sort(np.asarray(alphas, np.float64).ravel())[::-1]
-        if not len(given) or not np.all(np.isfinite(given)) or given[-1] <= 0:
-            raise PlanError(f"alphas must be numbers more than 0, one at least; got {alphas!r}")
-        return np.ascontiguousarray(given)
-    checks.number("n_alphas", count, least=1, whole=True)
-    checks.number("eps", eps, above=0, below=1)
+        return _given_alphas(alphas, check)
+    check_grid(check, count, eps)
     if l1_ratio == 0:
         raise PlanError("with l1_ratio=0 no penalty gives all zeros, so that there is no grid; give alphas=[...]")
     largest = works.largest_l1()
     top = largest / (samples * l1_ratio)
+    if not top <= LARGEST:
+        raise PlanError(f"l1_ratio={l1_ratio:g}: the penalty that gives all zeros would be {top:g}; give alphas=[...]")
     while top * samples * l1_ratio < largest:  # rounding must not let a coefficient in at the first point
         top = float(np.nextafter(top, np.inf))
     smallest = float(np.finfo(np.float64).resolution)
     return np.full(count, smallest) if top <= smallest else np.geomspace(top, top * eps, count)
+
+
+def check_grid(check: checks.Checks, count: Any, eps: Any) -> None:
+    """Refuse a grid of penalties that cannot be solved for."""
+    check.number("n_alphas", count, least=1, whole=True)
+    check.number("n_alphas", count, most=_MOST_ALPHAS)
+    check.number("eps", eps, above=0, below=1)
+    check.number("eps", eps, least=_LEAST_EPS, why="weaker penalties are lost in rounding")
+
+
+def _given_alphas(alphas: Any, check: checks.Checks) -> Floats:
+    """Penalties in falling order."""
+    try:
+        given = np.asarray(alphas)
+        if given.ndim != 1 or given.dtype.kind not in "iufO":
+            raise TypeError
+        found = np.sort(given.astype(np.float64))[::-1]
+    except (TypeError, ValueError, OverflowError):
+        found = np.empty(0)
+    if not len(found) or not found[-1] > 0 or not found[0] <= LARGEST:
+        raise check.wrong("alphas", f"numbers more than 0 and at most {LARGEST:g}, or how many to make", alphas)
+    return np.ascontiguousarray(found)
 
 
 def follow(

@@ -8,13 +8,14 @@ More than two classes are learned jointly (softmax), as scikit-learn does, or ea
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.design import Design
+from stretto.data.design import LARGEST, Design
 from stretto.errors import DataError, PlanError
 from stretto.programs.working import Problem
 from stretto.runtime.runtimes import Runtime
@@ -23,9 +24,9 @@ from stretto.schedule.spec import Schedule
 from . import checks
 from .linear_base import LinearModel
 from .linear_explain import explain_fit
-from .linear_input import Given, beginning, logistic, logistic_gap, taken
+from .linear_input import Given, beginning, class_weights, logistic, logistic_gap, taken
 from .logistic_options import refuse_unused
-from .sklearn_base import ClassifierMixin, check_classification_targets, clone, compute_class_weight, with_callbacks
+from .sklearn_base import ClassifierMixin, check_classification_targets, clone, with_callbacks
 from .softmax_fit import explain_joint, fit_joint, joint_problem, unpack
 
 Floats = NDArray[np.float64]
@@ -123,13 +124,18 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        checks.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
-        checks.number("l1_ratio", self.l1_ratio, least=0, most=1)
-        checks.choice("multi_class", self.multi_class, ("multinomial", "ovr"))
-        checks.choice("solver", self.solver, ("auto", "sgd"))
-        checks.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
-        if self.learning_rate is not None:
-            checks.number("learning_rate", self.learning_rate, above=0)
+        check = checks.of(self)
+        check.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
+        check.number("C", self.C, least=1.0 / LARGEST, most=LARGEST)
+        check.number("l1_ratio", self.l1_ratio, least=0, most=1)
+        check.choice("multi_class", self.multi_class, ("multinomial", "ovr"))
+        check.choice("solver", self.solver, ("auto", "sgd"))
+        check.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
+        check.optional("learning_rate", self.learning_rate, above=0)
+        check.optional("learning_rate", self.learning_rate, least=1.0 / LARGEST, most=LARGEST)
+        weights: Any = self.class_weight
+        if not isinstance(weights, Mapping | None) and not (isinstance(weights, str) and weights == "balanced"):
+            raise check.wrong("class_weight", "a mapping {class: weight}, 'balanced' or None", weights)
         refuse_unused(self.get_params(deep=False), type(self)().get_params(deep=False))
 
     # --- learning ---------------------------------------------------------------------------------------------------
@@ -143,7 +149,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self.classes_, which, weight = self._classes(given)
         if self._joint:
             return self._fit_joint(given, which, weight, last)
-        given = replace(given, design=Design.of(given.X))
+        given = replace(given, design=Design.of(given.X, checked=True))
         problems = self._problems(given, which, weight)
         shape = len(problems), given.design.shape[1]
         going_on = last is not None and last[0].shape == shape
@@ -162,8 +168,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
                 fit = sitting.solve(
                     problem,
-                    self.l1_ratio,
-                    1.0 - self.l1_ratio,
+                    float(self.l1_ratio),
+                    1.0 - float(self.l1_ratio),
                     gap=logistic_gap(problem, self.tol),
                     share=self.tol,
                     units=1.0,
@@ -214,7 +220,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             )
         weight = given.weight
         if self.class_weight is not None:
-            of_class = compute_class_weight(self.class_weight, classes=classes, y=given.y, sample_weight=weight)
+            of_class = class_weights(self.class_weight, classes, given.y, weight)
             weight = weight * of_class[which]
         idle = np.flatnonzero(np.bincount(which, weights=weight) <= 0)
         if len(idle):
@@ -233,7 +239,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             logistic(
                 given.design,
                 np.where(which == k, 1.0, -1.0),
-                self.C * weight,
+                float(self.C) * weight,
                 intercept=self.fit_intercept,
                 scale=scale,
             )
@@ -248,7 +254,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         model.classes_, which, weight = model._classes(given)
         if model._joint:
             return explain_joint(model, joint_problem(model, given.X, which, len(model.classes_), weight))
-        given = replace(given, design=Design.of(given.X))
+        given = replace(given, design=Design.of(given.X, checked=True))
         problems = model._problems(given, which, weight)
         formula = f"{self.C:.4g} Σ log(1 + exp(−y z))"
         formula += f" + {self.l1_ratio:.4g} ‖w‖₁" if self.l1_ratio else ""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,13 @@ _NUMBERS: dict[str, dict[str, Any]] = {
     "alpha": {"least": 0},
 }
 _NUMBERS_OR_NONE: dict[str, dict[str, Any]] = {"learning_rate": {"above": 0}, "init_scale": {"least": 0}}
+# What 32-bit floats can compute with. A very strong reg has a meaning of its own, and is bounded instead.
+_BOUNDS: dict[str, dict[str, Any]] = {
+    "bias_reg": {"most": 1e20},
+    "alpha": {"most": 1e20},
+    "learning_rate": {"least": 1e-20, "most": 1e20},
+    "init_scale": {"most": 1e15},
+}
 
 
 @dataclass(frozen=True)
@@ -128,22 +135,25 @@ class Problem:
         return rate * max(1.0 - (self.epochs_before + epoch) / self.epochs, 1.0 / self.epochs)
 
     def checked(self) -> Problem:
-        """Itself, or an error that names the parameter, what it may be and what it is."""
+        """Itself in Python's own types, or an error that names the parameter, what it may be and what it is."""
+        check = checks.of("MatrixFactorization")
         for name, allowed in _CHOICES.items():
-            value = getattr(self, name)
-            if not isinstance(value, str | None) or value not in allowed:
-                raise PlanError(f"{name} must be one of {', '.join(map(repr, allowed))}; got {value!r}")
-        checks.flags(biases=self.biases, implicit=self.implicit)
+            check.choice(name, getattr(self, name), allowed)
+        check.flags(biases=self.biases, implicit=self.implicit)
         for name, bounds in _NUMBERS.items():
-            checks.number(name, getattr(self, name), **bounds)
+            check.number(name, getattr(self, name), **bounds)
         for name, bounds in _NUMBERS_OR_NONE.items():
-            if getattr(self, name) is not None:
-                checks.number(name, getattr(self, name), **bounds)
+            check.optional(name, getattr(self, name), **bounds)
+        for name, bounds in _BOUNDS.items():
+            check.optional(name, getattr(self, name), **bounds)
         if self.solver != "sgd" and self.loss != "squared":
             raise PlanError(f"solver={self.solver!r} solves loss='squared' alone, got {self.loss!r}; use solver='sgd'")
         if self.implicit and self.solver != "als":
             raise PlanError(f"implicit feedback needs solver='als', got {self.solver!r}")
-        return self
+        # Kernels and fingerprints know Python's own types, and no fractions or numbers of 16 bits.
+        kinds = {field.name: str(field.type) for field in fields(self)}
+        plain = [name for name, kind in kinds.items() if kind in {"int", "float", "bool", "float | None"}]
+        return replace(self, **{name: _KINDS[kinds[name]](getattr(self, name)) for name in plain})
 
     def parameters(self, *names: str) -> tuple[tuple[str, Any], ...]:
         """Names and values for the plan, in Python's own types: 1, 1.0 and np.float64(1) are one fingerprint."""

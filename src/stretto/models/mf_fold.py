@@ -26,7 +26,7 @@ from stretto.runtime.runtimes import Crew, Runtime
 from stretto.runtime.step import make_step, parts
 from stretto.schedule.rotation import independent
 
-from . import mf_serve
+from . import checks, mf_serve
 from .mf_align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
 from .mf_base import Problem, factor_reg
 from .mf_input import as_pairs, known_indices
@@ -183,6 +183,7 @@ class NewRows:
 
         filter_seen leaves out what the row has rated here; items restricts the choice to these columns.
         """
+        checks.of("recommend").number("n", n, least=1, whole=True)
         allowed = None
         if items is not None:
             allowed = np.zeros(len(self._columns.H), bool)

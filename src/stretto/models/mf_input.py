@@ -129,7 +129,9 @@ def _indices(names: NDArray[Any], ids: IdMap | None, what: str) -> NDArray[np.in
 
 def known_indices(names: Any, ids: IdMap | None, size: int, what: str) -> NDArray[np.int32]:
     """Indices of rows or columns that must have been in the training data."""
-    asked = np.atleast_1d(np.asarray(names))
+    asked = np.atleast_1d(plain_array(names, f"{what}s"))
+    if asked.ndim != 1:
+        raise DataError(f"{what}s are given as a flat list, got shape {asked.shape}")
     found = _indices(asked, ids, what)
     unknown = np.flatnonzero((found < 0) | (found >= size))
     if len(unknown):

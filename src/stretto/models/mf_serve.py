@@ -180,10 +180,8 @@ class Search:
     ) -> tuple[NDArray[np.int32], Floats]:
         """(ids, scores) [len(rows), n] of the best columns for rows of W; −1 and −inf where there are fewer.
 
-        n is at most the number of columns.
+        n: at least 1; more than the number of columns gives that many.
         """
-        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-            raise DataError(f"n is a number of items, a whole number of at least 1; got {n!r}")
         n = min(int(n), self.items)
         need = len(rows) * n * (np.dtype(np.int32).itemsize + np.dtype(np.float32).itemsize)
         refuse_if_over(need, available_memory(), "ask for fewer items, or for some rows at a time")

@@ -36,14 +36,14 @@ _WIDTH = 118
 
 def joint_problem(model: LogisticRegression, X: Any, which: Ints, classes: int, weight: Floats) -> Problem:
     """What is minimised: which [n] are the numbers of the classes, weight [n] the samples' own."""
-    rows = Rows.of(X)
+    rows = Rows.of(X, checked=True)
     scale = rows.spread(weight) if model.standardize else np.ones(rows.shape[1])
-    l1, l2 = model.l1_ratio, 1.0 - model.l1_ratio
+    l1, l2 = float(model.l1_ratio), 1.0 - float(model.l1_ratio)
     return Problem(
         rows=rows,
         y=which.astype(np.int64),
         classes=classes,
-        weight=np.asarray(model.C * weight, np.float64),
+        weight=np.asarray(float(model.C) * weight, np.float64),
         intercept=bool(model.fit_intercept),
         l1=np.append(l1 * scale, 0.0),
         ridge=np.append(l2 * scale * scale, 0.0),
@@ -52,7 +52,7 @@ def joint_problem(model: LogisticRegression, X: Any, which: Ints, classes: int, 
 
 def joint_gap(problem: Problem, tol: float) -> float:
     """tol times the loss of the model that knows no feature."""
-    return max(tol * problem.empty, _ROUNDING * float(problem.weight.sum()) * math.log(problem.classes))
+    return max(float(tol) * problem.empty, _ROUNDING * float(problem.weight.sum()) * math.log(problem.classes))
 
 
 def fit_joint(

@@ -102,7 +102,11 @@ def smooth_step(point: Point, metric: Table, closeness: float) -> Floats:
         whole = point.passes.curve(d.astype(point.dtype)) + bent * d
         if not point.problem.intercept:
             whole[-1] = 0.0
-        a = now / float(np.sum(d * whole))
+        with np.errstate(over="ignore", invalid="ignore"):
+            curve = float(np.sum(d * whole))
+        if not 0.0 < curve < np.inf:  # lost in rounding, or overflowed
+            break
+        a = now / curve
         e += a * d
         r -= a * whole
         z = metric.solve(r)

@@ -150,7 +150,8 @@ class Point:
         # Sums of residuals are no better than their rounding, which a class of hardly any weight would magnify.
         least = _ROUNDING * float(np.sum(self.problem.weight * self.passes.wrong))
         excess = np.where(np.abs(excess) <= least, 0.0, excess)
-        share = float(np.max(np.where(excess > 0.0, excess / np.maximum(excess + masses, 1e-300), 0.0)))
+        excess_up = np.maximum(excess, 0.0)
+        share = float(np.max(excess_up / np.maximum(excess_up + masses, 1e-300)))
         if share <= 1e-15:
             return 0.0, tilt, 0.0
         common = np.maximum(masses - (1.0 - share) / share * excess, 0.0) / total

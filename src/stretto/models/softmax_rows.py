@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.cached import cached_property
-from stretto.data.design import Design, _refuse_unbounded, _value_type
+from stretto.data.design import Design, _value_type, for_kernels, refuse_unbounded
+from stretto.data.structure import is_sparse, verified
 from stretto.errors import DataError
 
 Array = NDArray[Any]
@@ -33,9 +34,12 @@ class Rows:
     note: str = ""  # the conversions that were made; empty when the arrays are the caller's own
 
     @staticmethod
-    def of(X: Any) -> Rows:
-        """From a dense array or a sparse matrix of any format. NaN and infinity are refused, with their place."""
-        return _from_sparse(X) if hasattr(X, "tocsr") else _from_dense(np.asarray(X))
+    def of(X: Any, *, checked: bool = False) -> Rows:
+        """From a dense array or a sparse matrix of any format. NaN and infinity are refused, with their place.
+
+        checked: the structure of a sparse X is known to be sound (`structure.verified`).
+        """
+        return _from_sparse(X, checked) if is_sparse(X) else _from_dense(np.asarray(X))
 
     @property
     def sparse(self) -> bool:
@@ -116,34 +120,26 @@ def _from_dense(X: Array) -> Rows:
     except (TypeError, ValueError) as error:
         raise DataError(f"X holds numbers: {error}") from error
     width = dense.shape[1]
-    _refuse_unbounded(dense.ravel(), lambda at: (at // width, at % width))
-    return Rows((dense.shape[0], width), dense=dense, note=", ".join(found))
+    refuse_unbounded(dense.ravel(), lambda at: (at // width, at % width))
+    return Rows((dense.shape[0], width), dense=for_kernels(dense), note=", ".join(found))
 
 
-def _from_sparse(X: Any) -> Rows:
-    if X.ndim != 2:
-        raise DataError(f"samples and features make two dimensions; got a sparse array of shape {X.shape}")
+def _from_sparse(X: Any, checked: bool) -> Rows:
+    given = X
+    X = X if checked else verified(X, "X")
     dtype = _value_type(X.dtype)
-    found = [] if X.format == "csr" else [f"{X.format.upper()} turned into CSR once"]
+    found = [] if given.format == "csr" else [f"{given.format.upper()} turned into CSR once"]
+    if given.dtype != dtype:
+        found.append(f"{given.dtype} values turned into {dtype}")
+    # First, because repeated entries are added up, and small integers would wrap around.
+    X = X.astype(dtype, copy=False)
     matrix = X.tocsr()
-    _refuse_broken(matrix)
     if not matrix.has_canonical_format:
         matrix = matrix.copy() if matrix is X else matrix
         matrix.sum_duplicates()
         found.append("column numbers sorted, repeated entries added")
-    if matrix.dtype != dtype:
-        found.append(f"{matrix.dtype} values turned into {dtype}")
-    indptr, indices, values = matrix.indptr, matrix.indices, matrix.data.astype(dtype, copy=False)
-    _refuse_unbounded(values, lambda at: (int(np.searchsorted(indptr, at, side="right")) - 1, int(indices[at])))
+    indptr, indices, values = matrix.indptr, matrix.indices, matrix.data
+    refuse_unbounded(values, lambda at: (int(np.searchsorted(indptr, at, side="right")) - 1, int(indices[at])))
     n, p = X.shape
-    return Rows((int(n), int(p)), csr=(indptr, indices, values), note=", ".join(found))
-
-
-def _refuse_broken(X: Any) -> None:
-    """Compiled code trusts the column numbers, and SciPy does not check them."""
-    bounds, columns = X.indptr, X.indices
-    whole = len(bounds) == X.shape[0] + 1 and bounds[0] == 0 and bounds[-1] == len(columns) == len(X.data)
-    if not whole or np.any(bounds[1:] < bounds[:-1]):
-        raise DataError("this CSR matrix is damaged: its indptr does not rise from 0 to the number of entries")
-    if len(columns) and (columns.min() < 0 or columns.max() >= X.shape[1]):
-        raise DataError(f"this CSR matrix is damaged: a column number lies outside 0 … {X.shape[1] - 1}")
+    csr = (for_kernels(indptr), for_kernels(indices), for_kernels(values))
+    return Rows((int(n), int(p)), csr=csr, note=", ".join(found))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from stretto.checks import shown
 from stretto.errors import NotEnoughMemory, PlanError
 
 _UNITS = {
@@ -51,7 +52,7 @@ def parse_bytes(text: str | int) -> int:
         unit = _UNITS.get(match[2].lower()) if match else None
         found = float(match[1]) * unit if match and unit else None
     if found is None or found <= 0:
-        raise PlanError(f"cannot read {text!r} as an amount of memory; write for example '2GiB' or '500MB'")
+        raise PlanError(f"cannot read {shown(text)} as an amount of memory; write for example '2GiB' or '500MB'")
     return int(found)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from operator import index
 from typing import Any
 
+from stretto.checks import shown
 from stretto.errors import PlanError
 
 
@@ -18,7 +19,7 @@ def whole(name: str, value: Any, least: int | None, who: str = "run") -> int:
         number = index(value)
     except TypeError:
         words = "" if least is None else f" of at least {least}"
-        raise PlanError(f"{who}: {name}={value!r} is not a whole number; give one{words}") from None
+        raise PlanError(f"{who}: {name}={shown(value)} is not a whole number; give one{words}") from None
     if least is not None and number < least:
         raise PlanError(f"{who}: {name}={number} is less than {least}")
     if not -(2**63) <= number < 2**63:

@@ -9,6 +9,7 @@ import os
 from operator import index
 from pathlib import Path
 
+from stretto.checks import shown
 from stretto.errors import PlanError
 
 
@@ -24,17 +25,29 @@ def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     return max(1, count)
 
 
+# More threads than this many for each core only wait for each other. Tests and plans for larger machines use some.
+_THREADS_A_CORE, _ALWAYS_ALLOWED = 32, 256
+
+
 def workers_from(n_jobs: int | None) -> int:
     """The number of threads that `n_jobs` means: None is every core, −1 too, −2 all but one, and so on."""
     if n_jobs is None:
         return available_cpus()
     try:
+        if isinstance(n_jobs, bool):
+            raise TypeError
         n_jobs = index(n_jobs)
     except TypeError:
-        raise PlanError(f"n_jobs={n_jobs!r} is not a whole number; use one, or None for every core") from None
+        raise PlanError(f"n_jobs={shown(n_jobs)} is not a whole number; use one, or None for every core") from None
     if n_jobs == 0:
         raise PlanError("n_jobs=0 has no meaning; use a positive number, or None for every core")
-    return n_jobs if n_jobs > 0 else max(1, available_cpus() + 1 + n_jobs)
+    cores = available_cpus()
+    if n_jobs > max(_ALWAYS_ALLOWED, _THREADS_A_CORE * cores):
+        raise PlanError(
+            f"n_jobs={n_jobs} threads on {cores} cores would only wait for each other; use at most "
+            f"{max(_ALWAYS_ALLOWED, _THREADS_A_CORE * cores)}, or None for one a core"
+        )
+    return n_jobs if n_jobs > 0 else max(1, cores + 1 + n_jobs)
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
+from stretto.errors import PlanError
+
 from .interrupts import GLANCE
 
 
@@ -73,8 +75,15 @@ class Team:
             threading.Thread(target=_serve, args=(queue,), name=f"stretto-{k}", daemon=True)
             for k, queue in enumerate(self._queues)
         ]
-        for thread in self._threads:
-            thread.start()
+        for started, thread in enumerate(self._threads):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._threads = self._threads[:started]
+                self.close()
+                raise PlanError(
+                    f"the system starts no more than {started} of {members} threads ({error}); use fewer: n_jobs=…"
+                ) from error
 
     def call(
         self, fn: Callable[..., Any], shares: list[tuple[Any, ...]], stop: Callable[[], None] = lambda: None

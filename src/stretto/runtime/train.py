@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.checks import of
 from stretto.errors import CheckpointError, Diverged
 from stretto.kernels.compile import target
 from stretto.observe.events import CheckpointSaved, EpochDone, Listener, PassDone, PlanMade, Status, Warned
@@ -54,6 +55,12 @@ class Saving:
     every_epochs: int | None = None
     every_seconds: float | None = None
     keep: int = 2
+
+    def __post_init__(self) -> None:
+        check = of("Saving")
+        check.optional("every_epochs", self.every_epochs, least=1, whole=True)
+        check.optional("every_seconds", self.every_seconds, least=0)
+        check.number("keep", self.keep, least=1, whole=True)
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from numbers import Real
-from operator import index
 from types import FunctionType
 from typing import Any
 
-from stretto.errors import PlanError
+from stretto.checks import function, number
 
 from .spec import Schedule
+
+__all__ = ["function", "number", "uncalled", "whole"]
 
 
 def whole(name: str, value: Any) -> None:
@@ -17,24 +17,9 @@ def whole(name: str, value: Any) -> None:
 
     >>> whole("width", 2.5)
     Traceback (most recent call last):
-    stretto.errors.PlanError: width must be a whole number, got 2.5
+    stretto.errors.PlanError: width must be a whole number; got 2.5
     """
-    try:
-        index(value)
-    except TypeError:
-        raise PlanError(f"{name} must be a whole number, got {value!r}") from None
-
-
-def number(name: str, value: Any) -> None:
-    """Refuse what is no number."""
-    if not isinstance(value, Real):
-        raise PlanError(f"{name} must be a number, got {value!r}")
-
-
-def function(name: str, value: Any, takes: str) -> None:
-    """Refuse what cannot be called. takes: how it will be."""
-    if not callable(value):
-        raise PlanError(f"{name} must be a function {name}({takes}), got {value!r}")
+    number(name, value, whole=True)
 
 
 def uncalled(value: Any) -> str | None:

@@ -58,7 +58,7 @@ class Prioritised(Schedule):
     def __post_init__(self) -> None:
         check_width(self.width)
         for name in ("candidates", "sample", "schedulers", "cache"):
-            if (value := getattr(self, name)) is not None:
+            if (value := getattr(self, name)) is not None or name in {"schedulers", "cache"}:
                 whole(name, value)
         for name in ("floor", "threshold"):
             number(name, getattr(self, name))

@@ -99,7 +99,8 @@ def _readers() -> list[Task]:
     small = _ratings(300, 200)
     names = ("movielens", "triples", "svmlight", "mm")
     made = [Task(f"read {name}", "readers", partial(_read, small, name)) for name in names]
-    return [*made, Task("read text ids", "readers", partial(_read_text, "ada,tea,5\neve,tea,3\nada,rye,1\n"))]
+    made.append(Task("read text ids", "readers", partial(_read_text, "ada,tea,5\neve,tea,3\nada,rye,1\n")))
+    return [*made, Task("sparse matrices", "readers", _sparse_matrices)]
 
 
 def _ratings(rows: int, cols: int) -> Any:
@@ -236,6 +237,23 @@ def _read(data: Any, format: str) -> None:
         path = Path(folder) / "ratings"
         write(data, path, format)
         read(path, format, cache=False)
+
+
+def _sparse_matrices() -> None:
+    """Verified by row and by entry, with indices of either width."""
+    import numpy as np
+    import scipy.sparse
+
+    from stretto.data.structure import verified
+
+    for kind in (np.int32, np.int64):
+        index = np.zeros(1, kind)
+        for X in (scipy.sparse.csr_array((1, 1)), scipy.sparse.coo_array(np.ones((1, 1)))):
+            if X.format == "csr":
+                X.data, X.indices, X.indptr = np.ones(1), index, np.arange(2, dtype=kind)
+            else:
+                X.coords = (index, index)
+            verified(X, "warm-up")
 
 
 def _read_text(text: str) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from stretto.checks import flags, shown
 from stretto.comm.units import seconds
 from stretto.errors import PlanError, RunError
 from stretto.runtime.asked import whole
@@ -48,9 +49,10 @@ class Cluster:
     def __post_init__(self) -> None:
         if not isinstance(self.address, str) or not self.address:
             raise PlanError(
-                f"Cluster: address={self.address!r}; give 'auto', the address of a Ray cluster such as "
+                f"Cluster: address={shown(self.address)}; give 'auto', the address of a Ray cluster such as "
                 "'10.0.0.5:6379', or 'processes' for processes of this machine"
             )
+        flags(encrypt=self.encrypt, owner="Cluster")
         for name, least in (("nodes", 1), ("threads", 1), ("restarts", 0)):
             object.__setattr__(self, name, whole(name, getattr(self, name), least, "Cluster"))
         for name in ("patience", "start_within", "replace_within"):

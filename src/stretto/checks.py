@@ -1,0 +1,153 @@
+"""Parameters, checked where they enter: whose they are, which one is wrong, what it may be, what it is.
+
+    >>> number("alpha", 0, above=0, why="use LinearRegression", owner="Lasso")
+    Traceback (most recent call last):
+    stretto.errors.PlanError: Lasso: alpha must be a number more than 0; got 0; use LinearRegression
+
+An owner is the name of an estimator, function or runtime. `of(estimator)` gives the same checks with the owner set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from stretto.errors import PlanError
+
+_LARGEST = 2**63 - 1  # what compiled code can count
+_SHOWN = 120  # characters of a wrong value
+
+
+def shown(value: Any) -> str:
+    """A wrong value for a message, on one line and not too long."""
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # of a class that is not ours
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+def wrong(owner: str, name: str, must: str, value: Any, why: str = "") -> PlanError:
+    """The error to raise: `owner: name must be …; got …`."""
+    text = f"{owner}: {name}" if owner else name
+    return PlanError(f"{text} must be {must}; got {shown(value)}" + (f"; {why}" if why else ""))
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    least: float | None = None,
+    above: float | None = None,
+    most: float | None = None,
+    below: float | None = None,
+    whole: bool = False,
+    why: str = "",
+    owner: str = "",
+) -> None:
+    """Refuse what is no finite number within these bounds.
+
+    Parameters
+    ----------
+    name, value
+        The parameter and what was given.
+    least, above, most, below : float or None
+        Bounds, inclusive and exclusive.
+    whole : bool
+        Only whole numbers of up to 64 bits.
+    why : str
+        Goes to the end of the message.
+    owner : str
+        Whose parameter it is.
+    """
+    bounds = [("at least", least), ("more than", above), ("at most", most), ("less than", below)]
+    found = _plain(value, whole)
+    if (
+        found is not None
+        and (least is None or found >= least)
+        and (above is None or found > above)
+        and (most is None or found <= most)
+        and (below is None or found < below)
+    ):
+        return
+    asked = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
+    raise wrong(owner, name, f"a {'whole ' if whole else ''}number {asked}".rstrip(), value, why)
+
+
+def _plain(value: Any, whole: bool) -> float | None:
+    """A number in Python's own type; None where it is none."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    if whole:
+        fits = isinstance(value, Integral) and -_LARGEST <= int(value) <= _LARGEST
+        return int(value) if fits else None
+    if not isinstance(value, Real):
+        return None
+    try:
+        found = float(value)
+    except (OverflowError, ValueError, TypeError):
+        return None
+    return found if math.isfinite(found) else None
+
+
+def flags(*, owner: str = "", **values: Any) -> None:
+    """Refuse what is not True or False."""
+    for name, value in values.items():
+        if not isinstance(value, bool | np.bool_):
+            raise wrong(owner, name, "True or False", value)
+
+
+def choice(name: str, value: Any, allowed: Iterable[str | None], *, owner: str = "") -> None:
+    """Refuse what is not one of these words."""
+    words = tuple(allowed)
+    if not isinstance(value, str | None) or value not in words:
+        raise wrong(owner, name, f"one of {', '.join(map(repr, words))}", value)
+
+
+def level(value: Any, *, owner: str = "", name: str = "verbose") -> None:
+    """Refuse what does not say how much to print: 0, 1, 2, … or True and False."""
+    if not isinstance(value, bool | np.bool_):
+        number(name, value, least=0, whole=True, owner=owner)
+
+
+def function(name: str, value: Any, takes: str, *, owner: str = "") -> None:
+    """Refuse what cannot be called. takes: how it will be."""
+    if not callable(value):
+        raise wrong(owner, name, f"a function {name}({takes})", value)
+
+
+@dataclass(frozen=True)
+class Checks:
+    """The checks above for one owner."""
+
+    owner: str
+
+    def number(self, name: str, value: Any, **bounds: Any) -> None:
+        number(name, value, owner=self.owner, **bounds)
+
+    def optional(self, name: str, value: Any, **bounds: Any) -> None:
+        """A number, or None."""
+        if value is not None:
+            number(name, value, owner=self.owner, **bounds)
+
+    def flags(self, **values: Any) -> None:
+        flags(owner=self.owner, **values)
+
+    def choice(self, name: str, value: Any, allowed: Iterable[str | None]) -> None:
+        choice(name, value, allowed, owner=self.owner)
+
+    def level(self, value: Any) -> None:
+        level(value, owner=self.owner)
+
+    def wrong(self, name: str, must: str, value: Any, why: str = "") -> PlanError:
+        return wrong(self.owner, name, must, value, why)
+
+
+def of(owner: Any) -> Checks:
+    """The checks of an estimator, or of what has this name."""
+    return Checks(owner if isinstance(owner, str) else type(owner).__name__)

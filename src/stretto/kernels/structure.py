@@ -1,0 +1,74 @@
+"""The structure of a sparse matrix, verified in one pass: bounds that rise, indices inside the shape.
+
+Compiled code, SciPy's as well as ours, trusts both. What is found goes to `found` [3] int64: what is wrong (0:
+nothing), where, and whether the entries are in rising order, each once.
+"""
+
+from __future__ import annotations
+
+from .compile import kernel
+
+SOUND, BEGINS, FALLS, ENDS, OUTSIDE, OTHER_AXIS = range(6)
+BLOCK = 4096  # entries looked through together, so that the loop over them has no way out
+
+
+@kernel
+def compressed(indptr, indices, minor, found):
+    """CSR or CSC: indptr [major + 1], indices [≥ nnz] below `minor`.
+
+    BEGINS: indptr does not start at 0. FALLS: indptr[where + 1] is less than indptr[where]. ENDS: beyond the indices.
+    OUTSIDE: indices[where] is negative, or not less than `minor`.
+    """
+    found[0], found[1], found[2] = SOUND, 0, 1
+    major = indptr.shape[0] - 1
+    if indptr[0] != 0:
+        found[0] = BEGINS
+        return
+    for i in range(major):
+        if indptr[i + 1] < indptr[i]:
+            found[0], found[1] = FALLS, i
+            return
+    if indptr[major] > indices.shape[0]:
+        found[0] = ENDS
+        return
+    last = indptr[major]
+    falls = 0
+    for begin in range(0, last, BLOCK):
+        end = min(begin + BLOCK, last)
+        low, high = indices[begin], indices[begin]
+        for t in range(begin, end):
+            low, high = min(low, indices[t]), max(high, indices[t])
+        if low < 0 or high >= minor:
+            for t in range(begin, end):
+                if indices[t] < 0 or indices[t] >= minor:
+                    found[0], found[1] = OUTSIDE, t
+                    return
+        for t in range(max(begin, 1), end):
+            falls += indices[t] <= indices[t - 1]
+    # From the end of one row to the start of the next an index may fall.
+    before = 0
+    for i in range(major):
+        begin = indptr[i]
+        if begin > before and begin < last:
+            falls -= indices[begin] <= indices[begin - 1]
+            before = begin
+    if falls > 0:
+        found[2] = 0
+
+
+@kernel
+def coordinates(rows, cols, height, width, found):
+    """COO: rows [nnz] below `height`, cols [nnz] below `width`. OUTSIDE: rows[where]. OTHER_AXIS: cols[where]."""
+    found[0], found[1], found[2] = SOUND, 0, 1
+    up, left = -1, -1
+    for t in range(rows.shape[0]):
+        i, j = rows[t], cols[t]
+        if i < 0 or i >= height:
+            found[0], found[1] = OUTSIDE, t
+            return
+        if j < 0 or j >= width:
+            found[0], found[1] = OTHER_AXIS, t
+            return
+        if i < up or (i == up and j <= left):
+            found[2] = 0
+        up, left = i, j
