@@ -210,6 +210,7 @@ def test_options_without_effect_are_refused(option: str, value: Any) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # 20news takes two minutes of CPU, most of them at the largest C
 @pytest.mark.parametrize("name", ["a9a", "w8a", "ijcnn1", "20news", "gordon"])
 def test_every_penalty_of_a_grid_is_solved_on_real_sets(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     from bench import sparse_sets

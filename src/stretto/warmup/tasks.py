@@ -140,6 +140,8 @@ def _regress(kind: str, dtype: str) -> None:
             Lasso(1e-4 if large else 0.01, max_iter=6).fit(matrix, target)
             if not large:
                 LogisticRegression().fit(matrix, target > np.median(target))
+            elif kind == "sparse":  # conjugate gradients, too
+                LogisticRegression(100.0, max_iter=20).fit(matrix, target > np.median(target))
 
 
 def _classify(kind: str, dtype: str) -> None:
