@@ -24,7 +24,7 @@ import scipy.sparse as sp
 
 import hostile_arrays as make
 from hostile import Case, faults, run_cases
-from hostile_subjects import OBJECTS, SUBJECTS, Results, fitted, learned, used
+from hostile_subjects import OBJECTS, OTHERS, SUBJECTS, Results, fitted, learned, used
 from stretto.errors import StrettoError
 
 MEMORY = 4 << 30
@@ -383,6 +383,39 @@ def attempt_object(name: str, parameter: str, kind: str) -> list[str]:
     return tried(made, "any", dict)
 
 
+def attempt_elsewhere(name: str, what: str, key: Any) -> list[str]:
+    """The same for what is no fit, or no matrix to fit."""
+    data, action = OTHERS[name]
+    A = data()[0]
+    if what == "damaged":
+        X = make.damaged(A, make.FORMS[key % 3], draw_of(name, key))
+    else:
+        X = make.extreme(A, draw_of(name, key)) if what == "extreme" else make.WRONG[key](A)
+
+    def given() -> Results:
+        action(X)
+        return {}
+
+    return tried(given, "refuse" if what == "damaged" else "any", dict, X)
+
+
+def cases_elsewhere() -> list[Case]:
+    kinds: list[tuple[str, Any]] = [("damaged", seed) for seed in range(40)]
+    kinds += [("extreme", seed) for seed in range(40)]
+    kinds += [("wrong", kind) for kind in make.WRONG]
+    return [Case(f"{name}/{what}/{key}", (name, what, key)) for name in OTHERS for what, key in kinds]
+
+
+def warm_elsewhere() -> None:
+    warm()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for data, action in OTHERS.values():
+            with contextlib.suppress(StrettoError):
+                action(data()[0])
+                action(sp.csr_array(data()[0]))
+
+
 # --- tests ----------------------------------------------------------------------------------------------------------
 
 
@@ -416,6 +449,13 @@ def test_some_hostile_arrays() -> None:
 
 def test_hostile_parameters_of_runtimes_and_schedules() -> None:
     check(attempt_object, cases_of_objects())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
+def test_every_hostile_array_elsewhere() -> None:
+    warm_elsewhere()
+    check(attempt_elsewhere, cases_elsewhere(), warm_elsewhere)
 
 
 @pytest.mark.slow
