@@ -172,6 +172,30 @@ def used(model: Any, method: str, X: Any, y: Any) -> Array:
     return np.asarray(found.factors if method == "fold_in" else found)
 
 
+def _lda() -> Any:
+    return fitted(SUBJECTS["LatentDirichletAllocation"], counts()[0])
+
+
+def _mf(**given: Any) -> Any:
+    return st.MatrixFactorization(**{**_MF, **given})
+
+
+# What else takes a matrix: (good data for it, how it is given).
+OTHERS: dict[str, tuple[Callable[[], tuple[Array, Any]], Callable[[Any], Any]]] = {
+    "Lasso.explain": (regression, lambda X: st.Lasso().explain(X, regression()[1])),
+    "LogisticRegression.explain": (regression, lambda X: st.LogisticRegression().explain(X, three_classes()[1])),
+    "SparseRegression": (regression, lambda X: st.SparseRegression(X, regression()[1], alpha=0.1)),
+    "LatentDirichletAllocation, validation": (counts, lambda X: _lda().fit(counts()[0], validation=X)),
+    "LatentDirichletAllocation, partial_fit": (counts, lambda X: _lda().partial_fit(X)),
+    "LatentDirichletAllocation, coherence": (counts, lambda X: _lda().coherence(X)),
+    "LatentDirichletAllocation, held": (counts, lambda X: _lda().perplexity(counts()[0], X)),
+    "MatrixFactorization, validation": (ratings, lambda X: _mf().fit(ratings()[0], validation=X)),
+    "MatrixFactorization, partial_fit": (ratings, lambda X: _mf().fit(ratings()[0]).partial_fit(X)),
+    "MatrixFactorization, y": (ratings, lambda y: _mf().fit(np.argwhere(ratings()[0]), y)),
+    "as_data": (ratings, st.as_data),
+    "split": (ratings, st.split),
+}
+
 # What takes parameters when it is made: (how to make it, its parameters).
 OBJECTS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
     "Threads": (lambda **given: st.Threads(**given).workers, ("n",)),

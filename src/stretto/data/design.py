@@ -54,7 +54,14 @@ class Design:
         """
         if isinstance(X, Design):
             return X
-        return _from_sparse(X, checked) if is_sparse(X) else _from_dense(np.asarray(X))
+        if is_sparse(X):
+            return _from_sparse(X, checked)
+        try:
+            return _from_dense(np.asarray(X))
+        except ValueError as error:
+            if isinstance(error, DataError):
+                raise
+            raise DataError(f"cannot make a design of {type(X).__name__} ({error})") from error
 
     @property
     def sparse(self) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.convert import as_data
+from stretto.data.convert import as_data, plain_array
 from stretto.data.data import Data
 from stretto.data.frames import as_frame, pair_columns
 from stretto.data.ids import IdMap
@@ -109,7 +109,7 @@ def entries_of(X: Any, y: Any, duplicates: str, *, named: bool = False) -> Data:
     """
     if y is not None and is_pairs(X):
         users, items = pair_arrays(X)
-        ratings = np.asarray(y)
+        ratings = plain_array(y, "pairs and ratings")
         if ratings.shape != (len(users),):
             raise DataError(f"{len(users)} pairs need as many ratings; y has shape {ratings.shape}")
         return as_data((users, items, ratings), duplicates=duplicates, map_ids=True, source="pairs and ratings")
