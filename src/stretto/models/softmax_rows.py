@@ -23,6 +23,8 @@ from stretto.errors import DataError
 
 Array = NDArray[Any]
 
+_INT32 = 2**31 - 1
+
 
 @dataclass(frozen=True, eq=False)
 class Rows:
@@ -141,5 +143,8 @@ def _from_sparse(X: Any, checked: bool) -> Rows:
     indptr, indices, values = matrix.indptr, matrix.indices, matrix.data
     refuse_unbounded(values, lambda at: (int(np.searchsorted(indptr, at, side="right")) - 1, int(indices[at])))
     n, p = X.shape
+    if indices.dtype == np.int64 and max(n, p, len(values)) < _INT32:  # one type for kernels, as small as it can be
+        indptr, indices = indptr.astype(np.int32), indices.astype(np.int32)
+        found.append("column numbers turned into int32")
     csr = (for_kernels(indptr), for_kernels(indices), for_kernels(values))
     return Rows((int(n), int(p)), csr=csr, note=", ".join(found))

@@ -70,6 +70,8 @@ def _factorizations() -> list[Task]:
     small, wide = _ratings(300, 200), _ratings(70_000, 66_000)
     made: dict[str, Callable[[], object]] = {
         "sgd": partial(_fit, small),
+        "sgd, the default rank": partial(_fit, small, rank=32),
+        "sgd, rank 64": partial(_fit, small, rank=64),
         "sgd, large blocks": partial(_fit, wide, width=1),
         "recommend and predict": partial(_serve, small),
         "adagrad": partial(_fit, small, optimizer="adagrad"),
