@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from linear_problems import Made, objective, problems
-from stretto.errors import PlanError, RunError
+from stretto.errors import DataError, PlanError, RunError
 from stretto.programs.newton import SetSolver
 from stretto.programs.working import Fit, Solver
 from stretto.runtime.runtimes import Runtime, Serial, Threads
@@ -306,8 +306,10 @@ def test_what_is_refused() -> None:
         solving(X, X[:, 0], loss="hinge"),
     ):
         pass
+    with pytest.raises(DataError, match="products of such numbers overflow; scale"), solving(X * 1e200, X[:, 0]):
+        pass
     with (
-        solving(X * 1e200, X[:, 0] * 1e200) as works,
+        solving(X, X[:, 0] * 1e200) as works,
         np.errstate(all="ignore"),
         pytest.raises(RunError, match="not finite; standardize=True"),
     ):
