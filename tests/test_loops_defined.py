@@ -232,7 +232,9 @@ def loop(x, y, out, n):
 COMPARED = ("<", "<=", ">", ">=", "==", "!=")
 
 
-@pytest.mark.parametrize("right", ["i1", "i8", "u1", "u8"])
+@pytest.mark.parametrize(
+    "right", ["i8", "u8", pytest.param("i1", marks=pytest.mark.slow), pytest.param("u1", marks=pytest.mark.slow)]
+)
 def test_integers_of_two_types_are_compared_by_value(right: str) -> None:
     """-1 is less than every unsigned integer, and 2⁶³ more than every signed one, whatever type would hold both."""
     lefts = ("i1", "i8", "u1", "u8", "int")

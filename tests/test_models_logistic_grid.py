@@ -110,9 +110,9 @@ def test_every_penalty_of_a_grid_is_solved(name: str) -> None:
     [
         {},
         {"l1_ratio": 0.5},
-        {"l1_ratio": 0.01, "class_weight": "balanced"},
-        {"standardize": True},
-        {"weights": True, "fit_intercept": False},
+        pytest.param({"l1_ratio": 0.01, "class_weight": "balanced"}, marks=pytest.mark.slow),
+        pytest.param({"standardize": True}, marks=pytest.mark.slow),
+        pytest.param({"weights": True, "fit_intercept": False}, marks=pytest.mark.slow),
     ],
     ids=["", "elastic net", "mostly l2, balanced", "standardize", "weights"],
 )

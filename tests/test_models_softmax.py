@@ -144,7 +144,7 @@ def wide(form: str) -> tuple[Any, Any]:
         pytest.param({"l1_ratio": 0.0}, True, id="l2-float32"),
         pytest.param({}, False, id="l1-float64"),
         pytest.param({}, True, id="l1-float32"),
-        pytest.param({"profile": "fast"}, False, id="fast-float64"),
+        pytest.param({"profile": "fast"}, False, id="fast-float64", marks=pytest.mark.slow),
         pytest.param({"profile": "fast"}, True, id="fast-float32", marks=pytest.mark.slow),
     ],
 )

@@ -181,7 +181,7 @@ def test_no_false_alarm_when_a_run_is_stopped(runtime: Any, sync: Any) -> None:
     assert "where the run was stopped" in str(report)
 
 
-@pytest.mark.parametrize("codec", [None, "f2"])
+@pytest.mark.parametrize("codec", [None, pytest.param("f2", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("runtime", [RUNS[0], pytest.param(lambda: st.Cluster("processes", nodes=2), id="cluster")])
 def test_no_false_alarm_when_a_run_goes_on(runtime: Any, codec: str | None, tmp_path: Path) -> None:
     """The second run begins with rows that hold adds which its recording does not have."""

@@ -205,6 +205,13 @@ class Recording:
 
     # -- what nodes tell --------------------------------------------------------------------------------------------
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle, which from Python 3.14 on takes no counter of itertools'."""
+        return {**self.__dict__, "_order": next(self._order)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _order=count(state["_order"]))
+
     def sent(
         self, now: float, source: int, target: int, side: str, reason: str, nbytes: int, message: Message | None
     ) -> None:
