@@ -1,7 +1,7 @@
 """Getting started: what importing costs, and the first fit of each estimator in a process of its own.
 
-Seconds of the processor, the median of new processes. A fit's seconds begin when all the modules that it will need are
-imported. Three states of a machine:
+Seconds of the processor, the median of new processes (from source, one process). A fit's seconds begin when all the
+modules that it will need are imported. Three states of a machine:
 
 - from source: nothing was ever compiled there;
 - from the wheel: nothing was ever compiled there, and the wheel's compiled kernels are found. It is the newest wheel in
@@ -139,7 +139,7 @@ def main() -> None:
             warm = str(root / f"warm-{at}")
             first(fit, modules, [warm])
             again = first(fit, modules, [warm] * REPEATS)
-            cold = first(fit, modules, [str(root / f"cold-{at}-{k}") for k in range(REPEATS)])
+            cold = first(fit, modules, [str(root / f"cold-{at}")])
             of_wheel = (
                 first(fit, modules, [str(root / f"none-{at}-{k}") for k in range(REPEATS)], wheel) if wheel else None
             )
