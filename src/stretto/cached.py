@@ -1,7 +1,7 @@
 """A property that is computed once and kept.
 
 functools.cached_property, as it is from Python 3.12 on: until then it takes a lock that all objects of a class share,
-and a Ctrl-C at the wrong moment leaves that lock taken, so that every other thread waits for ever.
+and a Ctrl-C at the wrong moment leaves that lock taken, so that every other thread hangs.
 """
 
 from __future__ import annotations

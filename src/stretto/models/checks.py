@@ -39,7 +39,7 @@ def place(runtime: Any, n_jobs: Any, *, cluster: bool = False, owner: str = "") 
             f"runtime={runtime!r}: a linear model looks at all its coordinates in one memory, which nodes do not have; "
             "use st.Threads(n), or write it as a worker function over tables (st.run), which runs on a cluster"
         )
-    # A runtime of another make runs what a cluster runs, as tests' clusters in one process do.
+    # Any other object with the interface of a cluster (`open`, `workers`) is one.
     other = cluster and callable(getattr(runtime, "open", None)) and isinstance(getattr(runtime, "workers", None), int)
     if runtime is not None and not isinstance(runtime, Serial | Threads | Cluster) and not other:
         others = ", st.Cluster(...)" if cluster else ""

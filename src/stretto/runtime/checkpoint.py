@@ -99,7 +99,7 @@ def writing(folder: str | os.PathLike[str] | None) -> Iterator[None]:
     folder = None if folder is None else Path(folder)
     lock, made = None, folder is not None and not folder.exists()
     if folder is not None:
-        with contextlib.suppress(OSError):  # a disk that refuses is told when something is saved
+        with contextlib.suppress(OSError):  # a disk that refuses is reported when something is saved
             folder.mkdir(parents=True, exist_ok=True)
             lock = FolderLock(folder, "the checkpoints of this run")
     try:

@@ -2,7 +2,7 @@
 
 Python's own handler raises KeyboardInterrupt between two instructions of the main thread, wherever that is. Inside a
 finalizer or a callback of compiled code the exception is printed and dropped, and the job goes on; between taking an
-event out of a queue and noting it, the event is lost, and the job waits for ever. So a job has a handler of its own,
+event out of a queue and noting it, the event is lost, and the job hangs. So a job has a handler of its own,
 from its beginning to its end, which remembers that Ctrl-C was pressed. What happens then is said by those who run:
 
     with raising_ctrl_c(): …            raise KeyboardInterrupt at once: user code, compiling
@@ -63,7 +63,7 @@ class CtrlC:
 
 
 def _entering_or_leaving(frame: Any) -> bool:
-    """Whether the main thread is entering or leaving a block: an exception there would leave the block open for ever.
+    """Whether the main thread is entering or leaving a block: an exception there would leave the block open.
     It is raised at the next check instead."""
     for _ in range(_NEAR):
         if frame is None:

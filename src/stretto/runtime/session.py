@@ -66,7 +66,7 @@ class Session:
         try:
             with heeding_ctrl_c(trainer.crew) as ctrl_c:
                 outcome = trainer.run(epochs)
-                if ctrl_c.heard():  # also when it came too late to stop anything: the caller is told
+                if ctrl_c.heard():  # also when it came too late to stop anything: the caller receives it
                     outcome = replace(outcome, status="stopped")
                 status = outcome.status
                 if status == "stopped":

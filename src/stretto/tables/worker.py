@@ -135,7 +135,7 @@ class Worker:
                 yield batch
                 self._charge()
         finally:
-            # A loop inside one clock is made again with its clock. By identity: another may stand at the same place.
+            # A loop inside one clock is recomputed with its clock. By identity: another may have the same position.
             if not (ticked or self.clock > began):
                 self._seat.cursors[:] = [other for other in self._seat.cursors if other is not cursor]
 

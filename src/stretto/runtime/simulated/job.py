@@ -336,7 +336,7 @@ class Cluster:
         job, now, nbytes = self.job, self.hub.now, self.recording.bytes
         if job.watch is None or self._stopped or (self.history and self.history[-1].clock >= clock):
             return
-        if self.recovery.down:  # rows of a lost node are missing; the clock will be made again
+        if self.recovery.down:  # rows of a lost node are missing; the clock will be recomputed
             return
         try:
             moment = Moment(clock, now, nbytes, self._values, tuple(seat.local for seat in self.seats))
