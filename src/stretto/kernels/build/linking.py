@@ -30,6 +30,8 @@ from numba.core.registry import CPUDispatcher
 
 from stretto.cached import cached_property
 
+from .resolved import once
+
 
 class _WithoutEnvironments:
     """The code generator as a helper's library sees it: a helper is not loaded, so it has no environment to set."""
@@ -162,9 +164,35 @@ def _compiler(library: Any) -> Any:
                 function.unique_id = number
             self.state.library = library(self.state.targetctx.codegen(), function.func_qualname)
             self.state.library.enable_object_caching()
-            return super().define_pipelines()
+            pipelines = super().define_pipelines()
+            if not self.state.flags.nrt:
+                for pipeline in pipelines:
+                    _shorten(pipeline)
+            return pipelines
 
     return Compiler
+
+
+# Passes of Numba's for what our own kernels do not contain: `with` blocks, functions inside functions, `literally` and
+# `literal_unroll`, arithmetic on whole arrays, `raise` with values. Loops of users do; their kernels may allocate.
+_LEFT_OUT = {
+    "WithLifting",
+    "InlineClosureLikes",
+    "MakeFunctionToJitFunction",
+    "InlineInlinables",
+    "FindLiterallyCalls",
+    "LiteralUnroll",
+    "LiteralPropagationSubPipelinePass",
+    "InlineOverloads",
+    "NopythonRewrites",
+    "RewriteDynamicRaises",
+}
+
+
+def _shorten(pipeline: Any) -> None:
+    """Remove those passes, each of which would read all of a function and change nothing."""
+    pipeline.passes = [(each, reason) for each, reason in pipeline.passes if each.__name__ not in _LEFT_OUT]
+    pipeline.finalize()
 
 
 def symbol_number(fn: Callable[..., Any]) -> int | None:
@@ -229,7 +257,8 @@ class Entry(CPUDispatcher):  # type: ignore[misc]
         on = gc.isenabled()
         gc.disable()
         try:
-            return super().compile(sig)
+            with once():
+                return super().compile(sig)
         finally:
             if on:
                 gc.enable()
