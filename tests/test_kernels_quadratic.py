@@ -220,6 +220,22 @@ def test_the_minimum_is_one(problem: tuple[Floats, Floats, Floats, str], positiv
     check(H, q, l1, found, tolerance, positive)
 
 
+@pytest.mark.parametrize("share", [0.5, 0.1, 0.01])
+def test_columns_that_are_thousands_of_times_others(share: float) -> None:
+    """Three samples, some coefficients without a penalty: with the same proximal term for all of them this took steps
+    that were thousands of times too short.
+    """
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(3, 7)) * np.array([3e4, 1.0, 1.0, 30.0, 900.0, 1.0, 1.0])
+    y = X[:, :5] @ rng.normal(size=5) + rng.normal(size=3)
+    H, q = X.T @ X, X.T @ y
+    l1 = share * float(np.abs(q).max()) * np.array([0.9, 0.0, 0.0, 0.8, 0.9, 0.0, 0.7])
+    tolerance = 1e-8 * float(np.abs(q).max())
+    found = minimised(H, q, l1, tolerance=tolerance)
+    check(H, q, l1, found, tolerance)
+    assert found.newtons < 20
+
+
 @pytest.mark.parametrize("positive", [False, True])
 @pytest.mark.parametrize("free", [False, True])
 def test_the_minimum_is_that_of_plain_descent(positive: bool, free: bool) -> None:

@@ -21,6 +21,9 @@ _SWEEPS, _NEWTONS = 20, 60
 # The proximal term starts at a thousandth of a typical curvature and falls tenfold; others were within a quarter of it
 # (docs/decisions/2026-11-15-newton-on-working-sets.md).
 _SIGMA, _GROWTH = 1000.0, 10.0
+# The proximal term is the same for all coefficients. Where curvatures differ by more than this, coefficients are
+# counted in units that make them alike.
+_SPREAD = 2.0**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,12 +48,20 @@ def minimise(
     *,
     positive: bool = False,
 ) -> Minimum:
-    """Down to violations of `tolerance` units. H [k, step] as `Gram.of` gives it; vectors [k]."""
+    """Down to violations of `tolerance` units. H [k, step] as `Gram.of` gives it, which may be changed; vectors [k]."""
     k, step = H.shape
     size = -(-step // 64) * 64
 
     curvature = H[np.arange(k), np.arange(k)]
     alive = curvature[curvature > 0.0]
+    scale = np.ones(k)
+    if len(alive) and alive.max() > _SPREAD * alive.min():
+        # Powers of two, so that nothing is rounded.
+        scale[curvature > 0.0] = np.ldexp(1.0, np.frexp(np.sqrt(alive))[1])
+        H[:, :k] /= scale
+        H /= scale[:, None]
+        q, l1, unit, b = q / scale, l1 / scale, unit / scale, b * scale
+        alive = H[np.arange(k), np.arange(k)][curvature > 0.0]
     typical = float(np.median(alive)) if len(alive) else 1.0
     numbers = np.zeros(quadratic.NUMBERS)
     numbers[: quadratic.WORST] = tolerance, _SIGMA / typical, _GROWTH, _SWEEPS, _NEWTONS, float(positive)
@@ -62,4 +73,4 @@ def minimise(
     step_ = make_step("minimise", quadratic.minimise_worker, independent(1), np.ones(1, np.int64), room)
     crew.run(step_, profile, again=True)
     worst, swept, stepped = numbers[[quadratic.WORST, quadratic.SWEPT, quadratic.STEPPED]]
-    return Minimum(vectors[quadratic.B, :k].copy(), float(worst), int(swept), int(stepped))
+    return Minimum(vectors[quadratic.B, :k] / scale, float(worst), int(swept), int(stepped))
