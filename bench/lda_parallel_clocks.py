@@ -19,7 +19,7 @@ import numba
 import numpy as np
 
 from stretto.kernels.topic_rows import Counts
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 
 from .lda_parallel_runs import (
     CHUNKS,

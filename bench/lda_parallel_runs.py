@@ -35,7 +35,7 @@ from stretto.models.lda_base import Census, Problem, Shape
 from stretto.models.lda_job import Priors, document_rows, epoch_seed, merge_totals, sampling_step
 from stretto.models.lda_layout import lay_out_tokens, new_counts, pointers, take_census
 from stretto.models.lda_priors import CountRows, joint_likelihood
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.source import InMemory
 from stretto.schedule.bound import bound
 from stretto.schedule.order import Order

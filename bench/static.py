@@ -28,8 +28,8 @@ from stretto.models.mf_sgd import sgd_step
 from stretto.programs.program import Program
 from stretto.programs.run import run
 from stretto.runtime import passes
+from stretto.runtime.crew import Crew
 from stretto.runtime.layout import Blocks, lay_out, survey, tally
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import InMemory
 from stretto.runtime.team import Team
 from stretto.schedule.order import Ints, Order

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jobs import digest
-from stretto.programs.working import Fit
+from stretto.programs.regression import Fit
 from stretto.runtime.runtimes import Threads
 from stretto.schedule.working_sets import working_sets
 from working_made import numbers, solving

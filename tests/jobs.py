@@ -18,7 +18,8 @@ from stretto.models.mf_base import Problem
 from stretto.models.mf_build import FactorJob, build
 from stretto.models.mf_feed import Feed
 from stretto.plan.plan import Physical
-from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
+from stretto.runtime.crew import Crew
+from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.source import InMemory
 
 RUNTIMES: tuple[Runtime, ...] = (Serial(), Threads(1), Threads(2), Threads(3), Threads(4), Threads(8))

@@ -84,6 +84,21 @@ def test_what_is_loaded_is_seen(ready: Ready, tmp_path: Path) -> None:
     assert loaded_after("import rich", HEAVY, ready, tmp_path) == ["rich"]
 
 
+@pytest.mark.parametrize("name", ["Lasso", "ElasticNet", "LassoCV", "lasso_path", "LogisticRegression", "Threads"])
+def test_linear_models_import_numba_when_they_fit(name: str, ready: Ready, tmp_path: Path) -> None:
+    assert loaded_after(f"import stretto; stretto.{name}", ("numba", "llvmlite"), ready, tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["Lasso", "MatrixFactorization", "LatentDirichletAllocation"])
+def test_estimators_import_little_of_others(name: str, ready: Ready, tmp_path: Path) -> None:
+    """Of scikit-learn what an estimator is made of; pandas and SciPy's statistics come with who uses them."""
+    code = f"import stretto; stretto.{name}"
+    left_out = ("scipy.stats", "pandas", "matplotlib", "pyarrow", "polars")
+    assert loaded_after(code, left_out, ready, tmp_path) == []
+    code += "\nimport pandas, scipy.stats\nprint(pandas.DataFrame({'a': [1]}).shape, scipy.stats.norm.cdf(0.0))"
+    assert loaded_after(code, (), ready, tmp_path) == ["(1,", "1)", "0.5"]
+
+
 def test_the_shelf() -> None:
     assert sorted(stretto.__all__) == sorted(stretto._SHELF)
     for name in stretto.__all__:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from solvers import SOLVERS
 from stretto.data.generate import ratings
 from stretto.errors import DataError, PlanError
 from stretto.models.factorization import MatrixFactorization
@@ -18,14 +19,6 @@ rng = np.random.default_rng(0)
 # Biases as strong as factors: users and items with levels of their own.
 LEVELS = rng.normal(size=120)[DATA.rows] + rng.normal(size=110)[DATA.cols]
 X = sparse.csr_matrix((DATA.values + LEVELS.astype(np.float32), (DATA.rows, DATA.cols)), shape=DATA.shape)
-SOLVERS: list[dict[str, Any]] = [
-    {"solver": "sgd"},
-    {"solver": "sgd", "optimizer": "adagrad"},
-    {"solver": "sgd", "optimizer": "adarevision"},
-    {"solver": "als"},
-    {"solver": "als", "linear_solver": "cg"},
-    {"solver": "ccd"},
-]
 
 
 def model(**parameters: Any) -> MatrixFactorization:

@@ -18,6 +18,7 @@ from scipy import sparse
 
 import stretto as st
 from jobs import RUNTIMES, digest
+from solvers import SOLVERS
 from stretto.data.data import Data
 from stretto.data.generate import ratings
 from stretto.errors import DataError, Diverged, PlanError
@@ -37,25 +38,17 @@ def learned(fitted: MatrixFactorization) -> str:
     return digest(arrays, fitted.mean_, [h["objective"] for h in fitted.history_])
 
 
-SOLVERS: list[dict[str, Any]] = [
-    {"solver": "sgd"},
-    {"solver": "sgd", "optimizer": "adagrad"},
-    {"solver": "sgd", "optimizer": "adarevision"},
-    {"solver": "als"},
-    {"solver": "als", "linear_solver": "cg"},
-    {"solver": "ccd"},
-    {"solver": "als", "implicit": True, "alpha": 5.0},
-]
+IMPLICIT = {"solver": "als", "implicit": True, "alpha": 5.0}
 
 
-@pytest.mark.parametrize("how", SOLVERS, ids=str)
+@pytest.mark.parametrize("how", [*SOLVERS, IMPLICIT], ids=str)
 def test_n_jobs_and_runtime_never_change_the_answer(how: dict[str, Any]) -> None:
     found = {learned(model(runtime=runtime, **how).fit(DATA)) for runtime in RUNTIMES}
     found |= {learned(model(n_jobs=n, **how).fit(DATA)) for n in (None, 1, -1)}
     assert len(found) == 1
 
 
-@pytest.mark.parametrize("how", SOLVERS[:6], ids=str)
+@pytest.mark.parametrize("how", SOLVERS, ids=str)
 def test_it_finds_the_truth(how: dict[str, Any]) -> None:
     train, test = DATA.split(0.1, seed=1)
     fitted = model(epochs=20, reg=0.05, **how).fit(train, validation=test)

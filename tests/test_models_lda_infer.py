@@ -19,7 +19,8 @@ from stretto.kernels import infer_sparse
 from stretto.models import lda_infer
 from stretto.models.lda_infer import Inferrer
 from stretto.models.lda_topics import Topics
-from stretto.runtime.runtimes import Crew, Serial, Threads
+from stretto.runtime.crew import Crew
+from stretto.runtime.runtimes import Serial, Threads
 
 Floats = NDArray[np.float64]
 f4 = np.float32

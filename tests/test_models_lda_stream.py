@@ -27,7 +27,8 @@ from stretto.models.lda_tiles import PanelTiles, need, turns
 from stretto.models.lda_watch import Watch
 from stretto.plan.plan import Physical
 from stretto.runtime.blockfile import FlatFile, Window
-from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
+from stretto.runtime.crew import Crew
+from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.source import Chunk, InMemory
 from stretto.runtime.team import Call
 from stretto.runtime.train import Saving, Trainer

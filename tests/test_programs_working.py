@@ -12,7 +12,8 @@ from hypothesis import strategies as some
 from linear_problems import Made, objective, problems
 from stretto.errors import DataError, PlanError, RunError
 from stretto.programs.newton import SetSolver
-from stretto.programs.working import Fit, Solver
+from stretto.programs.regression import Fit
+from stretto.programs.working import Solver
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.team import Call
 from stretto.schedule.working_sets import working_sets

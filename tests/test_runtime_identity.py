@@ -28,7 +28,8 @@ from stretto.kernels import claims
 from stretto.models.mf_base import Problem
 from stretto.models.mf_build import FactorJob
 from stretto.runtime import passes
-from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
+from stretto.runtime.crew import Crew
+from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.step import Step
 
 DATA = some_ratings()

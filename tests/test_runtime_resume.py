@@ -14,7 +14,8 @@ from jobs import PROBLEMS, digest, job_on, some_ratings
 from stretto.errors import CheckpointError, Diverged
 from stretto.models.mf_base import Problem
 from stretto.observe.events import CheckpointRejected, CheckpointSaved, EpochDone, Event, PassDone, Warned
-from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
+from stretto.runtime.crew import Crew
+from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.team import Call
 from stretto.runtime.train import Outcome, Patience, Saving, Trainer
 

@@ -18,8 +18,9 @@ from stretto.kernels.topic_rows import Counts, Tokens
 from stretto.models.lda_base import Census, Problem, Shape
 from stretto.models.lda_job import LdaJob, Priors, build_lda, epoch_seed, sampling_step
 from stretto.plan.plan import Physical
+from stretto.runtime.crew import Crew
 from stretto.runtime.passes import start
-from stretto.runtime.runtimes import Crew, Runtime
+from stretto.runtime.runtimes import Runtime
 from stretto.runtime.source import InMemory
 from stretto.runtime.step import Step
 from stretto.schedule.rotation import independent

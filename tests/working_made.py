@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from stretto.data.design import Design
 from stretto.programs.columns import Columns
-from stretto.programs.working import Problem, Solver
+from stretto.programs.regression import Problem
+from stretto.programs.working import Solver
 from stretto.runtime.runtimes import Runtime, Serial
 
 Floats = NDArray[np.float64]

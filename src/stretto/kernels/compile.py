@@ -29,8 +29,8 @@ from llvmlite import binding
 from stretto.cached import cached_property
 
 from .build.linking import entry, helper
+from .profiles import PROFILES
 
-PROFILES = ("exact", "fast")
 # Fast may reorder and contract, but NaN and infinity stay visible: a failed visit must be noticed.
 _FAST = frozenset({"nsz", "arcp", "contract", "afn", "reassoc"})
 

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from stretto.data.partition import Cut
 from stretto.data.records import index_of
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.schedule.conflicts import LEAST, Groups, Hot, group, hottest, touches
 from stretto.schedule.rotation import independent
 

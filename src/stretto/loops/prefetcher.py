@@ -37,7 +37,8 @@ from .userfunction import digest
 from .visits import Visits
 
 if TYPE_CHECKING:
-    from stretto.runtime.runtimes import Crew, Runtime
+    from stretto.runtime.crew import Crew
+    from stretto.runtime.runtimes import Runtime
 
 _OWN = ("sizes", "starts", "first", "base", "ptr_", "total", "elements", "fill")
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import Diverged, PlanError
 from stretto.runtime.again import Again
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.schedule.order import Ints
 from stretto.schedule.rotation import independent
 from stretto.schedule.spec import Chooser

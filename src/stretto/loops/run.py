@@ -19,7 +19,7 @@ from stretto.kernels import generated
 from stretto.kernels import merge as merge_kernels
 from stretto.kernels.compile import Kernel
 from stretto.kernels.guard import EXTENT, SITE, SLOTS, SUBSCRIPT
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.step import Step
 from stretto.schedule.order import Ints, Order, part_of
 from stretto.schedule.rotation import independent

@@ -25,7 +25,7 @@ from stretto.errors import DataError
 from stretto.schedule.rotation import independent
 
 if TYPE_CHECKING:
-    from stretto.runtime.runtimes import Crew
+    from stretto.runtime.crew import Crew
 
     from .analysis import Analysis
     from .space import Space

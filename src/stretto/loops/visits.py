@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from stretto.data.partition import FEWEST_PER_VISIT, Cut, choose_blocks, straight
 from stretto.errors import PlanError
+from stretto.runtime.crew import Crew
 from stretto.runtime.layout import lay_out, tally
-from stretto.runtime.runtimes import Crew
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent, rotation
 from stretto.schedule.wavefront import chain, wavefront

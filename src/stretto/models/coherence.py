@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import DataError
 from stretto.kernels import together
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.step import make_step, parts
 from stretto.schedule.rotation import independent
 

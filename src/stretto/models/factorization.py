@@ -21,11 +21,12 @@ from stretto.data.data import Data
 from stretto.data.duplicates import POLICIES
 from stretto.data.ids import IdMap
 from stretto.errors import DataError
-from stretto.kernels.compile import PROFILES
+from stretto.kernels.profiles import PROFILES
 from stretto.plan.cost import parse_bytes
 from stretto.plan.plan import Physical, Plan
+from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
-from stretto.runtime.runtimes import Crew, Runtime, Serial, Threads
+from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.session import Session, scratch_folder
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST
-from stretto.programs.working import Fit, Problem
+from stretto.programs.regression import Fit, Problem
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import DataError
-from stretto.kernels.compile import PROFILES
+from stretto.kernels.profiles import PROFILES
 from stretto.plan.cost import parse_bytes
 from stretto.plan.plan import Plan
 from stretto.runtime.job import Report

@@ -26,8 +26,8 @@ from stretto.errors import DataError, PlanError
 from stretto.plan.cost import show_bytes
 from stretto.plan.plan import Logical
 from stretto.runtime.blockfile import BlockFiles, FlatFile
+from stretto.runtime.crew import Crew
 from stretto.runtime.layout import index_type, scatter, tally, visit_table
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Chunk, Source, Spool
 from stretto.schedule.order import Ints, Order
 

@@ -14,8 +14,9 @@ from scipy.sparse import csr_array
 from stretto.errors import DataError, PlanError
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.cluster.spec import Cluster
+from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
-from stretto.runtime.runtimes import Crew, Runtime
+from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer

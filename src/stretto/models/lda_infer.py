@@ -22,7 +22,7 @@ from stretto.data.partition import straight
 from stretto.errors import DataError
 from stretto.kernels import infer, infer_sparse
 from stretto.kernels.lanes import aligned, padded
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.step import make_step, parts
 from stretto.schedule.rotation import independent
 

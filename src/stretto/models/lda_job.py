@@ -20,8 +20,8 @@ from stretto.kernels.topic_rows import Counts, Model, Tokens, make_rooms
 from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.cpus import available_memory
+from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Source
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Order

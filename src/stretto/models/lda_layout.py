@@ -12,8 +12,8 @@ from stretto.data.partition import Cut
 from stretto.errors import DataError
 from stretto.kernels.topic_layout import measure_worker, spread_worker
 from stretto.kernels.topic_rows import Counts, Tokens
+from stretto.runtime.crew import Crew
 from stretto.runtime.layout import index_type, scatter, survey, tally
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Source
 from stretto.runtime.step import make_step
 from stretto.schedule.order import Ints, Order

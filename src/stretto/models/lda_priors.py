@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from stretto.errors import DataError
 from stretto.kernels import topic_scores
 from stretto.kernels.compile import Kernel
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
 

@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.cpus import available_memory
+from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Source
 from stretto.runtime.step import Step
 

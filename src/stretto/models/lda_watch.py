@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
-from stretto.runtime.runtimes import Crew
 
 from .lda_infer import Inferrer
 from .lda_priors import Histogram, optimise_alpha, optimise_beta

@@ -8,17 +8,17 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST
 from stretto.errors import PlanError
-from stretto.kernels.compile import PROFILES
+from stretto.kernels.profiles import PROFILES
 from stretto.observe.progress import duration
-from stretto.programs.working import Fit, Problem, Solver
-from stretto.runtime.runtimes import Crew, Runtime, Serial
+from stretto.programs.regression import Fit, Problem
+from stretto.runtime.runtimes import Runtime, Serial
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
@@ -26,6 +26,10 @@ from stretto.schedule.working_sets import WorkingSets
 from . import checks
 from .linear_input import Given, features
 from .sklearn_base import BaseEstimator, CallbackSupportMixin, ConvergenceWarning, check_is_fitted
+
+if TYPE_CHECKING:
+    from stretto.programs.working import Solver
+    from stretto.runtime.crew import Crew
 
 Floats = NDArray[np.float64]
 
@@ -121,6 +125,8 @@ class Sitting:
 
     def solver(self, problem: Problem) -> Solver:
         """A solver for problems that differ in the penalty alone."""
+        from stretto.programs.working import Solver  # here, not above: it imports Numba
+
         sets = self.model.schedule if isinstance(self.model.schedule, WorkingSets) else None
         return Solver(problem, self.crew, profile=self.model.profile, schedule=sets)
 

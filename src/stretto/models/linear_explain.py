@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
-from stretto.programs.working import Problem, Solver
+from stretto.programs.regression import Problem
 
 if TYPE_CHECKING:
     from .linear_base import LinearModel
@@ -24,6 +24,8 @@ def explain_fit(
     model: LinearModel, given: Given, problem: Problem, formula: str, strongest: Callable[[float, int], str]
 ) -> str:
     """Several lines. strongest: from the smallest l1 that gives all zeros, and the samples, to a sentence about it."""
+    from stretto.programs.working import Solver  # here, not above: it imports Numba
+
     design = given.design
     samples, features = design.shape
     with model._runtime().open() as crew:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST, Design, for_kernels, refuse_unbounded
 from stretto.errors import DataError
-from stretto.programs.working import Fit, Problem
+from stretto.programs.regression import Fit, Problem
 
 from . import checks
 from .sklearn_base import check_sample_weight, compute_class_weight, validate_data

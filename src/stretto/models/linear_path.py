@@ -12,21 +12,24 @@ import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST, Design
 from stretto.errors import PlanError
-from stretto.kernels.compile import PROFILES
-from stretto.programs.working import Fit, Solver
+from stretto.kernels.profiles import PROFILES
+from stretto.programs.regression import Fit
 from stretto.runtime.runtimes import Runtime
 
 from . import checks
 from .linear_base import say
 from .linear_input import numbers, squared, squared_gap, weights
 from .sklearn_base import ConvergenceWarning, check_X_y
+
+if TYPE_CHECKING:
+    from stretto.programs.working import Solver
 
 Floats = NDArray[np.float64]
 _MOST_ALPHAS, _LEAST_EPS = 100_000, 1e-12
@@ -82,6 +85,8 @@ def lasso_path(
     >>> coefs.shape, (coefs != 0).sum(axis=0).tolist()[:3]
     ((8, 5), [0, 2, 2])
     """
+    from stretto.programs.working import Solver  # here, not above: it imports Numba
+
     check = checks.of("lasso_path")
     check.number("tol", tol, least=0)
     check.number("tol", tol, most=LARGEST)

@@ -16,9 +16,10 @@ import numpy as np
 
 from stretto.errors import Diverged, PlanError
 from stretto.programs.coordinates import SparseRegression
+from stretto.programs.regression import Fit, Problem
 from stretto.programs.run import run
 from stretto.programs.values import Look
-from stretto.programs.working import Fit, Problem, Solver
+from stretto.programs.working import Solver
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST, Design
 from stretto.errors import DataError, PlanError
-from stretto.programs.working import Problem
+from stretto.programs.regression import Problem
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
 
@@ -27,7 +27,6 @@ from .linear_explain import explain_fit
 from .linear_input import Given, beginning, class_weights, logistic, logistic_gap, taken
 from .logistic_options import refuse_unused
 from .sklearn_base import ClassifierMixin, check_classification_targets, clone, with_callbacks
-from .softmax_fit import explain_joint, fit_joint, joint_problem, unpack
 
 Floats = NDArray[np.float64]
 
@@ -189,6 +188,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self, given: Given, which: NDArray[np.int64], weight: Floats, last: tuple[Floats, Floats] | None
     ) -> Self:
         """One model of all classes."""
+        from .softmax_fit import fit_joint, joint_problem, unpack  # here, not above: it imports Numba
+
         problem = joint_problem(self, given.X, which, len(self.classes_), weight)
         shape = len(self.classes_), problem.rows.shape[1]
         with self._sitting(given) as sitting:
@@ -253,6 +254,8 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         given = taken(model, X, y, sample_weight)
         model.classes_, which, weight = model._classes(given)
         if model._joint:
+            from .softmax_fit import explain_joint, joint_problem
+
             return explain_joint(model, joint_problem(model, given.X, which, len(model.classes_), weight))
         given = replace(given, design=Design.of(given.X, checked=True))
         problems = model._problems(given, which, weight)

@@ -25,9 +25,9 @@ from stretto.kernels.lanes import padded
 from stretto.plan.cost import Cost
 from stretto.plan.plan import Binding, Logical, Physical, Plan
 from stretto.runtime.compressed import Compressed, compress
+from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.layout import Survey, survey
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Entries, InMemory
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.rotation import independent

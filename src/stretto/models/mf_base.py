@@ -25,8 +25,8 @@ from stretto.errors import DataError, PlanError
 from stretto.kernels.lanes import aligned, padded
 from stretto.kernels.losses import CODES
 from stretto.kernels.random import fill_worker
+from stretto.runtime.crew import Crew
 from stretto.runtime.layout import Survey
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
 from stretto.state.rows import Rows

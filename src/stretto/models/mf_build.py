@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from stretto.data.duplicates import settle
 from stretto.errors import DataError, PlanError
 from stretto.plan.plan import Physical
+from stretto.runtime.crew import Crew
 from stretto.runtime.job import Job
 from stretto.runtime.layout import survey, tally
-from stretto.runtime.runtimes import Crew
 from stretto.state.rows import Rows
 
 from .mf_als import build_als

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from stretto.kernels import ccd
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.compressed import Compressed, compress
+from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.layout import survey
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Entries, InMemory
 from stretto.runtime.step import Step, make_step
 from stretto.state.rows import Rows

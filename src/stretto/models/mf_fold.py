@@ -22,7 +22,8 @@ from stretto.kernels.fold import newton_worker
 from stretto.kernels.lanes import padded
 from stretto.kernels.losses import CODES
 from stretto.runtime.compressed import Compressed, by_rows
-from stretto.runtime.runtimes import Crew, Runtime
+from stretto.runtime.crew import Crew
+from stretto.runtime.runtimes import Runtime
 from stretto.runtime.step import make_step, parts
 from stretto.schedule.rotation import independent
 

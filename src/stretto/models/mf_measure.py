@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from stretto.data.partition import Cut
 from stretto.kernels.losses import CODES
 from stretto.kernels.predict import cost_worker
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.source import Entries
 from stretto.runtime.step import make_step, parts
 from stretto.schedule.order import Ints

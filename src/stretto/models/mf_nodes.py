@@ -25,8 +25,9 @@ from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Physical
 from stretto.runtime.cluster.pages import Pages
 from stretto.runtime.cluster.spread import Pieces
+from stretto.runtime.crew import Crew
 from stretto.runtime.layout import Blocks, index_type, lay_out, survey, tally
-from stretto.runtime.runtimes import Crew, Threads
+from stretto.runtime.runtimes import Threads
 from stretto.runtime.source import GRAIN, Chunk, Entries
 from stretto.schedule.order import Ints, Order
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from stretto.data.partition import Cut
 from stretto.errors import DataError
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.source import Entries
 
 from .mf_base import Factors

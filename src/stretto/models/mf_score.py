@@ -17,7 +17,7 @@ from stretto.errors import DataError
 from stretto.kernels.losses import CODES
 from stretto.kernels.predict import cost_worker
 from stretto.runtime.compressed import by_rows
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.source import Entries
 from stretto.runtime.step import make_step, parts
 from stretto.schedule.rotation import independent

@@ -22,7 +22,7 @@ from stretto.kernels.lanes import padded
 from stretto.kernels.predict import predict_worker
 from stretto.plan.cost import refuse_if_over
 from stretto.runtime.cpus import available_memory
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.source import Source
 from stretto.runtime.step import Step, make_step, parts
 from stretto.schedule.rotation import independent

@@ -37,9 +37,9 @@ from stretto.runtime.cluster.spread import (
     by_visits,
     named_kernel,
 )
+from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.layout import Blocks, Survey, index_type, lay_out, survey, tally
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Entries, InMemory
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Ints, Order

@@ -25,9 +25,9 @@ from stretto.kernels.random import fill_worker
 from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Plan
 from stretto.runtime.blockfile import BlockFiles, RowFile
+from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.layout import Survey, arrange, index_type, scatter, tally
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.source import Source
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Ints, Order

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stretto.kernels import softmax as kernels
 from stretto.kernels import softmax_vectors as vectors
 from stretto.kernels.softmax_tiles import strips
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
 

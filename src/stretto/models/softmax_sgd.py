@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import Diverged
 from stretto.kernels import softmax_sgd as kernels
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 
 from .softmax_passes import Passes
 from .softmax_point import Point, Problem

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 
 from .softmax_metric import Diagonal, Table, fits_table, room_for_table
 from .softmax_newton import newton_step, smooth_step

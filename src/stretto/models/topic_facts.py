@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from stretto.errors import DataError
 from stretto.kernels.together import PANEL, affinity_worker
-from stretto.runtime.runtimes import Crew, Serial
+from stretto.runtime.crew import Crew
+from stretto.runtime.runtimes import Serial
 from stretto.runtime.step import make_step, parts
 from stretto.schedule.rotation import independent
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stretto.data.design import Design
 from stretto.kernels import columns
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
 

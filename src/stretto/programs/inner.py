@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels import quadratic
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.design import Design
 from stretto.errors import PlanError
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 
 from .columns import Columns
 from .loss import At, Logistic, Loss, Squared
+from .regression import Problem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -25,19 +25,6 @@ Ints = NDArray[np.int64]
 _LOSSES: dict[str, type[Squared] | type[Logistic]] = {"squared": Squared, "logistic": Logistic}
 # What is left of a column after its mean is taken off, relative to what it was, when it is constant but for rounding.
 _CONSTANT = 1e-11
-
-
-@dataclass(frozen=True, eq=False)
-class Problem:
-    """What is minimised, the strength of the penalty apart."""
-
-    design: Design
-    y: Floats  # [n]; logistic: −1 or +1
-    weight: Floats  # [n] ≥ 0
-    loss: str  # "squared" or "logistic"
-    intercept: bool
-    positive: bool = False
-    scale: Floats | None = None  # [p] > 0
 
 
 @dataclass

@@ -16,20 +16,18 @@ Newton step.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import RunError
-from stretto.runtime.runtimes import Crew
+from stretto.runtime.crew import Crew
 from stretto.schedule.working_sets import WorkingSets
 
 from .newton import SetSolver
-from .point import Point, Problem, Setting
-
-__all__ = ["Fit", "Problem", "Solver"]
+from .point import Point, Setting
+from .regression import Fit, Problem
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -38,20 +36,6 @@ Ints = NDArray[np.int64]
 _SLOTS = 8192
 _ROUNDING = 2.0**-46  # of the objective at zero: a gap below that cannot be told from rounding, so none is asked for
 _IDLE = 20  # rounds that change nothing, each stricter than the last, after which no other will
-
-
-@dataclass(frozen=True, eq=False)
-class Fit:
-    """A solution. gap: no β has an objective smaller by more than this."""
-
-    coef: Floats  # [p]
-    intercept: float
-    gap: float
-    objective: float
-    rounds: int
-    epochs: int  # sweeps and Newton steps, all rounds together
-    converged: bool
-    goal: float = 0.0  # the gap that was asked for
 
 
 class Solver:

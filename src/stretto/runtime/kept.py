@@ -16,8 +16,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
+from .crew import Crew
 from .interrupts import deferring_ctrl_c, raising_ctrl_c, shielding_ctrl_c
-from .runtimes import Crew, Runtime
+from .runtimes import Runtime
 
 
 @dataclass(frozen=True)

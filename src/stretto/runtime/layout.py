@@ -23,7 +23,7 @@ from stretto.kernels import grid as kernels
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent
 
-from .runtimes import Crew
+from .crew import Crew
 from .source import GRAIN, Chunk, Entries, Source
 from .step import make_step, parts
 

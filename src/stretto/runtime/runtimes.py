@@ -1,159 +1,28 @@
 """Where a plan runs: `Serial`, the truth, and `Threads`, the default.
 
 Both hand the same compiled worker the same arrays. Serial makes the visits one after another in the order's own
-numbering; Threads starts one worker per thread, and the workers claim ready visits by themselves. Python only starts
-them and waits.
+numbering; Threads starts one worker per thread, and the workers claim ready visits by themselves.
 
     with Threads(2).open() as crew:
         done = crew.run(step, profile="exact")
 
-A crew lives as long as a run: threads are started once, nothing is global, so two fits at once and a fork in between
-are safe.
+Naming a runtime imports nothing of Numba's; opening one does.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-import numpy as np
-
-from stretto.kernels import claims
-from stretto.kernels.clock import read_cycles
-from stretto.schedule.order import Ints
-
-from . import passes
 from .cpus import workers_from
-from .interrupts import heeding_ctrl_c, raising_ctrl_c, shielding_ctrl_c
-from .step import Done, Step
-from .team import Team
+from .interrupts import raising_ctrl_c
 
 if TYPE_CHECKING:
     from .cluster.spec import Cluster
+    from .crew import Crew
     from .serving import Outcome, TableJob
-
-
-class _Halting:
-    """A pass that Ctrl-C ends."""
-
-    def __init__(self, halt: Callable[[], None]) -> None:
-        self.ask = halt
-
-
-class Crew:
-    """The threads of one run. spreads: whether steps with a spread run elsewhere, and their arrays with them."""
-
-    spreads = False
-
-    def __init__(self, workers: int, serial: bool) -> None:
-        self.workers = workers
-        self.serial = serial
-        # Even one worker gets a thread of its own, so that the main thread stays free to notice Ctrl-C.
-        with shielding_ctrl_c():
-            self._team = Team(workers)
-        self._running: claims.Pass | None = None
-        self.asked = False  # the user wants to stop; whoever drives the crew does so between two steps
-
-    def run(
-        self,
-        step: Step,
-        profile: str,
-        finished: Ints | None = None,
-        seconds: float | None = None,
-        *,
-        drain: bool = False,
-        again: bool = False,
-        then: Step | None = None,
-    ) -> Done:
-        """Make every visit of the step; those in `finished` are already made.
-
-        When `seconds` have gone by, or with drain on Ctrl-C, claiming stops, running visits end, and the result says
-        what was finished. Without drain Ctrl-C is passed on, since half a result would be taken for a whole one.
-        `step.before` is called first, `step.after` when all visits are made. again: a step like this one was run before
-        and nobody looks at the log of this one, so that neither compiling nor logging takes time; its log is empty.
-        then: the step that is run next for certain, nothing of this one being looked at before; crews of a cluster may
-        begin it, and until it is asked for they are `told_ahead`.
-        """
-        if step.before is not None:
-            step.before(finished is None)
-        script = None
-        if self.serial:
-            script = np.setdiff1d(np.arange(len(step.order)), finished if finished is not None else [])
-        pass_ = passes.start(step.order, step.order.tails(step.weight), finished=finished, script=script)
-        compiled = step.kernel[profile]
-        self._running = pass_ if drain or seconds is not None else None
-        if not again:
-            # Told to stop before it begins, a worker returns at once; if it has to be compiled, that happens here and
-            # not inside the time that is measured.
-            compiled(claims.stopped(), 0, step.out, *step.args)
-
-        def halt() -> None:
-            pass_.control[claims.STOP] = 1
-
-        began, cycles = time.perf_counter_ns(), read_cycles()
-        shares = [(pass_.words, worker, step.out, *step.args) for worker in range(self.workers)]
-        interrupted = False
-        with heeding_ctrl_c(_Halting(halt)) as ctrl_c:
-            call = self._team.call(compiled, shares, halt)
-            try:
-                if not call.wait(seconds):
-                    self.stop()
-                    call.wait()
-            except KeyboardInterrupt:  # of a second Ctrl-C, or of a handler that is not ours
-                interrupted = True
-                halt()
-                call.wait()
-            interrupted = ctrl_c.heard() or interrupted
-        if interrupted and not drain:
-            self._running = None
-            raise KeyboardInterrupt
-        nanoseconds, cycles_gone = time.perf_counter_ns() - began, read_cycles() - cycles
-        self._running = None
-        call.check()
-        control = pass_.control
-        if again and not (control[claims.LEFT] or control[claims.FAILED] or interrupted or step.after):
-            return Done(step, seconds=nanoseconds / 1e9, log=np.empty((0, claims.LOG_COLUMNS), np.int64))
-        log = passes.logged(pass_)
-        log[:, 2:] = (log[:, 2:] - cycles) * (nanoseconds / max(1, cycles_gone))
-        made = log[:, 0] if finished is None else np.union1d(log[:, 0], finished)
-        whole = len(made) == len(step.order) and not interrupted
-        interrupted = interrupted or (drain and self.asked and not whole)
-        if whole and step.after is not None:
-            step.after()
-        failed = int(pass_.control[claims.FAILED])
-        return Done(
-            step,
-            seconds=nanoseconds / 1e9,
-            log=log,
-            finished=None if whole else np.sort(made),
-            failed=failed - 1 if failed else None,
-            interrupted=interrupted,
-        )
-
-    @property
-    def told_ahead(self) -> bool:
-        """Whether a step was begun that has to be run next."""
-        return False
-
-    def stop(self) -> None:
-        """Ask the running step to end after the visits now being made."""
-        if self._running is not None:
-            self._running.control[claims.STOP] = 1
-
-    def ask(self) -> None:
-        """Ask for an end as soon as it is safe: of the running step if it can be left half made, then of the run."""
-        self.asked = True
-        self.stop()
-
-    def gather(self) -> None:
-        """See that the arrays of the steps that were run hold what was learned. Here they always do."""
-
-    def close(self) -> None:
-        with shielding_ctrl_c():
-            self._team.close()
 
 
 @dataclass(frozen=True)
@@ -173,6 +42,8 @@ class Serial:
     @contextmanager
     def crew(self) -> Iterator[Crew]:
         """A crew, perhaps for several jobs: those who run them see to signals."""
+        from .crew import Crew
+
         crew = Crew(1, serial=True)
         try:
             yield crew
@@ -205,6 +76,8 @@ class Threads:
     @contextmanager
     def crew(self) -> Iterator[Crew]:
         """As `Serial.crew`."""
+        from .crew import Crew
+
         crew = Crew(self.workers, serial=False)
         try:
             yield crew

@@ -24,8 +24,8 @@ from stretto.schedule.order import Ints
 
 from . import checkpoint
 from .arrayfile import copy_in
+from .crew import Crew
 from .job import Job, Report
-from .runtimes import Crew
 from .step import Step
 
 # Mean time between failures assumed when the checkpoint interval is not given: a day.

@@ -26,8 +26,8 @@ from stretto.errors import RunError
 from stretto.kernels import claims
 from stretto.runtime.checkpoint import interval_seconds
 from stretto.runtime.cpus import workers_from
+from stretto.runtime.crew import Crew
 from stretto.runtime.interrupts import GLANCE, check_ctrl_c, deferring_ctrl_c, heeding_ctrl_c, raising_ctrl_c
-from stretto.runtime.runtimes import Crew
 from stretto.runtime.step import Done, Step
 from stretto.schedule.order import Ints
 
