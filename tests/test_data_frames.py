@@ -403,8 +403,14 @@ def test_pairs_go_by_name(library: str) -> None:
     frame = LIBRARIES[library]({"item": ["b", "zzz"], "when": [1, 2], "user": [20, 10]})
     rows, cols = as_pairs(frame, users, items)
     assert (rows.tolist(), cols.tolist()) == ([1, 0], [1, -1])
-    with pytest.raises(DataError, match="not clear which column is the user and item"):
-        as_pairs(LIBRARIES[library]({"a": [1], "b": [2]}), users, items)
+    for names in (["a", "b"], ["user", "b"], ["user", "userId", "item"]):
+        other = LIBRARIES[library]({name: [20] for name in names})
+        # Advice that can be followed: predict has no arguments that name columns.
+        with pytest.raises(DataError, match="not clear which columns are the user and the item; rename them") as said:
+            as_pairs(other, users, items)
+        assert "user=" not in str(said.value)
+        if library != "Polars, lazy":  # whose columns have no values yet
+            assert as_pairs((other[names[0]], other[names[1]]), users, users)[0].tolist() == [1]
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,14 @@ def find_pair(names: Sequence[Any]) -> tuple[int, int]:
     """Positions of the user and item columns of a table of pairs, which may have others."""
     if unnamed(names) and len(names) == 2:
         return 0, 1
-    found = _by_name(names, [plain_name(name) for name in names], ColumnChoice(), _ROLES[:2])
+    try:
+        found = _by_name(names, [plain_name(name) for name in names], ColumnChoice(), _ROLES[:2])
+    except DataError:
+        # Tables of pairs have no arguments that name columns.
+        raise DataError(
+            "it is not clear which columns are the user and the item; rename them to user and item, or pass the two "
+            f'columns alone: (frame["…"], frame["…"]); {_listed(names)}'
+        ) from None
     return found[0], found[1]
 
 
