@@ -135,7 +135,7 @@ def _help(room):
             gang.atomics.rest()
 
 
-@inner
+@inner(apart=True)
 def _combine(room, count):
     """MADE = Σ_u k_u H[J_u, :]."""
     room.words[COUNT] = count
@@ -168,7 +168,7 @@ def _solve(room, count, ridge):
     factor.substitute(U, inverse, s, size)
 
 
-@inner
+@inner(apart=True)
 def _worst(room, w, positive):
     """The largest violation at b, given HA = H b."""
     q, b, l1, unit, h = room.vectors[Q], room.vectors[B], room.vectors[L1], room.vectors[UNIT], room.vectors[HA]
@@ -178,7 +178,7 @@ def _worst(room, w, positive):
     return worst
 
 
-@inner
+@inner(apart=True)
 def _objective(room, w):
     """The objective at b, given HA = H b."""
     q, b, l1, h = room.vectors[Q], room.vectors[B], room.vectors[L1], room.vectors[HA]
