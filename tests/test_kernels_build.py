@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from llvmlite import binding
 from numba.core.registry import cpu_target
 
 from stretto.kernels import claims, space
-from stretto.kernels.build import notice, stamps, storage, targets
-from stretto.kernels.compile import inner, kernel
+from stretto.kernels.build import linking, notice, stamps, storage, targets
+from stretto.kernels.compile import inner, kernel, merged
 from stretto.kernels.merge import add_worker
 from stretto.warmup import ship
 
@@ -133,6 +134,52 @@ def test_helpers_are_linked_and_never_become_machine_code(first: Any) -> None:
         assert not any(
             engine.is_symbol_defined(cres.fndesc.llvm_cpython_wrapper_name) for cres in helper.overloads.values()
         )
+
+
+def test_names_of_a_helper_do_not_depend_on_its_first_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A helper takes no option of Numba's from a caller that is merged: forms of both kinds would be stored, and one
+    that calls the other kind would call nothing.
+    """
+    direct, through = inner(_third.py_func), inner(_third.py_func)
+
+    @merged
+    def between(x: Any, values: Any) -> Any:
+        return through(x, values)
+
+    def one_worker(values: Any, out: Any) -> None:
+        out[0] = direct(3, values)
+
+    def other_worker(values: Any, out: Any) -> None:
+        out[0] = between(3, values)
+
+    for worker in (one_worker, other_worker):
+        monkeypatch.setenv("STRETTO_CACHE", str(tmp_path / worker.__name__))
+        kernel(worker)(np.array([2.0]), np.empty(1))
+    names = [
+        {one.name for one in form.library.own_module().functions if not one.is_declaration}
+        for form in (*direct.overloads.values(), *through.overloads.values())
+    ]
+    assert len(names) == 2
+    assert names[0] == names[1]
+
+
+def test_a_stored_helper_that_calls_what_is_not_there_is_not_used(first: Any) -> None:
+    first(np.array([2.0]), np.empty(4))
+    (form,) = _second.overloads.values()
+    (called,) = linking.called(form.library.own_module())
+    whole = storage._reduced_helper(form)
+    assert storage._rebuilt_helper(form.target_context, whole).library.name == "_second"
+    renamed = str(form.library.own_module()).replace(called, f"{called}x")
+    broken = (whole[0], binding.parse_assembly(renamed).as_bitcode(), *whole[2:])
+    with pytest.raises(LookupError, match=f"_second calls {called}x"):
+        storage._rebuilt_helper(form.target_context, broken)
+
+
+def test_a_kernel_that_lacks_a_helper_is_never_run(first: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiled code that calls a function that is nowhere would call address 0."""
+    monkeypatch.setattr(linking, "reached", lambda libraries: [])
+    with pytest.raises(RuntimeError, match="kernel _first: its code lacks _ZN"):
+        first(np.array([2.0]), np.empty(4))
 
 
 def test_a_number_left_out_or_constant_makes_no_other_form(first: Any) -> None:

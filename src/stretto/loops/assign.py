@@ -73,6 +73,13 @@ class Assignments(Expressions):
         """A local scalar is given a value of `kind`; the kind it has as a variable."""
         if name in self.registers or name in self.locals:
             self.no(line, f"{name} is a row in one place and a number in another", "use two names")
+        if name in self.wide and kind.dtype == "u8":
+            self.no(
+                line,
+                f"{name} is uint64 here and a Python integer that may be negative in another place, and no "
+                "integer holds both",
+                "convert one of them, np.int64(...) or np.uint64(...), or use two names",
+            )
         given = Kind("i8") if name in self.wide and whole(kind) else kind
         before = self.found.get(name, given)
         self.found[name] = promote.join(before, given)

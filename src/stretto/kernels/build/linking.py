@@ -137,6 +137,11 @@ def _link(library: Any) -> list[HelperLibrary]:
     return ours
 
 
+def called(module: Any) -> set[str]:
+    """Names of compiled functions that a module calls and does not hold."""
+    return {one.name for one in module.functions if one.is_declaration and one.name.startswith("_ZN")}
+
+
 class _EntryLibrary(JITCodeLibrary):  # type: ignore[misc]
     """A kernel's code, with each of its helpers linked into it once."""
 
@@ -144,6 +149,9 @@ class _EntryLibrary(JITCodeLibrary):  # type: ignore[misc]
         """Link, optimise and load."""
         for library in reached(_link(self)):
             self._final_module.link_in(library.own_module(), preserve=True)
+        lacking = sorted(called(self._final_module))
+        if lacking:  # loaded all the same, it would call address 0, and so would all that is loaded after it
+            raise RuntimeError(f"kernel {self.name}: its code lacks {', '.join(lacking)}")
         self._linking_libraries: list[Any] = []
         super().finalize()
 
@@ -281,8 +289,12 @@ def _general(ty: Any) -> Any:
 
 
 def helper(fn: Callable[..., Any], options: dict[str, Any], *, apart: bool = False) -> Any:
-    """A helper of kernels with these options of Numba's."""
-    options = {**options, "nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    """A helper of kernels with these options of Numba's.
+
+    All of them are said: an option that is left out comes from the function that calls the helper first, and would
+    become part of the names of its symbols.
+    """
+    options = {"forceinline": False, **options, "nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return (
         fn
         if numba.config.DISABLE_JIT

@@ -30,7 +30,7 @@ from stretto.cached import cached_property
 from stretto.paths import cache_root
 
 from . import notice, stamps, targets
-from .linking import HelperLibrary
+from .linking import HelperLibrary, called
 
 _CHECK = hashlib.sha256().digest_size  # a file begins with a hash of the rest
 _PYTHON = f"{sys.implementation.cache_tag}{getattr(sys, 'abiflags', '')}"
@@ -179,6 +179,10 @@ def _rebuilt_helper(target_context: Any, found: tuple[Any, ...]) -> Any:
     library.helpers = [getattr(importlib.import_module(where), what).library(types) for where, what, types in origins]
     library._final_module = binding.parse_bitcode(code)
     library._finalized = True
+    held = {one.name for helper in library.helpers for one in helper.own_module().functions if not one.is_declaration}
+    lacking = called(library._final_module) - held
+    if lacking:  # written beside other forms of what it calls
+        raise LookupError(f"{name} calls {', '.join(sorted(lacking))}")
     cfunc = target_context.get_executable(library, fndesc, environment)
     return _result(target_context, library, cfunc, fndesc, signature, environment, ())
 
