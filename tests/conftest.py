@@ -38,10 +38,15 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files of half a minute and more, the longest first: one that begins late keeps one process busy while others are done.
 LONGEST = (
-    *("cluster/test_jobs.py", "test_readme.py", "test_kernels_softmax.py", "test_cluster_lda.py"),
+    # Of `make test-full`:
+    *("test_loops_bodies.py", "test_cluster_ctrl_c.py", "cluster/test_jobs.py", "test_loops_order.py"),
+    *("test_hostile_arrays.py", "test_store_schedules.py", "test_store_cache_model.py", "test_cluster_ring_loops.py"),
+    *("test_models_logistic_grid.py", "test_cluster_fuzz.py"),
+    # Of `make test`:
+    *("test_readme.py", "test_bench_memory.py", "test_kernels_softmax.py", "test_cluster_lda.py"),
     *("test_loops_schedule.py", "test_models_linear_sklearn.py", "test_cluster_driver.py", "test_loops_cache.py"),
     *("test_loops_traps.py", "test_examples_one.py", "test_cli_runs.py", "test_cli_errands.py", "test_cli_lda.py"),
-    *("test_memory_planner.py", "test_loops_bodies.py", "test_models_sklearn.py"),
+    *("test_memory_planner.py", "test_models_sklearn.py"),
 )
 
 
