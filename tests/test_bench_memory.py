@@ -53,6 +53,7 @@ def test_the_chapter_is_planned_without_a_gpu(out: Path, monkeypatch: pytest.Mon
     assert "| dissertation: + placement |" in page
 
 
+@pytest.mark.slow
 def test_experiments_under_a_cap_give_speeds_and_lengths(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ladder = (*GPT[:2], {**GPT[2], "batch": (8, 4)})
     monkeypatch.setattr(memory_chapter, "TOY", {"table_6_6": [ladder], "table_6_9": [GPT]})
@@ -65,6 +66,7 @@ def test_experiments_under_a_cap_give_speeds_and_lengths(out: Path, monkeypatch:
     assert "× eager, for the length" in page
 
 
+@pytest.mark.slow
 def test_the_first_batch_that_fits_is_eagers_largest(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sizes = [made_peak(batch) for batch in (8, 4)]
     monkeypatch.setattr("bench.memory_runs.CAP", (sizes[0] + sizes[1]) // 2)
@@ -162,6 +164,7 @@ def test_round_numbers_are_little_smaller() -> None:
     assert memory_batches.between(lambda b: b <= 700, 100, 3000) in range(500, 701)
 
 
+@pytest.mark.slow
 def test_batches_are_predicted_and_then_made_true(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STRETTO_CASES", "gpt")
     memory_batches.main()
@@ -181,9 +184,8 @@ def test_batches_are_predicted_and_then_made_true(out: Path, monkeypatch: pytest
     assert "| gpt fp32, length 16" in (out / "memory_batches.md").read_text()
 
 
-@pytest.mark.parametrize(
-    ("cases", "cut"), [("images", 1), pytest.param("attention images experts", 5, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("cases", "cut"), [("images", 1), ("attention images experts", 5)])
 def test_pieces_are_tried_at_toy_size(cases: str, cut: int, out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STRETTO_CASES", cases)
     monkeypatch.setattr(memory_pieces, "GIB", 1)  # or all would be about nothing

@@ -327,6 +327,7 @@ def test_jobs_are_chosen_by_name_or_pattern() -> None:
     assert side.startable({"a": Job("x", "", 200), "b": Job("x", "", 1)}, []) == ["a"]  # with nothing beside it
 
 
+@pytest.mark.slow
 def test_two_toy_benches_take_turns(
     tmp_path: Path, turns: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

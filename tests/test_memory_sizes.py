@@ -108,6 +108,7 @@ def test_a_slab_is_there_when_it_is_written_and_keeps_its_bytes() -> None:
     assert slab(0).numel() == 0
 
 
+@pytest.mark.slow
 def test_cases_are_planned_without_memory_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
     cap = memory_sizes.SPARE + (3 << 30)
     monkeypatch.setitem(memory_sizes.CASES, "toy", memory_sizes.Case(memory_sizes._gpt(2048, 4, 1), cap, "20GiB"))

@@ -112,6 +112,7 @@ def test_a_host_is_killed_and_the_bits_are_the_same(
         assert any("was lost" in text and "lab-2" in text for text in found["said"])
 
 
+@pytest.mark.slow
 def test_a_cable_out_for_three_seconds_loses_nothing(
     cluster: Lab, driver: Driver, regressed: dict[str, Any], tmp_path: Path
 ) -> None:
