@@ -7,7 +7,7 @@ TORCH := 'torch==2.13.0' 'transformers>=4.50'
 # pip compiles packages on one processor, for as long as it takes to install them; we do on all, and without their tests.
 PIP := $(BIN)/python -m pip install --quiet --no-compile
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/tests?/' .venv/lib src >/dev/null 2>&1 || true  # some files are no Python
-# Files of tests in processes of their own, one more than there are processors: some tests wait for others of theirs.
+# Files of tests in processes of their own, one more than there are processors: some tests wait for processes they start.
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile
 # A ratings file to train on instead of a generated one: make run FILE=ratings.dat

@@ -91,7 +91,7 @@ def test_linear_models_import_numba_when_they_fit(name: str, ready: Ready, tmp_p
 
 @pytest.mark.parametrize("name", ["Lasso", "MatrixFactorization", "LatentDirichletAllocation"])
 def test_estimators_import_little_of_others(name: str, ready: Ready, tmp_path: Path) -> None:
-    """Of scikit-learn what an estimator is made of; pandas and SciPy's statistics come with who uses them."""
+    """Of scikit-learn what an estimator is made of; pandas and SciPy's statistics only where they are used."""
     code = f"import stretto; stretto.{name}"
     left_out = ("scipy.stats", "pandas", "matplotlib", "pyarrow", "polars")
     assert loaded_after(code, left_out, ready, tmp_path) == []

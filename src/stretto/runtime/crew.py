@@ -41,7 +41,7 @@ class Crew:
         with shielding_ctrl_c():
             self._team = Team(workers)
         self._running: claims.Pass | None = None
-        self.asked = False  # the user wants to stop; whoever drives the crew does so between two steps
+        self.asked = False  # the user wants to stop, which the driver of the crew does between two steps
 
     def run(
         self,

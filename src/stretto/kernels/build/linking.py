@@ -151,7 +151,10 @@ class _EntryLibrary(JITCodeLibrary):  # type: ignore[misc]
             self._final_module.link_in(library.own_module(), preserve=True)
         lacking = sorted(called(self._final_module))
         if lacking:  # loaded all the same, it would call address 0, and so would all that is loaded after it
-            raise RuntimeError(f"kernel {self.name}: its code lacks {', '.join(lacking)}")
+            raise RuntimeError(
+                f"kernel {self.name}: its code lacks {', '.join(lacking)}; stored code does not fit together, which is "
+                "an error in stretto: set STRETTO_CACHE to an empty folder to compile everything again, and report it"
+            )
         self._linking_libraries: list[Any] = []
         super().finalize()
 
@@ -291,8 +294,8 @@ def _general(ty: Any) -> Any:
 def helper(fn: Callable[..., Any], options: dict[str, Any], *, apart: bool = False) -> Any:
     """A helper of kernels with these options of Numba's.
 
-    All of them are said: an option that is left out comes from the function that calls the helper first, and would
-    become part of the names of its symbols.
+    All of them are given: Numba takes an option that is left out from the function that calls the helper first, and
+    puts it into the names of the helper's symbols.
     """
     options = {"forceinline": False, **options, "nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return (

@@ -54,8 +54,8 @@ def once() -> Iterator[None]:
     """Keep what Numba resolves; only for compilations of ours, which hold Numba's lock meanwhile."""
     with global_compiler_lock:
         outermost = _function.get_call_type is _resolve
-        _function.get_call_type = _resolve_once
         try:
+            _function.get_call_type = _resolve_once
             yield
         finally:
             if outermost:
