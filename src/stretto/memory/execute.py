@@ -20,6 +20,7 @@ from .devices import Device
 from .hosting import places
 from .lift import Lifted, Ref, Update
 from .lines import Writer
+from .optimizers import Counts, keeps_numbers
 from .program import FREE, GONE, Program
 from .recording import Recording
 from .segments import Segment
@@ -63,6 +64,7 @@ class Runner:
             self.there[s] = alone(slab, at, lifted.nbytes[s])
         self._states = {s: (number, name) for number, of in lifted.states.items() for name, s in of.items()}
         self._owner = {n: k for k, _, n in self._updated()}
+        self.counts = {k: Counts(one) for k, one in enumerate(optimizers) if keeps_numbers(one)}
         self.made: set[int] = set()
         self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
         at_once = all(p.device == device.torch for p in watched.parameters)
@@ -98,6 +100,8 @@ class Runner:
             ):
                 for tensor, s in zip(tensors, storages, strict=True):
                     tensor.data = self._home(s, tensor.data)
+            for tensor, s in zip(self.watched.outside, lifted.outside, strict=True):
+                self._home(s, tensor)
             for s, tensor in lifted.constants.items():
                 if self._home(s, tensor) is not tensor:  # others may change it
                     self._copied[s] = tensor, _version(tensor)

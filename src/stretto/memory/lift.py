@@ -7,6 +7,7 @@ either: an update changes its parameter in place.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -69,7 +70,7 @@ class Update:
 class Lifted:
     """The graph, and for every node its call or update. values: all of them; shown: the results' values (or constants).
 
-    parameters, buffers: their storages; states: by parameter, {name: storage} of what its optimizer keeps."""
+    parameters, buffers, outside: their storages; states: by parameter, {name: storage} of what its optimizer keeps."""
 
     graph: Graph
     runs: tuple[Call | Update, ...]
@@ -78,10 +79,12 @@ class Lifted:
     parameters: list[int]
     buffers: list[int]
     inputs: list[int]
+    outside: list[int]
     states: dict[int, dict[str, int]]
     shown: list[Any]
     constants: dict[int, torch.Tensor] = field(default_factory=dict)  # by storage
     besides: dict[str, int] = field(default_factory=dict)  # by kind: bytes in use all the time that the graph lacks
+    outside_bytes: int = 0
 
     @property
     def borrowed(self) -> int:
@@ -125,14 +128,16 @@ class _Lift:
         self.pending: dict[int, list[tuple[int, int, int]]] = {}  # by call: (parameter, its value, its gradient)
         self.alive: list[Any] = []  # fake tensors, so that no identity is used twice
         self.forward = True
-        self.borrowed = 0
+        self.borrowed = self.outside = 0
         self.casts: dict[Any, int] = {}
         self.version: dict[int, int] = {}  # of parameters: how often they were updated
 
     def made(self) -> Lifted:
         graph = self.traced.module.graph
-        counts = (len(self.traced.watched.parameters), len(self.traced.watched.buffers), self.traced.batch_leaves)
-        kinds = [k for kind, n in zip(("parameter", "buffer", "input"), counts, strict=True) for k in [kind] * n]
+        watched = self.traced.watched
+        counts = (len(watched.parameters), len(watched.buffers), len(watched.outside), self.traced.batch_leaves)
+        names_of_kinds = ("parameter", "buffer", "outside", "input")
+        kinds = [k for kind, n in zip(names_of_kinds, counts, strict=True) for k in [kind] * n]
         names = self._names()
         given: list[int] = []
         for node in graph.nodes:
@@ -144,7 +149,7 @@ class _Lift:
             elif node.op == "call_function":
                 self._operation(node)
         self._flush()
-        last = counts[0] + counts[1]
+        ends = list(itertools.accumulate(counts))
         shown = self._shown()
         results = tuple(dict.fromkeys(self.values[x.value].storage for x in shown if isinstance(x, Ref)))
         made = Graph(tuple(self.storages), tuple(self.nodes), results)
@@ -155,12 +160,14 @@ class _Lift:
             values=self.values,
             nbytes=self.nbytes,
             parameters=given[: counts[0]],
-            buffers=given[counts[0] : last],
-            inputs=given[last:],
+            buffers=given[ends[0] : ends[1]],
+            outside=given[ends[1] : ends[2]],
+            inputs=given[ends[2] :],
             states=self.states,
             shown=shown,
             constants=self.constants,
             besides={"batch": self.borrowed} if self.borrowed else {},
+            outside_bytes=self.outside,
         )
 
     def _with_readers(self, results: Sequence[int]) -> Iterator[Call | Update]:
@@ -178,6 +185,7 @@ class _Lift:
     def _names(self) -> list[str]:
         watched = self.traced.watched
         names = [all_names[0][1] for all_names in (*watched.parameter_names, *watched.buffer_names)]
+        names += [f"tensor {k} outside the modules" for k in range(len(watched.outside))]
         return names + [f"batch[{k}]" for k in range(self.traced.batch_leaves)]
 
     # -- values --------------------------------------------------------------------------------------------------------
@@ -197,6 +205,8 @@ class _Lift:
             room = -(-size // _ROUND) * _ROUND
             if kind == "input" and self.lent:
                 self.borrowed, room = self.borrowed + room, 0
+            if kind == "outside":  # the user's own: it stays where it is, and is no business of the planner's
+                kind, self.outside, room = "buffer", self.outside + room, 0
             self.storages.append(Storage(room, kind, name))
             self.nbytes.append(size)
         value = Value(
