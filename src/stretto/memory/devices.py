@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -58,6 +59,7 @@ class Device(Protocol):
     def settle(self) -> None: ...
     def watch_peak(self) -> None: ...
     def peak(self) -> int | None: ...
+    def reserved(self) -> int | None: ...
 
 
 class PlainDevice:
@@ -135,6 +137,9 @@ class PlainDevice:
     def peak(self) -> int | None:
         return None
 
+    def reserved(self) -> int | None:
+        return None
+
     def _delayed(self) -> bool:
         if self._late is None:
             return False
@@ -161,6 +166,7 @@ class CudaDevice:
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.torch = device or torch.device("cuda", torch.cuda.current_device())
+        _use_expandable_segments()
         # Libraries keep a workspace for every stream that they ever see: all steps share the same three.
         self._out_stream, self._in_stream, self._computing = _streams(self.torch.index or 0)
         self._passed = torch.cuda.Event()  # who waits for it has seen its last record: one will do for all
@@ -288,12 +294,29 @@ class CudaDevice:
 
     def watch_peak(self) -> None:
         torch.cuda.synchronize(self.torch)
+        torch.cuda.empty_cache()  # what the allocator keeps from before is not the step's
         torch.cuda.reset_peak_memory_stats(self.torch)
 
     def peak(self) -> int | None:
-        """Bytes in use at most since `watch_peak`, whoever took them."""
+        """Bytes that the device has given out at most since `watch_peak`: what the allocator reserved, in use or not,
+        with the memory of recordings. Torch's count of allocated bytes leaves out what a recording uses."""
         torch.cuda.synchronize(self.torch)
-        return int(torch.cuda.max_memory_allocated(self.torch))
+        return int(torch.cuda.max_memory_reserved(self.torch))
+
+    def reserved(self) -> int | None:
+        """Bytes that the device has given out now."""
+        return int(torch.cuda.memory_reserved(self.torch))
+
+
+@functools.cache
+def _use_expandable_segments() -> None:
+    """Let torch's allocator grow its segments page by page. Otherwise what it keeps in segments of many sizes, none of
+    which has room for the next tensor, may be as much again as what is in use. A user's own choice is kept."""
+    given = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
+    if "expandable_segments" in given or "backend:cudaMallocAsync" in given:
+        return
+    with suppress(RuntimeError, AttributeError):
+        torch.cuda.memory._set_allocator_settings(",".join(filter(None, (given, "expandable_segments:True"))))
 
 
 @functools.cache

@@ -43,11 +43,13 @@ class Runner:
         watch: Callable[[int], None] | None = None,
         *,
         record: Sequence[Segment] | None = None,
+        budget: int | None = None,
     ) -> None:
         """order: by node of the program's graph, its number in `lifted`. watch: called after every instruction. record:
-        the program in segments that the device records in the third step and plays from then on."""
+        the program in segments that the device records in the third step and plays from then on. budget: bytes on the
+        device beyond which a recording is dropped."""
         self.lifted, self.program, self.watched, self.device = lifted, program, watched, device
-        self.optimizers, self.watch = list(optimizers), watch
+        self.optimizers, self.watch, self.budget = list(optimizers), watch, budget
         self.runs = [lifted.runs[n] for n in order]
         self.a: list[Any] = [None] * len(lifted.graph.storages)
         self.v: list[Any] = [None] * len(lifted.values)

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stretto.plan.cost import show_bytes
+
 from .devices import NotRecorded
 from .lift import Ref
 from .lines import Part, Writer
@@ -135,6 +137,7 @@ class Recording:
                     acts += self._taken_down(piece)
                 if travels:
                     acts.append(self._sit_down())
+                self._check_budget()
             except NotRecorded:
                 runner.a[:], runner.v[:] = held
                 raise
@@ -150,6 +153,12 @@ class Recording:
             return
         self._end()
         self._acts = acts
+
+    def _check_budget(self) -> None:
+        """Refuse a recording with which the device has given out more than the budget."""
+        reserved, budget = self._runner.device.reserved(), self._runner.budget
+        if reserved is not None and budget is not None and reserved > budget:
+            raise NotRecorded(f"with it {show_bytes(reserved)} are in use on the device, more than the budget")
 
     def _give_up(self) -> None:
         """Give the memory of the recording back: whoever sits there moves."""

@@ -35,7 +35,7 @@ from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
 _MUCH = 0.1  # of a step
-_WATCHED = 2  # steps whose real peak is compared with the predicted one: the second has the optimizers' state
+_WATCHED = 4  # steps whose real peak is compared with the budget: the second has optimizer state, the third a recording
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,6 +267,7 @@ class Step:
             self._optimizers,
             self._device,
             record=segments,
+            budget=self._settings.budget,
         )
         self._shapes = _shapes(batch)
         self._unwatched = _WATCHED
