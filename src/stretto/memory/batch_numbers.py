@@ -243,15 +243,17 @@ class Number:
         numbers = self.numbers
         if not self._can_be_slot(name, x):
             return func(x, numbers.used(self))
-        low = x.dtype in _LOW  # computed in single precision and rounded once, as operations with a number do
+        cuda, dividing = numbers.device.type == "cuda", name in ("div", "div_", "true_divide")
+        # Of a tensor with few bits and a number, a GPU computes in single precision and rounds once; so does a CPU, but
+        # for sums: there it rounds the number first.
+        low = x.dtype in _LOW and (cuda or name not in ("add", "sub", "rsub"))
         wide = x.to(torch.float32) if low else x
-        dividing = name in ("div", "div_", "true_divide")
-        if dividing and numbers.device.type == "cuda":
+        if dividing and cuda:
             name, slot = "mul_" if name == "div_" else "mul", numbers.slot(self, wide.dtype, inverse=True)
         else:
             slot = numbers.slot(self, wide.dtype)
         result = slot - wide if name == "rsub" else getattr(wide, name)(slot)
-        return result.to(x.dtype) if low and name not in _COMPARED else result
+        return result.to(x.dtype) if low else result
 
     def _can_be_slot(self, name: str, x: Any) -> bool:
         if not isinstance(x, torch.Tensor) or x.device.type != self.numbers.device.type or not self.numbers._open:
