@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .door import fit, plan, plan_several, step
+    from .door import experimental_plan_several, fit, plan, step
     from .experts import Experts, PaddedExperts
     from .report import Report
     from .stepping import Step
 
-__all__ = ["Experts", "PaddedExperts", "Report", "Step", "fit", "plan", "plan_several", "step"]
+__all__ = ["Experts", "PaddedExperts", "Report", "Step", "experimental_plan_several", "fit", "plan", "step"]
 
 
 def __getattr__(name: str) -> Any:

@@ -36,7 +36,7 @@ from .guard import (
 )
 from .inplace import without_changes
 from .optimizers import check_separate, keeps_numbers
-from .python_state import Change, Numbers, PythonState, show, without_memory
+from .python_state import Change, ReadNumbers, PythonState, show, without_memory
 from .source_lines import at, line_of_error, line_that_changes
 from .writing import OnlyReads, Outside, TakesGradient, written
 
@@ -110,7 +110,7 @@ class Traced:
     batch_leaves: int
     result_spec: Any
     results: int
-    numbers: Numbers
+    numbers: ReadNumbers
 
 
 def trace(
@@ -206,7 +206,7 @@ class _Ran:
     result_spec: Any
     read: list[torch.Tensor]
 
-    def traced(self, batch: Sequence[torch.Tensor], numbers: Numbers) -> Traced:
+    def traced(self, batch: Sequence[torch.Tensor], numbers: ReadNumbers) -> Traced:
         """Without operations in place."""
         try:
             with self.mode, _no_stack_traces(), _quickly():

@@ -120,7 +120,7 @@ def plan(
     return Report(made, captured.lifted)
 
 
-def plan_several(
+def experimental_plan_several(
     model: nn.Module,
     loss_fn: Callable[..., Any],
     optimizer: torch.optim.Optimizer,

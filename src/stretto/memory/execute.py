@@ -5,7 +5,8 @@
 
 Parameters, buffers and what optimizers keep are moved to their homes when the runner is made: a parameter's `.data` is
 then a view of host memory, or of the device's. Tensors of the step live in two lists: `a` has one tensor for every
-storage that is on the device, `v` has the views of it that operations want.
+storage that is on the device, `v` has the views of it that operations want. `suspend()` gives the device's memory back
+and keeps the code, until `resume()`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ import torch
 
 from .capture import Watched
 from .devices import Device
-from .hosting import places
+from .host_buffers import HostBuffers
 from .lift import Lifted, Ref, Update
 from .lines import Writer
 from .optimizers import Counts, keeps_numbers
 from .program import FREE, GONE, Program
 from .recording import Recording
 from .segments import Segment
-from .views import alone, flat, laid_out, layout_of, placed, view
+from .views import flat, laid_out, layout_of, placed, view
 
 
 class Runner:
@@ -43,11 +44,13 @@ class Runner:
         watch: Callable[[int], None] | None = None,
         *,
         record: Sequence[Segment] | None = None,
+        host: HostBuffers | None = None,
         budget: int | None = None,
     ) -> None:
         """order: by node of the program's graph, its number in `lifted`. watch: called after every instruction. record:
-        the program in segments that the device records in the third step and plays from then on. budget: bytes on the
-        device beyond which a recording is dropped."""
+        the program in segments that the device records in the third step and plays from then on. host: host memory
+        that is shared with other plans of the same step. budget: bytes on the device beyond which a recording is
+        dropped."""
         self.lifted, self.program, self.watched, self.device = lifted, program, watched, device
         self.optimizers, self.watch, self.budget = list(optimizers), watch, budget
         self.runs = [lifted.runs[n] for n in order]
@@ -57,29 +60,18 @@ class Runner:
         for number, value in enumerate(lifted.values):
             self._of.setdefault(value.storage, []).append(number)
         self.layouts = [lifted.values[self._of[s][0]] for s in lifted.inputs]  # the batch itself, before views of it
-        offsets, size = places(program)
-        self.host_bytes = size
-        slab = device.host_room(size) if size else None
-        self.there: dict[int, torch.Tensor] = {}
-        for s, at in offsets.items():
-            assert slab is not None
-            self.there[s] = alone(slab, at, lifted.nbytes[s])
         self._states = {s: (number, name) for number, of in lifted.states.items() for name, s in of.items()}
         self._owner = {n: k for k, _, n in self._updated()}
         self.counts = {k: Counts(one) for k, one in enumerate(optimizers) if keeps_numbers(one)}
+        self._holders = self._find_holders()
         self.made: set[int] = set()
         self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
-        at_once = all(p.device == device.torch for p in watched.parameters)
-        if slab is not None and at_once:
-            device.pin(slab)
-        self._settle_down()
-        if slab is not None and not at_once:  # not before parameters have left their old places on the host
-            device.pin(slab)
         lasting = {s for s, one in enumerate(lifted.graph.storages) if one.lasting}
         moved = {which for what, which in program.instructions if what in (GONE, FREE)}
         self.travels = sorted((lasting & moved) - program.on_host)
-        self._holders = self._find_holders()
-        self._places = [p.data_ptr() for p in watched.parameters]  # where parameters are between steps
+        self.host, self._owners = host or HostBuffers(device), owners(lifted)
+        self.there = self.host.reserve(program, self._owners, lifted.nbytes)
+        self.resume()
         self._recording = None if record is None else Recording(self, record)
         self._parts = [] if record is not None else Writer(self).parts(program.instructions)
 
@@ -92,36 +84,61 @@ class Runner:
 
     # -- homes ---------------------------------------------------------------------------------------------------------
 
-    def _settle_down(self) -> None:
-        """Move what lasts to its home."""
-        lifted = self.lifted
+    def resume(self) -> None:
+        """Move persistent storages to where this program wants them. Those that go to the host go first, so that the
+        device never holds more than it did or will."""
+        watched, lifted = self.watched, self.lifted
+        at_once = all(p.device == self.device.torch for p in watched.parameters)
+        if at_once:
+            self.host.pin()
+        self.made.clear()
+        self._copied.clear()
         with torch.no_grad():
-            for tensors, storages in (
-                (self.watched.parameters, lifted.parameters),
-                (self.watched.buffers, lifted.buffers),
-            ):
-                for tensor, s in zip(tensors, storages, strict=True):
-                    tensor.data = self._home(s, tensor.data)
-            for tensor, s in zip(self.watched.outside, lifted.outside, strict=True):
-                self._home(s, tensor)
+            for to_host in (True, False):
+                self._move(to_host)
+            for tensor, s in zip(watched.outside, lifted.outside, strict=True):
+                self.a[s] = tensor  # the user's own: it stays where it is
             for s, tensor in lifted.constants.items():
-                if self._home(s, tensor) is not tensor:  # others may change it
+                if self._home(s, tensor) is not tensor or s in self.travels:  # others may change it
                     self._copied[s] = tensor, _version(tensor)
-            for s, (number, name) in self._states.items():
-                p = self.watched.parameters[number]
-                state = self.optimizers[self._owner[number]].state.get(p)
-                if state and name in state:
-                    state[name] = self._home(s, state[name])
-                    self.made.add(s)
+        self.host.pin()  # not before parameters have left their old places on the host
+        self._places = [p.data_ptr() for p in watched.parameters]  # where parameters are between steps
+
+    def _move(self, to_host: bool) -> None:
+        """Move parameters, buffers and optimizer state that belong on the host, or those that belong on the device."""
+        for s, holder in self._holders.items():
+            if (s in self.program.on_host) == to_host:
+                holder.data = self._home(s, holder.data)
+        for s, (number, name) in self._states.items():
+            state = self.optimizers[self._owner[number]].state.get(self.watched.parameters[number])
+            if (s in self.program.on_host) == to_host and state and name in state:
+                state[name] = self._home(s, state[name])
+                self.made.add(s)
+
+    def suspend(self) -> None:
+        """Give back all memory on the device but that of persistent storages at home there. What sits in a recording's
+        memory waits on the host, which has a place for it: there need not be space for a second copy on the device."""
+        self.settle()
+        if self._recording is not None:
+            for s in self.travels:
+                if self.a[s] is not None:
+                    self.there[s].copy_(self.bytes_of(s))
+                    self.show(s, away=True)
+        self.a[:] = [None] * len(self.a)
+        self.v[:] = [None] * len(self.v)
+        if self._recording is not None:
+            self._recording.drop()
 
     def _home(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor's bytes, at home; the tensor there."""
         layout = layout_of(s, tensor)
         if s in self.program.on_host:
             here = placed(self.there[s], layout)
-            here.copy_(tensor)
+            if here.data_ptr() != tensor.data_ptr() or here.device != tensor.device:
+                here.copy_(tensor)
             return here
-        if tensor.device == self.device.torch and tensor.untyped_storage().nbytes() == self.lifted.nbytes[s]:
+        own = tensor.device == self.device.torch and not self.host.holds(self._owners[s], tensor)
+        if own and tensor.untyped_storage().nbytes() == self.lifted.nbytes[s]:
             self.a[s] = tensor
             return tensor
         here = view(self.device.room(self.lifted.nbytes[s]), layout)
@@ -274,6 +291,25 @@ class Runner:
     def out(self, s: int) -> None:
         here = self.bytes_of(s)
         self.device.out(s, here, self.there[s][: len(here)])
+
+
+def owners(lifted: Lifted) -> dict[int, Any]:
+    """By persistent storage: what it belongs to, said in a way that other plans of the same step share.
+
+    Returns
+    -------
+    dict
+        ("parameter", its number), ("buffer", its number), ("state", the parameter's number, its name) and constants.
+    """
+    found: dict[int, Any] = {}
+    for s, tensor in lifted.constants.items():
+        found[s] = "constant", id(tensor), lifted.nbytes[s]
+    found.update({s: ("outside", number) for number, s in enumerate(lifted.outside)})
+    for number, of in lifted.states.items():
+        found.update({s: ("state", number, name, lifted.nbytes[s]) for name, s in of.items()})
+    for kind, storages in (("parameter", lifted.parameters), ("buffer", lifted.buffers)):
+        found.update({s: (kind, number) for number, s in enumerate(storages)})
+    return found
 
 
 def _version(tensor: torch.Tensor) -> int:

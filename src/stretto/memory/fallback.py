@@ -6,7 +6,8 @@ at values.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -25,6 +26,11 @@ class HookedStep:
     def __call__(self, batch: Any) -> Any:
         with torch.autograd.graph.saved_tensors_hooks(_pack, _unpack):
             return self._function(batch)
+
+    @contextlib.contextmanager
+    def paused(self, device: Any = None) -> Iterator[None]:
+        """Parameters are where they always are."""
+        yield
 
     def settle(self) -> None:
         """Nothing is under way."""

@@ -1,6 +1,8 @@
 """A step on several devices of one kind, planned: where each operation runs, and what that comes to.
 
-    plan = st.memory.plan_several(model, loss_fn, optimizer, batch, devices=4, budget="12GiB", chunks={"batch": 20})
+    plan = st.memory.experimental_plan_several(
+        model, loss_fn, optimizer, batch, devices=4, budget="12GiB", chunks={"batch": 20}
+    )
     print(plan.explain())
 
 Of a dimension in 20 pieces each of 4 devices has 5: what VMesh calls a cluster shape of 4 and a device shape of 5.

@@ -163,7 +163,7 @@ class PythonState:
             for _, generator, state in self.generators:
                 generator.set_state(state)
 
-    def numbers(self, read: Sequence[torch.Tensor] = ()) -> Numbers:
+    def numbers(self, read: Sequence[torch.Tensor] = ()) -> ReadNumbers:
         """The numbers and strings in it, to see later whether one was changed. read: tensors whose values count too."""
         found: list[tuple[str, Any, Any, Any]] = [
             (f"a tensor of shape {tuple(x.shape)}", _Versions(x), None, x._version) for x in read
@@ -178,11 +178,11 @@ class PythonState:
         for label, container, copy in self.containers:
             if isinstance(container, (list, dict)):
                 found += [(f"{label}[{k!r}]", container, k, x) for k, x in _items(copy) if isinstance(x, _NUMBERS)]
-        return Numbers([one for one in found if not one[0].startswith(".")])
+        return ReadNumbers([one for one in found if not one[0].startswith(".")])
 
 
-class Numbers:
-    """Numbers that a step can reach, as they were when it was traced.
+class ReadNumbers:
+    """ReadNumbers that a step can reach, as they were when it was traced.
 
     numbers.changed()    # labels of those that are others now
     """

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger("stretto.memory")
 _SMALL = 1 << 20  # bytes up to which torch's allocator takes room from elsewhere than from one large piece
 _WARM = 2  # steps before recording: optimizers make their state, libraries choose their algorithms
+_AFTER_DROP = 1  # likewise for a step that was recorded before: a shape that comes once is not recorded for it
 
 Act = Callable[[], None]
 
@@ -170,6 +171,16 @@ class Recording:
             runner.show(s, away=False)
         self._seats, self._taken = {}, None
         runner.device.end_recording()
+
+    def drop(self) -> None:
+        """Forget the recording and give its memory back; nothing of the runner's is in it any more. The step is
+        recorded again when it goes on."""
+        recorded = bool(self._acts)
+        self._acts, self._shown, self._seats = [], {}, {}
+        self._given = self._taken = None
+        self._warm = _AFTER_DROP if recorded else max(self._warm, _AFTER_DROP)
+        if recorded:
+            self._runner.device.end_recording()
 
     def _taken_down(self, piece: _Piece) -> list[Act]:
         device = self._runner.device
