@@ -382,3 +382,32 @@ def test_python_state_is_put_back() -> None:
     assert (holder.count, holder.names, holder.deep) == (0, {"a"}, {"x": [1, {"y": 2}]})
     assert not hasattr(holder, "new")
     assert (local, extra) == ([0], 1.0)
+
+
+class Warms(Case):
+    """A number that others change between steps, and one that does not matter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale, self.seen = 1.0, 0
+
+    def before(self, batch: Any) -> Any:
+        return batch[0] * self.scale
+
+
+def test_a_number_that_changes_between_steps_is_used(caplog: pytest.LogCaptureFixture) -> None:
+    results, plans = [], []
+    for planned in (False, True):
+        case = Warms()
+        run = made(case) if planned else case.train
+        losses = []
+        for k, batch in enumerate(batches()):
+            case.seen += 1
+            case.scale = 0.5 if k >= 2 else 1.0
+            losses.append(float(run(batch).detach()))
+            plans.append(getattr(run, "planned", None))
+        results.append([losses, *case.state()])
+    assert equal(*results)
+    assert plans[4] is plans[5] is not plans[6]  # the count does not matter, the scale does
+    assert plans[6] is plans[7]
+    assert "Warms.scale has another value" in caplog.text

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -36,7 +37,7 @@ from .guard import (
 )
 from .inplace import without_changes
 from .optimizers import check_separate, keeps_numbers
-from .python_state import Change, ReadNumbers, PythonState, show, without_memory
+from .python_state import Change, PythonState, ReadNumbers, show, without_memory
 from .source_lines import at, line_of_error, line_that_changes
 from .writing import OnlyReads, Outside, TakesGradient, written
 
@@ -102,7 +103,7 @@ class Traced:
     """The operations (an FX graph: parameters, buffers and batch in, results out), and what the updates stand for.
 
     updates: by call of an optimizer's step, (optimizer number, numbers of its parameters). numbers: Python numbers
-    that the step may have read."""
+    that the step may have read. operations: a digest of the operations as they were traced."""
 
     module: torch.fx.GraphModule
     watched: Watched
@@ -111,6 +112,7 @@ class Traced:
     result_spec: Any
     results: int
     numbers: ReadNumbers
+    operations: str
 
 
 def trace(
@@ -147,7 +149,7 @@ def trace(
             before_second = PythonState.of(step, modules, optimizers)
             second, more = _run(attempt, before_second)
             more += [one for one in changes if one.always]
-            if more or not _equal_graphs(first.module, second.module):
+            if more or _operations(first.module) != _operations(second.module):
                 state.restore()
                 again = {one.label for one in more}
                 raise CannotCapture(_changed([c for c in changes if c.label in again] or changes, attempt, state))
@@ -182,15 +184,10 @@ def _changed(changes: Sequence[Change], attempt: _Attempt, state: PythonState) -
     )
 
 
-def _equal_graphs(one: torch.fx.GraphModule, other: torch.fx.GraphModule) -> bool:
-    """Whether two traces have the same operations on the same constants."""
-    constants = [
-        [getattr(module, node.target) for node in module.graph.nodes if node.op == "get_attr"]
-        for module in (one, other)
-    ]
-    if len(constants[0]) != len(constants[1]) or any(a is not b for a, b in zip(*constants, strict=True)):
-        return False
-    return str(one.graph) == str(other.graph)
+def _operations(module: torch.fx.GraphModule) -> str:
+    """A digest of a trace: equal ones have the same operations on the same constants."""
+    constants = [id(getattr(module, node.target)) for node in module.graph.nodes if node.op == "get_attr"]
+    return hashlib.sha256(f"{module.graph} {constants}".encode()).hexdigest()
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +214,8 @@ class _Ran:
             raise CannotCapture(_said(error)) from error
         module.graph.eliminate_dead_code()
         results = len(_outputs(module))
-        return Traced(module, self.watched, self.updates, len(batch), self.result_spec, results, numbers)
+        operations = _operations(self.module)
+        return Traced(module, self.watched, self.updates, len(batch), self.result_spec, results, numbers, operations)
 
 
 @dataclass(frozen=True, eq=False)

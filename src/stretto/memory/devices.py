@@ -12,16 +12,22 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import os
 import random
 import warnings
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 import torch
 
 from . import pinning
+
+_ALIGNED = 512  # bytes: where tensors begin
+_PAGES = 48 << 20  # bytes: a page of large and one of small tensors for each of two streams
+_PARTLY = 32  # a share of the budget: pages of 20 MiB that are in use in part
 
 
 class NotRecorded(RuntimeError):
@@ -37,12 +43,24 @@ class Device(Protocol):
     recorded(act): what act would do, to be played.
     alias: the same bytes, without owning them; owner: whose they are, who then lives as long as the alias. computing:
     what computes between recordings is done within.
+
+    block(sizes): memory for tensors that stay, next to one another; in_a_block(tensor): whether it has such memory.
+    within(budget): the device gives out no more than that within, unless an operation would fail otherwise: `retries`
+    says whether operations are to be made by `call` for that. slack(budget): bytes that the allocator may need beside
+    what is in use. peak, reserved: bytes that the device has given out, at most since `watch_peak`, and now.
     """
 
     torch: torch.device
     records: bool
+    retries: bool
 
     def room(self, nbytes: int) -> torch.Tensor: ...
+    def block(self, sizes: Sequence[int]) -> list[torch.Tensor]: ...
+    def in_a_block(self, tensor: torch.Tensor) -> bool: ...
+    def give_back(self, budget: int | None) -> None: ...
+    def within(self, budget: int | None) -> AbstractContextManager[Any]: ...
+    def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
+    def slack(self, budget: int) -> int: ...
     def host_room(self, nbytes: int) -> torch.Tensor: ...
     def pin(self, room: torch.Tensor) -> None: ...
     def in_use(self, *, record: bool) -> int: ...
@@ -66,11 +84,12 @@ class PlainDevice:
     """late: the chance that a copy is made at its last moment; None: always at once. poison: fill new room with NaN
     bytes, and room that was given back."""
 
-    records = False
+    records = retries = False
 
     def __init__(self, late: float | None = None, seed: int = 0, *, poison: bool = False) -> None:
         self.torch = torch.device("cpu")
         self._late, self._random, self._poison = late, random.Random(seed), poison
+        self._blocks: list[tuple[int, int]] = []
         self._outs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -79,6 +98,30 @@ class PlainDevice:
         if self._poison:
             room.fill_(0xFF)
         return room
+
+    def block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
+        whole = self.room(sum(map(_rounded, sizes)))
+        places = itertools.accumulate(map(_rounded, sizes), initial=0)
+        self._blocks.append((whole.data_ptr(), whole.data_ptr() + len(whole)))
+        return [
+            torch.frombuffer(whole.numpy(), dtype=torch.uint8, count=n, offset=at)
+            for at, n in zip(places, sizes, strict=False)
+        ]
+
+    def in_a_block(self, tensor: torch.Tensor) -> bool:
+        return any(begin <= tensor.data_ptr() < end for begin, end in self._blocks)
+
+    def give_back(self, budget: int | None) -> None:
+        """Ordinary memory is given back at once."""
+
+    def within(self, budget: int | None) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return operation(*args, **kwargs)
+
+    def slack(self, budget: int) -> int:
+        return 0
 
     def host_room(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8)
@@ -162,7 +205,7 @@ class PlainDevice:
 class CudaDevice:
     """A GPU. Pinned memory comes from one slab of exactly the size asked for."""
 
-    records = True
+    records = retries = True
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.torch = device or torch.device("cuda", torch.cuda.current_device())
@@ -173,10 +216,59 @@ class CudaDevice:
         self._out_events: dict[int, Any] = {}
         self._in_events: dict[int, Any] = {}
         self._pool: Any = None  # the memory that all recordings share
+        self._blocks: list[tuple[int, int, Any]] = []  # first byte, one beyond the last, and a reference to the block
+        self._recording = False
+        self._cap: float | None = None  # share of the device's memory that was allowed before `within`
         self._first: Callable[[], None] | None = None
 
     def room(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8, device=self.torch)
+
+    def block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
+        whole = self.room(sum(map(_rounded, sizes)))
+        self._blocks = [one for one in self._blocks if one[2]() is not None]
+        self._blocks.append((whole.data_ptr(), whole.data_ptr() + len(whole), weakref.ref(whole)))
+        places = itertools.accumulate(map(_rounded, sizes), initial=0)
+        return [self.alias(whole[at : at + n], whole) for at, n in zip(places, sizes, strict=False)]
+
+    def in_a_block(self, tensor: torch.Tensor) -> bool:
+        address = tensor.data_ptr()
+        return any(begin <= address < end and alive() is not None for begin, end, alive in self._blocks)
+
+    def give_back(self, budget: int | None) -> None:
+        """Give memory that is not in use back to the device, if more than the budget was taken."""
+        if budget is None or torch.cuda.memory_reserved(self.torch) + (128 << 20) > budget:
+            torch.cuda.empty_cache()
+
+    @contextmanager
+    def within(self, budget: int | None) -> Iterator[None]:
+        """Before the allocator takes more than the budget from the device, it gives back what it does not use."""
+        if budget is None:
+            yield
+            return
+        total = torch.cuda.get_device_properties(self.torch).total_memory
+        self._cap = _allowed_share(self.torch)
+        torch.cuda.set_per_process_memory_fraction(min(self._cap, budget / total), self.torch)
+        try:
+            yield
+        finally:
+            torch.cuda.set_per_process_memory_fraction(self._cap, self.torch)
+            self._cap = None
+
+    def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """An operation for which there is no memory within the budget is tried once more without that bound: what is in
+        use then shows in `peak`."""
+        try:
+            return operation(*args, **kwargs)
+        except torch.OutOfMemoryError:
+            if self._cap is None or self._recording:
+                raise
+            torch.cuda.set_per_process_memory_fraction(self._cap, self.torch)
+        return operation(*args, **kwargs)
+
+    def slack(self, budget: int) -> int:
+        """Pages that are in use in part."""
+        return _PAGES + budget // _PARTLY
 
     def host_room(self, nbytes: int) -> torch.Tensor:
         return pinning.slab(nbytes)
@@ -259,6 +351,7 @@ class CudaDevice:
         graph = torch.cuda.CUDAGraph()
         outside = self._out_events, self._in_events, self._passed
         self._out_events, self._in_events, self._passed = {}, {}, torch.cuda.Event()
+        self._recording = True
         try:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
@@ -276,6 +369,7 @@ class CudaDevice:
             self._abandon(graph)
             raise NotRecorded((str(error).strip() or type(error).__name__).splitlines()[0]) from error
         finally:
+            self._recording = False
             self._out_events, self._in_events, self._passed = outside
         replay: Callable[[], None] = graph.replay
         return replay
@@ -315,8 +409,22 @@ def _use_expandable_segments() -> None:
     given = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
     if "expandable_segments" in given or "backend:cudaMallocAsync" in given:
         return
+    settings = ",".join(filter(None, (given, "expandable_segments:True")))
     with suppress(RuntimeError, AttributeError):
-        torch.cuda.memory._set_allocator_settings(",".join(filter(None, (given, "expandable_segments:True"))))
+        if hasattr(torch._C, "_accelerator_setAllocatorSettings"):
+            torch._C._accelerator_setAllocatorSettings(settings)
+        else:
+            torch.cuda.memory._set_allocator_settings(settings)
+
+
+def _allowed_share(device: torch.device) -> float:
+    """The share of a device's memory that the process may take."""
+    find = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+    return float(find(device)) if find is not None else 1.0
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNED) * _ALIGNED
 
 
 @functools.cache

@@ -27,6 +27,8 @@ from .recording import Recording
 from .segments import Segment
 from .views import flat, laid_out, layout_of, placed, view
 
+_BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
+
 
 class Runner:
     """Runs a program once per call. a: by storage, its tensor on the device; v: by value, its view. there: by storage,
@@ -102,6 +104,8 @@ class Runner:
                 if self._home(s, tensor) is not tensor or s in self.travels:  # others may change it
                     self._copied[s] = tensor, _version(tensor)
         self.host.pin()  # not before parameters have left their old places on the host
+        self._compact()
+        self._compacted = False
         self._places = [p.data_ptr() for p in watched.parameters]  # where parameters are between steps
 
     def _move(self, to_host: bool) -> None:
@@ -114,6 +118,27 @@ class Runner:
             if (s in self.program.on_host) == to_host and state and name in state:
                 state[name] = self._home(s, state[name])
                 self.made.add(s)
+
+    def _compact(self) -> None:
+        """Put persistent storages that stay on the device next to one another. Scattered among temporary storages
+        they would keep the allocator from giving back pages that hold nothing else."""
+        staying = [s for s in (*self._holders, *self.made) if self.lifted.graph.storages[s].nbytes]
+        staying = [s for s in staying if self.a[s] is not None and s not in self.travels and self.lifted.nbytes[s]]
+        staying = [s for s in staying if not self.device.in_a_block(self.a[s])]
+        staying.sort(key=lambda s: int(self.a[s].data_ptr()))
+        with torch.no_grad():
+            while staying:
+                some: list[int] = []
+                nbytes = 0
+                while staying and (not some or nbytes + self.lifted.nbytes[staying[0]] <= _BLOCK):
+                    some.append(staying.pop(0))
+                    nbytes += self.lifted.nbytes[some[-1]]
+                for s, place in zip(some, self.device.block([self.lifted.nbytes[s] for s in some]), strict=True):
+                    place.copy_(self.bytes_of(s))
+                    self.drop(s)
+                    self.a[s] = place
+                    self.show(s, away=False)
+                self.device.give_back(self.budget)
 
     def suspend(self) -> None:
         """Give back all memory on the device but that of persistent storages at home there. What sits in a recording's
@@ -176,8 +201,12 @@ class Runner:
         """The results of one step on the tensors of a batch."""
         self._look_around()
         # Casts are in the program: operations must not be cast once more.
-        with torch.no_grad(), torch.autocast(self.device.torch.type, enabled=False):
+        computing = torch.no_grad(), torch.autocast(self.device.torch.type, enabled=False)
+        with computing[0], computing[1], self.device.within(self.budget):
             shown = self._called(batch) if self._recording is None else self._recording(batch)
+        if not self._compacted:  # optimizers made their state in the first step
+            self._compact()
+            self._compacted = True
         self._places = [p.data_ptr() for p in self.watched.parameters]
         return shown
 

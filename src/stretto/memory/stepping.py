@@ -39,6 +39,8 @@ from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
 _MUCH = 0.1  # of a step
+_REPLANS = 3  # how often reality may take more than a plan says
+_MARGIN, _MORE = 1.1, 1 / 256  # of what is over, and of the budget: the next plan is made for so much less
 _PLANS = 8  # shapes of batches whose plans are kept
 _WASTE = 1.5  # host memory of several plans, as a multiple of what the present one needs
 _WATCHED = 4  # steps whose real peak is compared with the budget: the second has optimizer state, the third a recording
@@ -258,9 +260,11 @@ class Step:
         self._expected = Expected.of(function, self._modules, self._optimizers, batch) if verify else None
         self._came_from = {id(p): p.device for p in _tensors(self._modules)}
         self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
-        self._replanned = False
+        self._replanned = 0
         ours = [*_tensors(self._modules), *_states(self._optimizers), *pytree.tree_leaves(batch)]
         self._others = max(0, device.in_use(record=self._record) - _on_device(ours, device.torch))
+        self._others += device.slack(settings.budget)
+        self._warned = False
         self._plans: list[Plan] = []  # the one in use last
         self._current: Plan | None = None
         self._host = HostBuffers(device)
@@ -417,7 +421,7 @@ class Step:
         if self._paused:
             raise RunError("the step was called while it is paused; call it after the `with step.paused():` block")
         self._standing.check()
-        plan = self._plan_for(batch)
+        plan = self._check_numbers(self._plan_for(batch), batch)
         if plan is not self._current or plan.runner is None:
             self._switch(plan)
         tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
@@ -437,25 +441,49 @@ class Step:
         return result
 
     def _compare_peak(self, plan: Plan, batch: Any) -> None:
-        """Reality may take more than was predicted: plan once more with what is over as a margin."""
-        real = self._device.peak()
-        if real is None or real <= self._settings.budget:
+        """The device may give out more than was predicted: plan again, with what is over as a margin."""
+        real, budget = self._device.peak(), self._settings.budget
+        if real is None or real <= budget:
             return
-        over = real - plan.report.peak
-        left = self._settings.budget - 2 * over  # the next plan will not be over by just as much
-        if self._replanned or left <= 0:
-            after = " after planning with a margin" if self._replanned else ""
+        over = real - budget
+        self._replanned += 1
+        self._budget -= int(over * _MARGIN + budget * _MORE)
+        if self._replanned > _REPLANS or self._budget <= 0:
             raise RunError(
-                f"steps take {show_bytes(real)} on the device{after}, {show_bytes(over)} more than the plan says; "
-                f"give budget= {show_bytes(over)} less than there is, or see what else is on the device"
+                f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device after planning "
+                f"{self._replanned} times; give a budget of {show_bytes(real)}, or see what else is on the device"
             )
-        self._replanned = True
-        self._budget = left
-        _LOG.warning("steps take %s more than predicted: planning once more with that margin", show_bytes(over))
-        new = self._made(batch)
+        _LOG.warning("steps take %s more than the budget: planning again, with that margin", show_bytes(over))
+        try:
+            new = self._made(batch)
+        except Infeasible as error:
+            error.add_note(f"the step before took {show_bytes(real)}; what a plan does not see must fit beside it")
+            raise
         self._leave(plan)
         self._plans, self._current = [], None
         self._switch(new)
+
+    def _check_numbers(self, plan: Plan, batch: Any) -> Plan:
+        """Python numbers that the step can reach, such as a temperature that is an attribute, may be others than when
+        it was traced. Then it is traced again: if its operations are the same, the number does not matter."""
+        changed = plan.captured.traced.numbers.changed()
+        if not changed:
+            return plan
+        numbers = Numbers(batch, self._device.torch)
+        function = numbers.traced(self._function) if numbers.names else self._function
+        with contextlib.suppress(CannotCapture):
+            again = trace(function, self._modules, self._optimizers, batch, self._device.torch)
+            if again.operations == plan.captured.traced.operations:
+                return plan
+        if not self._warned:
+            self._warned = True
+            _LOG.warning(
+                "%s has another value than when the step was planned: it is planned again, as for every such change; "
+                "pass the number in with the batch",
+                changed[0],
+            )
+        self._plans = []
+        return self._made(batch)
 
     # -- between steps -------------------------------------------------------------------------------------------------
 
