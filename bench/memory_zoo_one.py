@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
+from stretto.memory import stepping
 from stretto.memory.guard import CannotCapture
 from stretto.memory.planner import Infeasible, Settings
 from stretto.memory.report import Report
-from stretto.memory.stepping import planned
 
 from . import zoo
 from .memory_models import Job
@@ -178,23 +179,22 @@ class OneModel:
         row: Row = {"before": torch.cuda.memory_reserved()} if self.options.gpu else {}
         job = zoo.make(self.name, self.options.device, self.options.size)
         if method.startswith("ours") and self.options.gpu:  # a user whose model does not fit makes it on the host
-            for module in job.modules:
-                module.to("cpu")
+            _to_host(job)
         self._clean()
         with _warnings() as warned:
             began, cpu = time.perf_counter(), time.process_time()
-            with metered() if self.options.sharing else contextlib.nullcontext():
+            with metered() if self.options.sharing else contextlib.nullcontext(), _clocks(row):
                 step = change(job)
             if step is None:
                 return row | {"failed": "not for this model"}
-            row |= {"planning": time.perf_counter() - began, "planning_cpu": time.process_time() - cpu}
+            row |= {"prepared": time.perf_counter() - began, "prepared_cpu": time.process_time() - cpu}
             if self.options.gpu:
                 row["planning_reserved"] = torch.cuda.max_memory_reserved()
             with turn() if self.options.sharing else contextlib.nullcontext():
                 row |= self._timed(step, job)
         row |= predicted(step, warned)
-        if hasattr(step, "close"):
-            step.close()
+        if hasattr(step, "settle"):  # parameters can be read then, wherever they are
+            step.settle()
         return row | self._compared(method, row["losses"], job)
 
     def _timed(self, step: Any, job: Job) -> Row:
@@ -225,7 +225,7 @@ class OneModel:
             return {}
         pairs = zip(losses, self._losses, strict=True)
         loss = max((abs(a - b) / max(abs(b), 1e-12) if a != b else 0.0) for a, b in pairs)
-        far = [distance(a, b) for a, b in zip(state, self._state, strict=True)]
+        far = [distance(a, b, self.options.device) for a, b in zip(state, self._state, strict=True)]
         row = {"loss_difference": loss, "state_difference": max(far), "bits": loss == 0.0 and max(far) == 0.0}
         own = self._eager.get("own_loss_difference", 0.0)
         return row | {"agrees": loss <= max(3 * own, TOLERANCES[self.entry.dtype])}
@@ -242,24 +242,57 @@ class OneModel:
             torch.cuda.reset_peak_memory_stats()
 
 
+def _to_host(job: Job) -> None:
+    """Move parameters, buffers and what optimizers made beforehand (Adagrad does) to the host."""
+    for module in job.modules:
+        module.to("cpu")
+    for optimizer in job.optimizers:
+        for state in optimizer.state.values():
+            state |= {name: kept.cpu() for name, kept in state.items() if isinstance(kept, torch.Tensor)}
+
+
 def plain_peak(job: Job) -> int:
     """Bytes of the plan in which nothing moves, on a CPU."""
     wanted = Settings(UNBOUNDED, policy="keep")
     try:
-        captured, _, made = planned(job.step, job.modules, job.optimizers, job.batch, torch.device("cpu"), wanted)
+        captured, _, made = stepping.planned(
+            job.step, job.modules, job.optimizers, job.batch, torch.device("cpu"), wanted
+        )
     except CannotCapture:  # then it is not planned under any budget
         return UNBOUNDED
     return Report(made, captured.lifted).peak
 
 
-def distance(a: torch.Tensor, b: torch.Tensor) -> float:
+def distance(a: torch.Tensor, b: torch.Tensor, device: str) -> float:
     """Norm of the difference over the norm of b; 0 only if both are equal, infinite where one has NaN alone."""
-    b = b.to(a.device)
+    a, b = a.to(device), b.to(device)
     if torch.equal(a, b):
         return 0.0
     a, b = a.double(), b.double()
     far = float((a - b).norm() / b.norm().clamp(min=1e-12))
     return far if math.isfinite(far) else math.inf
+
+
+@contextlib.contextmanager
+def _clocks(row: Row) -> Iterator[None]:
+    """Within, seconds of planning, and of measuring operations as part of it, are added to a row. What else preparing
+    takes is mostly pinning memory on the host."""
+
+    def clocked(name: str, function: Any) -> Any:
+        def run(*args: Any, **options: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return function(*args, **options)
+            finally:
+                row[name] = row.get(name, 0.0) + time.perf_counter() - began
+
+        return run
+
+    with (
+        mock.patch.object(stepping, "planned", clocked("planning", stepping.planned)),
+        mock.patch.object(stepping, "costed", clocked("measuring", stepping.costed)),
+    ):
+        yield
 
 
 @contextlib.contextmanager
@@ -324,7 +357,11 @@ def measure(names: Iterable[str], options: Options, out: Path) -> None:
 
 def said(row: Row) -> str:
     """A row for those who wait."""
-    head = f"{row['model']:20} {row['method']:16} {row.get('share', ''):4}"
+    head = (
+        f"{row['model']:20} {row['method']:14} {row['share']:5.0%}"
+        if "share" in row
+        else (f"{row['model']:20} {row['method']:20}")
+    )
     if "failed" in row:
         return f"{head} {row['failed']}"
     text = f"{head} {row['seconds'] * 1e3:8.1f} ms"
@@ -333,7 +370,7 @@ def said(row: Row) -> str:
     if "budget" in row and "reserved" in row:
         text += f" ({row['reserved'] / row['budget']:.2f} of the budget)"
     if "planning" in row:
-        text += f", prepared in {row['planning']:.1f} s"
+        text += f", planned in {row['planning']:.1f} s, prepared in {row['prepared']:.1f} s"
     if "bits" in row:
         text += ", same bits" if row["bits"] else f", loss differs by {row['loss_difference']:.1e}"
     return text + (f"; fallback: {row['fallback']}" if "fallback" in row else "")

@@ -65,4 +65,5 @@ def make(name: str, device: str, size: str, dtype: str | None = None) -> Job:
     if name not in ZOO:
         raise ValueError(f"model {name!r} is not in the zoo; it has {', '.join(ZOO)}")
     torch.manual_seed(0)
-    return ZOO[name].make(device, dtype or ZOO[name].dtype, size)
+    with torch.device(device):  # random numbers for a billion parameters take a CPU many seconds
+        return ZOO[name].make(device, dtype or ZOO[name].dtype, size)

@@ -89,8 +89,7 @@ def llama(device: str, dtype: str, size: str) -> Job:
     """A Llama-like model of 0.85 billion parameters: AdamW, clipping, warm-up."""
     shape, batch, length = pick(size, ((96, 64, 3, 4, 2, 128), 4, 32), ((32000, 1792, 22, 28, 7, 4736), 4, 2048))
     vocabulary, width, layers, heads, groups, inner = shape
-    with torch.device(device):
-        model = placed(Decoder(vocabulary, length, width, layers, heads, groups, inner, dense), device, dtype)
+    model = placed(Decoder(vocabulary, length, width, layers, heads, groups, inner, dense), device, dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 0.1, 1.0, 10)
     both = tokens(device, vocabulary, batch, length), tokens(device, vocabulary, batch, length)
@@ -114,8 +113,7 @@ def lora(device: str, dtype: str, size: str) -> Job:
     """Low-rank adapters in float32 on 1.6 billion frozen weights in bfloat16; AdamW has the adapters only."""
     shape, batch, length = pick(size, ((96, 64, 3, 4, 2, 128), 4, 32), ((32000, 2048, 32, 32, 8, 5632), 4, 1024))
     vocabulary, width, layers, heads, groups, inner = shape
-    with torch.device(device):
-        model = Decoder(vocabulary, length, width, layers, heads, groups, inner, LowRank)
+    model = Decoder(vocabulary, length, width, layers, heads, groups, inner, LowRank)
     for part in (model.embedding, model.norm, model.head, *(norm for b in model.blocks for norm in (b.n1, b.n2))):
         part.to(torch.bfloat16).requires_grad_(False)
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=1e-4)
@@ -194,8 +192,7 @@ def t5(device: str, dtype: str, size: str) -> Job:
     shape, batch, source, target = pick(
         size, ((96, 64, 4, 2, 128), 4, 24, 12), ((32128, 768, 12, 12, 3072), 16, 512, 128)
     )
-    with torch.device(device):
-        model = placed(EncoderDecoder(*shape), device, dtype)
+    model = placed(EncoderDecoder(*shape), device, dtype)
     optimizer = torch.optim.Adafactor(model.parameters(), lr=1e-3)
     three = tuple(tokens(device, shape[0], batch, n) for n in (source, target, target))
     blocks = [*model.encoder.own, *model.encoder.feed, *model.decoder.own, *model.decoder.cross, *model.decoder.feed]
@@ -238,9 +235,8 @@ def selective_scan(device: str, dtype: str, size: str) -> Job:
     vocabulary, width, layers, state, chunk, batch, length = pick(
         size, (96, 32, 2, 8, 8, 4, 32), (32000, 1024, 12, 16, 256, 8, 1024)
     )
-    with torch.device(device):
-        blocks = [Scan(width, state, chunk) for _ in range(layers)]
-        model = nn.Sequential(nn.Embedding(vocabulary, width), *blocks, RMSNorm(width), dense(width, vocabulary))
+    blocks = [Scan(width, state, chunk) for _ in range(layers)]
+    model = nn.Sequential(nn.Embedding(vocabulary, width), *blocks, RMSNorm(width), dense(width, vocabulary))
     model = placed(model, device, dtype)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     both = tokens(device, vocabulary, batch, length), tokens(device, vocabulary, batch, length)

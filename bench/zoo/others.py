@@ -46,8 +46,7 @@ def dlrm(device: str, dtype: str, size: str) -> Job:
         ([2000, 1000, 300, 50, 50], 8, 256),
         ([4_000_000, *3 * [1_000_000], *6 * [200_000], *16 * [10_000]], 64, 32768),
     )
-    with torch.device(device):
-        model = placed(DLRM(rows, width, 13), device, dtype)
+    model = placed(DLRM(rows, width, 13), device, dtype)
     optimizer = torch.optim.Adagrad(model.parameters(), lr=0.01)
 
     def loss(model: Any, three: Any) -> torch.Tensor:
