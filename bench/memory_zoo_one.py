@@ -117,13 +117,14 @@ class OneModel:
 
     def eager(self) -> None:
         """The step as it is, and once more: how far two runs of eager are apart is what ours may be apart from it."""
-        self._eager = self.measured("eager", lambda job: job.step)
+        self._eager = self._measured("eager", lambda job: job.step, {})
         if "failed" not in self._eager and not self.options.gpu:
             job = zoo.make(self.name, self.options.device, self.options.size)
             self._eager["reserved"] = self._eager["allocated"] = plain_peak(job)
         if "failed" not in self._eager:
-            again = self.measured("eager again", lambda job: job.step)
-            self._eager |= {f"own_{key}": again[key] for key in ("bits", "loss_difference", "state_difference")}
+            again = self._measured("eager again", lambda job: job.step, {})
+            self._eager |= {f"own_{key}": again.get(key) for key in ("bits", "loss_difference", "state_difference")}
+        self._write(self._eager)
 
     def ours(self, share: float, *, joined: bool, budget: int | None = None) -> Row:
         """A planned step under a share of eager's reserved bytes; joined: with ``compile=True``."""
@@ -149,12 +150,16 @@ class OneModel:
     # -- measuring -------------------------------------------------------------------------------------------------
 
     def measured(self, method: str, change: Callable[[Job], Any], known: Row | None = None) -> Row:
-        """One method on a fresh job."""
+        """One method on a fresh job; its row is written."""
+        row = self._measured(method, change, known or {})
+        self._write(row)
+        return row
+
+    def _measured(self, method: str, change: Callable[[Job], Any], known: Row) -> Row:
         row: Row = {"model": self.name, "dtype": self.entry.dtype, "seen": self.entry.seen, "method": method}
-        row |= known or {}
+        row |= known
         if time.monotonic() > self._until:
             row["failed"] = f"left out: the {self.options.seconds:.0f} seconds of this model were over"
-            self._write(row)
             return row
         began = time.monotonic()
         try:
@@ -171,7 +176,6 @@ class OneModel:
                 torch._functorch.config.activation_memory_budget = 1.0
             self._clean()
         row["took"] = time.monotonic() - began
-        self._write(row)
         return row
 
     def _steps(self, method: str, change: Callable[[Job], Any]) -> Row:
@@ -227,7 +231,7 @@ class OneModel:
         loss = max((abs(a - b) / max(abs(b), 1e-12) if a != b else 0.0) for a, b in pairs)
         far = [distance(a, b, self.options.device) for a, b in zip(state, self._state, strict=True)]
         row = {"loss_difference": loss, "state_difference": max(far), "bits": loss == 0.0 and max(far) == 0.0}
-        own = self._eager.get("own_loss_difference", 0.0)
+        own = self._eager.get("own_loss_difference") or 0.0
         return row | {"agrees": loss <= max(3 * own, TOLERANCES[self.entry.dtype])}
 
     def _clean(self) -> None:

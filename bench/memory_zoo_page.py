@@ -54,7 +54,7 @@ def publish(rows: Sequence[Row], folder: Path) -> None:
         draw(rows, models, folder / "memory_zoo.png")
         parts.append("![Time of a step against reserved memory, a panel for each model](memory_zoo.png)")
     for name in dict.fromkeys(row["model"] for row in rows):
-        of_model = [row for row in rows if row["model"] == name and row["method"] != "eager again"]
+        of_model = [row for row in rows if row["model"] == name]
         seen = "seen while tuning" if of_model[0]["seen"] else "not seen while tuning"
         lines = [_cells(row, models.get(name)) for row in of_model]
         parts.append(f"## {name} ({of_model[0]['dtype']}, {seen})\n\n{report.table(COLUMNS, lines)}")
@@ -149,7 +149,9 @@ def _ms(seconds: float) -> str:
 
 def _results(row: Row) -> str:
     if row["method"] == "eager":
-        if row.get("own_bits", True):
+        if row.get("own_bits") is None:
+            return ""
+        if row["own_bits"]:
             return "the same bits twice"
         return f"twice: losses differ by {row['own_loss_difference']:.1e}, state by {row['own_state_difference']:.1e}"
     if row["bits"]:
