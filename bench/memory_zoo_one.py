@@ -20,6 +20,7 @@ from unittest import mock
 import torch
 
 from stretto.memory import stepping
+from stretto.memory.costs import costed
 from stretto.memory.guard import CannotCapture
 from stretto.memory.planner import Infeasible, Settings
 from stretto.memory.report import Report
@@ -294,7 +295,7 @@ def _clocks(row: Row) -> Iterator[None]:
 
     with (
         mock.patch.object(stepping, "planned", clocked("planning", stepping.planned)),
-        mock.patch.object(stepping, "costed", clocked("measuring", stepping.costed)),
+        mock.patch.object(stepping, "costed", clocked("measuring", costed)),
     ):
         yield
 

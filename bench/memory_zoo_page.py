@@ -112,7 +112,8 @@ def _named(names: Sequence[str]) -> str:
 
 def _usual(row: Row) -> bool:
     """Whether a budget was asked for, not offered by a refusal."""
-    return round(row["share"] * 100, 6) == round(row["share"] * 100)
+    percent = float(row["share"]) * 100
+    return abs(percent - round(percent)) < 1e-6
 
 
 def _cells(row: Row, eager: Row | None) -> list[str]:
@@ -137,7 +138,7 @@ def _cells(row: Row, eager: Row | None) -> list[str]:
         _ms(row["seconds"]) + (f" ({row['seconds'] / eager['seconds']:.2f}×)" if eager else ""),
         f"{row['planning']:.1f}" if "planning" in row else "",
         guess,
-        {True: "yes", False: "no"}.get(row.get("recorded"), ""),
+        ("yes" if row["recorded"] else "no") if "recorded" in row else "",
         _results(row),
         "; ".join(text.replace("|", "/")[:160] for text in remarks),
     ]
@@ -197,11 +198,11 @@ def draw(rows: Sequence[Row], models: dict[str, Row], path: Path) -> None:
         axes.title.set_fontsize(9)
     for axes in panels.flat[len(models) :]:
         axes.set_visible(False)
-    known = {}
+    known: dict[str, Any] = {}
     for axes in panels.flat:
         handles, labels = axes.get_legend_handles_labels()
         known |= dict(zip(labels, handles, strict=True))
     figure.suptitle("Time of a training step against the memory it reserves, on one GPU")
     if known:
-        figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=3, fontsize=8)
+        figure.legend(list(known.values()), list(known), loc="outside lower center", ncols=3, fontsize=8)
     figure.savefig(path, dpi=110)

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ..memory_models import ResNet
-from .parts import Job, classes, normal, pick, placed, tokens, trained
+from ..memory_models import Job, ResNet
+from .parts import classes, normal, pick, placed, tokens, trained
 
 
 class Scaled(nn.Module):

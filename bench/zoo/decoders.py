@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .parts import Job, pick, placed, tokens, trained
+from ..memory_models import Job
+from .parts import pick, placed, tokens, trained
 
 
 class RMSNorm(nn.Module):

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .parts import Block, Job, classified, pick, placed, tokens, trained
+from ..memory_models import Job
+from .parts import Block, classified, pick, placed, tokens, trained
 
 
 def _lengths(device: str, batch: int, length: int) -> torch.Tensor:

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .parts import Job, cast, classified, normal, pick, placed, tokens, trained
+from ..memory_models import Job, cast
+from .parts import classified, normal, pick, placed, tokens, trained
 
 
 def layers(*widths: int, last: bool = False) -> nn.Sequential:

@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .parts import Attention, Job, normal, pick, placed, tokens, trained
+from ..memory_models import Job
+from .parts import Attention, normal, pick, placed, tokens, trained
 
 
 class Recurrent(nn.Module):

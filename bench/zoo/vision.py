@@ -8,7 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .parts import Block, Job, classes, normal, pick, placed, tokens, trained
+from ..memory_models import Job
+from .parts import Block, classes, normal, pick, placed, tokens, trained
 
 
 class Patches(nn.Module):
