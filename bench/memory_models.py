@@ -19,16 +19,19 @@ from stretto.memory import Experts, PaddedExperts
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One training job. blocks: modules that a user would put a checkpoint around."""
+    """One training job. blocks: modules that a user would put a checkpoint around. after: called after every step, by
+    default without effect (a schedule of learning rates)."""
 
     step: Callable[[Any], torch.Tensor]
     modules: list[nn.Module]
     optimizers: list[torch.optim.Optimizer]
     batch: Any
     blocks: list[nn.Module]
+    after: Callable[[], None] = lambda: None
 
 
-def _cast(device: str, dtype: str) -> Any:
+def cast(device: str, dtype: str) -> Any:
+    """Autocast to bfloat16 if the dtype is "bf16"; otherwise a context that does nothing."""
     if dtype != "bf16":
         return contextlib.nullcontext()
     return torch.autocast("cpu" if device == "meta" else device, torch.bfloat16)  # meta: only looked at, as on a CPU
@@ -47,7 +50,7 @@ def supervised(
     def step(both: Any) -> torch.Tensor:
         x, y = both
         optimizer.zero_grad()
-        with _cast(device, dtype):
+        with cast(device, dtype):
             said = model(x)
             loss = F.cross_entropy(said.reshape(-1, said.shape[-1]), y.reshape(-1))
         loss.backward()
@@ -250,7 +253,7 @@ def wgan(device: str, dtype: str = "fp32", batch: int = 64, side: int = 64, widt
     def step(both: Any) -> torch.Tensor:
         real, noise, mix = both
         of_critic.zero_grad()
-        with _cast(device, dtype):
+        with cast(device, dtype):
             fake = maker(noise[0]).detach().float()
             between = (mix * real + (1 - mix) * fake).requires_grad_()
             (slope,) = torch.autograd.grad(critic(between).float().sum(), between, create_graph=True)
@@ -259,7 +262,7 @@ def wgan(device: str, dtype: str = "fp32", batch: int = 64, side: int = 64, widt
         loss.backward()
         of_critic.step()
         of_maker.zero_grad()
-        with _cast(device, dtype):
+        with cast(device, dtype):
             maker_loss = -critic(maker(noise[1])).float().mean()
         maker_loss.backward()
         of_maker.step()
