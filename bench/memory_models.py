@@ -216,14 +216,22 @@ def moe(
     layers: int = 6,
     experts: int = 12,
     padded: bool = False,
-    factor: float = 2.0,
+    factor: float | None = None,
+    top_k: int = 1,
+    groups: int | None = None,
     words: int = 32768,
     place: str | None = None,
 ) -> Job:
-    """A transformer whose feed-forward parts are experts."""
-    kind = PaddedExperts if padded else Experts
+    """A transformer whose feed-forward parts are experts. factor: their capacity factor; None: padded experts have 2,
+    the others drop no token."""
+
+    def part() -> nn.Module:
+        if padded:
+            return PaddedExperts(width, inner, experts, 2.0 if factor is None else factor)
+        return Experts(width, inner, experts, top_k, factor, groups)
+
     with torch.device(place or device):
-        blocks = [Block(width, width // 64, kind(width, inner, experts, factor)) for _ in range(layers)]
+        blocks = [Block(width, width // 64, part()) for _ in range(layers)]
         model = Transformer(words, width, length, list(blocks))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     x, y = (torch.randint(0, words, (batch, length), device=device) for _ in range(2))

@@ -479,15 +479,15 @@ def test_pieces_and_parameters_are_spread_over_devices() -> None:
 
 
 def test_the_kth_of_a_list_lives_on_the_kth_device() -> None:
-    model = Words(Experts(16, 32, 6))
-    job = Job(model, F.cross_entropy, (torch.randint(0, 32, (8, 6)), torch.randint(0, 32, (8, 6))))
+    model = Words(Experts(16, 32, 6, groups=6))
+    job = Job(model, F.cross_entropy, (torch.randint(0, 32, (2, 3)), torch.randint(0, 32, (2, 3))))
     graph = capture(job.step, job.modules, job.optimizers, job.batch, CPU, 1 << 14).lifted.graph
     on = placed(graph, {}, 3)
     homes = {graph.storages[node.writes[0]].name: d for node, d in zip(graph.nodes, on, strict=True) if node.writes}
     listed = {name: d for name, d in homes.items() if ".up." in name or ".down." in name}
     assert len(listed) == 12
     assert all(d == int(name.rpartition(".")[2]) % 3 for name, d in listed.items())
-    products = [(n, d) for n, d in zip(graph.nodes, on, strict=True) if n.name.startswith("mm")]
+    products = [(n, d) for n, d in zip(graph.nodes, on, strict=True) if "grouped_mm" in n.name]
     assert {d for _, d in products} == {0, 1, 2}
 
 

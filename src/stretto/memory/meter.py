@@ -120,7 +120,7 @@ class Meter:
         return f"{call.target} {args} {kwargs}" if kwargs else f"{call.target} {args}"
 
     def _try(self, call: Call) -> tuple[float, int]:
-        limits, spans = _limits(self.lifted, call), _spans(self.lifted, call)
+        limits, spans, ends = _limits(self.lifted, call), _spans(self.lifted, call), _ends(self.lifted, call)
         rooms: dict[Any, torch.Tensor] = {}
 
         def real(x: Any) -> Any:
@@ -131,7 +131,7 @@ class Meter:
             low, high = spans[where]
             if where not in rooms:  # one for all values that share it, as in the step
                 rooms[where] = torch.empty(high - low, dtype=value.dtype, device=self.device)
-                _fill(rooms[where], limits.get(where, 0))
+                _fill(rooms[where], limits.get(where, 0), ends.get(where, 0))
             return view(rooms[where], replace(value, offset=value.offset - low))
 
         args, kwargs = (tree_map(real, x, is_leaf=lambda x: isinstance(x, Ref)) for x in (call.args, call.kwargs))
@@ -194,11 +194,14 @@ def _spans(lifted: Lifted, call: Call) -> dict[Any, tuple[int, int]]:
     return found
 
 
-def _fill(room: torch.Tensor, limit: int) -> None:
+def _fill(room: torch.Tensor, limit: int, rows: int = 0) -> None:
     """Numbers that are nothing special; limit: they are numbers of so many rows. Between 0 and 1, as chances are: a GPU
-    that is given others for those is lost to the process."""
+    that is given others for those is lost to the process. rows: they are the ends of ranges of equal length of these
+    rows."""
     if room.dtype.is_floating_point:
         room.uniform_(0.01, 0.99)
+    elif rows:
+        room.copy_(torch.arange(1, len(room) + 1) * rows // len(room))
     elif limit:
         torch.arange(_APART, _APART * len(room) + 1, _APART, out=room).remainder_(limit)
     else:
@@ -229,6 +232,14 @@ def _limits(lifted: Lifted, call: Call) -> dict[Any, int]:
             where = lifted.values[x.value].storage, lifted.values[x.value].dtype
             limits[where] = min(n, limits.get(where, n))
     return limits
+
+
+def _ends(lifted: Lifted, call: Call) -> dict[Any, int]:
+    """By storage and dtype of the ends of experts' rows: how many rows there are. Of zeros no row would be computed."""
+    if getattr(call.target, "namespace", "") != "stretto" or "grouped_mm" not in str(call.target):
+        return {}
+    rows, ends = (lifted.values[call.args[k].value] for k in (0, 2))
+    return {(ends.storage, ends.dtype): int(rows.size[0])}
 
 
 def _nbytes(value: Value) -> int:
