@@ -13,7 +13,6 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
-import os
 import random
 import warnings
 import weakref
@@ -26,8 +25,9 @@ import torch
 from . import pinning
 
 _ALIGNED = 512  # bytes: where tensors begin
-_PAGES = 48 << 20  # bytes: a page of large and one of small tensors for each of two streams
-_PARTLY = 32  # a share of the budget: pages of 20 MiB that are in use in part
+_NEAR = 128 << 20  # bytes
+_PIECES = 32 << 20  # bytes: pieces that hold small tensors, on two streams
+_PARTLY = 24  # a share of the budget: gaps between tensors in the arena
 
 
 class NotRecorded(RuntimeError):
@@ -38,6 +38,7 @@ class Device(Protocol):
     """Copies are named by the storage they are of; one at a time in each direction. left: waits for a copy to the host.
     pin: room on the host is used for copies from now on. in_use: bytes on the device by now, with what libraries keep.
 
+    generators: the user's own, from which a step draws random numbers.
     records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once;
     end_recording: there will be none.
     recorded(act): what act would do, to be played.
@@ -45,19 +46,24 @@ class Device(Protocol):
     what computes between recordings is done within.
 
     block(sizes): memory for tensors that stay, next to one another; in_a_block(tensor): whether it has such memory.
-    within(budget): the device gives out no more than that within, unless an operation would fail otherwise: `retries`
-    says whether operations are to be made by `call` for that. slack(budget): bytes that the allocator may need beside
-    what is in use. peak, reserved: bytes that the device has given out, at most since `watch_peak`, and now.
+    set_arena(nbytes): temporary tensors are cut from one piece of that size, within `in_arena`; 0: no longer.
+    within(budget): as long as there is no arena, the device gives out no more than that within, unless an operation
+    would fail otherwise: `retries` says whether operations are to be made by `call` for that. slack(budget): bytes that
+    the allocator may need beside what is in use.
+    peak, reserved: bytes that the device has given out, at most since `watch_peak`, and now.
     """
 
     torch: torch.device
     records: bool
     retries: bool
+    generators: list[torch.Generator]
 
     def room(self, nbytes: int) -> torch.Tensor: ...
     def block(self, sizes: Sequence[int]) -> list[torch.Tensor]: ...
     def in_a_block(self, tensor: torch.Tensor) -> bool: ...
     def give_back(self, budget: int | None) -> None: ...
+    def set_arena(self, nbytes: int) -> None: ...
+    def in_arena(self) -> AbstractContextManager[Any]: ...
     def within(self, budget: int | None) -> AbstractContextManager[Any]: ...
     def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
     def slack(self, budget: int) -> int: ...
@@ -90,6 +96,7 @@ class PlainDevice:
         self.torch = torch.device("cpu")
         self._late, self._random, self._poison = late, random.Random(seed), poison
         self._blocks: list[tuple[int, int]] = []
+        self.generators: list[torch.Generator] = []
         self._outs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -113,6 +120,12 @@ class PlainDevice:
 
     def give_back(self, budget: int | None) -> None:
         """Ordinary memory is given back at once."""
+
+    def set_arena(self, nbytes: int) -> None:
+        """Ordinary memory is found for every tensor."""
+
+    def in_arena(self) -> AbstractContextManager[Any]:
+        return nullcontext()
 
     def within(self, budget: int | None) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -209,7 +222,6 @@ class CudaDevice:
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.torch = device or torch.device("cuda", torch.cuda.current_device())
-        _use_expandable_segments()
         # Libraries keep a workspace for every stream that they ever see: all steps share the same three.
         self._out_stream, self._in_stream, self._computing = _streams(self.torch.index or 0)
         self._passed = torch.cuda.Event()  # who waits for it has seen its last record: one will do for all
@@ -218,8 +230,11 @@ class CudaDevice:
         self._pool: Any = None  # the memory that all recordings share
         self._blocks: list[tuple[int, int, Any]] = []  # first byte, one beyond the last, and a reference to the block
         self._recording = False
+        self._arena: Any = None
+        self._arena_bytes = 0  # of a piece that is yet to be taken
         self._cap: float | None = None  # share of the device's memory that was allowed before `within`
         self._first: Callable[[], None] | None = None
+        self.generators: list[torch.Generator] = []
 
     def room(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8, device=self.torch)
@@ -236,14 +251,34 @@ class CudaDevice:
         return any(begin <= address < end and alive() is not None for begin, end, alive in self._blocks)
 
     def give_back(self, budget: int | None) -> None:
-        """Give memory that is not in use back to the device, if more than the budget was taken."""
-        if budget is None or torch.cuda.memory_reserved(self.torch) + (128 << 20) > budget:
+        """Give memory that is not in use back to the device, if nearly all of the budget was taken."""
+        if budget is None or torch.cuda.memory_reserved(self.torch) + _NEAR > budget:
             torch.cuda.empty_cache()
+
+    def set_arena(self, nbytes: int) -> None:
+        """One piece from which temporary tensors are cut: what the allocator keeps for tensors of many sizes, none of
+        which fits the next one, may be as much again as what is in use."""
+        self._arena = None
+        torch.cuda.synchronize(self.torch)
+        torch.cuda.empty_cache()
+        if nbytes:
+            self._arena, self._arena_bytes = torch.cuda.MemPool(), nbytes
+
+    @contextmanager
+    def in_arena(self) -> Iterator[None]:
+        if self._arena is None:
+            yield
+            return
+        with torch.cuda.use_mem_pool(self._arena, self.torch):
+            if self._arena_bytes:  # on the stream that computes: the allocator keeps memory by stream
+                self._first_piece(self._arena_bytes)
+                self._arena_bytes = 0
+            yield
 
     @contextmanager
     def within(self, budget: int | None) -> Iterator[None]:
         """Before the allocator takes more than the budget from the device, it gives back what it does not use."""
-        if budget is None:
+        if budget is None or self._arena is not None:
             yield
             return
         total = torch.cuda.get_device_properties(self.torch).total_memory
@@ -267,8 +302,8 @@ class CudaDevice:
         return operation(*args, **kwargs)
 
     def slack(self, budget: int) -> int:
-        """Pages that are in use in part."""
-        return _PAGES + budget // _PARTLY
+        """Pieces that are in use in part, and gaps between tensors."""
+        return _PIECES + budget // _PARTLY
 
     def host_room(self, nbytes: int) -> torch.Tensor:
         return pinning.slab(nbytes)
@@ -331,8 +366,7 @@ class CudaDevice:
         callers.wait_stream(self._computing)
 
     def begin_recording(self, nbytes: int) -> None:
-        torch.cuda.synchronize(self.torch)
-        torch.cuda.empty_cache()  # what the steps before took; the recording has memory of its own
+        self.set_arena(0)  # what the steps before took; the recording has memory of its own
         self._pool = torch.cuda.graph_pool_handle()
         # One piece from which everything is cut: pieces of many sizes would not fit together. It is held, and holds the
         # memory: the allocator would take back what no recording holds, while some are still being made.
@@ -349,6 +383,8 @@ class CudaDevice:
     def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
         """Copies that begin within end within: their events are the recording's own."""
         graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
         outside = self._out_events, self._in_events, self._passed
         self._out_events, self._in_events, self._passed = {}, {}, torch.cuda.Event()
         self._recording = True
@@ -400,21 +436,6 @@ class CudaDevice:
     def reserved(self) -> int | None:
         """Bytes that the device has given out now."""
         return int(torch.cuda.memory_reserved(self.torch))
-
-
-@functools.cache
-def _use_expandable_segments() -> None:
-    """Let torch's allocator grow its segments page by page. Otherwise what it keeps in segments of many sizes, none of
-    which has room for the next tensor, may be as much again as what is in use. A user's own choice is kept."""
-    given = os.environ.get("PYTORCH_CUDA_ALLOC_CONF") or os.environ.get("PYTORCH_ALLOC_CONF") or ""
-    if "expandable_segments" in given or "backend:cudaMallocAsync" in given:
-        return
-    settings = ",".join(filter(None, (given, "expandable_segments:True")))
-    with suppress(RuntimeError, AttributeError):
-        if hasattr(torch._C, "_accelerator_setAllocatorSettings"):
-            torch._C._accelerator_setAllocatorSettings(settings)
-        else:
-            torch.cuda.memory._set_allocator_settings(settings)
 
 
 def _allowed_share(device: torch.device) -> float:

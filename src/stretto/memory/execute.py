@@ -12,6 +12,7 @@ and keeps the code, until `resume()`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,15 +20,18 @@ import torch
 from .capture import Watched
 from .devices import Device
 from .host_buffers import HostBuffers
-from .lift import Lifted, Ref, Update
+from .lift import Lifted, Ref, Update, generators
 from .lines import Writer
 from .optimizers import Counts, keeps_numbers
-from .program import FREE, GONE, Program
+from .program import FREE, GONE, Program, account
 from .recording import Recording
 from .segments import Segment
 from .views import flat, laid_out, layout_of, placed, view
 
 _BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
+SMALL = 1 << 20  # bytes up to which torch's allocator takes memory from elsewhere than from one large piece
+_SMALL_PIECES = 16
+_AMPLE = 1.2  # times what temporary storages need: they do not fit together without gaps
 
 
 class Runner:
@@ -90,6 +94,7 @@ class Runner:
         """Move persistent storages to where this program wants them. Those that go to the host go first, so that the
         device never holds more than it did or will."""
         watched, lifted = self.watched, self.lifted
+        self.device.generators = generators(lifted)
         at_once = all(p.device == self.device.torch for p in watched.parameters)
         if at_once:
             self.host.pin()
@@ -140,6 +145,23 @@ class Runner:
                     self.show(s, away=False)
                 self.device.give_back(self.budget)
 
+    def take_arena(self) -> None:
+        """Let temporary storages have what is left of the budget, as far as they need it."""
+        reserved = self.device.reserved()
+        if self.budget is None or reserved is None:
+            return
+        self.device.set_arena(0)
+        need = self.temporary_bytes()
+        left = self.budget - (self.device.reserved() or 0) - SMALL * _SMALL_PIECES
+        self.device.set_arena(max(need, min(left, int(need * _AMPLE) + _BLOCK)))
+
+    def temporary_bytes(self) -> int:
+        """Bytes that are on the device at most beside what is always there, in storages that are not small."""
+        graph = self.program.graph
+        storages = tuple(replace(one, nbytes=0) if one.nbytes <= SMALL else one for one in graph.storages)
+        always = sum(one.nbytes for s, one in enumerate(storages) if one.lasting and s not in self.program.on_host)
+        return account(replace(self.program, graph=replace(graph, storages=storages))).peak - always
+
     def suspend(self) -> None:
         """Give back all memory on the device but that of persistent storages at home there. What sits in a recording's
         memory waits on the host, which has a place for it: there need not be space for a second copy on the device."""
@@ -151,6 +173,7 @@ class Runner:
                     self.show(s, away=True)
         self.a[:] = [None] * len(self.a)
         self.v[:] = [None] * len(self.v)
+        self.device.set_arena(0)
         if self._recording is not None:
             self._recording.drop()
 
@@ -207,6 +230,7 @@ class Runner:
         if not self._compacted:  # optimizers made their state in the first step
             self._compact()
             self._compacted = True
+            self.take_arena()
         self._places = [p.data_ptr() for p in self.watched.parameters]
         return shown
 
@@ -215,11 +239,14 @@ class Runner:
             self.a[s] = laid_out(tensor, layout, self.device.torch)
         for s in self.travels:
             self.show(s, away=True)
-        for part in self._parts:
-            part(self.a, self.v)
+        with self.device.in_arena():
+            for part in self._parts:
+                part(self.a, self.v)
         for s in self.travels:
             self.show(s, away=False)
         shown = [self.shown(x, self.a) for x in self.lifted.shown]
+        if self.device.retries:  # what is handed out must not keep memory of the arena
+            shown = [x.clone() if isinstance(x, torch.Tensor) else x for x in shown]
         for s in (*self.lifted.inputs, *self.lifted.graph.results):
             if not self.lifted.graph.storages[s].lasting:
                 self.drop(s)

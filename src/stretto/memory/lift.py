@@ -411,6 +411,13 @@ def begins_backward(node: Any) -> bool:
     return "backward" in str(node.target) or node.target is torch.ops.aten.ones_like.default
 
 
+def generators(lifted: Lifted) -> list[torch.Generator]:
+    """The user's own generators that operations draw from."""
+    calls = [run for run in lifted.runs if isinstance(run, Call)]
+    found = [x for one in calls for x in (*one.args, *one.kwargs.values()) if isinstance(x, torch.Generator)]
+    return list(dict.fromkeys(found))
+
+
 def _refs(x: Any) -> list[Ref]:
     return [leaf for leaf in torch.utils._pytree.tree_leaves(x) if isinstance(leaf, Ref)]
 
