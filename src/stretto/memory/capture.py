@@ -24,9 +24,11 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
+from . import recurrent
 from .guard import CannotCapture, Gradients, check_apart, check_constants, check_draws, check_hooks, guarded
 from .inplace import without_changes
 from .optimizers import check_separate
+from .refusals import reason
 from .writing import written
 
 _LIBRARY = torch.library.Library("stretto", "FRAGMENT")
@@ -151,7 +153,7 @@ def trace(
     args += [fake(torch.empty_like(t, device="meta")) for t in tensors]  # without gaps or overlaps, as they are placed
     try:
         with mode, _no_stack_traces(), _quickly():
-            with guarded(step, watched.modules) as kept, _cells_apart(device):
+            with guarded(step, watched.modules) as kept, recurrent.traceable(watched.modules, device):
                 first = _written(whole, args, mode)
             check_constants(first, [*watched.parameters, *watched.buffers], kept)
             check_draws(first, device)
@@ -159,7 +161,7 @@ def trace(
     except CannotCapture:
         raise
     except Exception as error:
-        raise CannotCapture(_said(error)) from error
+        raise CannotCapture(reason(error)) from error
     module.graph.eliminate_dead_code()
     return Traced(module, watched, tuple(updates), len(tensors), result_spec[0], len(_outputs(module)))
 
@@ -178,14 +180,6 @@ def _written(function: Callable[..., list[Any]], args: list[Any], mode: FakeTens
 def _outputs(module: torch.fx.GraphModule) -> list[Any]:
     (output,) = (node for node in module.graph.nodes if node.op == "output")
     return list(pytree.tree_leaves(output.args[0]))
-
-
-def _said(error: Exception) -> str:
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return (
-        f"the step cannot be written down as one fixed list of operations: {first}; steps must not look at values "
-        "(.item(), if loss > …) and must use parameters of the modules given"
-    )
 
 
 def _check_owned(optimizers: Sequence[torch.optim.Optimizer], numbers: dict[int, int]) -> None:
@@ -232,7 +226,10 @@ def _optimizers_watched(
 
         def step(closure: Any = None) -> None:
             if closure is not None:
-                raise CannotCapture("an optimizer that calls a closure (LBFGS) updates no parameter by itself")
+                raise CannotCapture(
+                    "an optimizer is given a closure (as LBFGS and SAM are); write its forward and backward passes "
+                    "into the step function, and call optimizer.step() without one"
+                )
             have = [n for n in mine if live[n].grad is not None]
             call = len(updates)
             updates.append((number, tuple(have)))
@@ -263,17 +260,6 @@ def _optimizers_watched(
         for optimizer, own in zip(optimizers, before, strict=True):
             del optimizer.step, optimizer.zero_grad
             optimizer.__dict__.update(own)
-
-
-@contextlib.contextmanager
-def _cells_apart(device: torch.device) -> Iterator[None]:
-    """A library's recurrent layers on a CPU give other results than torch says beforehand: cell by cell instead."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(before and device.type != "cpu")
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 @contextlib.contextmanager
@@ -343,4 +329,7 @@ def _plainly() -> dict[Any, Callable[..., Any]]:
         aten._foreach_mul.Scalar: times,
         aten._foreach_mul_.Tensor: times_,
         aten._foreach_mul_.Scalar: times_,
+        aten._conj.default: aten._conj_physical.default,  # what is stored is what is meant
+        aten._neg_view.default: aten.neg.default,
+        **recurrent.instead(),
     }

@@ -306,8 +306,14 @@ class Step:
                 f"after planning with a margin; give budget= {show_bytes(over)} less than there is, or see what else "
                 "is on the device"
             )
-        self._replanned = True
-        self._budget = self._settings.budget - 2 * over  # the next plan will not be over by just as much
+        smaller = self._settings.budget - 2 * over  # the next plan will not be over by just as much
+        if smaller <= 0:
+            raise RunError(
+                f"steps take {show_bytes(real)} on the device, {show_bytes(over)} more than the plan says, and "
+                f"budget={show_bytes(self._settings.budget)} has no space for such a margin; let go of what else is on "
+                "the device (another model, a batch that was refused), or give a larger budget"
+            )
+        self._replanned, self._budget = True, smaller
         _LOG.warning("steps take %s more than predicted: planning once more with that margin", show_bytes(over))
         self._prepare(batch)
 
