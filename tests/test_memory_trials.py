@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
+from stretto.memory import recurrent
 from stretto.memory.costs import costed
 from stretto.memory.door import common_step
 from stretto.memory.graph import Graph
@@ -23,6 +25,7 @@ from stretto.memory.meter import Meter, Remembered
 from stretto.memory.real_results import is_seed, returned
 from stretto.memory.stepping import capture
 from stretto.memory.trial_inputs import NotAlone, TrialInputs
+from stretto.memory.writing import written
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 CPU = torch.device("cpu")
@@ -147,3 +150,47 @@ def test_all_that_was_given_is_finite(tmp_path: Path) -> None:
     for name, (args, _) in meter.given.items():
         floats = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor) and x.is_floating_point()]
         assert all(bool(x.isfinite().all()) for x in floats), name
+
+
+def test_cudnn_is_written_down_as_one_operation_with_a_gradient_for_each_weight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On tensors without memory, with the layouts that the library would have returned."""
+    sizes = [(5, 3, 8), (1, 3, 8), (1, 3, 8), (1000,), (512,)]
+    monkeypatch.setattr(recurrent, "_learned", lambda run, args: [args[0].new_empty(size) for size in sizes])
+
+    def layer(x: Any, hx: Any, cx: Any, *weights: Any) -> list[Any]:
+        live = [one.detach().requires_grad_() for one in weights]
+        out, *_ = aten._cudnn_rnn(x, live, 4, None, hx, cx, 2, 8, 0, 1, False, 0.0, True, False, [], None)
+        out.sum().backward()
+        return [out.detach(), *(one.grad for one in live)]
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        args = [torch.empty(n) for n in ((5, 3, 6), (1, 3, 8), (1, 3, 8), (32, 6), (32, 8), (32,), (32,))]
+        graph = written(layer, args, recurrent.instead(), mode).graph
+    names = [str(node.target) for node in graph.nodes if "rnn" in str(node.target)]
+    assert names == ["stretto.cudnn_rnn.default", "stretto.cudnn_rnn_backward.default"]
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    assert [tuple(x.meta["val"].shape) for x in output.args[0][1:]] == [(32, 6), (32, 8), (32,), (32,)]
+    backward = next(node for node in graph.nodes if "rnn_backward" in str(node.target))
+    reserve = backward.args[-2]
+    assert reserve.meta["val"].shape == (1000,)
+    assert recurrent.once(backward)
+    assert not recurrent.draws(reserve.args[0])
+
+
+def test_recurrent_layers_are_cast_one_by_one_under_autocast_and_put_back_afterwards() -> None:
+    gru, x = nn.GRU(6, 8), torch.ones(5, 3, 6)
+    wanted = copy.deepcopy(gru).bfloat16()(x.bfloat16())[0]
+    before = torch._VF.gru
+    with recurrent.traceable([gru], torch.device("cuda")):
+        assert gru(x)[0].dtype == torch.float32
+        torch.set_autocast_enabled("cuda", True)
+        torch.set_autocast_dtype("cuda", torch.bfloat16)
+        try:
+            assert torch.equal(gru(x)[0], wanted)
+        finally:
+            torch.set_autocast_enabled("cuda", False)
+            torch.set_autocast_dtype("cuda", torch.float16)
+    assert torch._VF.gru is before
