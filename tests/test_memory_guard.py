@@ -152,16 +152,6 @@ class Remembers(nn.Module):
         return self.out(self.cell(x, self.h))
 
 
-class Turned(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.line = nn.Linear(16, 16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        turned = torch.fft.fft(self.line(x))
-        return (turned * turned.conj()).real / 256
-
-
 class Counting(torch.optim.Optimizer):
     """Its step gets smaller with every step of the group."""
 
@@ -287,7 +277,6 @@ def drawn_by_numpy() -> Made:
         (never_cleared, "left for the next step"),
         (lambda: usual(Remembers(buffer=False)), "Remembers.h keeps a tensor"),
         (lambda: usual(Remembers(buffer=True)), "buffer h is assigned anew"),
-        (lambda: usual(Turned()), "conjugate"),
         (reseeded, "state of random numbers"),
         (two_owners, "not named"),
         (tied_by_memory, "share memory"),

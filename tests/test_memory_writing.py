@@ -155,5 +155,5 @@ def test_what_nobody_can_write_down_is_refused() -> None:
         y = model(x).sum()
         return y if y > 0 else -y
 
-    with pytest.raises(CannotCapture, match="must not depend on values"):
+    with pytest.raises(CannotCapture, match=r"reads a value of a tensor into Python.*return y if y > 0 else -y"):
         capture.trace(*trained(model, torch.randn(4, 3), loss), CPU)

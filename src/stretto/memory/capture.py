@@ -25,6 +25,7 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
+from . import recurrent
 from .guard import (
     CannotCapture,
     Gradients,
@@ -38,7 +39,8 @@ from .guard import (
 from .inplace import without_changes
 from .optimizers import check_separate, keeps_numbers
 from .python_state import Change, PythonState, ReadNumbers, show, without_memory
-from .source_lines import at, line_of_error, line_that_changes
+from .refusals import reason
+from .source_lines import at, line_that_changes
 from .writing import OnlyReads, Outside, TakesGradient, written
 
 _LIBRARY = torch.library.Library("stretto", "FRAGMENT")
@@ -211,7 +213,7 @@ class _Ran:
         except CannotCapture:
             raise
         except Exception as error:
-            raise CannotCapture(_said(error)) from error
+            raise CannotCapture(reason(error)) from error
         module.graph.eliminate_dead_code()
         results = len(_outputs(module))
         operations = _operations(self.module)
@@ -267,7 +269,7 @@ class _Attempt:
         args += [fake(torch.empty_like(t, device="meta")) for t in tensors]  # without gaps or overlaps, as placed
         read: list[torch.Tensor] = []
         try:
-            with mode, _no_stack_traces(), _quickly(), guarded(), _cells_apart(device):
+            with mode, _no_stack_traces(), _quickly(), guarded(), recurrent.traceable(watched.modules, device):
                 module, outside = self._written(whole, args, mode, read)
             changed = self._changed_outside(outside)
             self._check_counts([optimizer for optimizer, _ in updates])
@@ -281,7 +283,7 @@ class _Attempt:
                 "or keeps one for the next step; make it a parameter, or detach() what is added to it"
             ) from None
         except Exception as error:
-            raise CannotCapture(_said(error)) from error
+            raise CannotCapture(reason(error)) from error
         args, watched = _with_arguments(module, changed, args, watched)
         return _Ran(module, mode, args, watched, tuple(updates), result_spec[0], read)
 
@@ -353,14 +355,6 @@ def _outputs(module: torch.fx.GraphModule) -> list[Any]:
     return list(pytree.tree_leaves(output.args[0]))
 
 
-def _said(error: Exception) -> str:
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return (
-        f"the step is not one fixed list of operations{at(line_of_error(error))}: {first}; steps must not depend on "
-        "values (.item(), if loss > …) and must use parameters of the modules given"
-    )
-
-
 def _check_owned(optimizers: Sequence[torch.optim.Optimizer], numbers: dict[int, int]) -> None:
     owners: dict[int, int] = {}
     for k, optimizer in enumerate(optimizers):
@@ -405,7 +399,10 @@ def _optimizers_watched(
 
         def step(closure: Any = None) -> None:
             if closure is not None:
-                raise CannotCapture("an optimizer that calls a closure (LBFGS) updates no parameter by itself")
+                raise CannotCapture(
+                    "an optimizer is given a closure (as LBFGS and SAM are); write its forward and backward passes "
+                    "into the step function, and call optimizer.step() without one"
+                )
             have = [n for n in mine if live[n].grad is not None]
             call = len(updates)
             updates.append((number, tuple(have)))
@@ -436,17 +433,6 @@ def _optimizers_watched(
         for optimizer, own in zip(optimizers, before, strict=True):
             del optimizer.step, optimizer.zero_grad
             optimizer.__dict__.update(own)
-
-
-@contextlib.contextmanager
-def _cells_apart(device: torch.device) -> Iterator[None]:
-    """A library's recurrent layers on a CPU give other results than torch says beforehand: cell by cell instead."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(before and device.type != "cpu")
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 @contextlib.contextmanager
@@ -516,4 +502,7 @@ def _plainly() -> dict[Any, Callable[..., Any]]:
         aten._foreach_mul.Scalar: times,
         aten._foreach_mul_.Tensor: times_,
         aten._foreach_mul_.Scalar: times_,
+        aten._conj.default: aten._conj_physical.default,  # what is stored is what is meant
+        aten._neg_view.default: aten.neg.default,
+        **recurrent.instead(),
     }

@@ -53,7 +53,9 @@ def costed(
         meter = Meter(lifted, device, Remembered.of(torch.cuda.get_device_name(device)))
     nodes = []
     if meter is not None:
-        _measure(meter, lifted, device, movable)
+        # Dropout is tried too: the random numbers of the training that follows are the same as without a plan.
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            _measure(meter, lifted, device, movable)
     for node, run in zip(lifted.graph.nodes, lifted.runs, strict=True):
         seconds, workspace = reckoned(lifted, run, rates)
         if meter is not None and isinstance(run, Call):

@@ -96,12 +96,11 @@ def _restored(one: Outside) -> bool:
 @contextlib.contextmanager
 def _no_cached_casts() -> Iterator[None]:
     """A cast that autocast remembers would be one of a trace before."""
-    before = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
+    torch.clear_autocast_cache()
     try:
         yield
     finally:
-        torch.set_autocast_cache_enabled(before)
+        torch.clear_autocast_cache()
 
 
 @functools.cache
