@@ -4,9 +4,11 @@ python examples/finetune_llama.py                      a tiny model on generated
 python examples/finetune_llama.py --text book.txt      text of your own, byte by byte
 python examples/finetune_llama.py --budget 12GiB --width 2048 --layers 24 --length 1024 --batch 8 --bf16
 python examples/finetune_llama.py --start first.pt --out second.pt     go on from saved parameters
+python examples/finetune_llama.py --draw memory.png --width 2048 --layers 16 --length 1024 --tokens 32000 --bf16
 
 All parameters are trained with AdamW. `--budget` is in bytes ("12GiB") or a share of what a step takes without a budget
-("35%"). Evaluation happens between steps, within `step.paused()`.
+("35%"). Evaluation happens between steps, within `step.paused()`. `--draw` only plans, for the GPU at hand or an H200,
+and draws the memory over one step; that needs neither a GPU nor the memory.
 """
 
 import argparse
@@ -64,8 +66,9 @@ class Block(nn.Module):
 
 
 class Llama(nn.Module):
-    def __init__(self, width=64, layers=2, heads=4, shared=2, length=64, tokens=BYTES):
+    def __init__(self, width=64, layers=2, heads=4, shared=2, length=64, tokens=BYTES, bf16=False):
         super().__init__()
+        self.bf16 = bf16
         self.embedding = nn.Embedding(tokens, width)
         self.blocks = nn.ModuleList(Block(width, heads, shared) for _ in range(layers))
         self.norm, self.last = nn.RMSNorm(width, eps=1e-5), nn.Linear(width, tokens, bias=False)
@@ -75,10 +78,11 @@ class Llama(nn.Module):
         self.register_buffer("sin", torch.cat((angles, angles), 1).sin(), persistent=False)
 
     def forward(self, tokens):
-        x = self.embedding(tokens)
-        for block in self.blocks:
-            x = block(x, self.cos, self.sin)
-        return self.last(self.norm(x))
+        with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+            x = self.embedding(tokens)
+            for block in self.blocks:
+                x = block(x, self.cos, self.sin)
+            return self.last(self.norm(x))
 
 
 def text_of(path=None, seed=0):
@@ -99,10 +103,7 @@ def batches(text, rows, length, seed=0):
         yield text[at[:, :-1]], text[at[:, 1:]]
 
 
-def loss_of(model, batch, bf16=False):
-    tokens, following = batch
-    with torch.autocast(tokens.device.type, dtype=torch.bfloat16, enabled=bf16):
-        said = model(tokens)
+def loss_of(said, following):
     return F.cross_entropy(said.flatten(0, 1).float(), following.flatten())
 
 
@@ -111,7 +112,7 @@ def train(model, optimizer, text, options, device):
 
     def train_step(batch):
         optimizer.zero_grad()
-        loss = loss_of(model, batch, options.bf16)
+        loss = loss_of(model(batch[0]), batch[1])
         loss.backward()
         nn.utils.clip_grad_norm_([p for p in model.parameters() if p.requires_grad], 1.0)
         optimizer.step()
@@ -133,7 +134,7 @@ def train(model, optimizer, text, options, device):
         loss = step(next(training))
         if k % options.every == 0 or k == options.steps:
             with step.paused(), torch.no_grad():
-                held = float(loss_of(model, [x.to(device) for x in held_out], options.bf16))
+                held = float(loss_of(model(held_out[0].to(device)), held_out[1].to(device)))
             seconds = (time.perf_counter() - began) / k
             shown.append((float(loss), held))
             print(
@@ -148,6 +149,7 @@ def arguments(description, *, rank=False):
     parser.add_argument("--text", help="a file to train on (default: generated sentences)")
     parser.add_argument("--start", help="parameters to begin with, as saved by --out of finetune_llama.py")
     parser.add_argument("--out", help="where to save what was trained")
+    parser.add_argument("--draw", help="plan only, and draw the memory over one step to this file")
     parser.add_argument("--budget", default="35%", help='device memory: "12GiB", or a share of a plain step (35%%)')
     for name, default, meaning in (
         ("width", 64, "of the model"),
@@ -155,6 +157,7 @@ def arguments(description, *, rank=False):
         ("heads", 4, "of the queries"),
         ("shared", 2, "heads of keys and values"),
         ("length", 64, "tokens of a text"),
+        ("tokens", BYTES, "kinds of tokens"),
         ("batch", 8, "texts of a step"),
         ("steps", 40, "to train"),
         ("every", 10, "steps between two evaluations"),
@@ -171,16 +174,34 @@ def made(options):
     """The model that options describe, and where it is trained."""
     torch.manual_seed(0)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = Llama(options.width, options.layers, options.heads, options.shared, options.length)
+    sizes = [getattr(options, name) for name in ("width", "layers", "heads", "shared", "length", "tokens")]
+    with torch.device("meta" if options.draw else device):
+        model = Llama(*sizes, bf16=options.bf16)
     if options.start:
         model.load_state_dict(torch.load(options.start))
-    return model.to(device), device
+    return model, device
+
+
+def draw(model, optimizer, options):
+    """Plan without memory and draw the plan."""
+    batch = [torch.empty(options.batch, options.length, dtype=torch.long, device="meta") for _ in range(2)]
+    budget = options.budget
+    if budget.endswith("%"):
+        whole = st.memory.plan(model, loss_of, optimizer, batch, budget="1024TiB", policy="keep")
+        budget = int(float(budget[:-1]) / 100 * whole.peak)
+    plan = st.memory.plan(model, loss_of, optimizer, batch, budget=budget)
+    print(plan.explain())
+    many = sum(p.numel() for p in model.parameters()) / 1e9
+    title = f"One training step of a Llama-like model, {many:.2g} billion parameters, budget {options.budget}"
+    print("written to", plan.draw(options.draw, title))
 
 
 def main(words=None):
     options = arguments(__doc__).parse_args(words)
     model, device = made(options)
     optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
+    if options.draw:
+        return draw(model, optimizer, options)
     shown = train(model, optimizer, text_of(options.text), options, device)
     if options.out:
         torch.save(model.state_dict(), options.out)

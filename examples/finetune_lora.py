@@ -4,13 +4,14 @@ python examples/finetune_lora.py                       a tiny model on generated
 python examples/finetune_lora.py --rank 16 --text book.txt
 python examples/finetune_lora.py --budget 8GiB --width 2048 --layers 32 --length 1024 --batch 8 --bf16
 python examples/finetune_lora.py --start first.pt --out adapters.pt    parameters from finetune_llama.py
+python examples/finetune_lora.py --draw memory.png     the memory over one step, planned only
 
 Beside every projection of the attention there are two small matrices, which alone are trained. Frozen parameters have
 neither gradients nor optimizer state: what does not fit on the device waits on the host and is only ever read.
 """
 
 import torch
-from finetune_llama import arguments, made, text_of, train
+from finetune_llama import arguments, draw, made, text_of, train
 from torch import nn
 
 
@@ -44,6 +45,8 @@ def main(words=None):
     share = sum(p.numel() for p in trained.values()) / sum(p.numel() for p in model.parameters())
     print(f"{share:.1%} of the parameters are trained")
     optimizer = torch.optim.AdamW(trained.values(), lr=options.lr)
+    if options.draw:
+        return draw(model, optimizer, options)
     shown = train(model, optimizer, text_of(options.text), options, device)
     if options.out:
         torch.save({name: p.detach().cpu() for name, p in trained.items()}, options.out)

@@ -16,7 +16,8 @@ import torch
 from examples_run import EXAMPLES, load
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
-SMALL = ["--width", "32", "--layers", "1", "--length", "32", "--batch", "4", "--steps", "24", "--every", "12"]
+SIZES = {"width": 32, "layers": 1, "length": 32, "batch": 4, "steps": 16, "every": 8, "budget": "70%"}
+SMALL = [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def test_fine_tuning_learns_under_a_budget_and_adapters_go_on_from_there(
     programs: tuple[Any, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole, adapters = programs
-    first = whole.main([*SMALL, "--budget", "50%", "--lr", "0.01", "--out", str(tmp_path / "first.pt")])
+    first = whole.main([*SMALL, "--lr", "0.01", "--out", str(tmp_path / "first.pt")])
     said = capsys.readouterr().out
     assert "held-out" in said
     assert "copies to the host" in said
@@ -53,6 +54,16 @@ def test_the_model_is_causal_and_adapters_change_nothing_at_first(programs: tupl
         torch.testing.assert_close(before[:, :9], model(changed)[:, :9])
         torch.testing.assert_close(before, programs[1].adapt(model, 4)(tokens))
     assert {name.split(".")[-1] for name, p in model.named_parameters() if p.requires_grad} == {"a", "b"}
+
+
+def test_plans_are_drawn_without_memory(
+    programs: tuple[Any, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for k, program in enumerate(programs):
+        picture = tmp_path / f"{k}.png"
+        program.main([*SMALL, "--width", "4096", "--length", "512", "--bf16", "--draw", str(picture)])
+        assert picture.stat().st_size > 10_000
+        assert "iB on the device" in capsys.readouterr().out
 
 
 @pytest.mark.slow
