@@ -275,6 +275,7 @@ class Step:
         self._switch(self._made(batch))
         everybody = (*modules, *optimizers)
         self._hooks = [owner.register_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
+        self._hooks += [owner.register_load_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
         self._hooks += [owner.register_load_state_dict_post_hook(Told(self, "loaded")) for owner in everybody]
 
     # -- plans ---------------------------------------------------------------------------------------------------------
@@ -504,18 +505,21 @@ class Step:
         if self._lost:
             raise RunError(self._lost)
         modes = [(one, one.training) for module in self._modules for one in module.modules()]
-        if not self._paused and self._runner is not None:
-            self._runner.suspend()
+        with torch.inference_mode(False):  # tensors made in that mode could not be trained on
+            if not self._paused and self._runner is not None:
+                self._runner.suspend()
         self._paused += 1
         try:
-            self._bring(device)
+            with torch.inference_mode(False):
+                self._bring(device)
             yield
         finally:
             self._paused -= 1
             for module, training in modes:
                 module.training = training
             if not self._paused and not self._lost and self._runner is not None:
-                self._runner.resume()
+                with torch.inference_mode(False):
+                    self._runner.resume()
 
     def _bring(self, device: torch.device | str | None) -> None:
         """Parameters and buffers on a device, or where they came from."""
