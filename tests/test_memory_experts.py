@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import pytest
@@ -20,7 +21,11 @@ from stretto.memory import Experts, PaddedExperts
 from stretto.memory.devices import PlainDevice
 from stretto.memory.planner import Infeasible
 
-DROPPING = {"padded": PaddedExperts, "one group": Experts, "two groups": lambda *a, **k: Experts(*a, groups=2, **k)}
+DROPPING: dict[str, Any] = {
+    "padded": PaddedExperts,
+    "one group": Experts,
+    "two groups": functools.partial(Experts, groups=2),
+}
 
 
 def layer_of(kind: Any, *sizes: int, seed: int = 0, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
@@ -365,7 +370,7 @@ def kept_bytes(layer: nn.Module, tokens: int) -> int:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.randn(tokens, 32), torch.randn(tokens, 32)
     report = st.memory.plan(model, F.mse_loss, optimizer, batch, budget="1GiB", policy="keep")
-    return report.peak - sum(4 * p.numel() for p in model.parameters())
+    return report.peak - sum(4 * int(p.numel()) for p in model.parameters())
 
 
 def test_memory_is_in_proportion_to_tokens_and_not_to_experts() -> None:

@@ -7,10 +7,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .door import fit, plan, plan_several, step
     from .experts import Experts, PaddedExperts
+    from .multi_device import experimental_step_several
     from .report import Report
     from .stepping import Step
 
-__all__ = ["Experts", "PaddedExperts", "Report", "Step", "fit", "plan", "plan_several", "step"]
+__all__ = [
+    "Experts",
+    "PaddedExperts",
+    "Report",
+    "Step",
+    "experimental_step_several",
+    "fit",
+    "plan",
+    "plan_several",
+    "step",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -20,6 +31,7 @@ def __getattr__(name: str) -> Any:
         from stretto.errors import PlanError
 
         rooms = {"Experts": "experts", "PaddedExperts": "experts", "Report": "report", "Step": "stepping"}
+        rooms["experimental_step_several"] = "multi_device"
         room = rooms.get(name, "door")
         try:
             return getattr(importlib.import_module(f"{__name__}.{room}"), name)
