@@ -25,7 +25,7 @@ from stretto.memory.several import Receive
 KEPT = torch.linspace(0.5, 1.5, 16)  # a tensor of no module
 
 
-class Tokens(nn.Module):
+class Tokens(nn.Module):  # type: ignore[misc]
     """An embedding, a mask that is a constant, a frozen layer, experts, dropout, and a layer that is used twice."""
 
     def __init__(self) -> None:
