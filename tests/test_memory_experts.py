@@ -251,6 +251,17 @@ def test_checkpoints_and_no_tokens_at_all() -> None:
     assert layer(x[:0]).shape == (0, 4)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
+def test_the_layer_compiles_as_one_graph() -> None:
+    torch.manual_seed(0)
+    layer, x = Experts(8, 16, 4, top_k=2, factor=0.8, groups=2), torch.randn(20, 8, requires_grad=True)
+    wanted = [x, *layer.parameters()]
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    found = torch.autograd.grad(compiled(x).square().sum(), wanted)
+    for a, b in zip(found, torch.autograd.grad(layer(x).square().sum(), wanted), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
 def test_groups_are_as_few_as_keep_parameters_small() -> None:
     with torch.device("meta"):
         assert [len(p) for p in Experts(1024, 4096, 16).up] == [16]
