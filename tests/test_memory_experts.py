@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import Any
 
 import pytest
@@ -20,7 +21,11 @@ from stretto.memory import Experts, PaddedExperts
 from stretto.memory.devices import PlainDevice
 from stretto.memory.planner import Infeasible
 
-DROPPING = {"padded": PaddedExperts, "one group": Experts, "two groups": lambda *a, **k: Experts(*a, groups=2, **k)}
+DROPPING: dict[str, Any] = {
+    "padded": PaddedExperts,
+    "one group": Experts,
+    "two groups": functools.partial(Experts, groups=2),
+}
 
 
 def layer_of(kind: Any, *sizes: int, seed: int = 0, dtype: torch.dtype = torch.float32, **options: Any) -> Any:
@@ -246,6 +251,17 @@ def test_checkpoints_and_no_tokens_at_all() -> None:
     assert layer(x[:0]).shape == (0, 4)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the compiler itself
+def test_the_layer_compiles_as_one_graph() -> None:
+    torch.manual_seed(0)
+    layer, x = Experts(8, 16, 4, top_k=2, factor=0.8, groups=2), torch.randn(20, 8, requires_grad=True)
+    wanted = [x, *layer.parameters()]
+    compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)
+    found = torch.autograd.grad(compiled(x).square().sum(), wanted)
+    for a, b in zip(found, torch.autograd.grad(layer(x).square().sum(), wanted), strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+
+
 def test_groups_are_as_few_as_keep_parameters_small() -> None:
     with torch.device("meta"):
         assert [len(p) for p in Experts(1024, 4096, 16).up] == [16]
@@ -365,7 +381,7 @@ def kept_bytes(layer: nn.Module, tokens: int) -> int:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.randn(tokens, 32), torch.randn(tokens, 32)
     report = st.memory.plan(model, F.mse_loss, optimizer, batch, budget="1GiB", policy="keep")
-    return report.peak - sum(4 * p.numel() for p in model.parameters())
+    return report.peak - sum(4 * int(p.numel()) for p in model.parameters())
 
 
 def test_memory_is_in_proportion_to_tokens_and_not_to_experts() -> None:

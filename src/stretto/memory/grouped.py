@@ -7,8 +7,8 @@ depend on values, and neither the product nor its gradients compute a row that n
     stretto::grouped_mm_weights(a, grad, ends, first, experts)     (experts, width, inner)
 
 Both take a *group* of consecutive experts, from number `first` on. Rows outside the group are those of `before`, or
-zero: the results of several groups come together in one tensor of all rows, not in one tensor for each group. A group
-that has every row (`full`) needs no such copy.
+zero: the results of several groups come together in one tensor of all rows, not in one tensor for each group. If every
+row belongs to an expert (`full`), the first group leaves them undefined, since the others will write them.
 
 In bfloat16 on GPUs of compute capability 9.0 or more torch's grouped product does the work, and the host never waits.
 Everywhere else the experts' products run one after another, for which the host reads `ends`: a step on a GPU waits
@@ -88,7 +88,7 @@ def _in_turn(a: torch.Tensor, weights: Sequence[torch.Tensor], ends: torch.Tenso
     """Group after group, each adding its rows to the result of those before."""
     made = None
     for first, b in zip(_firsts(weights), weights, strict=True):
-        made = torch.ops.stretto.grouped_mm(a, b, ends, first, full and len(weights) == 1, made)
+        made = torch.ops.stretto.grouped_mm(a, b, ends, first, full, made)
     assert made is not None
     return made
 
@@ -141,6 +141,11 @@ for _kind in ("CPU", "CUDA"):
 
 def _ranges(ends: torch.Tensor, first: int, experts: int) -> list[tuple[int, int]]:
     """By expert of a group, the begin and end of its rows; the host waits for the device here."""
+    if ends.is_cuda and torch.cuda.is_current_stream_capturing():
+        raise RuntimeError(
+            "the host reads how many tokens every expert has; only experts in bfloat16 on a GPU of compute capability "
+            "9.0 or more, with sizes that are multiples of 8, are recorded"
+        )
     bounds = [0, *ends.tolist()]
     return list(zip(bounds[first : first + experts], bounds[first + 1 : first + experts + 1], strict=True))
 
@@ -168,7 +173,7 @@ def _rows_at_once(
     assert _TORCHS is not None
     here, numbers = _from_first(ends, first, len(b), len(a))
     made = _TORCHS(a if numbers is None else a.index_select(0, numbers), b, offs=here)
-    if full:
+    if full and not first and before is None:
         return made
     row = torch.arange(len(a), device=a.device)
     inside = row < ends[first + len(b) - 1]

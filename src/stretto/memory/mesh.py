@@ -74,7 +74,8 @@ def spread(
     budget that are taken already."""
     parts = split(graph, placed(graph, pieces, devices), devices)
     left = replace(settings, budget=max(1, settings.budget - borrowed))
-    return Devices(make_all(parts, left), settings.budget, borrowed, list(notes))
+    besides = {"batch": borrowed} if borrowed else {}
+    return Devices(make_all(parts, left, besides), settings.budget, borrowed, list(notes))
 
 
 def placed(graph: Graph, pieces: Mapping[str, tuple[int, int]], devices: int) -> list[int]:
