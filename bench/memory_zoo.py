@@ -25,7 +25,7 @@ from typing import Any
 
 from . import report
 
-SPACE = 120  # GiB of the device that models share if several are measured at a time
+SPACE = 90  # GiB of the device, and of the host, that models share if several are measured at a time
 DEFAULT = Path("runs") / "memory_zoo.jsonl"
 
 

@@ -195,16 +195,19 @@ class OneModel:
             row |= {"prepared": time.perf_counter() - began, "prepared_cpu": time.process_time() - cpu}
             if self.options.gpu:
                 row["planning_reserved"] = torch.cuda.max_memory_reserved()
-            with turn() if self.options.sharing else contextlib.nullcontext():
-                row |= self._timed(step, job)
+            with contextlib.ExitStack() as alone:
+                row |= self._timed(step, job, alone, at=int("compile" in method))
         row |= predicted(step, warned)
         if hasattr(step, "settle"):  # parameters can be read then, wherever they are
             step.settle()
         return row | self._compared(method, row["losses"], job)
 
-    def _timed(self, step: Any, job: Job) -> Row:
+    def _timed(self, step: Any, job: Job, alone: contextlib.ExitStack, at: int) -> Row:
+        """Steps; nobody else runs from step number `at` on: a first one that compiles takes many seconds."""
         losses, seconds, reserved, allocated = [], [], 0, 0
         for number in range(self.options.warm + self.options.timed):
+            if self.options.sharing and number == at:
+                alone.enter_context(turn())
             torch.manual_seed(number)
             began = time.perf_counter()
             loss = step(job.batch)
@@ -224,7 +227,8 @@ class OneModel:
 
     def _compared(self, method: str, losses: list[float], job: Job) -> Row:
         """How far losses, parameters and buffers are from eager's."""
-        state = [t.detach() for module in job.modules for t in (*module.parameters(), *module.buffers())]
+        found = [t.detach() for module in job.modules for t in (*module.parameters(), *module.buffers())]
+        state = [t.full_tensor() if hasattr(t, "full_tensor") else t for t in found]  # FSDP2 has shards
         if method == "eager":
             self._losses, self._state = losses, [t.to("cpu", copy=True) for t in state]
             return {}
@@ -240,7 +244,8 @@ class OneModel:
         gc.collect()
         if self.options.gpu:
             torch.cuda.synchronize()
-            torch._C._cuda_clearCublasWorkspaces()
+            if clear := getattr(torch._C, "_cuda_clearCublasWorkspaces", None):  # one for every stream it ever saw
+                clear()
             torch.cuda.empty_cache()
             if empty := getattr(torch._C, "_host_emptyCache", None):  # what save_on_cpu pinned
                 empty()
