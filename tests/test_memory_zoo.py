@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'"
 
 import torch
 from bench.memory_models import Job
-from bench.memory_zoo_one import plain_peak
+from bench.memory_zoo_observe import plain_peak
 from bench.zoo import ZOO, make
 
 from stretto.memory import Step, step
