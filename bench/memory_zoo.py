@@ -25,7 +25,7 @@ from typing import Any
 
 from . import report
 
-SPACE = 120  # GiB of the device that models share if several are measured at a time
+SPACE = 90  # GiB of the device, and of the host, that models share if several are measured at a time
 DEFAULT = Path("runs") / "memory_zoo.jsonl"
 
 
@@ -39,6 +39,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--time-limit", type=float, default=90.0, help="seconds for a model, all its methods together")
     found.add_argument("--seconds", type=float, default=float("inf"), help="seconds for the whole run")
     found.add_argument("--compile", action="store_true", help="also ours with compile=True")
+    found.add_argument("--cap", action="store_true", help="ours fails where the allocator would exceed the budget")
     found.add_argument("--chunks", choices=("auto", "none"), default="auto", help="chunks= of ours")
     found.add_argument("--jobs", type=int, default=1, help="models at a time: they plan together and measure in turns")
     found.add_argument("--size", choices=("full", "tiny"), default="full")
@@ -79,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def chosen(wanted: argparse.Namespace) -> tuple[tuple[str, ...], Any]:
     """Names of models, and what is measured of each."""
-    from .memory_zoo_one import PEERS, Options, names_of, shares_of
+    from .memory_zoo_options import PEERS, Options, names_of, shares_of
     from .zoo import ZOO
 
     groups = {"seen": True, "unseen": False}
@@ -94,6 +95,7 @@ def chosen(wanted: argparse.Namespace) -> tuple[tuple[str, ...], Any]:
         peers=names_of(wanted.peers, list(PEERS), "--peers"),
         timed=wanted.steps,
         compiles=wanted.compile,
+        cap=wanted.cap,
         chunks=None if wanted.chunks == "none" else wanted.chunks,
         seconds=wanted.time_limit,
         sharing=wanted.jobs > 1,
@@ -107,7 +109,8 @@ def apart(models: Sequence[str], wanted: argparse.Namespace) -> None:
     from .zoo import ZOO
 
     given = [f"--{name.replace('_', '-')}={value}" for name, value in vars(wanted).items() if _handed_on(name, value)]
-    given += ["--here", *(["--compile"] if wanted.compile else []), f"--out={wanted.out.absolute()}"]
+    given += ["--here", *(f"--{name}" for name in ("compile", "cap") if getattr(wanted, name))]
+    given += [f"--out={wanted.out.absolute()}"]
     each = max(1, SPACE // wanted.jobs)
     jobs = {
         # One that takes much of the device leaves less of it to others. A process that hangs is ended a little later
@@ -131,4 +134,4 @@ def apart(models: Sequence[str], wanted: argparse.Namespace) -> None:
 
 def _handed_on(name: str, value: Any) -> bool:
     """Whether an option goes to the process of a model as it is."""
-    return name not in ("models", "out", "page", "here", "compile", "seconds") and value is not None
+    return name not in ("models", "out", "page", "here", "compile", "cap", "seconds") and value is not None

@@ -5,84 +5,26 @@ from __future__ import annotations
 import contextlib
 import gc
 import json
-import logging
-import math
 import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 
-from stretto.memory import stepping
-from stretto.memory.costs import costed
-from stretto.memory.guard import CannotCapture
-from stretto.memory.planner import Infeasible, Settings
-from stretto.memory.report import Report
+from stretto.memory.planner import Infeasible
 
 from . import zoo
 from .memory_models import Job
-from .memory_peers import checkpointed, compiled, fully_sharded, saved_on_cpu
 from .memory_turns import metered, turn
+from .memory_zoo_observe import Row, clocks, collected_warnings, distance, line, plain_peak, predicted, said, to_host
+from .memory_zoo_options import PEERS, Options
 
-UNBOUNDED = 1 << 50  # a budget that binds nothing
 # After so many steps of training two runs in the same arithmetic differ by less than this share of the loss.
 TOLERANCES = {"fp32": 1e-4, "bf16": 2e-2, "pure": 2e-2}
-PEERS: dict[str, Callable[[Job], Any]] = {
-    "compile": compiled(1.0),
-    **{f"compile-{share}": compiled(share) for share in (0.5, 0.3, 0.1)},
-    "checkpoint": checkpointed,
-    "save_on_cpu": saved_on_cpu,
-    "fsdp2": fully_sharded,
-}
-
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Options:
-    """What is measured of a model, and how.
-
-    Attributes
-    ----------
-    device, size : str
-        "cuda" or "cpu"; "full" or "tiny".
-    shares : tuple of float
-        Budgets of ours, as shares of the bytes that eager reserves (on a CPU: of the plan in which nothing moves).
-    peers : tuple of str
-        Keys of `PEERS`.
-    warm, timed : int
-        Steps before timing, of which the third one is recorded on a GPU, and steps that are timed.
-    compiles : bool
-        Also ours with ``compile=True``.
-    chunks : str, optional
-        "auto" or None, handed to `stretto.memory.step`.
-    seconds : float
-        Time for the whole model. What does not begin in it is left out, and says so.
-    sharing : bool
-        Other models are measured on the device at the same time: measurements take turns.
-    """
-
-    device: str = "cuda"
-    size: str = "full"
-    shares: tuple[float, ...] = (1.0, 0.5, 0.35, 0.15)
-    peers: tuple[str, ...] = ()
-    warm: int = 3
-    timed: int = 5
-    compiles: bool = False
-    chunks: str | None = "auto"
-    seconds: float = math.inf
-    sharing: bool = False
-
-    @property
-    def gpu(self) -> bool:
-        """Whether bytes are measured."""
-        return self.device == "cuda"
 
 
 class OneModel:
@@ -164,14 +106,15 @@ class OneModel:
             return row
         began = time.monotonic()
         try:
-            row |= self._steps(method, change)
+            row |= self._steps(method, change, known.get("budget"))
         except Infeasible as error:
-            row |= {"failed": _line(error), "smallest": error.smallest, "side": error.side}
+            row |= {"failed": line(error), "smallest": error.smallest, "side": error.side}
             if error.side != "device":
                 del row["smallest"]
         except Exception as error:
-            row["failed"] = _line(error)
+            row["failed"] = line(error)
         finally:
+            self._cap(None)
             if "torch._dynamo" in sys.modules:  # seldom: importing it takes seconds
                 sys.modules["torch._dynamo"].reset()
                 torch._functorch.config.activation_memory_budget = 1.0
@@ -179,32 +122,43 @@ class OneModel:
         row["took"] = time.monotonic() - began
         return row
 
-    def _steps(self, method: str, change: Callable[[Job], Any]) -> Row:
+    def _cap(self, budget: int | None) -> None:
+        """Let the allocator have as many bytes and no more; None: all of the device."""
+        if self.options.gpu and self.options.cap:
+            total = torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction(1.0 if budget is None else min(1.0, budget / total))
+
+    def _steps(self, method: str, change: Callable[[Job], Any], budget: int | None) -> Row:
         self._clean()
         row: Row = {"before": torch.cuda.memory_reserved()} if self.options.gpu else {}
         job = zoo.make(self.name, self.options.device, self.options.size)
         if method.startswith("ours") and self.options.gpu:  # a user whose model does not fit makes it on the host
-            _to_host(job)
+            to_host(job)
         self._clean()
-        with _warnings() as warned:
+        self._cap(budget)
+        with collected_warnings() as warned:
             began, cpu = time.perf_counter(), time.process_time()
-            with metered() if self.options.sharing else contextlib.nullcontext(), _clocks(row):
+            with metered() if self.options.sharing else contextlib.nullcontext(), clocks(row):
                 step = change(job)
             if step is None:
                 return row | {"failed": "not for this model"}
             row |= {"prepared": time.perf_counter() - began, "prepared_cpu": time.process_time() - cpu}
             if self.options.gpu:
                 row["planning_reserved"] = torch.cuda.max_memory_reserved()
-            with turn() if self.options.sharing else contextlib.nullcontext():
-                row |= self._timed(step, job)
+            with contextlib.ExitStack() as alone:
+                row |= self._timed(step, job, alone, at=int("compile" in method))
+        self._cap(None)
         row |= predicted(step, warned)
         if hasattr(step, "settle"):  # parameters can be read then, wherever they are
             step.settle()
         return row | self._compared(method, row["losses"], job)
 
-    def _timed(self, step: Any, job: Job) -> Row:
+    def _timed(self, step: Any, job: Job, alone: contextlib.ExitStack, at: int) -> Row:
+        """Steps; nobody else runs from step number `at` on: a first one that compiles takes many seconds."""
         losses, seconds, reserved, allocated = [], [], 0, 0
         for number in range(self.options.warm + self.options.timed):
+            if self.options.sharing and number == at:
+                alone.enter_context(turn())
             torch.manual_seed(number)
             began = time.perf_counter()
             loss = step(job.batch)
@@ -224,7 +178,8 @@ class OneModel:
 
     def _compared(self, method: str, losses: list[float], job: Job) -> Row:
         """How far losses, parameters and buffers are from eager's."""
-        state = [t.detach() for module in job.modules for t in (*module.parameters(), *module.buffers())]
+        found = [t.detach() for module in job.modules for t in (*module.parameters(), *module.buffers())]
+        state = [t.full_tensor() if hasattr(t, "full_tensor") else t for t in found]  # FSDP2 has shards
         if method == "eager":
             self._losses, self._state = losses, [t.to("cpu", copy=True) for t in state]
             return {}
@@ -240,104 +195,12 @@ class OneModel:
         gc.collect()
         if self.options.gpu:
             torch.cuda.synchronize()
-            torch._C._cuda_clearCublasWorkspaces()
+            if clear := getattr(torch._C, "_cuda_clearCublasWorkspaces", None):  # one for every stream it ever saw
+                clear()
             torch.cuda.empty_cache()
             if empty := getattr(torch._C, "_host_emptyCache", None):  # what save_on_cpu pinned
                 empty()
             torch.cuda.reset_peak_memory_stats()
-
-
-def _to_host(job: Job) -> None:
-    """Move parameters, buffers and what optimizers made beforehand (Adagrad does) to the host."""
-    for module in job.modules:
-        module.to("cpu")
-    for optimizer in job.optimizers:
-        for state in optimizer.state.values():
-            state |= {name: kept.cpu() for name, kept in state.items() if isinstance(kept, torch.Tensor)}
-
-
-def plain_peak(job: Job) -> int:
-    """Bytes of the plan in which nothing moves, on a CPU."""
-    wanted = Settings(UNBOUNDED, policy="keep")
-    try:
-        captured, _, made = stepping.planned(
-            job.step, job.modules, job.optimizers, job.batch, torch.device("cpu"), wanted
-        )
-    except CannotCapture:  # then it is not planned under any budget
-        return UNBOUNDED
-    return Report(made, captured.lifted).peak
-
-
-def distance(a: torch.Tensor, b: torch.Tensor, device: str) -> float:
-    """Norm of the difference over the norm of b; 0 only if both are equal, infinite where one has NaN alone."""
-    a, b = a.to(device), b.to(device)
-    if torch.equal(a, b):
-        return 0.0
-    a, b = a.double(), b.double()
-    far = float((a - b).norm() / b.norm().clamp(min=1e-12))
-    return far if math.isfinite(far) else math.inf
-
-
-@contextlib.contextmanager
-def _clocks(row: Row) -> Iterator[None]:
-    """Within, seconds of planning, and of measuring operations as part of it, are added to a row. What else preparing
-    takes is mostly pinning memory on the host."""
-
-    def clocked(name: str, function: Any) -> Any:
-        def run(*args: Any, **options: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return function(*args, **options)
-            finally:
-                row[name] = row.get(name, 0.0) + time.perf_counter() - began
-
-        return run
-
-    with (
-        mock.patch.object(stepping, "planned", clocked("planning", stepping.planned)),
-        mock.patch.object(stepping, "costed", clocked("measuring", costed)),
-    ):
-        yield
-
-
-@contextlib.contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """What `stretto.memory` warns of meanwhile."""
-    found: list[str] = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = lambda record: found.append(record.getMessage())  # type: ignore[method-assign]
-    log = logging.getLogger("stretto.memory")
-    log.addHandler(handler)
-    try:
-        yield found
-    finally:
-        log.removeHandler(handler)
-
-
-def predicted(step: Any, warned: Sequence[str]) -> Row:
-    """What a planned step reports of itself; of one that runs as it is, why."""
-    if getattr(step, "why", None) is not None:
-        return {"fallback": str(step.why)}
-    if getattr(step, "report", None) is None:
-        return {}
-    costs = step.planned.costs
-    plays = any("recording is" in note for note in step.planned.notes)
-    return {
-        "predicted_seconds": step.report.seconds,
-        "predicted_peak": step.report.peak,
-        "waited": costs.waited,
-        "recomputed": costs.repeated,
-        "host": costs.host,
-        "nodes": len(step.planned.program.graph.nodes),
-        "notes": list(step.planned.notes),
-        "warned": list(warned),
-        "recorded": plays and not any("not recorded" in text or "dropped" in text for text in warned),
-    }
-
-
-def _line(error: BaseException) -> str:
-    said = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {said[0][:300] if said else ''}"
 
 
 def machine() -> str:
@@ -358,42 +221,3 @@ def measure(names: Iterable[str], options: Options, out: Path) -> None:
 
     for name in names:
         OneModel(name, options, write).run()
-
-
-def said(row: Row) -> str:
-    """A row for those who wait."""
-    head = (
-        f"{row['model']:20} {row['method']:14} {row['share']:5.0%}"
-        if "share" in row
-        else (f"{row['model']:20} {row['method']:20}")
-    )
-    if "failed" in row:
-        return f"{head} {row['failed']}"
-    text = f"{head} {row['seconds'] * 1e3:8.1f} ms"
-    if "reserved" in row:
-        text += f", reserved {row['reserved'] / 2**30:6.2f} GiB"
-    if "budget" in row and "reserved" in row:
-        text += f" ({row['reserved'] / row['budget']:.2f} of the budget)"
-    if "planning" in row:
-        text += f", planned in {row['planning']:.1f} s, prepared in {row['prepared']:.1f} s"
-    if "bits" in row:
-        text += ", same bits" if row["bits"] else f", loss differs by {row['loss_difference']:.1e}"
-    return text + (f"; fallback: {row['fallback']}" if "fallback" in row else "")
-
-
-def shares_of(text: str) -> tuple[float, ...]:
-    """Shares from a comma-separated list, which may be empty."""
-    found = tuple(float(each) for each in text.split(",") if each.strip())
-    if any(not 0 < share <= 100 for share in found):
-        raise ValueError(f"--shares {text}: a share is a number above 0")
-    return found
-
-
-def names_of(text: str, known: Sequence[str], option: str) -> tuple[str, ...]:
-    """Names from a comma-separated list; "all" and "none" are understood."""
-    if text in ("all", "none", ""):
-        return tuple(known) if text == "all" else ()
-    found = tuple(each.strip() for each in text.split(","))
-    if wrong := [each for each in found if each not in known]:
-        raise ValueError(f"{option}: {wrong[0]!r} is not known; give some of {', '.join(known)}")
-    return found

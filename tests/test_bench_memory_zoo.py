@@ -13,7 +13,9 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'")
 
 from bench import memory_zoo
-from bench.memory_zoo_one import OneModel, Options, distance, names_of, shares_of
+from bench.memory_zoo_observe import distance
+from bench.memory_zoo_one import OneModel
+from bench.memory_zoo_options import Options, names_of, shares_of
 from bench.memory_zoo_page import SERIES, latest, publish, series
 
 ROOT = Path(memory_zoo.__file__).parent.parent
