@@ -20,6 +20,7 @@ from torch import nn
 from stretto.memory import Step, step, stepping
 from stretto.memory.devices import PlainDevice
 from stretto.memory.fallback import HookedStep
+from stretto.memory.planner import Infeasible
 from test_memory_recording import TapeDevice
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -126,6 +127,21 @@ def test_other_dtypes(use: str, dtype: torch.dtype) -> None:
         batch = {"x": x, "n": n}
         assert torch.equal(planned(batch), functions[1](batch).detach()), n
         assert torch.equal(models[0].weight, models[1].weight), n
+
+
+def test_a_number_may_be_on_the_host_like_any_other_tensor() -> None:
+    """Under the smallest budget the plan keeps even a number's tensor on the host between two uses."""
+    models, optimizers, functions = steps(lambda x, n: (x * n).tanh() * n)
+    x = torch.randn(512, 6)
+    given: list[Any] = [functions[0], [models[0]], [optimizers[0]], {"x": x, "n": 0.5}]
+    with pytest.raises(Infeasible) as caught:
+        step(*given, budget=1000, device=TapeDevice())
+    planned = step(*given, budget=caught.value.smallest, device=TapeDevice(late=0.7))
+    assert isinstance(planned, Step)
+    program, lifted = planned.planned.program, planned._now.captured.lifted
+    assert set(lifted.constants) & program.on_host
+    for n in FLOATS:
+        assert torch.equal(planned({"x": x, "n": n}), functions[1]({"x": x, "n": n}).detach()), n
 
 
 def rounds(x: torch.Tensor, n: Any) -> torch.Tensor:
