@@ -194,7 +194,7 @@ def _same(a: Any, b: Any) -> bool:
     if type(a) is not type(b):
         return False
     if isinstance(a, float):
-        return a.hex() == b.hex()  # 0.0 is not -0.0, and NaN is NaN
+        return bool(a.hex() == b.hex())  # 0.0 is not -0.0, and NaN is NaN
     return bool(a == b)
 
 
