@@ -347,7 +347,20 @@ class Step:
             self._warn(alike[0].numbers, values)
         else:
             _LOG.info("a batch of another shape: making a plan for it")
-        return self._made(batch)
+        return self._made_beside(batch)
+
+    def _made_beside(self, batch: Any) -> Plan:
+        """Plan for a batch while there is another plan, whose recording gives its memory back: operations are measured
+        on the device. If no plan is found, the other one goes on."""
+        runner = self._runner
+        if runner is not None:
+            runner.suspend()
+        try:
+            return self._made(batch)
+        except BaseException:
+            if runner is not None:
+                runner.resume()
+            raise
 
     def _warn(self, numbers: Numbers, values: Sequence[Any]) -> None:
         """Report, once, a number of the batch whose value a plan depends on."""
@@ -452,7 +465,7 @@ class Step:
         self._replanned = True
         self._budget = left
         _LOG.warning("steps take %s more than predicted: planning once more with that margin", show_bytes(over))
-        new = self._made(batch)
+        new = self._made_beside(batch)
         self._leave(plan)
         self._plans, self._current = [], None
         self._switch(new)
