@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEMO := runs/demo
 # For tests alone, and large: `make run` does without. The extra `memory` takes any torch from 2.9 on.
-TORCH := 'torch==2.13.0' 'transformers>=4.50'
+TORCH := 'torch==2.13.0' 'transformers>=4.50' 'accelerate>=1.1' 'lightning>=2.5'
 # pip compiles packages on one processor, for as long as it takes to install them; we do on all, and without their tests.
 PIP := $(BIN)/python -m pip install --quiet --no-compile
 COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/tests?/' .venv/lib src >/dev/null 2>&1 || true  # some files are no Python

@@ -20,6 +20,7 @@ from torch import nn
 from stretto.memory import Step, step, stepping
 from stretto.memory.devices import PlainDevice
 from stretto.memory.fallback import HookedStep
+from stretto.memory.planner import Infeasible
 from test_memory_recording import TapeDevice
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -128,6 +129,21 @@ def test_other_dtypes(use: str, dtype: torch.dtype) -> None:
         assert torch.equal(models[0].weight, models[1].weight), n
 
 
+def test_a_number_may_be_on_the_host_like_any_other_tensor() -> None:
+    """Under the smallest budget the plan keeps even a number's tensor on the host between two uses."""
+    models, optimizers, functions = steps(lambda x, n: (x * n).tanh() * n)
+    x = torch.randn(512, 6)
+    given: list[Any] = [functions[0], [models[0]], [optimizers[0]], {"x": x, "n": 0.5}]
+    with pytest.raises(Infeasible) as caught:
+        step(*given, budget=1000, device=TapeDevice())
+    planned = step(*given, budget=caught.value.smallest, device=TapeDevice(late=0.7))
+    assert isinstance(planned, Step)
+    program, lifted = planned.planned.program, planned._now.captured.lifted
+    assert set(lifted.constants) & program.on_host
+    for n in FLOATS:
+        assert torch.equal(planned({"x": x, "n": n}), functions[1]({"x": x, "n": n}).detach()), n
+
+
 def rounds(x: torch.Tensor, n: Any) -> torch.Tensor:
     for _ in range(int(n) % 3):
         x = x * 0.5
@@ -150,6 +166,14 @@ BY_VALUE: dict[str, Use] = {
     "an integer in single precision": lambda x, n: x * (torch.tensor([1, 2, 3, 4], dtype=torch.int32) * n),
     "a list": lambda x, n: x * torch.tensor([n, 1.0, 2.0, 3.0]),
     "methods": lambda x, n: x * n.as_integer_ratio()[0] + n.real,
+    "a slice": lambda x, n: x[: 1 + int(n)],
+    "indices": lambda x, n: x[:, int(n) % 2 :] * x.narrow(1, 0, 1),
+    "functions of NumPy": lambda x, n: x * float(np.sqrt(abs(n))),
+    "a sum with tensors": lambda x, n: sum([n, x, n]) if n > -1 else x,
+    "formatted": lambda x, n: x * len("%s and %.3f" % (n, n)),  # noqa: UP031
+    "where": lambda x, n: torch.where(x > 0, x, n),
+    "in floating point": lambda x, n: x * torch.as_tensor(n, dtype=torch.float32),
+    "what type it is": lambda x, n: x * (2.0 if n.__class__ is float else 3.0),
     "rounded": lambda x, n: x * round(n) + math.floor(n),
     "copied": lambda x, n: x * copy.deepcopy(n).hex().__len__() if isinstance(n, float) else x,
 }
@@ -164,6 +188,32 @@ def test_uses_of_the_value_itself_are_right_too(use: str) -> None:
     for n in (0.5, 1.0, 2.0, 0.5, 3, 1, 3, -0.0, 0.0):
         if use == "a power of the tensor" and not n:
             continue
+        batch = {"x": x, "n": n}
+        assert torch.equal(planned(batch), functions[1](batch).detach()), n
+        assert torch.equal(models[0].weight, models[1].weight), n
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x, n: x[:n] * n,
+        lambda x, n: x.repeat(n, 1),
+        lambda x, n: x.view(-1)[n] * x,
+        lambda x, n: x * torch.arange(n).sum(),
+        lambda x, n: F.pad(x, (n, 0)),
+        lambda x, n: x.unsqueeze(n - 1).expand(-1, -1, -1) if n < 2 else x,
+        lambda x, n: x.chunk(n, dim=1)[0],
+        lambda x, n: x * (torch.arange(4) == n),
+        lambda x, n: x.topk(n, dim=1).values,
+        lambda x, n: torch.roll(x, n, 0) + x.sum(n % 2, keepdim=True),
+    ],
+)
+def test_sizes_and_places(use: Use) -> None:
+    models, optimizers, functions = steps(use)
+    x = torch.randn(5, 6)
+    planned = step(functions[0], [models[0]], [optimizers[0]], {"x": x, "n": 2}, budget="1MiB", device=PlainDevice())
+    assert isinstance(planned, Step), planned.why
+    for n in (2, 1, 3, 2, 1):
         batch = {"x": x, "n": n}
         assert torch.equal(planned(batch), functions[1](batch).detach()), n
         assert torch.equal(models[0].weight, models[1].weight), n

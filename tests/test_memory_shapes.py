@@ -181,12 +181,12 @@ def test_only_a_few_plans_are_kept_and_the_least_recently_used_goes(monkeypatch:
     counted = Counted(monkeypatch)
     planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(2), budget="1MiB", device=PlainDevice())
     plain = common_step(models[1], F.mse_loss, optimizers[1])
-    expected = {2: 1, 3: 2, 4: 3}
+    assert isinstance(planned, Step)
     for rows in (2, 3, 4, 2, 5, 2, 4, 3):  # 5 takes the place of 3
         batch = batch_of(rows)
         assert torch.equal(planned(batch), plain(batch).detach())
         assert len(planned.plans) <= 3
-    assert counted.plans == len(expected) + 2
+    assert counted.plans == 5
     same(*models)
 
 
@@ -236,7 +236,7 @@ def test_changes_of_parameters_while_paused_are_picked_up() -> None:
     changes: list[Callable[[nn.Sequential, torch.optim.Optimizer], Any]] = [
         lambda m, o: m.load_state_dict({k: v * 1.01 if v.is_floating_point() else v for k, v in SAVED.items()}),
         lambda m, o: [p.data.mul_(0.9) for p in m.parameters()],
-        lambda m, o: [setattr(p, "data", p.detach() * 1.1) for p in m.parameters()],
+        lambda m, o: [p.set_(p.detach() * 1.1) for p in m.parameters()],
         lambda m, o: [b.add_(0.1) for b in m.buffers() if b.is_floating_point()],
         lambda m, o: o.load_state_dict(copy.deepcopy(o.state_dict())),
     ]

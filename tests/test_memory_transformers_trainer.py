@@ -109,9 +109,14 @@ def same(plain: Any, planned: Any) -> None:
 def test_the_same_log_and_parameters_as_the_plain_trainer(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
+    made: list[int] = []
     real = stepping.planned
-    monkeypatch.setattr(stepping, "planned", lambda *a, **k: made.append(1) or real(*a, **k))
+
+    def counted(*args: Any, **options: Any) -> Any:
+        made.append(1)
+        return real(*args, **options)
+
+    monkeypatch.setattr(stepping, "planned", counted)
     plain, planned = trainers(tmp_path, **options)
     plain.train()
     planned.train()
@@ -137,7 +142,7 @@ def test_saving_and_going_on(tmp_path: Path) -> None:
 
 
 def test_the_best_model_is_loaded_at_the_end_and_evaluated_afterwards(tmp_path: Path) -> None:
-    options = {
+    options: dict[str, Any] = {
         "save_strategy": "steps",
         "save_steps": 3,
         "eval_strategy": "steps",

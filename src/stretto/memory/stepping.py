@@ -351,7 +351,20 @@ class Step:
             self._warn(alike[0].numbers, values)
         else:
             _LOG.info("a batch of another shape: making a plan for it")
-        return self._made(batch)
+        return self._made_beside(batch)
+
+    def _made_beside(self, batch: Any) -> Plan:
+        """Plan for a batch while there is another plan, whose recording gives its memory back: operations are measured
+        on the device. If no plan is found, the other one goes on."""
+        runner = self._runner
+        if runner is not None:
+            runner.suspend()
+        try:
+            return self._made(batch)
+        except BaseException:
+            if runner is not None:
+                runner.resume()
+            raise
 
     def _warn(self, numbers: Numbers, values: Sequence[Any]) -> None:
         """Report, once, a number of the batch whose value a plan depends on."""
@@ -456,7 +469,7 @@ class Step:
             )
         _LOG.warning("steps take %s more than the budget: planning again, with that margin", show_bytes(over))
         try:
-            new = self._made(batch)
+            new = self._made_beside(batch)
         except Infeasible as error:
             error.add_note(f"the step before took {show_bytes(real)}; what a plan does not see must fit beside it")
             raise
