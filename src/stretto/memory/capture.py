@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
-from . import recurrent
+from . import ctc, recurrent
 from .guard import CannotCapture, Gradients, check_apart, check_constants, check_draws, check_hooks, guarded
 from .inplace import without_changes
 from .optimizers import check_separate
@@ -332,4 +332,5 @@ def _plainly() -> dict[Any, Callable[..., Any]]:
         aten._conj.default: aten._conj_physical.default,  # what is stored is what is meant
         aten._neg_view.default: aten.neg.default,
         **recurrent.instead(),
+        **ctc.instead(),
     }
