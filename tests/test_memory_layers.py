@@ -162,6 +162,8 @@ S = nn.Sequential
 IMAGE, ROWS, TIMES = torch.randn(2, 4, 8, 8), torch.randn(6, 6), torch.randn(5, 3, 6)
 PADDING = torch.tensor([[False] * 5, [False] * 3 + [True] * 2, [False] * 4 + [True]])
 LATER = torch.triu(torch.ones(5, 5, dtype=torch.bool), 1)
+LETTERS, LETTERS_LONG = torch.tensor([[1, 2, 0], [3, 1, 0], [2, 2, 0]]), torch.tensor([2, 2, 1])
+TIMES_LONG = torch.tensor([5, 4, 5])
 WORDS = torch.randint(0, 20, (4, 5))
 norms = nn.utils.parametrizations
 
@@ -228,6 +230,10 @@ LAYERS: dict[str, Callable[[], Case]] = {
             lambda x: F.binary_cross_entropy_with_logits(x, torch.ones(6, 5), pos_weight=torch.arange(1.0, 6.0)),
         ),
         (ROWS,),
+    ),
+    "ctc": lambda: (
+        Then(nn.Linear(6, 5), lambda x, *rest: F.ctc_loss(x.log_softmax(-1), *rest, zero_infinity=True)),
+        (TIMES, LETTERS, TIMES_LONG, LETTERS_LONG),
     ),
     "smooth labels": lambda: (
         Then(nn.Linear(6, 5), lambda x: F.cross_entropy(x, torch.arange(6) % 5, label_smoothing=0.1)),
@@ -355,20 +361,23 @@ REFUSED: dict[str, tuple[Callable[[], Case], str]] = {
         "layer 0 .Embedding. has sparse=True.*use",
     ),
     "lengths": (lambda: (Then(nn.Linear(6, 4), packed), (TIMES,)), "packs sequences by their lengths; pad them"),
-    "ctc": (
+    "ctc with lengths as numbers": (
+        lambda: (Then(nn.Linear(6, 5), lambda x: F.ctc_loss(x.log_softmax(-1), LETTERS, (5,) * 3, (2,) * 3)), (TIMES,)),
+        "ctc_loss is given lengths as Python numbers; give tensors",
+    ),
+    "ctc with targets in a row": (
         lambda: (
-            Then(
-                nn.Linear(6, 5),
-                lambda x: F.ctc_loss(
-                    x.log_softmax(-1),
-                    torch.tensor([[1, 2], [3, 1], [2, 2]]),
-                    torch.tensor([5] * 3),
-                    torch.tensor([2] * 3),
-                ),
-            ),
+            Then(nn.Linear(6, 5), lambda x: F.ctc_loss(x.log_softmax(-1), LETTERS.flatten(), TIMES_LONG, LETTERS_LONG)),
             (TIMES,),
         ),
-        "ctc_loss reads the lengths",
+        "targets of all texts in one row",
+    ),
+    "a mask that may be causal": (
+        lambda: (
+            nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), 1),
+            (torch.randn(3, 5, 8), torch.randn(3, 7, 8), LATER),
+        ),
+        r"compare the mask with a causal one.*is_causal=",
     ),
     "mask as an index": (lambda: (Then(nn.Linear(6, 4), lambda x: x[x > 0]), (ROWS,)), "size of a result depends on"),
     "a value": (

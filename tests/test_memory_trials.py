@@ -139,6 +139,32 @@ def test_random_states_of_attention_are_known_by_name_and_stay_where_they_are() 
             assert tuple(k for k in range(9) if is_seed(node, k)) == seeds
 
 
+LIBRARY = torch.library.Library("stretto_tests", "FRAGMENT")
+LIBRARY.define("dropped(Tensor x) -> (Tensor output, Tensor philox_seed)")
+LIBRARY.impl("dropped", lambda x: (x * 2, torch.tensor(7)), "CompositeExplicitAutograd")
+torch.library.register_fake(
+    "stretto_tests::dropped", lambda x: (torch.empty_like(x), x.new_empty((), dtype=torch.int64)), lib=LIBRARY
+)
+
+
+def test_a_random_state_takes_no_bytes_and_no_plan_moves_it() -> None:
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def train_step(batch: Any) -> torch.Tensor:
+        optimizer.zero_grad()
+        x, seed = torch.ops.stretto_tests.dropped(batch[0])
+        loss = model(x).square().mean() + seed
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    lifted = capture(train_step, [model], [optimizer], (torch.ones(2, 4),), CPU, 1 << 30).lifted
+    (call,) = [run for run in lifted.runs if isinstance(run, Call) and "dropped" in str(run.target)]
+    x, seed = (lifted.graph.storages[lifted.values[v].storage].nbytes for v in call.makes)
+    assert (x > 0, seed) == (True, 0)
+
+
 def test_gradients_that_a_mask_does_not_ask_for_are_no_results() -> None:
     node = torch.fx.Graph().call_function(aten.native_batch_norm_backward.default, (*[None] * 9, [False, True, True]))
     assert [returned(node, k) for k in range(3)] == [False, True, True]

@@ -25,7 +25,7 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
-from . import recurrent
+from . import ctc, recurrent
 from .guard import (
     CannotCapture,
     Gradients,
@@ -505,4 +505,5 @@ def _plainly() -> dict[Any, Callable[..., Any]]:
         aten._conj.default: aten._conj_physical.default,  # what is stored is what is meant
         aten._neg_view.default: aten.neg.default,
         **recurrent.instead(),
+        **ctc.instead(),
     }

@@ -25,10 +25,6 @@ _MEANINGS = (
     ("SparseTensorImpl", f"it makes {_SPARSE}"),
     ("_pack_padded_sequence", "it packs sequences by their lengths; pad them, and mask the loss instead"),
     (
-        "_ctc_loss",
-        "ctc_loss reads the lengths that it is given, and what it keeps for backward has a size that depends on them",
-    ),
-    (
         "_local_scalar_dense",
         "it reads a value of a tensor into Python (.item(), float(), a tensor in an `if`, one_hot without num_classes)"
         "; keep it a tensor, and decide with torch.where",
@@ -38,11 +34,21 @@ _MEANINGS = (
     ("unique", "the size of a result depends on values"),
     ("repeat_interleave", "the size of a result depends on values; give output_size="),
 )
+# Functions of torch that cannot be traced as they were called.
+_FUNCTIONS = {
+    "_detect_is_causal_mask": "torch's transformer layers compare the mask with a causal one, which reads its values; "
+    "say whether it is one, with is_causal= (tgt_is_causal=)",
+    "ctc_loss": "ctc_loss is given lengths as Python numbers; give tensors",
+}
 
 
 def reason(error: Exception) -> str:
     """What an error of the trace says about the step."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    functions = {one.name for one in traceback.extract_tb(error.__traceback__)}
+    for name, meaning in _FUNCTIONS.items():
+        if name in functions:
+            return f"the step cannot be written down as one fixed list of operations: {meaning}{_where(error)}"
     for part, meaning in _MEANINGS:
         if part in first:
             return f"the step cannot be written down as one fixed list of operations: {meaning}{_where(error)}"
