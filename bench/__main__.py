@@ -3,12 +3,14 @@
 python -m bench                   everything that can run here
 python -m bench libmf recommend   these two
 python -m bench --list            what there is
+python -m bench memory_zoo --help  options of a measurement that has some
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import sys
 
 NAMES = {
     "libmf": "time to LIBMF's test RMSE at 1 and 2 threads, beside Surprise",
@@ -23,6 +25,7 @@ NAMES = {
     "memory_chapter": "the experiments of the dissertation's chapter on memory, its policy and ours",
     "memory_batches": "the largest batches under a cap of 12 GiB, eager and ours, with items per second",
     "memory_frontier": "training steps on a GPU: time against peak memory, beside what PyTorch offers",
+    "memory_zoo": "thirty models under budgets on a GPU: whether they hold, time, results beside eager's; has options",
     "memory_pieces": "models in which single operations are too large: budgets, peaks and seconds with pieces",
     "memory_side_by_side": "parts of these five side by side on one GPU, taking turns: for when its minutes are few",
     "loops": "a user's loop beside the kernel written by hand and plain Numba",
@@ -55,10 +58,14 @@ NAMES = {
     "wire": "what travels between two processes: blocks and rows with CURVE and without, beside a Ray actor",
 }
 GATHERED = ("memory_side_by_side",)  # made of others: only when named
+OPTIONS = ("memory_zoo",)  # all that follows their name is theirs
 
 
 def main() -> None:
     """Run the measurements that were named."""
+    if sys.argv[1:2] and sys.argv[1] in OPTIONS:
+        importlib.import_module(f"bench.{sys.argv[1]}").main(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.split("\n")[0])
     parser.add_argument("names", nargs="*", help="which measurements; none: all")
     parser.add_argument("--list", action="store_true", help="say what there is")

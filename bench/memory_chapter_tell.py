@@ -18,7 +18,7 @@ HEADS = {
     "figure_6_7": "Figure 6.7: operations in a partition",
     "table_6_6": "Table 6.6: items a second at the largest batch",
     "table_6_9": "Table 6.9: sequences twice as long",
-    "table_6_14": "Table 6.14: padded experts, and experts that gather",
+    "table_6_14": "Table 6.14: padded experts, and grouped ones",
 }
 ABOUT = {
     "table_6_4": (
@@ -45,9 +45,8 @@ ABOUT = {
     ),
     "table_6_14": (
         "A cap of 12 GiB, then a budget of 4; the same parameters. The chapter: 3 times the throughput by gathering, "
-        "with twice the experts. Both of our layers give an expert room for twice its fair share of words (places "
-        "without a word are computed too, since sizes may not depend on values), so gathering saves memory here and "
-        "no computing."
+        "with twice the experts. Padded experts have a capacity of twice their fair share of the tokens, compute all "
+        "of it and drop what is beyond; grouped ones (in 4 groups) compute every token once and drop none."
     ),
 }
 CHAPTER = {  # peak and time of eager's: over all models, and without experts
@@ -96,7 +95,7 @@ def _grouped(rows: list[Row]) -> Iterator[tuple[Row, list[Row]]]:
 
 
 def _model(row: Row) -> str:
-    options = "".join(f", {name} {value}" for name, value in row["options"].items() if name != "padded")
+    options = "".join(f", {name} {value}" for name, value in row["options"].items() if name not in ("padded", "groups"))
     return f"{row['model']} {row['dtype']}{options}"
 
 

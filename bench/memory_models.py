@@ -19,16 +19,19 @@ from stretto.memory import Experts, PaddedExperts
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """One training job. blocks: modules that a user would put a checkpoint around."""
+    """One training job. blocks: modules that a user would put a checkpoint around. after: called after every step, by
+    default without effect (a schedule of learning rates)."""
 
     step: Callable[[Any], torch.Tensor]
     modules: list[nn.Module]
     optimizers: list[torch.optim.Optimizer]
     batch: Any
     blocks: list[nn.Module]
+    after: Callable[[], None] = lambda: None
 
 
-def _cast(device: str, dtype: str) -> Any:
+def cast(device: str, dtype: str) -> Any:
+    """Autocast to bfloat16 if the dtype is "bf16"; otherwise a context that does nothing."""
     if dtype != "bf16":
         return contextlib.nullcontext()
     return torch.autocast("cpu" if device == "meta" else device, torch.bfloat16)  # meta: only looked at, as on a CPU
@@ -47,7 +50,7 @@ def supervised(
     def step(both: Any) -> torch.Tensor:
         x, y = both
         optimizer.zero_grad()
-        with _cast(device, dtype):
+        with cast(device, dtype):
             said = model(x)
             loss = F.cross_entropy(said.reshape(-1, said.shape[-1]), y.reshape(-1))
         loss.backward()
@@ -213,14 +216,22 @@ def moe(
     layers: int = 6,
     experts: int = 12,
     padded: bool = False,
-    factor: float = 2.0,
+    factor: float | None = None,
+    top_k: int = 1,
+    groups: int | None = None,
     words: int = 32768,
     place: str | None = None,
 ) -> Job:
-    """A transformer whose feed-forward parts are experts."""
-    kind = PaddedExperts if padded else Experts
+    """A transformer whose feed-forward parts are experts. factor: their capacity factor; None: padded experts have 2,
+    the others drop no token."""
+
+    def part() -> nn.Module:
+        if padded:
+            return PaddedExperts(width, inner, experts, 2.0 if factor is None else factor)
+        return Experts(width, inner, experts, top_k, factor, groups)
+
     with torch.device(place or device):
-        blocks = [Block(width, width // 64, kind(width, inner, experts, factor)) for _ in range(layers)]
+        blocks = [Block(width, width // 64, part()) for _ in range(layers)]
         model = Transformer(words, width, length, list(blocks))
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
     x, y = (torch.randint(0, words, (batch, length), device=device) for _ in range(2))
@@ -250,7 +261,7 @@ def wgan(device: str, dtype: str = "fp32", batch: int = 64, side: int = 64, widt
     def step(both: Any) -> torch.Tensor:
         real, noise, mix = both
         of_critic.zero_grad()
-        with _cast(device, dtype):
+        with cast(device, dtype):
             fake = maker(noise[0]).detach().float()
             between = (mix * real + (1 - mix) * fake).requires_grad_()
             (slope,) = torch.autograd.grad(critic(between).float().sum(), between, create_graph=True)
@@ -259,7 +270,7 @@ def wgan(device: str, dtype: str = "fp32", batch: int = 64, side: int = 64, widt
         loss.backward()
         of_critic.step()
         of_maker.zero_grad()
-        with _cast(device, dtype):
+        with cast(device, dtype):
             maker_loss = -critic(maker(noise[1])).float().mean()
         maker_loss.backward()
         of_maker.step()

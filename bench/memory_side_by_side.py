@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import math
 import os
 import signal
 import subprocess
@@ -45,12 +46,15 @@ OWN = ("STRETTO_JOBS", "STRETTO_CASES", "STRETTO_MODELS", "STRETTO_FROM", "STRET
 @dataclass(frozen=True)
 class Job:
     """bench: its name. cases, models: what it makes of what it has. host: GiB on the host; few jobs need their most at
-    the same moment, so for small ones it is what they were seen to have for long."""
+    the same moment, so for small ones it is what they were seen to have for long. options: of its command line. limit:
+    seconds after which it is ended."""
 
     bench: str
     cases: str
     host: int
     models: str = ""
+    options: tuple[str, ...] = ()
+    limit: float = math.inf
 
     def environment(self) -> dict[str, str]:
         """What the bench is told."""
@@ -160,6 +164,9 @@ def run(jobs: dict[str, Job], folder: Path, turns: Path, seconds: float, host: f
             for name in [name for name, one in running.items() if one.process.poll() is not None]:
                 running.pop(name).end("ended")
                 print(f"{name}: ended", flush=True)
+            for name in [name for name, one in running.items() if time.monotonic() - one.began > one.job.limit]:
+                running.pop(name).end("ended early")
+                print(f"{name}: ended early, after its {jobs[name].limit:.0f} seconds", flush=True)
             for name in startable(waiting, [one.job for one in running.values()], host):
                 running[name] = start(waiting.pop(name), folder / name, turns, until - time.monotonic())
                 print(f"{name}: started", flush=True)
@@ -205,7 +212,7 @@ def start(job: Job, folder: Path, turns: Path, seconds: float) -> Running:
 
 def command(job: Job) -> list[str]:
     """What is run."""
-    return [sys.executable, "-m", "bench", job.bench]
+    return [sys.executable, "-m", "bench", job.bench, *job.options]
 
 
 def _end(running: dict[str, Running]) -> None:

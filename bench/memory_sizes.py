@@ -87,7 +87,8 @@ def _moe(experts: int, layers: int = 12, inner: int = 8192) -> Callable[[bool], 
         from .memory_models import moe
 
         device, place = ("cpu", "meta") if dry else ("cuda", "cuda")
-        job = moe(device, batch=8, length=256, inner=inner, layers=layers, experts=experts, factor=2.0, place=place)
+        groups = -(-experts // 4)
+        job = moe(device, batch=8, length=256, inner=inner, layers=layers, experts=experts, groups=groups, place=place)
         for module in job.modules if not dry else ():  # made on the device, which is quick, and kept on the host
             for p in module.parameters():
                 p.data = p.data.cpu()

@@ -152,16 +152,6 @@ class Remembers(nn.Module):
         return self.out(self.cell(x, self.h))
 
 
-class Turned(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.line = nn.Linear(16, 16)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        turned = torch.fft.fft(self.line(x))
-        return (turned * turned.conj()).real / 256
-
-
 class Counting(torch.optim.Optimizer):
     """Its step gets smaller with every step of the group."""
 
@@ -275,9 +265,9 @@ def drawn_by_numpy() -> Made:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (hidden_in_a_variable, "a variable around the step keeps a tensor"),
-        (hidden_in_an_object, "a list keeps a tensor"),
-        (lambda: usual(Collects()), "a list keeps a tensor"),
+        (hidden_in_a_variable, "the variable h keeps a tensor"),
+        (hidden_in_an_object, "Trainer.kept['h'] keeps a tensor"),
+        (lambda: usual(Collects()), "Collects.seen keeps a tensor"),
         (drawn_elsewhere, "random numbers of Python or NumPy"),
         (drawn_by_numpy, "random numbers of Python or NumPy"),
         (clipped_outside, "taken before it began"),
@@ -287,8 +277,6 @@ def drawn_by_numpy() -> Made:
         (never_cleared, "left for the next step"),
         (lambda: usual(Remembers(buffer=False)), "Remembers.h keeps a tensor"),
         (lambda: usual(Remembers(buffer=True)), "buffer h is assigned anew"),
-        (lambda: usual(Turned()), "conjugate"),
-        (counted, "Counting looks at several parameters"),
         (reseeded, "state of random numbers"),
         (two_owners, "not named"),
         (tied_by_memory, "share memory"),
@@ -370,6 +358,7 @@ def shared_gradient() -> Made:
         lambda: usual(nn.Sequential(nn.utils.weight_norm(nn.Linear(16, 16)), nn.Tanh())),
         clipped_by_groups,
         shared_gradient,
+        counted,
     ],
     ids=[
         "checkpoints",
@@ -378,6 +367,7 @@ def shared_gradient() -> Made:
         "weights made anew",
         "clipped by groups",
         "one gradient",
+        "an optimizer that counts in its group",
     ],
 )
 @pytest.mark.filterwarnings("ignore::FutureWarning")  # the older of two weight norms

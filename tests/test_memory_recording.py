@@ -137,7 +137,8 @@ def test_nobody_sits_in_a_recording_that_is_over() -> None:
     runner = planned._runner
     assert runner is not None
     assert runner._recording is not None
-    seats = {seat.data_ptr() for seat in runner._recording._seats.values()}
+    held = list(runner._recording._seats.values())  # so that nobody else gets their addresses
+    seats = {seat.data_ptr() for seat in held}
     assert seats & {p.data_ptr() for p in job.modules[0].parameters()}
     planned(tuple(x[:2] for x in job.batch))  # another shape: planned anew
     assert not seats & {p.data_ptr() for p in job.modules[0].parameters()}

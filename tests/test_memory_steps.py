@@ -315,7 +315,7 @@ def test_a_plan_without_memory_and_its_words(tmp_path: Any) -> None:
     assert report.peak <= 2 << 30
     text = report.explain()
     assert "budget 2.0 GiB" in text
-    assert "live on the host" in text
+    assert "are kept on the host" in text
     picture = report.draw(tmp_path / "memory.png")
     assert picture.stat().st_size > 10_000
 

@@ -5,12 +5,23 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .door import fit, plan, plan_several, step
+    from .door import experimental_plan_several, fit, plan, step
     from .experts import Experts, PaddedExperts
+    from .multi_device import experimental_step_several
     from .report import Report
     from .stepping import Step
 
-__all__ = ["Experts", "PaddedExperts", "Report", "Step", "fit", "plan", "plan_several", "step"]
+__all__ = [
+    "Experts",
+    "PaddedExperts",
+    "Report",
+    "Step",
+    "experimental_plan_several",
+    "experimental_step_several",
+    "fit",
+    "plan",
+    "step",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -19,10 +30,15 @@ def __getattr__(name: str) -> Any:
 
         from stretto.errors import PlanError
 
-        rooms = {"Experts": "experts", "PaddedExperts": "experts", "Report": "report", "Step": "stepping"}
-        room = rooms.get(name, "door")
+        modules = {
+            "Experts": "experts",
+            "PaddedExperts": "experts",
+            "Report": "report",
+            "Step": "stepping",
+            "experimental_step_several": "multi_device",
+        }
         try:
-            return getattr(importlib.import_module(f"{__name__}.{room}"), name)
+            return getattr(importlib.import_module(f"{__name__}.{modules.get(name, 'door')}"), name)
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise

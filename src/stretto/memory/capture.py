@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,10 +25,23 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
-from .guard import CannotCapture, Gradients, check_apart, check_constants, check_draws, check_hooks, guarded
+from . import recurrent
+from .guard import (
+    CannotCapture,
+    Gradients,
+    check_apart,
+    check_constants,
+    check_draws,
+    check_hooks,
+    guarded,
+    taken_before,
+)
 from .inplace import without_changes
-from .optimizers import check_separate
-from .writing import written
+from .optimizers import check_separate, keeps_numbers
+from .python_state import Change, PythonState, ReadNumbers, show, without_memory
+from .refusals import reason
+from .source_lines import at, line_that_changes
+from .writing import OnlyReads, Outside, TakesGradient, written
 
 _LIBRARY = torch.library.Library("stretto", "FRAGMENT")
 _LIBRARY.define("update(Tensor param, Tensor grad, int call, int place) -> Tensor")
@@ -42,13 +56,15 @@ def _updated(param: Any, grad: Any, call: int, place: int) -> Any:
 class Watched:
     """What a step may change, each once however often it is tied: parameters and buffers with their names.
 
-    places: by parameter, (module number, name) for all of its names."""
+    parameter_names, buffer_names: (module number, name) for all names of each. outside: tensors of no module that the
+    step changes in place; they stay where they are."""
 
     modules: tuple[nn.Module, ...]
     parameters: tuple[nn.Parameter, ...]
     parameter_names: tuple[tuple[tuple[int, str], ...], ...]
     buffers: tuple[torch.Tensor, ...]
     buffer_names: tuple[tuple[tuple[int, str], ...], ...]
+    outside: tuple[torch.Tensor, ...] = ()
 
     @classmethod
     def of(cls, modules: Sequence[nn.Module]) -> Watched:
@@ -88,7 +104,8 @@ class Watched:
 class Traced:
     """The operations (an FX graph: parameters, buffers and batch in, results out), and what the updates stand for.
 
-    updates: by call of an optimizer's step, (optimizer number, numbers of its parameters)."""
+    updates: by call of an optimizer's step, (optimizer number, numbers of its parameters). numbers: Python numbers
+    that the step may have read. operations: a digest of the operations as they were traced."""
 
     module: torch.fx.GraphModule
     watched: Watched
@@ -96,6 +113,8 @@ class Traced:
     batch_leaves: int
     result_spec: Any
     results: int
+    numbers: ReadNumbers
+    operations: str
 
 
 def trace(
@@ -105,7 +124,12 @@ def trace(
     batch: Any,
     device: torch.device,
 ) -> Traced:
-    """Run `step(batch)` once without memory and write down what it does on `device`."""
+    """Run `step(batch)` without memory and write down what it does on `device`.
+
+    No tensor of the user is written, and Python state that the step changes is put back. Where that state differs
+    after the step, the step runs once more: a change that a second run does not repeat, such as a cache that is filled
+    or an option that is set, has no effect on later steps and is left as it is; any other is refused.
+    """
     watched = Watched.of(modules)
     numbers = {id(p): n for n, p in enumerate(watched.parameters)}
     _check_owned(optimizers, numbers)
@@ -113,79 +137,222 @@ def trace(
     check_apart(watched.parameters)
     for optimizer in optimizers:
         check_separate(optimizer)
-    leaves, spec = pytree.tree_flatten(batch)
+    leaves, _ = pytree.tree_flatten(batch)
     _check_seen(leaves)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if any(tensor.requires_grad for tensor in tensors):
         raise CannotCapture("a tensor of the batch wants a gradient; detach() it, or make it a parameter of a module")
-    updates: list[tuple[int, tuple[int, ...]]] = []
-    result_spec: list[Any] = []
-
-    def whole(*args: Any) -> list[Any]:
-        updates.clear()
-        result_spec.clear()
-        some, more = len(watched.parameters), len(watched.parameters) + len(watched.buffers)
-        parameters, buffers, given = args[:some], args[some:more], args[more:]
-        live = [t.detach().requires_grad_(p.requires_grad) for t, p in zip(parameters, watched.parameters, strict=True)]
-        left = iter(given)
-        again = pytree.tree_unflatten([next(left) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
-        gradients = Gradients(watched.parameters, live)
-        with watched.replaced(live, buffers), _optimizers_watched(optimizers, numbers, live, updates, gradients):
-            with gradients:
-                result = step(again)
-            watched.check_buffers(buffers)
-        gradients.check(
-            live, {numbers[id(p)] for one in optimizers for group in one.param_groups for p in group["params"]}
-        )
-        flat, one_spec = pytree.tree_flatten(result)
-        result_spec.append(one_spec)
-        return [x.detach() if isinstance(x, torch.Tensor) else x for x in flat]
-
-    mode = FakeTensorMode(allow_non_fake_inputs=True)
-
-    def fake(tensor: torch.Tensor) -> Any:
-        with mode:
-            return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
-
-    args = [fake(p) for p in watched.parameters] + [fake(b) for b in watched.buffers]
-    args += [fake(torch.empty_like(t, device="meta")) for t in tensors]  # without gaps or overlaps, as they are placed
+    state = PythonState.of(step, modules, optimizers)
+    attempt = _Attempt(step, watched, optimizers, numbers, batch, device)
+    accepted = False
     try:
-        with mode, _no_stack_traces(), _quickly():
-            with guarded(step, watched.modules) as kept, _cells_apart(device):
-                first = _written(whole, args, mode)
-            check_constants(first, [*watched.parameters, *watched.buffers], kept)
-            check_draws(first, device)
-            module = without_changes(first, mode) or make_fx(functionalize(first))(*args)
-    except CannotCapture:
-        raise
-    except Exception as error:
-        raise CannotCapture(_said(error)) from error
-    module.graph.eliminate_dead_code()
-    return Traced(module, watched, tuple(updates), len(tensors), result_spec[0], len(_outputs(module)))
+        first, changes = _run(attempt, state)
+        if changes:
+            before_second = PythonState.of(step, modules, optimizers)
+            second, more = _run(attempt, before_second)
+            more += [one for one in changes if one.always]
+            if more or _operations(first.module) != _operations(second.module):
+                state.restore()
+                again = {one.label for one in more}
+                raise CannotCapture(_changed([c for c in changes if c.label in again] or changes, attempt, state))
+        accepted = True
+    finally:
+        if not accepted:
+            state.restore()
+    return first.traced(tuple(tensors), PythonState.of(step, modules, optimizers).numbers(first.read))
 
 
-def _written(function: Callable[..., list[Any]], args: list[Any], mode: FakeTensorMode) -> torch.fx.GraphModule:
-    """What is not understood is tried torch's way, and it is torch that then says what is wrong with it."""
-    instead = _plainly()
-    try:
-        return written(function, args, instead, mode)
-    except CannotCapture:
-        raise
-    except Exception:
-        return make_fx(function, decomposition_table=instead)(*args)
+def _run(attempt: _Attempt, state: PythonState) -> tuple[_Ran, list[Change]]:
+    """One attempt, checked; and what it changed in Python, but for tensors of the trace, which are taken away."""
+    ran = attempt()
+    changes = state.changes()
+    state.restore(only=without_memory)
+    check_constants(
+        ran.module, [*attempt.watched.parameters, *attempt.watched.buffers], [one for one in changes if one.leaked]
+    )
+    check_draws(ran.module, attempt.device)
+    return ran, [one for one in changes if not one.leaked]
+
+
+def _changed(changes: Sequence[Change], attempt: _Attempt, state: PythonState) -> str:
+    """The message for a step that changes Python state, with the line that does it. The state is as before."""
+    first = changes[0]
+    line = line_that_changes(attempt, lambda: any(one.label == first.label for one in state.changes()))
+    values = [show(x) for x in (first.before, first.after)]
+    differs = f" from {values[0]} to {values[1]}" if all(values) else ""
+    return (
+        f"{first.label} changes{differs} in every step{at(line)}; a planned step does not run its Python again: "
+        "count and log outside of the step, and pass what it needs in with the batch, as a tensor"
+    )
+
+
+def _operations(module: torch.fx.GraphModule) -> str:
+    """A digest of a trace: equal ones have the same operations on the same constants."""
+    constants = [id(getattr(module, node.target)) for node in module.graph.nodes if node.op == "get_attr"]
+    return hashlib.sha256(f"{module.graph} {constants}".encode()).hexdigest()
+
+
+@dataclass(frozen=True, eq=False)
+class _Ran:
+    """What one attempt has written down. args: the fake tensors it was given, those of changed tensors included.
+    read: real tensors whose values it looked at."""
+
+    module: torch.fx.GraphModule
+    mode: FakeTensorMode
+    args: list[Any]
+    watched: Watched
+    updates: tuple[tuple[int, tuple[int, ...]], ...]
+    result_spec: Any
+    read: list[torch.Tensor]
+
+    def traced(self, batch: Sequence[torch.Tensor], numbers: ReadNumbers) -> Traced:
+        """Without operations in place."""
+        try:
+            with self.mode, _no_stack_traces(), _quickly():
+                module = without_changes(self.module, self.mode) or make_fx(functionalize(self.module))(*self.args)
+        except CannotCapture:
+            raise
+        except Exception as error:
+            raise CannotCapture(reason(error)) from error
+        module.graph.eliminate_dead_code()
+        results = len(_outputs(module))
+        operations = _operations(self.module)
+        return Traced(module, self.watched, self.updates, len(batch), self.result_spec, results, numbers, operations)
+
+
+@dataclass(frozen=True, eq=False)
+class _Attempt:
+    """Runs a step on fake tensors."""
+
+    step: Callable[[Any], Any]
+    watched: Watched
+    optimizers: Sequence[torch.optim.Optimizer]
+    numbers: dict[int, int]
+    batch: Any
+    device: torch.device
+
+    def __call__(self) -> _Ran:
+        watched, device = self.watched, self.device
+        leaves, spec = pytree.tree_flatten(self.batch)
+        updates: list[tuple[int, tuple[int, ...]]] = []
+        result_spec: list[Any] = []
+
+        def whole(*args: Any) -> list[Any]:
+            updates.clear()
+            result_spec.clear()
+            some, more = len(watched.parameters), len(watched.parameters) + len(watched.buffers)
+            parameters, buffers, given = args[:some], args[some:more], iter(args[more:])
+            live = [
+                t.detach().requires_grad_(p.requires_grad) for t, p in zip(parameters, watched.parameters, strict=True)
+            ]
+            again = pytree.tree_unflatten([next(given) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
+            gradients = Gradients(watched.parameters, live)
+            stepping = _optimizers_watched(self.optimizers, self.numbers, live, updates, gradients)
+            with watched.replaced(live, buffers), stepping:
+                with gradients:
+                    result = self.step(again)
+                watched.check_buffers(buffers)
+            trained = {self.numbers[id(p)] for one in self.optimizers for g in one.param_groups for p in g["params"]}
+            gradients.check(live, trained)
+            flat, one_spec = pytree.tree_flatten(result)
+            result_spec.append(one_spec)
+            return [x.detach() if isinstance(x, torch.Tensor) else x for x in flat]
+
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+
+        def fake(tensor: torch.Tensor) -> Any:
+            with mode:
+                return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)
+
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        args = [fake(p) for p in watched.parameters] + [fake(b) for b in watched.buffers]
+        args += [fake(torch.empty_like(t, device="meta")) for t in tensors]  # without gaps or overlaps, as placed
+        read: list[torch.Tensor] = []
+        try:
+            with mode, _no_stack_traces(), _quickly(), guarded(), recurrent.traceable(watched.modules, device):
+                module, outside = self._written(whole, args, mode, read)
+            changed = self._changed_outside(outside)
+            self._check_counts([optimizer for optimizer, _ in updates])
+        except CannotCapture:
+            raise
+        except TakesGradient as error:
+            if id(error.tensor) in self.numbers:
+                raise CannotCapture(taken_before(error.tensor)) from None
+            raise CannotCapture(
+                f"a tensor of shape {tuple(error.tensor.shape)} that is no parameter of the modules takes a gradient, "
+                "or keeps one for the next step; make it a parameter, or detach() what is added to it"
+            ) from None
+        except Exception as error:
+            raise CannotCapture(reason(error)) from error
+        args, watched = _with_arguments(module, changed, args, watched)
+        return _Ran(module, mode, args, watched, tuple(updates), result_spec[0], read)
+
+    def _written(
+        self, function: Callable[..., list[Any]], args: list[Any], mode: FakeTensorMode, read: list[torch.Tensor]
+    ) -> tuple[torch.fx.GraphModule, list[Outside]]:
+        """What is not understood here is left to torch, which then says what is wrong with it."""
+        instead = _plainly()
+        state = PythonState.of(self.step, self.watched.modules, self.optimizers)
+        try:
+            return written(function, args, instead, mode)
+        except (CannotCapture, TakesGradient):
+            raise
+        except Exception:
+            state.restore()
+
+        def reading(*given: Any) -> list[Any]:
+            with OnlyReads(read):
+                return function(*given)
+
+        return make_fx(reading, decomposition_table=instead)(*args), []
+
+    def _check_counts(self, calls: Sequence[int]) -> None:
+        """Refuse several steps in one of an optimizer that counts its steps: parameters take turns."""
+        for k, optimizer in enumerate(self.optimizers):
+            if calls.count(k) > 1 and keeps_numbers(optimizer):
+                raise CannotCapture(
+                    f"{type(optimizer).__name__} counts its steps and makes {calls.count(k)} of them in one; call its "
+                    "step() once in the step function"
+                )
+
+    def _changed_outside(self, outside: Sequence[Outside]) -> list[Outside]:
+        """Real tensors that the step changes in place; refused unless they are on the device, with memory of their
+        own."""
+        settings = {id(x) for o in self.optimizers for g in o.param_groups for x in g.values() if torch.is_tensor(x)}
+        changed = [one for one in outside if one.changed is not None]
+        for one in changed:
+            what = f"the step changes a tensor of shape {tuple(one.tensor.shape)} in place{at(one.changed or '')}"
+            if one.tensor.device != self.device:
+                raise CannotCapture(f"{what}; it is on {one.tensor.device}: create it on {self.device}")
+            if id(one.tensor) in settings:
+                raise CannotCapture(f"{what}; it is an option of an optimizer: set it between steps")
+            nbytes = one.tensor.numel() * one.tensor.element_size()
+            if one.tensor.untyped_storage().nbytes() != nbytes or one.tensor.storage_offset():
+                raise CannotCapture(f"{what}; it is a view of other memory: change the whole tensor, or clone() it")
+        return changed
+
+
+def _with_arguments(
+    module: torch.fx.GraphModule, changed: Sequence[Outside], args: list[Any], watched: Watched
+) -> tuple[list[Any], Watched]:
+    """Constants that are changed become arguments, after the buffers."""
+    place = len(watched.parameters) + len(watched.buffers)
+    graph = module.graph
+    nodes = list(graph.nodes)
+    for one in changed:
+        with graph.inserting_before(nodes[place]):
+            argument = graph.placeholder(f"outside_{one.node.target.removeprefix('_tensor_constant')}")
+        argument.meta = dict(one.node.meta)
+        one.node.replace_all_uses_with(argument)
+        graph.erase_node(one.node)
+        delattr(module, one.node.target)
+    args = [*args[:place], *(one.fake for one in changed), *args[place:]]
+    return args, replace(watched, outside=tuple(one.tensor for one in changed))
 
 
 def _outputs(module: torch.fx.GraphModule) -> list[Any]:
     (output,) = (node for node in module.graph.nodes if node.op == "output")
     return list(pytree.tree_leaves(output.args[0]))
-
-
-def _said(error: Exception) -> str:
-    first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    return (
-        f"the step cannot be written down as one fixed list of operations: {first}; steps must not look at values "
-        "(.item(), if loss > …) and must use parameters of the modules given"
-    )
 
 
 def _check_owned(optimizers: Sequence[torch.optim.Optimizer], numbers: dict[int, int]) -> None:
@@ -232,7 +399,10 @@ def _optimizers_watched(
 
         def step(closure: Any = None) -> None:
             if closure is not None:
-                raise CannotCapture("an optimizer that calls a closure (LBFGS) updates no parameter by itself")
+                raise CannotCapture(
+                    "an optimizer is given a closure (as LBFGS and SAM are); write its forward and backward passes "
+                    "into the step function, and call optimizer.step() without one"
+                )
             have = [n for n in mine if live[n].grad is not None]
             call = len(updates)
             updates.append((number, tuple(have)))
@@ -263,17 +433,6 @@ def _optimizers_watched(
         for optimizer, own in zip(optimizers, before, strict=True):
             del optimizer.step, optimizer.zero_grad
             optimizer.__dict__.update(own)
-
-
-@contextlib.contextmanager
-def _cells_apart(device: torch.device) -> Iterator[None]:
-    """A library's recurrent layers on a CPU give other results than torch says beforehand: cell by cell instead."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(before and device.type != "cpu")
-    try:
-        yield
-    finally:
-        torch._C._set_mkldnn_enabled(before)
 
 
 @contextlib.contextmanager
@@ -343,4 +502,7 @@ def _plainly() -> dict[Any, Callable[..., Any]]:
         aten._foreach_mul.Scalar: times,
         aten._foreach_mul_.Tensor: times_,
         aten._foreach_mul_.Scalar: times_,
+        aten._conj.default: aten._conj_physical.default,  # what is stored is what is meant
+        aten._neg_view.default: aten.neg.default,
+        **recurrent.instead(),
     }

@@ -6,7 +6,8 @@ inputs of its own; so a step can be costed that does not fit as a whole. What wa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .aside import aside
 from .graph import Graph
-from .lift import Call, Lifted, Ref, Update, Value
+from .lift import Call, Lifted, Ref, Update, Value, generators
 from .meter import Meter, Remembered
 from .program import Link
 
@@ -52,7 +53,9 @@ def costed(
         meter = Meter(lifted, device, Remembered.of(torch.cuda.get_device_name(device)))
     nodes = []
     if meter is not None:
-        _measure(meter, lifted, device, movable)
+        # Dropout is tried too: the random numbers of the training that follows are the same as without a plan.
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            _measure(meter, lifted, device, movable)
     for node, run in zip(lifted.graph.nodes, lifted.runs, strict=True):
         seconds, workspace = reckoned(lifted, run, rates)
         if meter is not None and isinstance(run, Call):
@@ -69,14 +72,25 @@ def costed(
 def _measure(meter: Meter, lifted: Lifted, device: torch.device, movable: Iterable[torch.Tensor]) -> None:
     """Try everything; what a plan has no room for beside all parameters may run when most of them are away."""
     calls = [run for run in lifted.runs if isinstance(run, Call)]
-    for run in calls:
-        meter.measured(run)
-    there = [one for one in movable if one.device == device]
-    if meter.crowded and there:
-        with aside(there, device):
-            meter.crowded.clear()
-            for run in calls:
-                meter.measured(run)
+    with _same_random_numbers(lifted, device):
+        for run in calls:
+            meter.measured(run)
+        there = [one for one in movable if one.device == device]
+        if meter.crowded and there:
+            with aside(there, device):
+                meter.crowded.clear()
+                for run in calls:
+                    meter.measured(run)
+
+
+@contextlib.contextmanager
+def _same_random_numbers(lifted: Lifted, device: torch.device) -> Iterator[None]:
+    """Measuring draws random numbers; afterwards the next ones are those that were next before."""
+    own = [(one, one.get_state()) for one in generators(lifted)]
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        yield
+    for generator, state in own:
+        generator.set_state(state)
 
 
 def reckoned(lifted: Lifted, run: Call | Update, rates: Rates) -> tuple[float, int]:

@@ -12,15 +12,22 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import random
 import warnings
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any, Protocol
 
 import torch
 
 from . import pinning
+
+_ALIGNED = 512  # bytes: where tensors begin
+_NEAR = 128 << 20  # bytes
+_PIECES = 32 << 20  # bytes: pieces that hold small tensors, on two streams
+_PARTLY = 24  # a share of the budget: gaps between tensors in the arena
 
 
 class NotRecorded(RuntimeError):
@@ -31,17 +38,35 @@ class Device(Protocol):
     """Copies are named by the storage they are of; one at a time in each direction. left: waits for a copy to the host.
     pin: room on the host is used for copies from now on. in_use: bytes on the device by now, with what libraries keep.
 
+    generators: the user's own, from which a step draws random numbers.
     records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once;
     end_recording: there will be none.
     recorded(act): what act would do, to be played.
     alias: the same bytes, without owning them; owner: whose they are, who then lives as long as the alias. computing:
     what computes between recordings is done within.
+
+    block(sizes): memory for tensors that stay, next to one another; in_a_block(tensor): whether it has such memory.
+    set_arena(nbytes): temporary tensors are cut from one piece of that size, within `in_arena`; 0: no longer.
+    within(budget): as long as there is no arena, the device gives out no more than that within, unless an operation
+    would fail otherwise: `retries` says whether operations are to be made by `call` for that. slack(budget): bytes that
+    the allocator may need beside what is in use.
+    peak, reserved: bytes that the device has given out, at most since `watch_peak`, and now.
     """
 
     torch: torch.device
     records: bool
+    retries: bool
+    generators: list[torch.Generator]
 
     def room(self, nbytes: int) -> torch.Tensor: ...
+    def block(self, sizes: Sequence[int]) -> list[torch.Tensor]: ...
+    def in_a_block(self, tensor: torch.Tensor) -> bool: ...
+    def give_back(self, budget: int | None) -> None: ...
+    def set_arena(self, nbytes: int) -> None: ...
+    def in_arena(self) -> AbstractContextManager[Any]: ...
+    def within(self, budget: int | None) -> AbstractContextManager[Any]: ...
+    def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
+    def slack(self, budget: int) -> int: ...
     def host_room(self, nbytes: int) -> torch.Tensor: ...
     def pin(self, room: torch.Tensor) -> None: ...
     def in_use(self, *, record: bool) -> int: ...
@@ -58,17 +83,20 @@ class Device(Protocol):
     def settle(self) -> None: ...
     def watch_peak(self) -> None: ...
     def peak(self) -> int | None: ...
+    def reserved(self) -> int | None: ...
 
 
 class PlainDevice:
     """late: the chance that a copy is made at its last moment; None: always at once. poison: fill new room with NaN
     bytes, and room that was given back."""
 
-    records = False
+    records = retries = False
 
     def __init__(self, late: float | None = None, seed: int = 0, *, poison: bool = False) -> None:
         self.torch = torch.device("cpu")
         self._late, self._random, self._poison = late, random.Random(seed), poison
+        self._blocks: list[tuple[int, int]] = []
+        self.generators: list[torch.Generator] = []
         self._outs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -77,6 +105,36 @@ class PlainDevice:
         if self._poison:
             room.fill_(0xFF)
         return room
+
+    def block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
+        whole = self.room(sum(map(_rounded, sizes)))
+        places = itertools.accumulate(map(_rounded, sizes), initial=0)
+        self._blocks.append((whole.data_ptr(), whole.data_ptr() + len(whole)))
+        return [
+            torch.frombuffer(whole.numpy(), dtype=torch.uint8, count=n, offset=at)
+            for at, n in zip(places, sizes, strict=False)
+        ]
+
+    def in_a_block(self, tensor: torch.Tensor) -> bool:
+        return any(begin <= tensor.data_ptr() < end for begin, end in self._blocks)
+
+    def give_back(self, budget: int | None) -> None:
+        """Ordinary memory is given back at once."""
+
+    def set_arena(self, nbytes: int) -> None:
+        """Ordinary memory is found for every tensor."""
+
+    def in_arena(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def within(self, budget: int | None) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        return operation(*args, **kwargs)
+
+    def slack(self, budget: int) -> int:
+        return 0
 
     def host_room(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8)
@@ -135,6 +193,9 @@ class PlainDevice:
     def peak(self) -> int | None:
         return None
 
+    def reserved(self) -> int | None:
+        return None
+
     def _delayed(self) -> bool:
         if self._late is None:
             return False
@@ -157,7 +218,7 @@ class PlainDevice:
 class CudaDevice:
     """A GPU. Pinned memory comes from one slab of exactly the size asked for."""
 
-    records = True
+    records = retries = True
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.torch = device or torch.device("cuda", torch.cuda.current_device())
@@ -167,10 +228,82 @@ class CudaDevice:
         self._out_events: dict[int, Any] = {}
         self._in_events: dict[int, Any] = {}
         self._pool: Any = None  # the memory that all recordings share
+        self._blocks: list[tuple[int, int, Any]] = []  # first byte, one beyond the last, and a reference to the block
+        self._recording = False
+        self._arena: Any = None
+        self._arena_bytes = 0  # of a piece that is yet to be taken
+        self._cap: float | None = None  # share of the device's memory that was allowed before `within`
         self._first: Callable[[], None] | None = None
+        self.generators: list[torch.Generator] = []
 
     def room(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8, device=self.torch)
+
+    def block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
+        whole = self.room(sum(map(_rounded, sizes)))
+        self._blocks = [one for one in self._blocks if one[2]() is not None]
+        self._blocks.append((whole.data_ptr(), whole.data_ptr() + len(whole), weakref.ref(whole)))
+        places = itertools.accumulate(map(_rounded, sizes), initial=0)
+        return [self.alias(whole[at : at + n], whole) for at, n in zip(places, sizes, strict=False)]
+
+    def in_a_block(self, tensor: torch.Tensor) -> bool:
+        address = tensor.data_ptr()
+        return any(begin <= address < end and alive() is not None for begin, end, alive in self._blocks)
+
+    def give_back(self, budget: int | None) -> None:
+        """Give memory that is not in use back to the device, if nearly all of the budget was taken."""
+        if budget is None or torch.cuda.memory_reserved(self.torch) + _NEAR > budget:
+            torch.cuda.empty_cache()
+
+    def set_arena(self, nbytes: int) -> None:
+        """One piece from which temporary tensors are cut: what the allocator keeps for tensors of many sizes, none of
+        which fits the next one, may be as much again as what is in use."""
+        self._arena = None
+        torch.cuda.synchronize(self.torch)
+        torch.cuda.empty_cache()
+        if nbytes:
+            self._arena, self._arena_bytes = torch.cuda.MemPool(), nbytes
+
+    @contextmanager
+    def in_arena(self) -> Iterator[None]:
+        if self._arena is None:
+            yield
+            return
+        with torch.cuda.use_mem_pool(self._arena, self.torch):
+            if self._arena_bytes:  # on the stream that computes: the allocator keeps memory by stream
+                self._first_piece(self._arena_bytes)
+                self._arena_bytes = 0
+            yield
+
+    @contextmanager
+    def within(self, budget: int | None) -> Iterator[None]:
+        """Before the allocator takes more than the budget from the device, it gives back what it does not use."""
+        if budget is None or self._arena is not None:
+            yield
+            return
+        total = torch.cuda.get_device_properties(self.torch).total_memory
+        self._cap = _allowed_share(self.torch)
+        torch.cuda.set_per_process_memory_fraction(min(self._cap, budget / total), self.torch)
+        try:
+            yield
+        finally:
+            torch.cuda.set_per_process_memory_fraction(self._cap, self.torch)
+            self._cap = None
+
+    def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """An operation for which there is no memory within the budget is tried once more without that bound: what is in
+        use then shows in `peak`."""
+        try:
+            return operation(*args, **kwargs)
+        except torch.OutOfMemoryError:
+            if self._cap is None or self._recording:
+                raise
+            torch.cuda.set_per_process_memory_fraction(self._cap, self.torch)
+        return operation(*args, **kwargs)
+
+    def slack(self, budget: int) -> int:
+        """Pieces that are in use in part, and gaps between tensors."""
+        return _PIECES + budget // _PARTLY
 
     def host_room(self, nbytes: int) -> torch.Tensor:
         return pinning.slab(nbytes)
@@ -233,8 +366,7 @@ class CudaDevice:
         callers.wait_stream(self._computing)
 
     def begin_recording(self, nbytes: int) -> None:
-        torch.cuda.synchronize(self.torch)
-        torch.cuda.empty_cache()  # what the steps before took; the recording has memory of its own
+        self.set_arena(0)  # what the steps before took; the recording has memory of its own
         self._pool = torch.cuda.graph_pool_handle()
         # One piece from which everything is cut: pieces of many sizes would not fit together. It is held, and holds the
         # memory: the allocator would take back what no recording holds, while some are still being made.
@@ -251,8 +383,11 @@ class CudaDevice:
     def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
         """Copies that begin within end within: their events are the recording's own."""
         graph = torch.cuda.CUDAGraph()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
         outside = self._out_events, self._in_events, self._passed
         self._out_events, self._in_events, self._passed = {}, {}, torch.cuda.Event()
+        self._recording = True
         try:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
@@ -270,6 +405,7 @@ class CudaDevice:
             self._abandon(graph)
             raise NotRecorded((str(error).strip() or type(error).__name__).splitlines()[0]) from error
         finally:
+            self._recording = False
             self._out_events, self._in_events, self._passed = outside
         replay: Callable[[], None] = graph.replay
         return replay
@@ -288,12 +424,28 @@ class CudaDevice:
 
     def watch_peak(self) -> None:
         torch.cuda.synchronize(self.torch)
+        torch.cuda.empty_cache()  # what the allocator keeps from before is not the step's
         torch.cuda.reset_peak_memory_stats(self.torch)
 
     def peak(self) -> int | None:
-        """Bytes in use at most since `watch_peak`, whoever took them."""
+        """Bytes that the device has given out at most since `watch_peak`: what the allocator reserved, in use or not,
+        with the memory of recordings. Torch's count of allocated bytes leaves out what a recording uses."""
         torch.cuda.synchronize(self.torch)
-        return int(torch.cuda.max_memory_allocated(self.torch))
+        return int(torch.cuda.max_memory_reserved(self.torch))
+
+    def reserved(self) -> int | None:
+        """Bytes that the device has given out now."""
+        return int(torch.cuda.memory_reserved(self.torch))
+
+
+def _allowed_share(device: torch.device) -> float:
+    """The share of a device's memory that the process may take."""
+    find = getattr(torch.cuda, "get_per_process_memory_fraction", None)
+    return float(find(device)) if find is not None else 1.0
+
+
+def _rounded(nbytes: int) -> int:
+    return -(-nbytes // _ALIGNED) * _ALIGNED
 
 
 @functools.cache

@@ -27,6 +27,7 @@ from .fallback import HookedStep
 from .guard import CannotCapture
 from .mesh import Devices, spread
 from .planner import Settings
+from .refusals import check_kinds, compiled
 from .report import Report
 from .stepping import Step, capture, planned
 
@@ -64,7 +65,8 @@ def step(
     check_chunks(chunks)
     wanted = _settings(budget, host_budget, policy, settings)
     try:
-        return Step(
+        check_kinds(modules, optimizers)
+        made = Step(
             train_step,
             modules,
             optimizers,
@@ -78,7 +80,14 @@ def step(
         )
     except CannotCapture as error:
         _LOG.warning("not planned, activations wait on the host instead: %s", error)
-        return HookedStep(train_step, str(error))
+        return HookedStep(train_step, str(error), wanted.budget, place, modules, optimizers)
+    if not compile and (name := compiled(modules)):
+        _LOG.warning(
+            "%s was compiled with torch.compile, which a planned step does not use: its operations run as they are; "
+            "give compile=True to have them compiled, with results equal up to rounding",
+            name,
+        )
+    return made
 
 
 def fit(
@@ -115,12 +124,13 @@ def plan(
     place = _named(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
     wanted = _settings(budget, host_budget, policy, settings)
     check_chunks(chunks)
+    check_kinds([model], [optimizer])
     train_step = common_step(model, loss_fn, optimizer)
     captured, _, made = planned(train_step, [model], [optimizer], batch, place, wanted, rates=rates, chunks=chunks)
     return Report(made, captured.lifted)
 
 
-def plan_several(
+def experimental_plan_several(
     model: nn.Module,
     loss_fn: Callable[..., Any],
     optimizer: torch.optim.Optimizer,

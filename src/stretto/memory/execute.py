@@ -5,25 +5,33 @@
 
 Parameters, buffers and what optimizers keep are moved to their homes when the runner is made: a parameter's `.data` is
 then a view of host memory, or of the device's. Tensors of the step live in two lists: `a` has one tensor for every
-storage that is on the device, `v` has the views of it that operations want.
+storage that is on the device, `v` has the views of it that operations want. `suspend()` gives the device's memory back
+and keeps the code, until `resume()`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from .capture import Watched
 from .devices import Device
-from .hosting import places
-from .lift import Lifted, Ref, Update
+from .host_buffers import HostBuffers
+from .lift import Lifted, Ref, Update, generators
 from .lines import Writer
-from .program import FREE, GONE, Program
+from .optimizers import Counts, keeps_numbers
+from .program import FREE, GONE, Program, account
 from .recording import Recording
 from .segments import Segment
-from .views import alone, flat, laid_out, layout_of, placed, view
+from .views import flat, laid_out, layout_of, placed, view
+
+_BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
+SMALL = 1 << 20  # bytes up to which torch's allocator takes memory from elsewhere than from one large piece
+_SMALL_PIECES = 16
+_AMPLE = 1.2  # times what temporary storages need: they do not fit together without gaps
 
 
 class Runner:
@@ -42,11 +50,15 @@ class Runner:
         watch: Callable[[int], None] | None = None,
         *,
         record: Sequence[Segment] | None = None,
+        host: HostBuffers | None = None,
+        budget: int | None = None,
     ) -> None:
         """order: by node of the program's graph, its number in `lifted`. watch: called after every instruction. record:
-        the program in segments that the device records in the third step and plays from then on."""
+        the program in segments that the device records in the third step and plays from then on. host: host memory
+        that is shared with other plans of the same step. budget: bytes on the device beyond which a recording is
+        dropped."""
         self.lifted, self.program, self.watched, self.device = lifted, program, watched, device
-        self.optimizers, self.watch = list(optimizers), watch
+        self.optimizers, self.watch, self.budget = list(optimizers), watch, budget
         self.runs = [lifted.runs[n] for n in order]
         self.a: list[Any] = [None] * len(lifted.graph.storages)
         self.v: list[Any] = [None] * len(lifted.values)
@@ -54,28 +66,18 @@ class Runner:
         for number, value in enumerate(lifted.values):
             self._of.setdefault(value.storage, []).append(number)
         self.layouts = [lifted.values[self._of[s][0]] for s in lifted.inputs]  # the batch itself, before views of it
-        offsets, size = places(program)
-        self.host_bytes = size
-        slab = device.host_room(size) if size else None
-        self.there: dict[int, torch.Tensor] = {}
-        for s, at in offsets.items():
-            assert slab is not None
-            self.there[s] = alone(slab, at, lifted.nbytes[s])
         self._states = {s: (number, name) for number, of in lifted.states.items() for name, s in of.items()}
         self._owner = {n: k for k, _, n in self._updated()}
+        self.counts = {k: Counts(one) for k, one in enumerate(optimizers) if keeps_numbers(one)}
+        self._holders = self._find_holders()
         self.made: set[int] = set()
         self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
-        at_once = all(p.device == device.torch for p in watched.parameters)
-        if slab is not None and at_once:
-            device.pin(slab)
-        self._settle_down()
-        if slab is not None and not at_once:  # not before parameters have left their old places on the host
-            device.pin(slab)
         lasting = {s for s, one in enumerate(lifted.graph.storages) if one.lasting}
         moved = {which for what, which in program.instructions if what in (GONE, FREE)}
         self.travels = sorted((lasting & moved) - program.on_host)
-        self._holders = self._find_holders()
-        self._places = [p.data_ptr() for p in watched.parameters]  # where parameters are between steps
+        self.host, self._owners = host or HostBuffers(device), owners(lifted)
+        self.there = self.host.reserve(program, self._owners, lifted.nbytes)
+        self.resume()
         self._recording = None if record is None else Recording(self, record)
         self._parts = [] if record is not None else Writer(self).parts(program.instructions)
 
@@ -88,34 +90,103 @@ class Runner:
 
     # -- homes ---------------------------------------------------------------------------------------------------------
 
-    def _settle_down(self) -> None:
-        """Move what lasts to its home."""
-        lifted = self.lifted
+    def resume(self) -> None:
+        """Move persistent storages to where this program wants them. Those that go to the host go first, so that the
+        device never holds more than it did or will."""
+        watched, lifted = self.watched, self.lifted
+        self.device.generators = generators(lifted)
+        at_once = all(p.device == self.device.torch for p in watched.parameters)
+        if at_once:
+            self.host.pin()
+        self.made.clear()
+        self._copied.clear()
         with torch.no_grad():
-            for tensors, storages in (
-                (self.watched.parameters, lifted.parameters),
-                (self.watched.buffers, lifted.buffers),
-            ):
-                for tensor, s in zip(tensors, storages, strict=True):
-                    tensor.data = self._home(s, tensor.data)
+            for to_host in (True, False):
+                self._move(to_host)
+            for tensor, s in zip(watched.outside, lifted.outside, strict=True):
+                self.a[s] = tensor  # the user's own: it stays where it is
             for s, tensor in lifted.constants.items():
-                if self._home(s, tensor) is not tensor:  # others may change it
+                if self._home(s, tensor) is not tensor or s in self.travels:  # others may change it
                     self._copied[s] = tensor, _version(tensor)
-            for s, (number, name) in self._states.items():
-                p = self.watched.parameters[number]
-                state = self.optimizers[self._owner[number]].state.get(p)
-                if state and name in state:
-                    state[name] = self._home(s, state[name])
-                    self.made.add(s)
+        self.host.pin()  # not before parameters have left their old places on the host
+        self._compact()
+        self._compacted = False
+        self._places = [p.data_ptr() for p in watched.parameters]  # where parameters are between steps
+
+    def _move(self, to_host: bool) -> None:
+        """Move parameters, buffers and optimizer state that belong on the host, or those that belong on the device."""
+        for s, holder in self._holders.items():
+            if (s in self.program.on_host) == to_host:
+                holder.data = self._home(s, holder.data)
+        for s, (number, name) in self._states.items():
+            state = self.optimizers[self._owner[number]].state.get(self.watched.parameters[number])
+            if (s in self.program.on_host) == to_host and state and name in state:
+                state[name] = self._home(s, state[name])
+                self.made.add(s)
+
+    def _compact(self) -> None:
+        """Put persistent storages that stay on the device next to one another. Scattered among temporary storages
+        they would keep the allocator from giving back pages that hold nothing else."""
+        staying = [s for s in (*self._holders, *self.made) if self.lifted.graph.storages[s].nbytes]
+        staying = [s for s in staying if self.a[s] is not None and s not in self.travels and self.lifted.nbytes[s]]
+        staying = [s for s in staying if not self.device.in_a_block(self.a[s])]
+        staying.sort(key=lambda s: int(self.a[s].data_ptr()))
+        with torch.no_grad():
+            while staying:
+                some: list[int] = []
+                nbytes = 0
+                while staying and (not some or nbytes + self.lifted.nbytes[staying[0]] <= _BLOCK):
+                    some.append(staying.pop(0))
+                    nbytes += self.lifted.nbytes[some[-1]]
+                for s, place in zip(some, self.device.block([self.lifted.nbytes[s] for s in some]), strict=True):
+                    place.copy_(self.bytes_of(s))
+                    self.drop(s)
+                    self.a[s] = place
+                    self.show(s, away=False)
+                self.device.give_back(self.budget)
+
+    def take_arena(self) -> None:
+        """Let temporary storages have what is left of the budget, as far as they need it."""
+        reserved = self.device.reserved()
+        if self.budget is None or reserved is None:
+            return
+        self.device.set_arena(0)
+        need = self.temporary_bytes()
+        left = self.budget - (self.device.reserved() or 0) - SMALL * _SMALL_PIECES
+        self.device.set_arena(max(need, min(left, int(need * _AMPLE) + _BLOCK)))
+
+    def temporary_bytes(self) -> int:
+        """Bytes that are on the device at most beside what is always there, in storages that are not small."""
+        graph = self.program.graph
+        storages = tuple(replace(one, nbytes=0) if one.nbytes <= SMALL else one for one in graph.storages)
+        always = sum(one.nbytes for s, one in enumerate(storages) if one.lasting and s not in self.program.on_host)
+        return account(replace(self.program, graph=replace(graph, storages=storages))).peak - always
+
+    def suspend(self) -> None:
+        """Give back all memory on the device but that of persistent storages at home there. What sits in a recording's
+        memory waits on the host, which has a place for it: there need not be space for a second copy on the device."""
+        self.settle()
+        if self._recording is not None:
+            for s in self.travels:
+                if self.a[s] is not None:
+                    self.there[s].copy_(self.bytes_of(s))
+                    self.show(s, away=True)
+        self.a[:] = [None] * len(self.a)
+        self.v[:] = [None] * len(self.v)
+        self.device.set_arena(0)
+        if self._recording is not None:
+            self._recording.drop()
 
     def _home(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor's bytes, at home; the tensor there."""
         layout = layout_of(s, tensor)
         if s in self.program.on_host:
             here = placed(self.there[s], layout)
-            here.copy_(tensor)
+            if here.data_ptr() != tensor.data_ptr() or here.device != tensor.device:
+                here.copy_(tensor)
             return here
-        if tensor.device == self.device.torch and tensor.untyped_storage().nbytes() == self.lifted.nbytes[s]:
+        own = tensor.device == self.device.torch and not self.host.holds(self._owners[s], tensor)
+        if own and tensor.untyped_storage().nbytes() == self.lifted.nbytes[s]:
             self.a[s] = tensor
             return tensor
         here = view(self.device.room(self.lifted.nbytes[s]), layout)
@@ -153,8 +224,13 @@ class Runner:
         """The results of one step on the tensors of a batch."""
         self._look_around()
         # Casts are in the program: operations must not be cast once more.
-        with torch.no_grad(), torch.autocast(self.device.torch.type, enabled=False):
+        computing = torch.no_grad(), torch.autocast(self.device.torch.type, enabled=False)
+        with computing[0], computing[1], self.device.within(self.budget):
             shown = self._called(batch) if self._recording is None else self._recording(batch)
+        if not self._compacted:  # optimizers made their state in the first step
+            self._compact()
+            self._compacted = True
+            self.take_arena()
         self._places = [p.data_ptr() for p in self.watched.parameters]
         return shown
 
@@ -163,11 +239,14 @@ class Runner:
             self.a[s] = laid_out(tensor, layout, self.device.torch)
         for s in self.travels:
             self.show(s, away=True)
-        for part in self._parts:
-            part(self.a, self.v)
+        with self.device.in_arena():
+            for part in self._parts:
+                part(self.a, self.v)
         for s in self.travels:
             self.show(s, away=False)
         shown = [self.shown(x, self.a) for x in self.lifted.shown]
+        if self.device.retries:  # what is handed out must not keep memory of the arena
+            shown = [x.clone() if isinstance(x, torch.Tensor) else x for x in shown]
         for s in (*self.lifted.inputs, *self.lifted.graph.results):
             if not self.lifted.graph.storages[s].lasting:
                 self.drop(s)
@@ -268,6 +347,25 @@ class Runner:
     def out(self, s: int) -> None:
         here = self.bytes_of(s)
         self.device.out(s, here, self.there[s][: len(here)])
+
+
+def owners(lifted: Lifted) -> dict[int, Any]:
+    """By persistent storage: what it belongs to, said in a way that other plans of the same step share.
+
+    Returns
+    -------
+    dict
+        ("parameter", its number), ("buffer", its number), ("state", the parameter's number, its name) and constants.
+    """
+    found: dict[int, Any] = {}
+    for s, tensor in lifted.constants.items():
+        found[s] = "constant", id(tensor), lifted.nbytes[s]
+    found.update({s: ("outside", number) for number, s in enumerate(lifted.outside)})
+    for number, of in lifted.states.items():
+        found.update({s: ("state", number, name, lifted.nbytes[s]) for name, s in of.items()})
+    for kind, storages in (("parameter", lifted.parameters), ("buffer", lifted.buffers)):
+        found.update({s: (kind, number) for number, s in enumerate(storages)})
+    return found
 
 
 def _version(tensor: torch.Tensor) -> int:

@@ -10,7 +10,8 @@ import contextlib
 import itertools
 import random
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -25,7 +26,7 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
-from .keeping import Kept, nothing_kept
+from .python_state import ABSENT, Change
 
 _SEEDS = [
     (room, name)
@@ -60,20 +61,25 @@ def _extent(p: torch.Tensor) -> int:
     return int((1 + sum((n - 1) * k for n, k in zip(p.shape, p.stride(), strict=True))) * p.element_size())
 
 
-def check_constants(module: torch.fx.GraphModule, watched: Sequence[torch.Tensor], kept: Sequence[Kept]) -> None:
-    """Refuse a trace in which a parameter or a buffer is a constant: somebody took it before the step began. Likewise
-    what was kept from before and replaced in the step."""
+def check_constants(module: torch.fx.GraphModule, watched: Sequence[torch.Tensor], leaked: Sequence[Change]) -> None:
+    """Refuse a trace in which a parameter or a buffer is a constant: the step had it from before. Likewise a tensor
+    that the step keeps for the next one.
+
+    leaked : changes of Python state after which a tensor of the trace is in it
+    """
     constants = [getattr(module, node.target, None) for node in module.graph.nodes if node.op == "get_attr"]
     real = [x for x in constants if isinstance(x, torch.Tensor) and not isinstance(x, FakeTensor)]
     places = {x.data_ptr(): x for x in real}
     for p in watched:
         if p.data_ptr() and p.data_ptr() in places:
-            raise CannotCapture(_taken_before(p))
-    for name, value in kept:
-        before = [x for x in pytree.tree_leaves(value) if isinstance(x, torch.Tensor)]
-        if not before or any(x.data_ptr() in places for x in before):  # otherwise it is made anew in every step
+            raise CannotCapture(taken_before(p))
+    for one in leaked:
+        before = [] if one.before is ABSENT else pytree.tree_leaves(one.before)
+        tensors = [x for x in before if isinstance(x, torch.Tensor)]
+        grows = isinstance(one.after, (list, dict, set, deque))
+        if grows or not tensors or any(x.data_ptr() in places for x in tensors):  # otherwise it is new in every step
             raise CannotCapture(
-                f"{name} keeps a tensor from one step for the next, where the trace would have the first for ever; "
+                f"{one.label} keeps a tensor from one step for the next, where the trace would always have the first; "
                 "pass it in and out of the step, or make it a buffer that is changed in place; if it is a cache, run "
                 "the model once before"
             )
@@ -91,7 +97,8 @@ def check_draws(module: torch.fx.GraphModule, device: torch.device) -> None:
             )
 
 
-def _taken_before(p: torch.Tensor) -> str:
+def taken_before(p: torch.Tensor) -> str:
+    """The message for a parameter that the step does not take from the modules."""
     return (
         f"the step uses a parameter of shape {tuple(p.shape)} that was taken before it began; take parameters within "
         "the step, from model.parameters() or optimizer.param_groups"
@@ -99,10 +106,9 @@ def _taken_before(p: torch.Tensor) -> str:
 
 
 @contextlib.contextmanager
-def guarded(step: Callable[..., Any], modules: Sequence[nn.Module]) -> Iterator[list[Kept]]:
-    """Within, what would go unseen raises `CannotCapture` before it does any harm. Checkpoints compute directly: what
-    is computed again is the planner's business, and a trace would draw other random numbers the second time. The list
-    has, at the end, what was kept: for `check_constants`."""
+def guarded() -> Iterator[None]:
+    """Within, what a trace would miss raises `CannotCapture` before it does any harm. Checkpoints compute directly: the
+    planner decides what is recomputed, and a trace would draw other random numbers the second time."""
 
     def directly(function: Any, _: bool, *args: Any) -> Any:
         return function(*args)
@@ -123,7 +129,7 @@ def guarded(step: Callable[..., Any], modules: Sequence[nn.Module]) -> Iterator[
         _put(stack, checkpoint, "CheckpointFunction", types.SimpleNamespace(apply=directly))
         _put(stack, checkpoint, "_checkpoint_without_reentrant_generator", nothing)
         stack.enter_context(_only_torch_draws())
-        yield stack.enter_context(nothing_kept(step, modules))
+        yield
 
 
 def _put(stack: contextlib.ExitStack, room: Any, name: str, instead: Any) -> None:
@@ -191,7 +197,7 @@ class Gradients(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (self._read, self._set):
             if id(args[0]) in self._originals:
-                raise CannotCapture(_taken_before(args[0]))
+                raise CannotCapture(taken_before(args[0]))
             if func == self._set and args[1] is None and (number := self._live.get(id(args[0]))) is not None:
                 self.cleared.add(number)
         elif func == self._give and id(args[0]) in self._live:

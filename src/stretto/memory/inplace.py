@@ -1,9 +1,8 @@
 """Operations that change a tensor in place, replaced by ones that make a new tensor.
 
 Torch can do the same by running the traced operations once more, which takes as long as the trace. Here the list is
-only rewritten: an operation in place becomes the one that makes a new tensor, and whoever reads the old tensor or a
-view of it afterwards reads the new one. What is rare (other random numbers than dropout's, views of another dtype) is
-left to torch.
+only rewritten: an operation in place becomes the one that makes a new tensor, and later readers of the old tensor or of
+a view of it read the new one. What is rare (views of another dtype) is left to torch.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx._lazy_graph_module import _make_graph_module
 from torch.fx.node import map_arg
 
+from .draws import drawing
+
 _aten = torch.ops.aten
-_OTHER_NAMES = {_aten.bernoulli_.float: _aten.bernoulli.p}
 
 
 def without_changes(module: torch.fx.GraphModule, mode: FakeTensorMode) -> torch.fx.GraphModule | None:
@@ -129,16 +129,16 @@ class _Rewrite:
         elif target is _aten._native_batch_norm_legit.default:
             self._batch_norm(node)
         else:
-            self._in_place(node, _making(target))
+            self._in_place(node)
 
-    def _in_place(self, node: Any, making: Any) -> None:
+    def _in_place(self, node: Any) -> None:
         if not isinstance(node.args[0], torch.fx.Node):
             raise _Rare  # a list of tensors, each changed in place
         into = self._arg(node.args[0])
-        args, kwargs = map_arg(node.args, self._arg), map_arg(node.kwargs, self._arg)
-        if making is _aten.bernoulli.p and len(args) == 1 and not kwargs:
-            args = (*args, 0.5)  # a default of the one in place only
+        args, kwargs = map_arg(node.args, self._arg), map_arg(dict(node.kwargs), self._arg)
         val = into.meta["val"]
+        drawn = drawing(node.target, args[1:], kwargs, val) if _dense(val) else None
+        making, args, kwargs = drawn if drawn is not None else (_making(node.target), args, kwargs)
         made = making(*map_arg(args, _val), **map_arg(kwargs, _val))
         if made.dtype != val.dtype or made.shape != val.shape:
             raise _Rare
@@ -195,8 +195,6 @@ class _Rewrite:
 
 def _making(target: Any) -> Any:
     """The operation that makes a new tensor where this one changes its first."""
-    if (other := _OTHER_NAMES.get(target)) is not None:
-        return other
     written = [a.alias_info is not None and a.alias_info.is_write for a in target._schema.arguments]
     name = target._overloadpacket.__name__
     if target.namespace != "aten" or not name.endswith("_") or not written[0] or any(written[1:]):
@@ -227,8 +225,12 @@ def _strides(val: Any) -> tuple[int, ...]:
 
 def _covers(val: Any) -> bool:
     """Whether a tensor shows every byte of its storage exactly once."""
-    if val.storage_offset() != 0 or val.numel() * val.element_size() != val.untyped_storage().nbytes():
-        return False
+    whole = val.storage_offset() == 0 and val.numel() * val.element_size() == val.untyped_storage().nbytes()
+    return whole and _dense(val)
+
+
+def _dense(val: Any) -> bool:
+    """Whether a tensor's elements are next to one another in memory, in some order of its dimensions."""
     wanted = 1
     for stride, size in sorted((k, n) for n, k in zip(val.shape, val.stride(), strict=True) if n > 1):
         if stride != wanted:

@@ -7,6 +7,7 @@ either: an update changes its parameter in place.
 
 from __future__ import annotations
 
+import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,9 +15,11 @@ from typing import Any
 
 import torch
 
+from . import recurrent
 from .capture import Traced
 from .graph import Graph, Node, Storage
 from .guard import CannotCapture
+from .real_results import is_seed, real_dtype, returned
 
 BUCKET = 128 << 20  # bytes of small parameters that are updated together
 _ROUND = 512  # bytes that devices give out at a time
@@ -69,7 +72,7 @@ class Update:
 class Lifted:
     """The graph, and for every node its call or update. values: all of them; shown: the results' values (or constants).
 
-    parameters, buffers: their storages; states: by parameter, {name: storage} of what its optimizer keeps."""
+    parameters, buffers, outside: their storages; states: by parameter, {name: storage} of what its optimizer keeps."""
 
     graph: Graph
     runs: tuple[Call | Update, ...]
@@ -78,10 +81,12 @@ class Lifted:
     parameters: list[int]
     buffers: list[int]
     inputs: list[int]
+    outside: list[int]
     states: dict[int, dict[str, int]]
     shown: list[Any]
     constants: dict[int, torch.Tensor] = field(default_factory=dict)  # by storage
     besides: dict[str, int] = field(default_factory=dict)  # by kind: bytes in use all the time that the graph lacks
+    outside_bytes: int = 0
 
     @property
     def borrowed(self) -> int:
@@ -123,28 +128,33 @@ class _Lift:
         self.constants: dict[int, torch.Tensor] = {}
         self.states: dict[int, dict[str, int]] = {}
         self.pending: dict[int, list[tuple[int, int, int]]] = {}  # by call: (parameter, its value, its gradient)
+        self.dtypes: dict[Any, Any] = {}  # by storage and dtype of the fake tensor: the real dtype, if it is another
         self.alive: list[Any] = []  # fake tensors, so that no identity is used twice
+        self.given: list[int] = []  # values of parameters, buffers and batch
         self.forward = True
-        self.borrowed = 0
+        self.borrowed = self.outside = 0
         self.casts: dict[Any, int] = {}
         self.version: dict[int, int] = {}  # of parameters: how often they were updated
 
     def made(self) -> Lifted:
         graph = self.traced.module.graph
-        counts = (len(self.traced.watched.parameters), len(self.traced.watched.buffers), self.traced.batch_leaves)
-        kinds = [k for kind, n in zip(("parameter", "buffer", "input"), counts, strict=True) for k in [kind] * n]
+        watched = self.traced.watched
+        counts = (len(watched.parameters), len(watched.buffers), len(watched.outside), self.traced.batch_leaves)
+        names_of_kinds = ("parameter", "buffer", "outside", "input")
+        kinds = [k for kind, n in zip(names_of_kinds, counts, strict=True) for k in [kind] * n]
         names = self._names()
         given: list[int] = []
         for node in graph.nodes:
             if node.op == "placeholder":
                 kind, name = kinds[len(given)], names[len(given)]
-                given.append(self.values[self._new(node, kind, name)].storage)
+                self.given.append(self._new(node, kind, name))
+                given.append(self.values[self.given[-1]].storage)
             elif node.op == "get_attr":
                 self._constant(node)
             elif node.op == "call_function":
                 self._operation(node)
         self._flush()
-        last = counts[0] + counts[1]
+        ends = list(itertools.accumulate(counts))
         shown = self._shown()
         results = tuple(dict.fromkeys(self.values[x.value].storage for x in shown if isinstance(x, Ref)))
         made = Graph(tuple(self.storages), tuple(self.nodes), results)
@@ -155,12 +165,14 @@ class _Lift:
             values=self.values,
             nbytes=self.nbytes,
             parameters=given[: counts[0]],
-            buffers=given[counts[0] : last],
-            inputs=given[last:],
+            buffers=given[ends[0] : ends[1]],
+            outside=given[ends[1] : ends[2]],
+            inputs=given[ends[2] :],
             states=self.states,
             shown=shown,
             constants=self.constants,
             besides={"batch": self.borrowed} if self.borrowed else {},
+            outside_bytes=self.outside,
         )
 
     def _with_readers(self, results: Sequence[int]) -> Iterator[Call | Update]:
@@ -178,12 +190,17 @@ class _Lift:
     def _names(self) -> list[str]:
         watched = self.traced.watched
         names = [all_names[0][1] for all_names in (*watched.parameter_names, *watched.buffer_names)]
+        names += [f"tensor {k} outside the modules" for k in range(len(watched.outside))]
         return names + [f"batch[{k}]" for k in range(self.traced.batch_leaves)]
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def _tensor_value(self, tensor: Any, kind: str, name: str) -> tuple[int, bool]:
-        """The number of a value for a fake tensor, and whether its storage is new."""
+    def _tensor_value(
+        self, tensor: Any, kind: str, name: str, dtype: Any = None, *, movable: bool = True
+    ) -> tuple[int, bool]:
+        """The number of a value for a fake tensor, and whether its storage is new. dtype: the real one, if torch says
+        another without running the operation. movable: False for a storage that stays where its operation puts it: it
+        counts no bytes, and instructions about it do nothing."""
         if tensor.is_conj() or tensor.is_neg():
             raise CannotCapture(f"{name} is a conjugate or negative view of other memory; call .resolve_conj() there")
         key = tensor.untyped_storage()._cdata
@@ -192,16 +209,23 @@ class _Lift:
             size = tensor.untyped_storage().nbytes()
             if not isinstance(size, int):
                 raise TypeError("sizes that depend on values")
+            if dtype is not None:
+                size = size // tensor.dtype.itemsize * dtype.itemsize
+                self.dtypes[len(self.storages), tensor.dtype] = dtype
             self.known[key] = len(self.storages)
             self.alive.append(tensor)
             room = -(-size // _ROUND) * _ROUND
             if kind == "input" and self.lent:
                 self.borrowed, room = self.borrowed + room, 0
+            if kind == "outside":  # the user's own: it stays where it is, and is no business of the planner's
+                kind, self.outside, room = "buffer", self.outside + room, 0
+            if not movable:
+                room = 0
             self.storages.append(Storage(room, kind, name))
             self.nbytes.append(size)
         value = Value(
             self.known[key],
-            tensor.dtype,
+            self.dtypes.get((self.known[key], tensor.dtype), tensor.dtype),
             tuple(tensor.shape),
             tuple(tensor.stride()),
             int(tensor.storage_offset()),
@@ -254,32 +278,40 @@ class _Lift:
         if (same := self._cast_before(node)) is not None:
             self.value_of[node] = same
             return
-        results = node.meta["val"]
+        results = node.meta.get("val")
+        if results is None:  # a check, such as whether a matrix could be inverted
+            self._run(node, (), (), single=True)
+            return
         single = isinstance(results, torch.Tensor)
         flat = [results] if single else list(results)
         made: list[int] = []
         fresh: list[int] = []
-        for tensor in flat:
-            if not isinstance(tensor, torch.Tensor):
+        for k, tensor in enumerate(flat):
+            if not isinstance(tensor, torch.Tensor) or not returned(node, k):
                 made.append(-1)
                 continue
-            number, new = self._tensor_value(tensor, self._kind(node), f"{node.name}")
+            number, new = self._tensor_value(
+                tensor, self._kind(node), f"{node.name}", real_dtype(node, k), movable=not is_seed(node, k)
+            )
             made.append(number)
             if new:
                 fresh.append(self.values[number].storage)
         self.value_of[node] = made[0] if single else made
         if not fresh and all(m >= 0 for m in made):
             return  # views only
+        self._run(node, made, fresh, single=single)
+
+    def _run(self, node: Any, made: Sequence[int], fresh: Sequence[int], *, single: bool) -> None:
         self._flush()  # updates happen before anything else does
         args, kwargs = self._ref(tuple(node.args)), self._ref(dict(node.kwargs))
         reads = tuple(dict.fromkeys(self.values[r.value].storage for r in _refs((args, kwargs))))
-        self.runs.append(Call(target, args, kwargs, tuple(made), single))
+        self.runs.append(Call(node.target, args, kwargs, tuple(made), single))
         self.nodes.append(
             Node(
                 node.name,
                 reads,
                 tuple(dict.fromkeys(fresh)),
-                again=not _random(node),
+                again=bool(made) and not _random(node) and not recurrent.once(node),
                 fixed=_random(node),
                 phase="forward" if self._kind(node) == "activation" else "backward",
             )
@@ -295,6 +327,9 @@ class _Lift:
             return None
         key = (value, str(dict(node.kwargs)), self.version.get(value.storage, 0))
         if key in self.casts:
+            cast = node.meta["val"]  # views of it are views of the first one
+            self.known[cast.untyped_storage()._cdata] = self.values[self.casts[key]].storage
+            self.alive.append(cast)
             return self.casts[key]
         self.casts[key] = len(self.values)  # the number that its value is about to get
         return None
@@ -312,20 +347,36 @@ class _Lift:
             return
         if not self.storages[target].lasting:
             raise CannotCapture(f"the step changes {self.storages[target].name} in place, and a batch is the caller's")
+        self._write_to(into, source, node.name)
+
+    def _write_to(self, into: int, source: int, name: str) -> None:
+        """Copy a value into one that is persistent."""
         self._flush()
+        target, origin = self.values[into].storage, self.values[source].storage
         self.runs.append(Call(torch.ops.aten.copy_.default, (Ref(into), Ref(source)), {}, (), True))
-        self.nodes.append(Node(node.name, (origin,), (), (target,), again=False, fixed=False, phase="end"))
+        self.nodes.append(Node(name, (origin,), (), (target,), again=False, fixed=False, phase="end"))
 
     # -- updates -------------------------------------------------------------------------------------------------------
 
     def _update(self, node: Any) -> None:
         param, grad, call, place = node.args
         number = self.traced.updates[call][1][place]
-        value = self.value_of[param]
+        value = self._put_back(number, self.value_of[param])
         self.pending.setdefault(call, []).append((number, value, self.value_of[grad]))
         self.value_of[node] = value
         storage = self.values[value].storage
         self.version[storage] = self.version.get(storage, 0) + 1
+
+    def _put_back(self, number: int, value: int) -> int:
+        """The value of a parameter that is about to be updated. If the step has changed it in place since it was last
+        updated, as SAM and `max_norm` do, what is here is a new tensor: it is written to the parameter first."""
+        own = self.given[number]
+        target = self.values[own].storage
+        if self.values[value].storage == target:
+            return value
+        self._write_to(own, value, f"write {self.storages[target].name}")
+        self.version[target] = self.version.get(target, 0) + 1
+        return own
 
     def _is_copy_of_update(self, node: Any) -> bool:
         into, source = (self.value_of.get(x) for x in node.args[:2])
@@ -401,12 +452,21 @@ def begins_backward(node: Any) -> bool:
     return "backward" in str(node.target) or node.target is torch.ops.aten.ones_like.default
 
 
+def generators(lifted: Lifted) -> list[torch.Generator]:
+    """The user's own generators that operations draw from."""
+    calls = [run for run in lifted.runs if isinstance(run, Call)]
+    found = [x for one in calls for x in (*one.args, *one.kwargs.values()) if isinstance(x, torch.Generator)]
+    return list(dict.fromkeys(found))
+
+
 def _refs(x: Any) -> list[Ref]:
     return [leaf for leaf in torch.utils._pytree.tree_leaves(x) if isinstance(leaf, Ref)]
 
 
 def _random(node: Any) -> bool:
     """Whether an operation draws random numbers. Attention is tagged as if it did even without dropout."""
+    if recurrent.draws(node):
+        return True
     tags = getattr(node.target, "tags", ())
     if torch.Tag.nondeterministic_seeded not in tags:
         return False

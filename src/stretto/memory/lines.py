@@ -94,7 +94,10 @@ class Writer:
         for ref in _refs((call.args, call.kwargs)):
             self._view(ref.value)
         args = [self._text(x) for x in call.args] + [f"{k}={self._text(x)}" for k, x in call.kwargs.items()]
-        text = f"{self._name(call.target)}({', '.join(args)})"
+        if self.runner.device.retries:
+            text = f"D.call({', '.join([self._name(call.target), *args])})"
+        else:
+            text = f"{self._name(call.target)}({', '.join(args)})"
         if not call.makes:
             self.lines.append(text)
             return

@@ -1,6 +1,8 @@
 """A step on several devices of one kind, planned: where each operation runs, and what that comes to.
 
-    plan = st.memory.plan_several(model, loss_fn, optimizer, batch, devices=4, budget="12GiB", chunks={"batch": 20})
+    plan = st.memory.experimental_plan_several(
+        model, loss_fn, optimizer, batch, devices=4, budget="12GiB", chunks={"batch": 20}
+    )
     print(plan.explain())
 
 Of a dimension in 20 pieces each of 4 devices has 5: what VMesh calls a cluster shape of 4 and a device shape of 5.
@@ -72,7 +74,8 @@ def spread(
     budget that are taken already."""
     parts = split(graph, placed(graph, pieces, devices), devices)
     left = replace(settings, budget=max(1, settings.budget - borrowed))
-    return Devices(make_all(parts, left), settings.budget, borrowed, list(notes))
+    besides = {"batch": borrowed} if borrowed else {}
+    return Devices(make_all(parts, left, besides), settings.budget, borrowed, list(notes))
 
 
 def placed(graph: Graph, pieces: Mapping[str, tuple[int, int]], devices: int) -> list[int]:

@@ -1,8 +1,8 @@
 """What operations cost on a device, measured once for each distinct call, and remembered on disk.
 
-An operation is tried alone, with inputs of its own. What it gives is compared with what the trace says it gives: a
-result that has another dtype or size in reality would be garbage once it was away on the host and back; one that lies
-in memory in another way is copied, for which there must be room.
+An operation is tried alone, with inputs of its own (`trial_inputs`). What it returns is compared with what the trace
+says: a result that has another dtype or size in reality would be garbage once it was away on the host and back; one
+that is stored in another layout is copied, for which there must be free memory.
 """
 
 from __future__ import annotations
@@ -11,25 +11,24 @@ import contextlib
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from stretto.paths import cache_root
 
 from .guard import CannotCapture
 from .lift import Call, Lifted, Ref, Value
-from .views import lies_otherwise, view
+from .trial_inputs import TrialInputs
+from .views import lies_otherwise
 
 _TIMES = 3
 _ROUNDS = 2  # the better one counts: others may be at the device
 _AHEAD = 1_000_000  # cycles
 _SEED = 16  # bytes of attention's random state, whose layout depends on how it is run: never worth a copy
 _VERSION = 3  # of the file
-_APART = 7919  # a prime: numbers of rows are taken from all over a tensor
 
 
 class Remembered:
@@ -91,6 +90,7 @@ class Meter:
 
     def __init__(self, lifted: Lifted, device: torch.device, remembered: Remembered) -> None:
         self.lifted, self.device, self.remembered = lifted, device, remembered
+        self._inputs = TrialInputs(lifted, device)
         self._failed: set[str] = set()
         self.crowded: set[str] = set()  # calls for which there was no room; they are tried again once it is cleared
 
@@ -120,21 +120,7 @@ class Meter:
         return f"{call.target} {args} {kwargs}" if kwargs else f"{call.target} {args}"
 
     def _try(self, call: Call) -> tuple[float, int]:
-        limits, spans = _limits(self.lifted, call), _spans(self.lifted, call)
-        rooms: dict[Any, torch.Tensor] = {}
-
-        def real(x: Any) -> Any:
-            if not isinstance(x, Ref):
-                return x
-            value = self.lifted.values[x.value]
-            where = value.storage, value.dtype
-            low, high = spans[where]
-            if where not in rooms:  # one for all values that share it, as in the step
-                rooms[where] = torch.empty(high - low, dtype=value.dtype, device=self.device)
-                _fill(rooms[where], limits.get(where, 0))
-            return view(rooms[where], replace(value, offset=value.offset - low))
-
-        args, kwargs = (tree_map(real, x, is_leaf=lambda x: isinstance(x, Ref)) for x in (call.args, call.kwargs))
+        args, kwargs = self._inputs.of(call)
         result = call.target(*args, **kwargs)  # the first call may choose an algorithm
         more = self._check(call, result)
         del result
@@ -179,56 +165,6 @@ class Meter:
                 )
             more += _nbytes(value) if lies_otherwise(tensor, value) else 0
         return more
-
-
-def _spans(lifted: Lifted, call: Call) -> dict[Any, tuple[int, int]]:
-    """By storage and dtype: the first element that a call reads, and one behind the last."""
-    found: dict[Any, tuple[int, int]] = {}
-    for x in tree_leaves((call.args, call.kwargs), is_leaf=lambda x: isinstance(x, Ref)):
-        if not isinstance(x, Ref):
-            continue
-        value = lifted.values[x.value]
-        top = 1 + sum((n - 1) * k for n, k in zip(value.size, value.stride, strict=True) if n)
-        low, high = found.get((value.storage, value.dtype), (value.offset, 0))
-        found[value.storage, value.dtype] = min(low, value.offset), max(high, value.offset + max(top, 1))
-    return found
-
-
-def _fill(room: torch.Tensor, limit: int) -> None:
-    """Numbers that are nothing special; limit: they are numbers of so many rows. Between 0 and 1, as chances are: a GPU
-    that is given others for those is lost to the process."""
-    if room.dtype.is_floating_point:
-        room.uniform_(0.01, 0.99)
-    elif limit:
-        torch.arange(_APART, _APART * len(room) + 1, _APART, out=room).remainder_(limit)
-    else:
-        room.zero_()
-
-
-def _limits(lifted: Lifted, call: Call) -> dict[Any, int]:
-    """By storage and dtype of numbers of rows: how many rows there are. All of them the same row would be a case of its
-    own, and slow."""
-    name, args = str(getattr(getattr(call.target, "_overloadpacket", None), "__name__", "")), call.args
-
-    def rows(x: Any, dim: int) -> int:
-        return int(lifted.values[x.value].size[dim]) if isinstance(x, Ref) and lifted.values[x.value].size else 0
-
-    found: list[tuple[Any, int]] = []
-    if name in ("index", "_unsafe_index", "index_put", "_unsafe_index_put"):
-        found = [(x, rows(args[0], dim)) for dim, x in enumerate(args[1]) if isinstance(x, Ref)]
-    elif name in ("index_select", "index_add", "index_copy", "gather", "scatter", "scatter_add"):
-        found = [(args[2], rows(args[0], args[1]))]
-    elif name == "embedding":
-        found = [(args[1], rows(args[0], 0))]
-    elif name == "embedding_dense_backward":
-        found = [(args[1], args[2])]
-    whole = (torch.int64, torch.int32)
-    limits: dict[Any, int] = {}
-    for x, n in found:
-        if isinstance(x, Ref) and lifted.values[x.value].dtype in whole:
-            where = lifted.values[x.value].storage, lifted.values[x.value].dtype
-            limits[where] = min(n, limits.get(where, n))
-    return limits
 
 
 def _nbytes(value: Value) -> int:

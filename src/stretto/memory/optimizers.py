@@ -6,8 +6,9 @@ turn it is, so learning rates, schedules, weight decay and `state_dict` are its 
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -72,34 +73,99 @@ def _trial(optimizer: torch.optim.Optimizer, group: dict[str, Any], parameters: 
 
 
 def check_separate(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse an optimizer of somebody's own that looks at several parameters at once or counts in a group: it would be
-    run for a few parameters at a time."""
+    """Refuse an optimizer of somebody's own that looks at several parameters at once: planned steps run it for a few
+    parameters at a time."""
     if type(optimizer).__module__.startswith("torch.optim"):
         return
-    values, slopes = torch.linspace(-1, 1, 8).view(2, 4), torch.linspace(2, -1, 16).view(2, 2, 4)
-
-    def after(*which: int) -> tuple[list[Any], list[Any]]:
-        few = [torch.nn.Parameter(values[k].clone()) for k in which]
-        trial = _trial(optimizer, optimizer.param_groups[0], few)
-        for slope in slopes:
-            for k, p in zip(which, few, strict=True):
-                p.grad = slope[k].clone()
-            type(optimizer).step(trial)
-        options = [v for name, v in trial.param_groups[0].items() if name != "params"]
-        return [p.detach() for p in few], options
-
-    given = [v for name, v in optimizer.param_groups[0].items() if name != "params"]
     try:
-        both, options = after(0, 1)
-        alone = [after(0)[0][0], after(1)[0][0]]
-        separate = all(map(torch.equal, both, alone)) and str(options) == str(given)
+        both, numbers = _tried_on(optimizer, 0, 1)
+        alone = [_tried_on(optimizer, k) for k in (0, 1)]
+        separate = all(torch.equal(one, other[0][0]) for one, other in zip(both, alone, strict=True))
+        separate &= all(str(other[1]) == str(numbers) for other in alone)
     except Exception:
-        return  # it will be told why when it is tried for real
+        return  # what is wrong is said when it is tried for real
     if not separate:
         raise CannotCapture(
-            f"{type(optimizer).__name__} looks at several parameters at once or counts its steps for all of them; only "
-            "optimizers that treat parameters one by one can be planned"
+            f"{type(optimizer).__name__} looks at several parameters at once; only optimizers that treat parameters "
+            "one by one can be planned"
         )
+
+
+def keeps_numbers(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the optimizer counts for all of its parameters, in attributes or in options of its groups.
+
+    >>> keeps_numbers(torch.optim.SGD([torch.zeros(1)]))
+    False
+    """
+    if type(optimizer).__module__.startswith("torch.optim"):
+        return False
+    try:
+        return str(_tried_on(optimizer, 0)[1]) != str(_numbers(optimizer))
+    except Exception:
+        return False
+
+
+def _tried_on(optimizer: torch.optim.Optimizer, *which: int) -> tuple[list[torch.Tensor], Any]:
+    """Two small parameters, or one of them, after two steps; and the optimizer's own numbers then."""
+    values, slopes = torch.linspace(-1, 1, 8).view(2, 4), torch.linspace(2, -1, 16).view(2, 2, 4)
+    few = [torch.nn.Parameter(values[k].clone()) for k in which]
+    trial = _trial(optimizer, optimizer.param_groups[0], few)
+    trial.param_groups += [{**copy.copy(group), "params": []} for group in optimizer.param_groups[1:]]
+    for slope in slopes:
+        for k, p in zip(which, few, strict=True):
+            p.grad = slope[k].clone()
+        type(optimizer).step(trial)
+    return [p.detach() for p in few], _numbers(trial)
+
+
+_PLAIN = (bool, int, float, str, type(None), tuple)
+
+
+def _numbers(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
+    """Numbers among the attributes of an optimizer and the options of its groups."""
+    own = {k: v for k, v in optimizer.__dict__.items() if isinstance(v, _PLAIN) and k != "_opt_called"}
+    named = {"fused", "capturable"}  # a trial does without
+    groups = optimizer.param_groups
+    return [own, *({k: v for k, v in g.items() if isinstance(v, _PLAIN) and k not in named} for g in groups)]
+
+
+class Counts:
+    """Numbers that an optimizer keeps for all of its parameters, such as a count of steps. They change once in a step
+    of the optimizer, however many turns its parameters take in it.
+
+    Every turn begins with the numbers from before the first and leaves those that it changed.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = optimizer
+        self._before: list[dict[str, Any]] = []
+        self._after: list[dict[str, Any]] = []
+        self._had: set[Any] = set()
+
+    def begin(self, turn: Any) -> None:
+        """A turn begins; one that was had before begins the next step of the optimizer."""
+        if turn in self._had or not self._had:
+            self._before = _numbers(self._optimizer)
+            self._after, self._had = [dict(one) for one in self._before], set()
+        self._had.add(turn)
+
+    @contextlib.contextmanager
+    def part(self, groups: Sequence[dict[str, Any]]) -> Iterator[None]:
+        """Some parameters of these groups are updated within."""
+        self._put(self._before)
+        yield
+        all_groups = self._optimizer.param_groups
+        taking = [True, *(any(group is one for one in groups) for group in all_groups)]
+        now = _numbers(self._optimizer)
+        self._after = [new if took else old for old, new, took in zip(self._after, now, taking, strict=True)]
+        self._put(self._after)
+
+    def _put(self, numbers: list[dict[str, Any]]) -> None:
+        places = [self._optimizer.__dict__, *self._optimizer.param_groups]
+        for place, wanted, now in zip(places, numbers, _numbers(self._optimizer), strict=True):
+            for name in now.keys() - wanted.keys():
+                del place[name]
+            place.update(wanted)
 
 
 def group_of(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, Any]:
@@ -131,8 +197,13 @@ def at_a_time(optimizer: torch.optim.Optimizer, budget: int) -> int:
 class Turns:
     """Runs an optimizer's own step for some of its parameters. Groups are looked at anew each time: rates change."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Sequence[torch.nn.Parameter]) -> None:
-        self.optimizer, self.parameters = optimizer, list(parameters)
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        parameters: Sequence[torch.nn.Parameter],
+        counts: Counts | None = None,
+    ) -> None:
+        self.optimizer, self.parameters, self._counts = optimizer, list(parameters), counts
         self._chosen = {id(p) for p in parameters}
         self._found: dict[int, tuple[list[Any], int, list[Any]]] = {}  # by group: its list, how long it was, and mine
 
@@ -147,6 +218,8 @@ class Turns:
     def run(self, piece: int = 0) -> None:
         """One step of the parameters; they have their gradients. piece: bytes at a time, if there is but one."""
         p = self.parameters[0]
+        if self._counts is not None:
+            self._counts.begin(self)
         count = -(-p.numel() * p.element_size() // piece) if piece and len(self.parameters) == 1 else 1
         if count > 1:
             self._run_in_pieces(p, count)
@@ -186,15 +259,17 @@ class Turns:
         """The optimizer's own step with groups that have these parameters only."""
         optimizer, groups = self.optimizer, self.optimizer.param_groups
         whole = [(group, group["params"]) for group, _ in parts]
-        for group, mine in parts:
-            group["params"] = mine
-        try:
-            optimizer.param_groups = [group for group, _ in parts]
-            type(optimizer).step(optimizer)
-        finally:
-            optimizer.param_groups = groups
-            for group, parameters in whole:
-                group["params"] = parameters
+        used = [group for group, _ in parts]
+        with contextlib.nullcontext() if self._counts is None else self._counts.part(used):
+            for group, mine in parts:
+                group["params"] = mine
+            try:
+                optimizer.param_groups = used
+                type(optimizer).step(optimizer)
+            finally:
+                optimizer.param_groups = groups
+                for group, parameters in whole:
+                    group["params"] = parameters
         optimizer._opt_called = True  # what schedulers look for
 
 

@@ -10,15 +10,17 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from stretto.plan.cost import show_bytes
+
 from .devices import NotRecorded
 from .lift import Ref
 from .lines import Part, Writer
-from .program import OUT, Instruction, account
+from .program import OUT, Instruction
 from .seats import ASIDE, BACK, orderly
 from .segments import LEFT, Segment
 from .updating import Updater
@@ -28,8 +30,8 @@ if TYPE_CHECKING:
     from .execute import Runner
 
 _LOG = logging.getLogger("stretto.memory")
-_SMALL = 1 << 20  # bytes up to which torch's allocator takes room from elsewhere than from one large piece
 _WARM = 2  # steps before recording: optimizers make their state, libraries choose their algorithms
+_AFTER_DROP = 1  # likewise for a step that was recorded before: a shape that comes once is not recorded for it
 
 Act = Callable[[], None]
 
@@ -100,11 +102,12 @@ class Recording:
         self._shown = {}
         for s in runner.travels:
             runner.show(s, away=True)
-        for piece in self._pieces:
-            for parts in (piece.before, piece.inside, piece.after):
-                self._follow(parts)
-            if piece.updater is not None:
-                piece.updater()
+        with runner.device.in_arena():
+            for piece in self._pieces:
+                for parts in (piece.before, piece.inside, piece.after):
+                    self._follow(parts)
+                if piece.updater is not None:
+                    piece.updater()
         for s in runner.travels:
             runner.show(s, away=False)
         self._end()
@@ -124,7 +127,7 @@ class Recording:
         self._shown = {}
         acts: list[Act] = []
         try:
-            runner.device.begin_recording(self._needed())
+            runner.device.begin_recording(runner.temporary_bytes())
             self._take_seats()
             # What is held here is not given back while recording: nothing that is ever away.
             held = [None if s in travels else tensor for s, tensor in enumerate(runner.a)], list(runner.v)
@@ -135,6 +138,7 @@ class Recording:
                     acts += self._taken_down(piece)
                 if travels:
                     acts.append(self._sit_down())
+                self._check_budget()
             except NotRecorded:
                 runner.a[:], runner.v[:] = held
                 raise
@@ -151,6 +155,12 @@ class Recording:
         self._end()
         self._acts = acts
 
+    def _check_budget(self) -> None:
+        """Refuse a recording with which the device has given out more than the budget."""
+        reserved, budget = self._runner.device.reserved(), self._runner.budget
+        if reserved is not None and budget is not None and reserved > budget:
+            raise NotRecorded(f"with it {show_bytes(reserved)} are in use on the device, more than the budget")
+
     def _give_up(self) -> None:
         """Give the memory of the recording back: whoever sits there moves."""
         runner = self._runner
@@ -161,6 +171,17 @@ class Recording:
             runner.show(s, away=False)
         self._seats, self._taken = {}, None
         runner.device.end_recording()
+        runner.take_arena()
+
+    def drop(self) -> None:
+        """Forget the recording and give its memory back; nothing of the runner's is in it any more. The step is
+        recorded again when it goes on."""
+        recorded = bool(self._acts)
+        self._acts, self._shown, self._seats = [], {}, {}
+        self._given = self._taken = None
+        self._warm = _AFTER_DROP if recorded else max(self._warm, _AFTER_DROP)
+        if recorded:
+            self._runner.device.end_recording()
 
     def _taken_down(self, piece: _Piece) -> list[Act]:
         device = self._runner.device
@@ -216,13 +237,6 @@ class Recording:
         """Storages of what a step returns."""
         lifted = self._runner.lifted
         return {lifted.values[x.value].storage for x in lifted.shown if isinstance(x, Ref)}
-
-    def _needed(self) -> int:
-        """Bytes that are on the device at most beside what is always there, in storages that are not small."""
-        program = self._runner.program
-        storages = tuple(replace(one, nbytes=0) if one.nbytes <= _SMALL else one for one in program.graph.storages)
-        always = sum(one.nbytes for s, one in enumerate(storages) if one.lasting and s not in program.on_host)
-        return account(replace(program, graph=replace(program.graph, storages=storages))).peak - always
 
     def _follow(self, parts: list[Part]) -> None:
         for part in parts:

@@ -1,4 +1,4 @@
-"""What a plan says to people: whether it fits, how slow it will be, what moves when; in words and as a picture."""
+"""A plan for people: whether it fits, how slow it will be, what moves when; in words and as a picture."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Report:
 
     @property
     def seconds(self) -> float:
-        """Of one step, predicted."""
+        """Seconds of one step, predicted."""
         return self.planned.costs.seconds
 
     def explain(self) -> str:
@@ -32,7 +32,7 @@ class Report:
         planned, graph = self.planned, self.planned.program.graph
         costs, instructions = planned.costs, planned.program.instructions
         computing = sum(node.seconds for node in graph.nodes)
-        lasting = sum(s.nbytes for s in graph.storages if s.lasting)
+        persistent = sum(s.nbytes for s in graph.storages if s.lasting)
         away = sum(graph.storages[s].nbytes for s in planned.program.on_host)
         slower = costs.seconds / computing if computing else 1.0
         budget = show_bytes(planned.settings.budget + self.lifted.borrowed)
@@ -41,11 +41,12 @@ class Report:
             f"{len(graph.nodes):,} operations, {len(graph.storages):,} storages; budget {budget}",
             f"at most {show_bytes(self.peak)} on the device ({at}); {show_bytes(costs.host)} on the host",
             f"a step takes about {costs.seconds * 1e3:.1f} ms: {slower:.2f} times the computing alone "
-            f"(waiting for copies {costs.waited * 1e3:.1f} ms, computing again {costs.repeated * 1e3:.1f} ms)",
-            f"of {show_bytes(lasting)} that last from step to step, {show_bytes(away)} live on the host",
+            f"(waiting for copies {costs.waited * 1e3:.1f} ms, recomputing {costs.repeated * 1e3:.1f} ms)",
+            f"parameters, optimizer state and buffers: {show_bytes(persistent)}, "
+            f"of which {show_bytes(away)} are kept on the host",
             f"{total(instructions, OUT):,} copies to the host ({show_bytes(costs.bytes_out)}), "
             f"{total(instructions, IN):,} from it ({show_bytes(costs.bytes_in)}), "
-            f"{total(instructions, AGAIN):,} operations run again",
+            f"{total(instructions, AGAIN):,} operations recomputed",
         ]
         return "\n".join([*lines, *planned.notes])
 
@@ -58,11 +59,11 @@ class Report:
         name = graph.nodes[which].name if what <= AGAIN else graph.storages[which].name
         return f"at {name}"
 
-    def draw(self, path: str | Path) -> Path:
-        """Bytes on the device over one step, by kind, with the budget and the copies; written to `path`."""
+    def draw(self, path: str | Path, title: str = "") -> Path:
+        """Draw the bytes on the device over one step, by kind, with the budget and the copies; write it to `path`."""
         from .picture import draw
 
-        return draw(self.planned, Path(path))
+        return draw(self.planned, Path(path), borrowed=self.lifted.borrowed, title=title)
 
     def curve(self) -> list[int]:
         """Bytes on the device after each instruction."""

@@ -21,7 +21,7 @@ draw random numbers keep their order on each device, not across devices.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from stretto.errors import PlanError
@@ -229,8 +229,12 @@ class _Split:
 # -- planning and the joint clock --------------------------------------------------------------------------------------
 
 
-def make_all(parts: Sequence[Part], settings: Settings | Sequence[Settings]) -> Together:
-    """A plan for every part, each by itself; settings: for all, or one for each device."""
+def make_all(
+    parts: Sequence[Part], settings: Settings | Sequence[Settings], besides: Mapping[str, int] | None = None
+) -> Together:
+    """A plan for every part, each by itself; settings: for all, or one for each device. besides: by kind, bytes that
+    every device holds besides and that the budgets of the settings lack; a refusal counts them."""
+    more = dict(besides or {})
     each = [settings] * len(parts) if isinstance(settings, Settings) else list(settings)
     if len(each) != len(parts):
         raise PlanError(f"{len(each)} settings for {len(parts)} devices; give one for all or one for each")
@@ -239,6 +243,7 @@ def make_all(parts: Sequence[Part], settings: Settings | Sequence[Settings]) -> 
         try:
             planned.append(make(part.graph, one) if part.graph.nodes else _idle(part, one))
         except Infeasible as error:
+            error = error.beside(more, one.budget + sum(more.values()))
             raise PlanError(f"device {d}: {error}") from error
     joint = account_all([one.program for one in planned], [one.link for one in each])
     return Together(tuple(parts), tuple(planned), joint)

@@ -1,10 +1,11 @@
-"""A training step under a budget: planned when made, checked when it first runs, planned anew when shapes change."""
+"""A training step under a budget: planned when made, checked when it first runs; one plan for each shape of batch."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,27 +16,34 @@ from torch.utils import _pytree as pytree
 from stretto.errors import RunError
 from stretto.plan.cost import show_bytes
 
+from .batch_numbers import Numbers, is_number
 from .capture import Traced, trace
 from .chunks import ALL as ALL_OPERATIONS
 from .chunks import LOSSES, Chunks
 from .chunks import cut as cut_operations
 from .costs import CALLED, PLAYED, Rates, costed
 from .devices import Device
-from .execute import Runner
+from .execute import Runner, owners
 from .fuse import ALL, BACKWARD, NONE, fused
 from .graph import Graph
 from .guard import CannotCapture
+from .host_buffers import HostBuffers
 from .lift import BUCKET, Lifted, lift
 from .optimizers import at_a_time, kept_for
 from .planner import Infeasible, Planned, Settings, make
 from .playing import recorded
 from .report import Report
+from .segments import Segment
 from .standing import Standing, Told, take_over
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
 _MUCH = 0.1  # of a step
-_WATCHED = 2  # steps whose real peak is compared with the predicted one: the second has the optimizers' state
+_REPLANS = 3  # how often reality may take more than a plan says
+_MARGIN, _MORE = 1.1, 1 / 256  # of what is over, and of the budget: the next plan is made for so much less
+_PLANS = 8  # shapes of batches whose plans are kept
+_WASTE = 1.5  # host memory of several plans, as a multiple of what the present one needs
+_WATCHED = 4  # steps whose real peak is compared with the budget: the second has optimizer state, the third a recording
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,12 +200,44 @@ def beside(settings: Settings, lifted: Lifted) -> Settings:
     return replace(settings, budget=max(1, settings.budget - lifted.borrowed))
 
 
+@dataclass(eq=False)
+class Plan:
+    """The plan for one shape of batch.
+
+    Attributes
+    ----------
+    shapes : object
+        Shapes and dtypes of the batch (`_shapes`).
+    numbers : Numbers
+        Python numbers of the batch, and the conditions under which the plan holds.
+    captured, planned, report
+        The step as it was traced, its program, and the same for people.
+    order : list of int
+        By node of the program's graph, its number in the trace.
+    segments : list of Segment or None
+        What is recorded; None if operations are called one by one.
+    runner : Runner or None
+        The program as code; made when it first runs.
+    """
+
+    shapes: Any
+    numbers: Numbers
+    captured: Captured
+    planned: Planned
+    report: Report
+    order: list[int]
+    segments: list[Segment] | None
+    runner: Runner | None = None
+    unwatched: int = _WATCHED  # steps whose peak is still to be compared with the plan
+
+
 class Step:
     """A training step under a budget: call it with a batch like the one it was made with.
 
-    `report` says what was planned. Parameters, buffers and optimizer state are at their planned homes; `state_dict()`
-    of modules and optimizers works as ever (it waits for copies that are under way). `close()` brings everything back
-    to the devices where it was."""
+    `report` says what was planned. A batch of another shape has a plan of its own, which is kept. Parameters, buffers
+    and optimizer state are on the device or on the host, as planned; `state_dict()` of modules and optimizers works as
+    ever (it waits for copies that are under way). `with step.paused():` brings parameters and buffers to the device
+    where they were, for an evaluation; `close()` brings everything back for good."""
 
     def __init__(
         self,
@@ -220,96 +260,280 @@ class Step:
         self._expected = Expected.of(function, self._modules, self._optimizers, batch) if verify else None
         self._came_from = {id(p): p.device for p in _tensors(self._modules)}
         self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
-        self._replanned = False
+        self._replanned = 0
         ours = [*_tensors(self._modules), *_states(self._optimizers), *pytree.tree_leaves(batch)]
         self._others = max(0, device.in_use(record=self._record) - _on_device(ours, device.torch))
-        self._runner: Runner | None = None
+        self._others += device.slack(settings.budget)
+        self._warned = False
+        self._plans: list[Plan] = []  # the one in use last
+        self._current: Plan | None = None
+        self._host = HostBuffers(device)
+        self._paused = 0
+        self._said: set[int] = set()  # numbers of the batch that were warned of
         self._lost = ""  # why it cannot be called any more
-        self._prepare(batch)
+        self._standing = Standing(self._modules, self._optimizers, device.torch.type)
+        self._switch(self._made(batch))
         everybody = (*modules, *optimizers)
         self._hooks = [owner.register_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
+        self._hooks += [owner.register_load_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
         self._hooks += [owner.register_load_state_dict_post_hook(Told(self, "loaded")) for owner in everybody]
 
-    def _prepare(self, batch: Any) -> None:
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def planned(self) -> Planned:
+        """The plan in use."""
+        return self._now.planned
+
+    @property
+    def report(self) -> Report:
+        """The plan in use, for people."""
+        return self._now.report
+
+    @property
+    def plans(self) -> list[Report]:
+        """The plans that are kept, for people; the one in use last."""
+        return [one.report for one in self._plans]
+
+    @property
+    def _now(self) -> Plan:
+        assert self._current is not None
+        return self._current
+
+    @property
+    def _runner(self) -> Runner | None:
+        return None if self._current is None else self._current.runner
+
+    def _made(self, batch: Any) -> Plan:
+        """Plan for a batch like this. Nothing moves."""
         settings = replace(self._settings, budget=self._budget)
-        captured, graph, self.planned = planned(
-            self._function,
-            self._modules,
-            self._optimizers,
-            batch,
-            self._device.torch,
-            settings,
-            rates=self._rates,
-            chunks=self._chunks,
-            budget=self._settings.budget,
-            record=self._record,
-            join=self._join,
-            others=self._others,
-        )
+        numbers = Numbers(batch, self._device.torch)
+
+        def with_function(function: Callable[[Any], Any]) -> tuple[Captured, Graph, Planned]:
+            return planned(
+                function,
+                self._modules,
+                self._optimizers,
+                batch,
+                self._device.torch,
+                settings,
+                rates=self._rates,
+                chunks=self._chunks,
+                budget=self._settings.budget,
+                record=self._record,
+                join=self._join,
+                others=self._others,
+            )
+
+        if numbers.names:
+            try:
+                captured, graph, made = with_function(numbers.traced(self._function))
+            except CannotCapture:  # perhaps for the numbers' sake
+                captured, graph, made = with_function(self._function)
+                numbers.constant()
+        else:
+            captured, graph, made = with_function(self._function)
         segments = None
         if self._record:
-            self.planned, segments = recorded(self.planned, len(captured.traced.watched.parameters))
-        self.report = Report(self.planned, captured.lifted)
-        numbers = {id(node): n for n, node in enumerate(graph.nodes)}
-        order = [numbers[id(node)] for node in self.planned.program.graph.nodes]
-        self._captured = captured
-        self._standing = Standing(self._modules, self._optimizers, self._device.torch.type)
+            made, segments = recorded(made, len(captured.traced.watched.parameters))
+        places = {id(node): n for n, node in enumerate(graph.nodes)}
+        order = [places[id(node)] for node in made.program.graph.nodes]
+        return Plan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
+
+    def _plan_for(self, batch: Any) -> Plan:
+        """The plan that holds for a batch; a new one if there is none."""
+        shapes, values = _shapes(batch), _numbers(batch)
+        alike = [one for one in reversed(self._plans) if one.shapes == shapes]
+        for one in alike:
+            if one.numbers.fit(values):
+                return one
+        if alike:
+            self._warn(alike[0].numbers, values)
+        else:
+            _LOG.info("a batch of another shape: making a plan for it")
+        return self._made(batch)
+
+    def _warn(self, numbers: Numbers, values: Sequence[Any]) -> None:
+        """Report, once, a number of the batch whose value a plan depends on."""
+        unmet = numbers.unmet(values)
+        assert unmet is not None
+        names = " and ".join(numbers.names[k] for k in unmet.entries)
+        at = f" ({unmet.line})" if unmet.line else ""
+        if not unmet.exact:
+            _LOG.info("a condition on %s has another outcome%s: making a plan for it", names, at)
+        elif not self._said.issuperset(unmet.entries):
+            self._said.update(unmet.entries)
+            _LOG.warning(
+                "%s: the step uses the value of this Python number%s, so every value needs a plan of its own; %d plans "
+                "are kept. If it only enters arithmetic, pass torch.tensor(value) instead",
+                names,
+                at,
+                _PLANS,
+            )
+
+    def _switch(self, plan: Plan) -> None:
+        """Let a plan be the one in use. Plans share host memory, and only the present one has memory on the device
+        beside persistent storages that are at home there: recordings are made again."""
         take_over(self._modules, self)
-        if self._runner is not None:
-            self._runner.leave()
-            self._runner = None  # and all that it holds, before there is another
-            gc.collect()
-        self._runner = Runner(
-            captured.lifted,
-            self.planned.program,
-            order,
-            captured.traced.watched,
+        before, self._current = self._current, plan
+        others = [one for one in self._plans if one is not plan]
+        self._plans = [*others[1 - _PLANS :], plan]
+        if before is not None and before is not plan and before.runner is not None:
+            before.runner.suspend()
+        if plan.runner is not None:
+            plan.runner.resume()
+            return
+        lifted, program = plan.captured.lifted, plan.planned.program
+        own = owners(lifted)
+        held = self._host.nbytes + self._host.missing(program, own)
+        most = _WASTE * plan.planned.costs.host
+        if self._settings.host_budget is not None:
+            most = min(most, self._settings.host_budget)
+        if self._host.nbytes and held > most:
+            self._leave(before)
+        plan.runner = Runner(
+            lifted,
+            program,
+            plan.order,
+            plan.captured.traced.watched,
             self._optimizers,
             self._device,
-            record=segments,
+            record=plan.segments,
+            host=self._host,
+            budget=self._settings.budget,
         )
-        self._shapes = _shapes(batch)
-        self._unwatched = _WATCHED
+
+    def _leave(self, plan: Plan | None) -> None:
+        """Take persistent storages out of the host memory that plans share, and give it back. Plans are kept, their
+        code is not."""
+        if plan is not None and plan.runner is not None:
+            plan.runner.leave()
+        for one in self._plans:
+            one.runner = None
+        self._host = HostBuffers(self._device)
+        gc.collect()  # all that runners hold, before there is another
+
+    # -- a step --------------------------------------------------------------------------------------------------------
 
     def __call__(self, batch: Any) -> Any:
         """Train on one batch; what the step function returns."""
         if self._lost:
             raise RunError(self._lost)
+        if self._paused:
+            raise RunError("the step was called while it is paused; call it after the `with step.paused():` block")
         self._standing.check()
-        if _shapes(batch) != self._shapes:
-            _LOG.info("another shape of batch: planning anew")
-            self._prepare(batch)
+        plan = self._check_numbers(self._plan_for(batch), batch)
+        if plan is not self._current or plan.runner is None:
+            self._switch(plan)
         tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
-        assert self._runner is not None
-        if self._unwatched:
+        plan.numbers.fill(_numbers(batch))
+        assert plan.runner is not None
+        if plan.unwatched:
             self._device.watch_peak()
-        shown = self._runner(tensors)
-        result = pytree.tree_unflatten(shown, self._captured.traced.result_spec)
+        shown = plan.numbers.shown(plan.runner(tensors))
+        result = pytree.tree_unflatten(shown, plan.captured.traced.result_spec)
         if self._expected is not None:
             self.settle()
             self._expected.compare(result, self._modules)
             self._expected = None
-        if self._unwatched:
-            self._unwatched -= 1
-            self._look_at_peak(batch)
+        if plan.unwatched:
+            plan.unwatched -= 1
+            self._compare_peak(plan, batch)
         return result
 
-    def _look_at_peak(self, batch: Any) -> None:
-        """Reality may take more than was predicted: plan once more with what is over as a margin."""
-        real = self._device.peak()
-        if real is None or real <= self._settings.budget:
+    def _compare_peak(self, plan: Plan, batch: Any) -> None:
+        """The device may give out more than was predicted: plan again, with what is over as a margin."""
+        real, budget = self._device.peak(), self._settings.budget
+        if real is None or real <= budget:
             return
-        over = real - self.report.peak
-        if self._replanned:
+        over = real - budget
+        self._replanned += 1
+        self._budget -= int(over * _MARGIN + budget * _MORE)
+        if self._replanned > _REPLANS or self._budget <= 0:
             raise RunError(
-                f"steps take {show_bytes(real)} on the device, {show_bytes(over)} more than the plan says, and did so "
-                f"after planning with a margin; give budget= {show_bytes(over)} less than there is, or see what else "
-                "is on the device"
+                f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device after planning "
+                f"{self._replanned} times; give a budget of {show_bytes(real)}, or see what else is on the device"
             )
-        self._replanned = True
-        self._budget = self._settings.budget - 2 * over  # the next plan will not be over by just as much
-        _LOG.warning("steps take %s more than predicted: planning once more with that margin", show_bytes(over))
-        self._prepare(batch)
+        _LOG.warning("steps take %s more than the budget: planning again, with that margin", show_bytes(over))
+        try:
+            new = self._made(batch)
+        except Infeasible as error:
+            error.add_note(f"the step before took {show_bytes(real)}; what a plan does not see must fit beside it")
+            raise
+        self._leave(plan)
+        self._plans, self._current = [], None
+        self._switch(new)
+
+    def _check_numbers(self, plan: Plan, batch: Any) -> Plan:
+        """Python numbers that the step can reach, such as a temperature that is an attribute, may be others than when
+        it was traced. Then it is traced again: if its operations are the same, the number does not matter."""
+        changed = plan.captured.traced.numbers.changed()
+        if not changed:
+            return plan
+        numbers = Numbers(batch, self._device.torch)
+        function = numbers.traced(self._function) if numbers.names else self._function
+        with contextlib.suppress(CannotCapture):
+            again = trace(function, self._modules, self._optimizers, batch, self._device.torch)
+            if again.operations == plan.captured.traced.operations:
+                return plan
+        if not self._warned:
+            self._warned = True
+            _LOG.warning(
+                "%s has another value than when the step was planned: it is planned again, as for every such change; "
+                "pass the number in with the batch",
+                changed[0],
+            )
+        self._plans = []
+        return self._made(batch)
+
+    # -- between steps -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def paused(self, device: torch.device | str | None = None) -> Iterator[None]:
+        """Use the modules outside the step, for an evaluation: `with step.paused(): loss = model(x)`.
+
+        Within, parameters and buffers are on one device, so that the modules can be called, changed and loaded;
+        optimizer state stays where it is, and a recording gives its memory back. Afterwards training goes on with the
+        plan that there was, from the values that parameters and buffers have then; `train()` and `eval()` are as they
+        were before.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where to have parameters and buffers; where they were when the step was made unless given.
+        """
+        if self._lost:
+            raise RunError(self._lost)
+        modes = [(one, one.training) for module in self._modules for one in module.modules()]
+        with torch.inference_mode(False):  # tensors made in that mode could not be trained on
+            if not self._paused and self._runner is not None:
+                self._runner.suspend()
+        self._paused += 1
+        try:
+            with torch.inference_mode(False):
+                self._bring(device)
+            yield
+        finally:
+            self._paused -= 1
+            for module, training in modes:
+                module.training = training
+            if not self._paused and not self._lost and self._runner is not None:
+                with torch.inference_mode(False):
+                    self._runner.resume()
+
+    def _bring(self, device: torch.device | str | None) -> None:
+        """Parameters and buffers on a device, or where they came from."""
+        try:
+            with torch.no_grad():
+                for tensor in _tensors(self._modules):
+                    where = torch.device(device) if device is not None else self._came_from[id(tensor)]
+                    tensor.data = tensor.data.to(where)
+        except torch.OutOfMemoryError as error:
+            nbytes = sum(one.numel() * one.element_size() for one in _tensors(self._modules))
+            raise RunError(
+                f"paused(): parameters and buffers take {show_bytes(nbytes)}, more than is free on the device; "
+                'evaluate on the host instead: paused(device="cpu")'
+            ) from error
 
     def settle(self) -> None:
         """Wait until all copies are made: parameters can be read after it."""
@@ -318,16 +542,13 @@ class Step:
 
     def loaded(self) -> None:
         """State was loaded into the modules or optimizers: it goes to its homes."""
-        if self._runner is not None:
+        if self._runner is not None and not self._paused:
             self._runner.adopt()
 
     def lose(self) -> None:
         """Another step has the parameters now: what this one holds is given back."""
-        if self._runner is not None:
-            self._runner.leave()
-            self._runner = None
-        for hook in self._hooks:
-            hook.remove()
+        self._leave(self._current)
+        self._forget()
         self._lost = (
             "another step was made with these parameters since, which moved them; write both into one step function, "
             "or make a new one when it is its turn"
@@ -339,8 +560,6 @@ class Step:
         if self._lost:
             return
         self._lost = "the step was closed; make a new one"
-        for hook in self._hooks:
-            hook.remove()
         with torch.no_grad():
             for tensor in _tensors(self._modules):
                 tensor.data = tensor.data.to(self._came_from[id(tensor)], copy=True)
@@ -349,7 +568,16 @@ class Step:
                     for name, kept in state.items():
                         if isinstance(kept, torch.Tensor) and kept.shape == p.shape and kept.dim():
                             state[name] = kept.to(p.device, copy=True)
-        self._runner = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop plans with all that they hold; the last one stays for its report."""
+        for hook in self._hooks:
+            hook.remove()
+        for one in self._plans:
+            one.runner = None
+        self._plans = []
+        self._host = HostBuffers(self._device)
 
 
 def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
@@ -379,5 +607,16 @@ def _lent(batch: Any, device: torch.device) -> bool:
 
 
 def _shapes(batch: Any) -> Any:
+    """What a plan is for: shapes and dtypes of tensors, which entries are numbers, and everything else as it is."""
     leaves, spec = pytree.tree_flatten(batch)
-    return spec, tuple((tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else (type(x), x) for x in leaves)
+    return spec, tuple(map(_shape, leaves))
+
+
+def _shape(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return tuple(leaf.shape), leaf.dtype
+    return (type(leaf), None) if is_number(leaf) else (type(leaf), leaf)
+
+
+def _numbers(batch: Any) -> list[Any]:
+    return [x for x in pytree.tree_leaves(batch) if is_number(x)]

@@ -37,7 +37,7 @@ class Updater:
         self.runner, self.update = runner, update
         self.optimizer = runner.optimizers[update.optimizer]
         self.parameters = [runner.watched.parameters[n] for n in update.parameters]
-        self._turns = Turns(self.optimizer, self.parameters)
+        self._turns = Turns(self.optimizer, self.parameters, runner.counts.get(update.optimizer))
         self._away = runner.program.on_host | set(runner.travels)
         self._homes: dict[int, torch.Tensor] = {}  # by storage: its view on the host
 

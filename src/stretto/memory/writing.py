@@ -2,6 +2,9 @@
 
 Torch's own way of doing this (`make_fx`) keeps much that is of no use here, and takes twice as long. What it can write
 down and this cannot, such as operations that take functions, is left to it: `Strange` is raised then.
+
+Real tensors that the function has from elsewhere are replaced by fake ones before any operation sees them, so that none
+is ever written. One that the function changes in place becomes an argument, like a buffer.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import contextlib
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,6 +21,10 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx._lazy_graph_module import _make_graph_module
 from torch.fx.experimental.proxy_tensor import snapshot_fake
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from .guard import CannotCapture
+from .source_lines import at, users_line
 
 _aten = torch.ops.aten
 _Key = torch._C.DispatchKey
@@ -27,13 +35,35 @@ class Strange(Exception):
     """Something that is not written down here."""
 
 
+class TakesGradient(Exception):
+    """A tensor from elsewhere, which it has, is part of what autograd follows."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        super().__init__("a tensor that is no parameter of the modules takes a gradient")
+        self.tensor = tensor
+
+
+@dataclass(eq=False)
+class Outside:
+    """A real tensor that a function uses and was not given. fake: its stand-in. grad, required: its gradient, and
+    whether it wanted one, when it was first used. changed: the user's line that changes it in place, if one does."""
+
+    tensor: torch.Tensor
+    fake: Any
+    node: Any
+    grad: torch.Tensor | None
+    required: bool
+    changed: str | None = None
+
+
 def written(
     function: Callable[..., Sequence[Any]],
     args: Sequence[Any],
     instead: Mapping[Any, Callable[..., Any]],
     mode: FakeTensorMode,
-) -> torch.fx.GraphModule:
-    """The operations of function(*args), whose args are fake tensors and whose results are a list.
+) -> tuple[torch.fx.GraphModule, list[Outside]]:
+    """The operations of function(*args), whose args are fake tensors and whose results are a list; and the tensors
+    that it has from elsewhere.
 
     instead: what is done in place of an operation. Every argument becomes a placeholder; every node has its result, a
     fake tensor or several, as `meta["val"]`. The mode of the fake tensors is on.
@@ -41,21 +71,36 @@ def written(
     book = _Book(instead, mode)
     for tensor in args:
         book.given(tensor)
-    with _no_cached_casts(), book:
-        results = function(*args)
+    try:
+        with _no_cached_casts(), book:
+            results = function(*args)
+    finally:
+        taking = [one.tensor for one in book.outside.values() if not _restored(one)]
+    if taking:
+        raise TakesGradient(taking[0])
     book.graph.output([book.arg(x) for x in results])
-    return _make_graph_module(book.root, book.graph)
+    return _make_graph_module(book.root, book.graph), list(book.outside.values())
+
+
+def _restored(one: Outside) -> bool:
+    """Put a real tensor back as it was for autograd; whether there was nothing to do."""
+    fine = one.tensor.grad is one.grad if one.tensor.is_leaf else True
+    if not fine:
+        one.tensor.grad = one.grad
+    if one.tensor.requires_grad != one.required:
+        one.tensor.detach_()
+        return False
+    return fine
 
 
 @contextlib.contextmanager
 def _no_cached_casts() -> Iterator[None]:
     """A cast that autocast remembers would be one of a trace before."""
-    before = torch.is_autocast_cache_enabled()
-    torch.set_autocast_cache_enabled(False)
+    torch.clear_autocast_cache()
     try:
         yield
     finally:
-        torch.set_autocast_cache_enabled(before)
+        torch.clear_autocast_cache()
 
 
 @functools.cache
@@ -74,9 +119,11 @@ class _Book(TorchDispatchMode):
         self._mode = mode
         self.graph, self.root = torch.fx.Graph(), torch.nn.Module()
         self._instead = instead
-        self._constants: dict[int, Any] = {}  # by identity; they are held by `root`
+        self.outside: dict[int, Outside] = {}  # by storage of the real tensor
+        self._known: dict[int, Any] = {}  # by storage: a fake tensor that was given
 
     def given(self, tensor: Any) -> None:
+        self._known[tensor.untyped_storage()._cdata] = tensor
         self._is(tensor, self.graph.placeholder(f"given_{len(self.graph.nodes)}"))
 
     def _is(self, tensor: Any, node: Any) -> None:
@@ -89,6 +136,7 @@ class _Book(TorchDispatchMode):
             raise Strange(f"{func} takes functions")
         if func.namespace == "prim":  # a question about a tensor
             return func(*args, **kwargs)
+        args, kwargs = self._inside(args), {name: self._inside(x) for name, x in kwargs.items()}
         if (other := self._instead.get(func)) is not None:
             with self:
                 return other(*args, **kwargs)
@@ -96,9 +144,55 @@ class _Book(TorchDispatchMode):
             with self:
                 return func.decompose(*args, **kwargs)
         func = _FRESH.get(func, func)
+        if func._schema.is_mutable and self.outside:
+            self._note_changes(func, args, kwargs)
         result = func(*args, **kwargs)
         self._write(func, args, kwargs, result)
         return result
+
+    def _inside(self, x: Any) -> Any:
+        """An argument with fake tensors in place of real ones."""
+        if isinstance(x, torch.Tensor):
+            if isinstance(x, FakeTensor):
+                return x if hasattr(x, "_stretto_made_by") else self._alias(x, self._known)
+            storage = x.untyped_storage()._cdata
+            if (one := self.outside.get(storage)) is not None:
+                return one.fake if one.tensor is x else self._alias(x, {storage: one.fake})
+            return self._meet(x, storage)
+        if isinstance(x, (list, tuple)):
+            return type(x)(self._inside(one) for one in x)
+        return x
+
+    def _meet(self, tensor: torch.Tensor, storage: int) -> Any:
+        fake = self._mode.from_tensor(tensor, static_shapes=True)
+        name = f"_tensor_constant{len(self.outside)}"
+        setattr(self.root, name, tensor)
+        node = self.graph.get_attr(name)
+        grad = tensor.grad if tensor.is_leaf else None
+        self.outside[storage] = Outside(tensor, fake, node, grad, tensor.requires_grad)
+        self._is(fake, node)
+        return fake
+
+    def _alias(self, x: torch.Tensor, known: Mapping[int, Any]) -> Any:
+        """Another tensor of a storage that is known, such as `p.data`: a view of the one that is known."""
+        base = known.get(x.untyped_storage()._cdata)
+        if base is None or base.dtype != x.dtype:
+            raise Strange("a tensor that was made elsewhere")
+        where = tuple(x.shape), tuple(x.stride()), int(x.storage_offset())
+        if where == (tuple(base.shape), tuple(base.stride()), int(base.storage_offset())):
+            return base
+        with self:
+            return _aten.as_strided.default(base, *where)
+
+    def _note_changes(self, func: Any, args: Any, kwargs: Any) -> None:
+        changed = set()
+        for k, one in enumerate(func._schema.arguments):
+            if one.alias_info is not None and one.alias_info.is_write:
+                x = args[k] if k < len(args) else kwargs.get(one.name)
+                changed |= {y.untyped_storage()._cdata for y in tree_leaves(x) if isinstance(y, torch.Tensor)}
+        for outside in self.outside.values():
+            if outside.changed is None and outside.fake.untyped_storage()._cdata in changed:
+                outside.changed = users_line()
 
     def _write(self, func: Any, args: Any, kwargs: Any, result: Any) -> None:
         read = self.arg(args), {name: self.arg(x) for name, x in kwargs.items()}
@@ -117,19 +211,39 @@ class _Book(TorchDispatchMode):
         """An argument with nodes in place of tensors."""
         if isinstance(x, torch.Tensor):
             book, node = getattr(x, "_stretto_made_by", (None, None))
-            return node if book is self else self._constant(x)
+            if book is not self:
+                raise Strange("a tensor that was made elsewhere")
+            return node
         if isinstance(x, (list, tuple)):
             return type(x)(self.arg(one) for one in x)
         if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)):
             raise Strange("a size that depends on values")
         return x
 
-    def _constant(self, tensor: torch.Tensor) -> Any:
-        if isinstance(tensor, FakeTensor):
-            raise Strange("a tensor that was made elsewhere")
-        if id(tensor) not in self._constants:
-            name = f"_tensor_constant{len(self._constants)}"
-            setattr(self.root, name, tensor)
-            self._constants[id(tensor)] = self.graph.get_attr(name)
-            self._constants[id(tensor)].meta["val"] = self._mode.from_tensor(tensor, static_shapes=True)
-        return self._constants[id(tensor)]
+
+class OnlyReads(TorchDispatchMode):
+    """Real tensors are read and never written within. read: takes those whose values Python looks at."""
+
+    def __init__(self, read: list[torch.Tensor]) -> None:
+        super().__init__()
+        self._read = read
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if isinstance(func, torch._ops.OpOverload):
+            for k, one in enumerate(func._schema.arguments):
+                x = args[k] if k < len(args) else kwargs.get(one.name)
+                if one.alias_info is not None and one.alias_info.is_write and any(map(_is_real, tree_leaves(x))):
+                    raise CannotCapture(
+                        f"the step changes a tensor of no module in place{at(users_line())}, and has operations for "
+                        "which that cannot be followed; make it a buffer of a module"
+                    )
+            if func is _aten._local_scalar_dense.default and _is_real(args[0]):
+                self._read.append(args[0])
+        return func(*args, **kwargs)
+
+
+def _is_real(x: Any) -> bool:
+    return (
+        isinstance(x, torch.Tensor) and not isinstance(x, FakeTensor) and not torch._C._functorch.is_functionaltensor(x)
+    )

@@ -1,0 +1,339 @@
+"""The Python state that a step can reach, compared before and after a trace and between steps.
+
+A trace runs the step's Python once; planned steps do not run it at all. What that Python changes (a counter, a list, a
+learning rate, the state of a generator) would change once and then never again, and what it reads would be read once.
+So the state is copied before a trace and put back after it. What differs is either harmless, or the step is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils import _pytree as pytree
+
+ABSENT = object()
+_DEPTH = 3  # containers within containers
+_MOST = 200  # functions and objects that are followed
+_LARGEST_ARRAY = 1 << 20  # bytes of a NumPy array that is copied
+_NUMBERS = (bool, int, float, complex, str, bytes, type(None))
+_CONTAINERS = (list, dict, set, deque)
+_OWN_OF_MODULES = frozenset(nn.Module().__dict__)
+_OWN_OF_OPTIMIZERS = frozenset({"state", "param_groups", "step", "zero_grad", "_opt_called"})
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """Something that a step changed: what it is called, and its value before and after. always: it changes in every
+    step, even where a second step leaves it as it is: a generator that is seeded draws the same numbers again."""
+
+    label: str
+    before: Any
+    after: Any
+    always: bool = False
+
+    @property
+    def leaked(self) -> bool:
+        """Whether it holds a tensor of the trace, which has no memory."""
+        return without_memory(self.after)
+
+
+@dataclass(frozen=True, eq=False)
+class Namespace:
+    """Names with values: of an object, or of a module. only: the names that count (None: all of them); others: names
+    that do not."""
+
+    label: str
+    names: dict[str, Any]
+    only: frozenset[str] | None = None
+    others: frozenset[str] = frozenset()
+
+    def now(self) -> dict[str, Any]:
+        """The values that count, as they are now."""
+        if self.only is not None:
+            return {name: self.names[name] for name in self.only if name in self.names}
+        return {name: x for name, x in self.names.items() if name not in self.others}
+
+
+@dataclass(eq=False)
+class PythonState:
+    """A copy of all that a step can reach: attributes, variables of enclosing functions, containers, generators.
+
+    state = PythonState.of(step, [model], [optimizer])
+    step(batch)
+    state.changes()    # [Change("Counter.t", 0, 1)]
+    state.restore()
+    """
+
+    names: list[tuple[Namespace, dict[str, Any]]] = field(default_factory=list)
+    cells: list[tuple[str, Any, Any]] = field(default_factory=list)
+    containers: list[tuple[str, Any, Any]] = field(default_factory=list)
+    arrays: list[tuple[str, Any, Any]] = field(default_factory=list)
+    generators: list[tuple[str, torch.Generator, torch.Tensor]] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, step: Callable[..., Any], modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]
+    ) -> PythonState:
+        """The state that a step reaches now."""
+        state = cls()
+        for one in _around(step, modules, optimizers, state.cells):
+            state.names.append((one, one.now()))
+        held = [(f"{one.label}.{name}", x) for one, copy in state.names for name, x in copy.items()]
+        state._look_into([*held, *((label, content) for label, _, content in state.cells)])
+        return state
+
+    def _look_into(self, held: list[tuple[str, Any]]) -> None:
+        """Copy containers, theirs too, arrays and generators."""
+        seen: set[int] = set()
+        for _ in range(_DEPTH):
+            inner: list[tuple[str, Any]] = []
+            for label, x in held:
+                if id(x) in seen or isinstance(x, _NUMBERS):
+                    continue
+                seen.add(id(x))
+                if isinstance(x, _CONTAINERS):
+                    self.containers.append((label, x, x.copy()))
+                    inner += [(f"{label}[{key!r}]", y) for key, y in _items(x)]
+                elif isinstance(x, tuple):
+                    inner += [(f"{label}[{key}]", y) for key, y in enumerate(x)]
+                elif isinstance(x, np.ndarray) and x.nbytes <= _LARGEST_ARRAY and x.dtype != object:
+                    self.arrays.append((label, x, x.copy()))
+                elif isinstance(x, torch.Generator):
+                    self.generators.append((label, x, x.get_state()))
+            held = inner
+
+    def changes(self) -> list[Change]:
+        """What is not as it was."""
+        found: list[Change] = []
+        for one, before in self.names:
+            now = one.now()
+            for name in (*before, *(name for name in now if name not in before)):
+                was, is_ = before.get(name, ABSENT), now.get(name, ABSENT)
+                if not _same(was, is_):
+                    found.append(Change(f"{one.label}.{name}", was, is_))
+        for label, cell, content in self.cells:
+            if not _same(content, now_in := _content(cell)):
+                found.append(Change(label, content, now_in))
+        known = {id(x) for one in found for x in (one.before, one.after)}
+        for label, container, copy in self.containers:
+            if id(container) not in known and not _same(copy, container):
+                found.append(Change(label, copy, container.copy()))
+        found += [Change(label, copy, x) for label, x, copy in self.arrays if not np.array_equal(x, copy)]
+        found += [
+            Change(f"the state of {label}", state, None, always=True)
+            for label, generator, state in self.generators
+            if not torch.equal(generator.get_state(), state)
+        ]
+        # Recurrent layers keep a list of their weights and bring it up to date: nothing that a step depends on.
+        return [one for one in found if not one.label.startswith(".")]
+
+    def restore(self, *, only: Callable[[Any], bool] = lambda _: True) -> None:
+        """Put everything back. only: which of the present values are replaced."""
+        for one, before in self.names:
+            names = one.names
+            for name, value in one.now().items():
+                if value is not before.get(name, ABSENT) and only(value):
+                    del names[name]
+                    if name in before:
+                        names[name] = before[name]
+            for name in before.keys() - names.keys():
+                if only(ABSENT):
+                    names[name] = before[name]
+        for _, cell, content in self.cells:
+            if _content(cell) is not content and only(_content(cell)):
+                if content is ABSENT:
+                    del cell.cell_contents
+                else:
+                    cell.cell_contents = content
+        for _, container, copy in self.containers:
+            if not _same(copy, container) and only(container):
+                _refill(container, copy)
+        if only(ABSENT):
+            for _, array, copy in self.arrays:
+                array[...] = copy
+            for _, generator, state in self.generators:
+                generator.set_state(state)
+
+    def numbers(self, read: Sequence[torch.Tensor] = ()) -> ReadNumbers:
+        """The numbers and strings in it, to see later whether one was changed. read: tensors whose values count too."""
+        found: list[tuple[str, Any, Any, Any]] = [
+            (f"a tensor of shape {tuple(x.shape)}", _Versions(x), None, x._version) for x in read
+        ]
+        for one, before in self.names:
+            found += [
+                (f"{one.label}.{name}", one.names, name, x) for name, x in before.items() if isinstance(x, _NUMBERS)
+            ]
+        for label, cell, content in self.cells:
+            if isinstance(content, _NUMBERS):
+                found.append((label, cell, None, content))
+        for label, container, copy in self.containers:
+            if isinstance(container, (list, dict)):
+                found += [(f"{label}[{k!r}]", container, k, x) for k, x in _items(copy) if isinstance(x, _NUMBERS)]
+        return ReadNumbers([one for one in found if not one[0].startswith(".")])
+
+
+class ReadNumbers:
+    """ReadNumbers that a step can reach, as they were when it was traced.
+
+    numbers.changed()    # labels of those that are others now
+    """
+
+    def __init__(self, places: list[tuple[str, Any, Any, Any]]) -> None:
+        self._places = places
+
+    def changed(self) -> list[str]:
+        """Which ones differ now; from then on their present values count."""
+        found = []
+        for k, (label, holder, key, value) in enumerate(self._places):
+            now = _content(holder) if key is None and isinstance(holder, types.CellType) else _item(holder, key)
+            if now is not value and not _same(value, now):
+                found.append(label)
+                self._places[k] = (label, holder, key, now)
+        return found
+
+
+class _Versions:
+    """How often a tensor was changed in place."""
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self._tensor = tensor
+
+    def get(self, *_: Any) -> int:
+        return int(self._tensor._version)
+
+
+def _around(
+    step: Callable[..., Any],
+    modules: Sequence[nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    cells: list[tuple[str, Any, Any]],
+) -> Iterator[Namespace]:
+    """Namespaces that a step can reach; variables of enclosing functions are added to `cells`."""
+    every = {id(one): one for module in modules for one in module.modules()}
+    for one in every.values():
+        label = "" if isinstance(one, nn.RNNBase) else type(one).__name__
+        yield Namespace(label, one.__dict__, others=_OWN_OF_MODULES if label else frozenset())
+    for optimizer in optimizers:
+        yield Namespace(type(optimizer).__name__, optimizer.__dict__, others=_OWN_OF_OPTIMIZERS)
+        for k, group in enumerate(optimizer.param_groups):
+            yield Namespace(f"{type(optimizer).__name__}.param_groups[{k}]", group, others=frozenset({"params"}))
+    seen, left = set(every) | set(map(id, optimizers)), list[Any]([step])
+    for kind in {type(one) for one in every.values()}:
+        left += [f for f in (kind.__dict__.get("forward"),) if isinstance(f, types.FunctionType)]
+    left += [x for one in every.values() for name, x in one.__dict__.items() if name not in _OWN_OF_MODULES]
+    followed = 0
+    while left and followed < _MOST:
+        one = left.pop(0)
+        if id(one) in seen or isinstance(one, _NUMBERS):
+            continue
+        seen.add(id(one))
+        if isinstance(one, types.MethodType):
+            left[:0] = [one.__self__, one.__func__]
+        elif isinstance(one, types.FunctionType) and not _of_a_library(one):
+            followed += 1
+            for name, cell in zip(one.__code__.co_freevars, one.__closure__ or (), strict=True):
+                if id(cell) not in seen:
+                    seen.add(id(cell))
+                    cells.append((f"the variable {name}", cell, _content(cell)))
+                    left.append(_content(cell))
+            used = frozenset(_names_in(one.__code__) & one.__globals__.keys())
+            if used:
+                yield Namespace(str(one.__globals__.get("__name__")), one.__globals__, only=used)
+                left += [one.__globals__[name] for name in used]
+        elif _is_plain(one):
+            followed += 1
+            yield Namespace(type(one).__name__, one.__dict__)
+            left += [x for x in one.__dict__.values() if isinstance(x, types.FunctionType | types.MethodType)]
+
+
+def _of_a_library(function: types.FunctionType) -> bool:
+    """Code that somebody installed keeps no count of steps, and reaches half of the interpreter."""
+    return any(part in function.__code__.co_filename for part in ("site-packages", "dist-packages", "/torch/"))
+
+
+def _names_in(code: types.CodeType) -> set[str]:
+    """Names of globals in a function and in those defined in it."""
+    found = set(code.co_names)
+    for one in code.co_consts:
+        if isinstance(one, types.CodeType):
+            found |= _names_in(one)
+    return found
+
+
+def _is_plain(one: Any) -> bool:
+    """An object of somebody's own class, which may have attributes."""
+    known = (type, types.ModuleType, torch.Tensor, nn.Module, torch.optim.Optimizer, types.FunctionType)
+    return hasattr(one, "__dict__") and not isinstance(one, known) and isinstance(one.__dict__, dict)
+
+
+def _content(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # nothing was put there yet
+        return ABSENT
+
+
+def _item(holder: Any, key: Any) -> Any:
+    if isinstance(holder, list):
+        return holder[key] if key < len(holder) else ABSENT
+    return holder.get(key, ABSENT)
+
+
+def _items(container: Any) -> Iterator[tuple[Any, Any]]:
+    return iter(container.items()) if isinstance(container, dict) else iter(enumerate(container))
+
+
+def _refill(container: Any, before: Any) -> None:
+    container.clear()
+    if isinstance(container, list | deque):
+        container.extend(before)
+    else:
+        container.update(before)
+
+
+def _same(a: Any, b: Any, depth: int = _DEPTH) -> bool:
+    """Whether two values are the same one, or equal numbers, or containers of such."""
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, float):
+        return a == b or (math.isnan(a) and math.isnan(b))
+    if isinstance(a, _NUMBERS):
+        return bool(a == b)
+    if isinstance(a, torch.Tensor | np.ndarray) or depth == 0:
+        return False
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(x, b[key], depth - 1) for key, x in a.items())
+    if isinstance(a, (list, tuple, deque)):
+        return len(a) == len(b) and all(_same(x, y, depth - 1) for x, y in zip(a, b, strict=True))
+    if isinstance(a, set):
+        return bool(a == b)
+    if _is_plain(a):
+        return _same(a.__dict__, b.__dict__, depth - 1)
+    try:
+        return bool(a == b)
+    except Exception:
+        return False
+
+
+def show(value: Any) -> str:
+    """A number or a short string, for messages; empty for anything else."""
+    text = repr(value) if isinstance(value, _NUMBERS) else ""
+    return text if len(text) <= 40 else ""
+
+
+def without_memory(value: Any) -> bool:
+    """Whether a tensor of a trace is in it."""
+    if isinstance(value, (set, deque)):
+        value = list(value)
+    return any(isinstance(x, FakeTensor) for x in pytree.tree_leaves(value))

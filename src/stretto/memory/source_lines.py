@@ -1,0 +1,70 @@
+"""The line of a user's code that did something: for messages."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import sys
+import sysconfig
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_LIBRARIES = (
+    os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
+    _OWN,
+    sysconfig.get_paths()["stdlib"] + os.sep,
+    "<",
+)
+
+
+def users_line(depth: int = 1) -> str:
+    """Where the user's own code is now, as "file.py:12 (x.add_(1))"; empty if it is not being run."""
+    frame: types.FrameType | None = sys._getframe(depth)
+    while frame is not None:
+        if _is_users(frame.f_code.co_filename):
+            return _shown(frame.f_code.co_filename, frame.f_lineno)
+        frame = frame.f_back
+    return ""
+
+
+def line_that_changes(run: Callable[[], Any], changed: Callable[[], bool]) -> str:
+    """Run something once more, and give the first of the user's lines after which `changed()` is true."""
+    found, last = "", ("", 0)
+
+    def follow(frame: Any, event: str, _: Any) -> Any:
+        nonlocal found, last
+        if found or not _is_users(frame.f_code.co_filename):
+            return None
+        if last[0] and changed():
+            found = _shown(*last)
+            return None
+        last = frame.f_code.co_filename, frame.f_lineno
+        return follow
+
+    before = sys.gettrace()
+    sys.settrace(follow)
+    try:
+        run()
+    except Exception:  # what went wrong is known to the caller already
+        pass
+    finally:
+        sys.settrace(before)
+    return found or (_shown(*last) if last[0] and changed() else "")
+
+
+def at(line: str) -> str:
+    """A line as the end of a sentence."""
+    return f", at {line}" if line else ""
+
+
+def _is_users(filename: str) -> bool:
+    return not filename.startswith(_LIBRARIES) and "site-packages" not in filename
+
+
+def _shown(filename: str, number: int) -> str:
+    source = linecache.getline(filename, number).strip()
+    return f"{os.path.basename(filename)}:{number}" + (f" ({source})" if source else "")

@@ -1,0 +1,196 @@
+"""Operations are measured with inputs that do no harm: real random states, indices that exist, offsets that rise."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'")
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
+
+from stretto.memory import recurrent
+from stretto.memory.costs import costed
+from stretto.memory.door import common_step
+from stretto.memory.graph import Graph
+from stretto.memory.lift import Call, Lifted, Ref, Value
+from stretto.memory.meter import Meter, Remembered
+from stretto.memory.real_results import is_seed, returned
+from stretto.memory.stepping import capture
+from stretto.memory.trial_inputs import NotAlone, TrialInputs
+from stretto.memory.writing import written
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+CPU = torch.device("cpu")
+aten = torch.ops.aten
+
+
+class Trying(Meter):
+    """Runs every operation on the CPU and remembers what it was given."""
+
+    def __init__(self, lifted: Lifted, path: Path) -> None:
+        super().__init__(lifted, CPU, Remembered(path / "costs.json"))
+        self.given: dict[str, Any] = {}
+
+    def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
+        self.given[str(call.target)] = args, call.target(*args, **kwargs)
+        return 1e-5, 0
+
+
+class Words(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.bags = nn.Embedding(40, 8), nn.EmbeddingBag(30, 8)
+        self.attention, self.lstm = nn.MultiheadAttention(8, 2, batch_first=True), nn.LSTM(8, 8, batch_first=True)
+
+    def forward(self, x: torch.Tensor, bagged: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
+        h = self.words(x) + self.bags(bagged, offsets).sum()
+        h = self.attention(h, h, h, need_weights=False)[0]
+        found: torch.Tensor = self.lstm(F.dropout(h, 0.1))[0]
+        return found
+
+
+def lifted() -> Lifted:
+    model = Words()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.zeros(3, 5).long(), torch.zeros(12).long(), torch.tensor([0, 4, 8]), torch.ones(3, 5, 8)
+    return capture(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU, 1 << 30).lifted
+
+
+def test_the_backward_of_attention_is_measured_on_what_its_forward_returned(tmp_path: Path) -> None:
+    meter = Trying(lifted(), tmp_path)
+    costed(meter.lifted, CPU, meter=meter)
+    for kind, saved in (("_scaled_dot_product_flash_attention_for_cpu", 5), ("onednn_rnn", -1)):
+        (forward,) = [results for name, (_, results) in meter.given.items() if f"{kind}.default" in name]
+        (backward,) = [args for name, (args, _) in meter.given.items() if f"{kind}_backward" in name]
+        assert backward[saved].shape == forward[1 if saved == 5 else 3].shape
+        if saved == 5:  # the logarithms of sums of its own query and key; with others they would not be
+            q, k = backward[1], backward[2]
+            sums = (q @ k.transpose(-1, -2) / 2).logsumexp(-1)
+            assert torch.allclose(backward[saved], sums, atol=1e-5)
+
+
+def test_measuring_draws_none_of_the_random_numbers_of_the_training(tmp_path: Path) -> None:
+    meter = Trying(lifted(), tmp_path)
+    torch.manual_seed(5)
+    costed(meter.lifted, CPU, meter=meter)
+    assert any("dropout" in name or "bernoulli" in name for name in meter.given)
+    now = torch.rand(3)
+    torch.manual_seed(5)
+    assert torch.equal(now, torch.rand(3))
+
+
+def test_words_exist_and_offsets_rise(tmp_path: Path) -> None:
+    meter = Trying(lifted(), tmp_path)
+    costed(meter.lifted, CPU, meter=meter)
+    (_, words, offsets, *_), _ = meter.given["aten._embedding_bag.default"]
+    assert len(set(words.tolist())) > 6
+    assert int(words.max()) < 30
+    assert offsets.tolist() == [0, 6, 12]
+
+
+def one_call(target: Any, tensors: list[torch.Tensor], rest: tuple[Any, ...]) -> Lifted:
+    """A step of one operation, on tensors that are there before."""
+    values = [Value(k, x.dtype, tuple(x.shape), tuple(x.stride()), 0) for k, x in enumerate(tensors)]
+    call = Call(target, (*map(Ref, range(len(values))), *rest), {}, (), True)
+    nbytes = [x.untyped_storage().nbytes() for x in tensors]
+    return Lifted(Graph((), ()), (call,), values, nbytes, [], [], [], {}, [])
+
+
+def test_a_random_state_from_elsewhere_is_not_tried() -> None:
+    """The backward of attention reads it through a pointer: of the host or of the device, as its forward left it."""
+    x, bias, log = torch.zeros(2, 4, 16, 8), torch.zeros(2, 4, 16, 16), torch.zeros(2, 4, 32)
+    state = torch.zeros((), dtype=torch.int64)
+    target = aten._scaled_dot_product_efficient_attention_backward.default
+    one = one_call(target, [x, x, x, x, bias, x, log, state, state], (0.1, [True] * 4))
+    (run,) = one.runs
+    assert isinstance(run, Call)
+    with pytest.raises(NotAlone):
+        TrialInputs(one, CPU).of(run)
+
+
+def test_a_mask_in_rows_of_a_multiple_of_eight_is_tried_with_whole_rows() -> None:
+    mask = torch.zeros(2, 1, 1, 8)[..., :5].expand(2, 4, 5, 5)
+    one = one_call(aten.add.Tensor, [torch.zeros(2, 4, 5, 5), mask], ())
+    (run,) = one.runs
+    assert isinstance(run, Call)
+    (_, given), _ = TrialInputs(one, CPU).of(run)
+    assert given.stride() == mask.stride()
+    assert given.untyped_storage().nbytes() == 2 * 8 * 4
+
+
+def test_random_states_of_attention_are_known_by_name_and_stay_where_they_are() -> None:
+    graph = torch.fx.Graph()
+    with FakeTensorMode():
+        x = torch.empty(2, 4, 16, 8, device="cuda")
+        for target, seeds in (
+            (aten._scaled_dot_product_efficient_attention.default, (2, 3)),
+            (aten._scaled_dot_product_flash_attention.default, (6,)),
+            (aten._scaled_dot_product_cudnn_attention.default, (6, 7)),
+        ):
+            node = graph.call_function(target, (x, x, x))
+            assert tuple(k for k in range(9) if is_seed(node, k)) == seeds
+
+
+def test_gradients_that_a_mask_does_not_ask_for_are_no_results() -> None:
+    node = torch.fx.Graph().call_function(aten.native_batch_norm_backward.default, (*[None] * 9, [False, True, True]))
+    assert [returned(node, k) for k in range(3)] == [False, True, True]
+
+
+def test_all_that_was_given_is_finite(tmp_path: Path) -> None:
+    meter = Trying(lifted(), tmp_path)
+    costed(meter.lifted, CPU, meter=meter)
+    for name, (args, _) in meter.given.items():
+        floats = [x for x in tree_leaves(args) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+        assert all(bool(x.isfinite().all()) for x in floats), name
+
+
+def test_cudnn_is_written_down_as_one_operation_with_a_gradient_for_each_weight(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On tensors without memory, with the layouts that the library would have returned."""
+    sizes = [(5, 3, 8), (1, 3, 8), (1, 3, 8), (1000,), (512,)]
+    monkeypatch.setattr(recurrent, "_learned", lambda run, args: [args[0].new_empty(size) for size in sizes])
+
+    def layer(x: Any, hx: Any, cx: Any, *weights: Any) -> list[Any]:
+        live = [one.detach().requires_grad_() for one in weights]
+        out, *_ = aten._cudnn_rnn(x, live, 4, None, hx, cx, 2, 8, 0, 1, False, 0.0, True, False, [], None)
+        out.sum().backward()
+        return [out.detach(), *(one.grad for one in live)]
+
+    mode = FakeTensorMode(allow_non_fake_inputs=True)
+    with mode:
+        args = [torch.empty(n) for n in ((5, 3, 6), (1, 3, 8), (1, 3, 8), (32, 6), (32, 8), (32,), (32,))]
+        graph = written(layer, args, recurrent.instead(), mode).graph
+    names = [str(node.target) for node in graph.nodes if "rnn" in str(node.target)]
+    assert names == ["stretto.cudnn_rnn.default", "stretto.cudnn_rnn_backward.default"]
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    assert [tuple(x.meta["val"].shape) for x in output.args[0][1:]] == [(32, 6), (32, 8), (32,), (32,)]
+    backward = next(node for node in graph.nodes if "rnn_backward" in str(node.target))
+    reserve = backward.args[-2]
+    assert reserve.meta["val"].shape == (1000,)
+    assert recurrent.once(backward)
+    assert not recurrent.draws(reserve.args[0])
+
+
+def test_recurrent_layers_are_cast_one_by_one_under_autocast_and_put_back_afterwards() -> None:
+    gru, x = nn.GRU(6, 8), torch.ones(5, 3, 6)
+    wanted = copy.deepcopy(gru).bfloat16()(x.bfloat16())[0]
+    before = torch._VF.gru
+    with recurrent.traceable([gru], torch.device("cuda")):
+        assert gru(x)[0].dtype == torch.float32
+        torch.set_autocast_enabled("cuda", True)
+        torch.set_autocast_dtype("cuda", torch.bfloat16)
+        try:
+            assert torch.equal(gru(x)[0], wanted)
+        finally:
+            torch.set_autocast_enabled("cuda", False)
+            torch.set_autocast_dtype("cuda", torch.float16)
+    assert torch._VF.gru is before
