@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
@@ -24,15 +25,16 @@ def bowl(best: Point) -> dict[Point, float]:
         for longest in LONGEST:
             for begin in BEGINS:
                 for rooms in range(3):
-                    for soon in (False, True):
+                    for soon, hold in product((False, True), repeat=2):
                         steps = abs(WINDOWS.index(window) - WINDOWS.index(best.window))
                         steps += abs(LONGEST.index(longest) - LONGEST.index(best.longest))
-                        steps += (begin != best.begin) + (rooms != best.rooms) + (soon != best.soon)
-                        prices[Point(window, longest, begin, rooms, soon)] = 1.0 + steps
+                        steps += (begin != best.begin) + (rooms != best.rooms)
+                        steps += (soon != best.soon) + (hold != best.hold)
+                        prices[Point(window, longest, begin, rooms, soon, hold)] = 1.0 + steps
     return prices
 
 
-@pytest.mark.parametrize("best", [Point(0.0, 0.8, "drop", 2, soon=True), Point(1 / 4, 0.15, "cut"), Point()])
+@pytest.mark.parametrize("best", [Point(0.0, 0.8, "drop", 2, soon=True, hold=True), Point(1 / 4, 0.15, "cut"), Point()])
 def test_the_best_way_is_found_without_trying_all(best: Point) -> None:
     prices = bowl(best)
     asked: list[Point] = []
@@ -60,7 +62,7 @@ def test_nothing_more_is_tried_when_no_way_has_a_plan() -> None:
         return float("inf")
 
     climb(price, 1, 100, 0.0)
-    assert len(asked) == len(set(asked)) == len({(p.window, p.longest, p.begin) for p in STARTS})
+    assert len(asked) == len(set(asked)) == len({(p.window, p.longest, p.begin, p.hold) for p in STARTS})
     assert {point.rooms for point in asked} == {0}
 
 
@@ -109,6 +111,7 @@ def test_larger_steps_have_the_best_plan_that_was_climbed_to(monkeypatch: pytest
     gaps = find_gaps(graph)
     how = Settings(max(walk(gaps, [0] * len(gaps)).must) // 10, link=Link(out=60.0, into=60.0, latency=0.0))
     usual = make(graph, how).costs.seconds
+    monkeypatch.setattr(search, "TOGETHER", ())  # no plans that start from checkpoints
     monkeypatch.setattr(search, "climb", few)
     planned = make(graph, how).costs.seconds
     assert planned == pytest.approx(min(asked.values()))

@@ -17,13 +17,15 @@ LONGEST = (0.15, 0.3, 0.5, 0.8)
 @dataclass(frozen=True)
 class Point:
     """A way of planning. window, longest: shares of the budget for copies under way and for one run of what is made
-    again. begin: what comes first. rooms: how the host is used, by number. soon: what is wanted soon stays."""
+    again. begin: what comes first. rooms: how the host is used, by number. soon: what is wanted soon stays. hold: a
+    storage may be kept beyond its last use to recompute others from it."""
 
     window: float = 1 / 16
     longest: float = 0.3
     begin: str = "swap"
     rooms: int = 0
     soon: bool = False
+    hold: bool = False
 
     def near(self, rooms: int) -> Iterator[list[Point]]:
         """Neighbours in each direction; rooms: how many ways there are to use the host."""
@@ -32,14 +34,15 @@ class Point:
         yield [replace(self, rooms=k) for k in range(rooms) if k != self.rooms]
         yield [replace(self, begin=begin) for begin in BEGINS if begin != self.begin]
         yield [replace(self, soon=not self.soon)]
+        yield [replace(self, hold=not self.hold)]
 
 
 STARTS = (
     Point(),
-    Point(longest=0.8, begin="drop"),
+    Point(longest=0.8, begin="drop", hold=True),
     Point(longest=0.5, begin="cut", rooms=1),
-    Point(longest=0.8, rooms=1),
-    Point(longest=0.5, begin="cut"),
+    Point(longest=0.8, rooms=1, hold=True),
+    Point(longest=0.5, begin="cut", hold=True),
     Point(longest=0.5, begin="drop", rooms=1),
 )
 

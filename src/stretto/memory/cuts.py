@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from .decide import Decider
-from .gaps import KEEP, Ints
+from .gaps import DROP, KEEP, Ints
 
 
 def cut(decider: Decider, t: int, nbytes: float) -> None:
@@ -26,6 +26,8 @@ def cut(decider: Decider, t: int, nbytes: float) -> None:
     alive = _alive(decider, t, which, made)
     total = np.cumsum(gaps.nbytes[which])
     kept = np.zeros(len(which), bool)
+    beyond = np.flatnonzero(gaps.beyond & gaps.covering(t))
+    began = np.array(graph.maker, np.int64)[gaps.storage[beyond]]
     base = 0
     while True:
         half, full = np.searchsorted(total, (base + nbytes / 2, base + nbytes))
@@ -34,12 +36,10 @@ def cut(decider: Decider, t: int, nbytes: float) -> None:
         first, last = int(made[half]), max(int(made[half]) + 1, int(made[full]))
         p = first + int(alive[first:last].argmin())
         kept |= (made <= p) & (p < gaps.start[which])
+        decider.choice[beyond[(began <= p) & (p < gaps.start[beyond])]] = KEEP
         at = int(np.searchsorted(made, p, side="right"))
         base = max(int(total[at - 1]), base + 1) if at else base + 1
-    for g in which[~kept].tolist():
-        found = decider.again(g)
-        if found is not None:
-            decider.set_drop(g, found)
+    decider.choice[which[~kept]] = DROP
 
 
 def _alive(decider: Decider, t: int, which: Ints, made: Ints) -> Ints:

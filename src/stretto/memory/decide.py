@@ -53,12 +53,15 @@ class Decider:
         least: int = 0,
         drop_first: bool = False,
         patience: int = NEVER,
+        hold: bool = True,
     ) -> None:
         self.gaps, self.link, self.swap, self.recompute = gaps, link, swap, recompute
         self.rooms = rooms or Rooms(gaps, None)
         self.longest, self.least, self.drop_first, self.patience = longest, least, drop_first, patience
-        self.choice = np.zeros(len(gaps), np.int8)
+        self.hold = hold
+        self.choice = np.array(gaps.everywhere(KEEP), np.int8)
         self.droppable = gaps.droppable & recompute
+        self.fixed = np.zeros(len(gaps), bool)  # gaps that `reach` leaves as they are
         self.longer: dict[int, int] = {}
         self.until_touch = gaps.end.copy()  # where a gap is cut short, because others are made again from it
         self.seconds_again = np.full(len(gaps), -1.0)  # as last worked out; -1: not yet, inf: it cannot be
@@ -109,7 +112,7 @@ class Decider:
             if g >= 0:
                 self.again_at[g] = min(self.again_at[g], position)
         self._find_runs()
-        self._lay_lanes()
+        self.lay_lanes()
         self.rooms.recount(self.choice)
 
     def walked(self) -> Steps:
@@ -120,14 +123,15 @@ class Decider:
         """What is made again at the same place is one run."""
         self.run_of, self.run_bytes, self.run_passing, self.run_first = {}, {}, {}, {}
         first: dict[int, int] = {}
-        for g in np.flatnonzero(self.choice == DROP).tolist():
+        for g in np.flatnonzero((self.choice == DROP) & ~self.gaps.beyond).tolist():
             place = int(self.again_at[g])
             run = first.setdefault(place, g)
             self.run_of[g] = run
             self.run_bytes[run] = self.run_bytes.get(run, 0) + int(self.gaps.nbytes[g])
             self.run_passing[run], self.run_first[run] = 0, place
 
-    def _lay_lanes(self) -> None:
+    def lay_lanes(self) -> None:
+        """Finds times on the link for the copies of the present choices."""
         total = float(self.began[-1])
         self.out, self.into = Lane(total), Lane(total)
         self.late = np.zeros(len(self.gaps))  # seconds of a gap's copies that do not hide
@@ -200,43 +204,62 @@ class Decider:
         else:
             self.bytes[start + 2 : end + 1] += nbytes
 
+    def highest(self, g: int) -> int:
+        """The most bytes in use while the storage of a gap is away."""
+        start, end = int(self.gaps.start[g]), int(self.until_touch[g])
+        if self.gaps.wraps[g]:
+            return int(max(self.bytes[start + 2 :].max(initial=0), self.bytes[: end + 1].max(initial=0)))
+        return int(self.bytes[start + 2 : end + 1].max(initial=0))
+
     # Dropping.
 
     def again(self, g: int) -> Again | None:
-        """What it takes to make the storage of a gap again at its end; None if that is not possible or too much."""
-        gaps, graph, choice = self.gaps, self.gaps.graph, self.choice
+        """What it takes to recompute the storage of a gap at its end; None if that is not possible or too much.
+
+        Whatever the maker reads and is gone by then has to be recomputed before it, or be kept beyond its last use.
+        The makers are visited latest first. After each of them one could stop and keep all that is still wanted
+        (the input of a block of a network, say); the stop that costs the fewest seconds a byte is taken. Without
+        `hold`, only what cannot be recomputed is kept.
+        """
+        gaps, graph, choice, beyond = self.gaps, self.gaps.graph, self.choice, self.gaps.beyond
         nodes, sizes, maker = graph.nodes, gaps.sizes, graph.maker
         s, b = int(gaps.storage[g]), int(gaps.end[g])
-        seconds, passing = 0.0, 0
-        longer: list[int] = []
+        size = sizes[s]
+        seconds, passing, held = 0.0, 0, 0
+        wanted: dict[int, None] = {}  # storages without a use to come: those to keep if the visit stopped here
         beside: list[int] = []
         leaves: list[int] = []
-        stack, seen = [maker[s]], {maker[s]}
-        while stack:
-            n = stack.pop()
+        best, best_price = None, np.inf
+        heap, seen = [-maker[s]], {maker[s]}
+        while heap:
+            n = -heapq.heappop(heap)
             seconds += max(nodes[n].seconds, LAUNCH)
-            if len(seen) > MOST_NODES:
-                return None
+            if len(seen) > MOST_NODES or seconds >= best_price * size:
+                break
+            for r in nodes[n].makes:
+                if r in wanted:
+                    wanted.pop(r)
+                    held -= sizes[r]
+                    passing += sizes[r]
             for r in gaps.reads[n]:
                 at = gaps.at(r, b)
-                if at == NEXT:
+                if at == NEXT or r in wanted:
                     continue
-                if at >= 0:
+                if at >= 0 and not (choice[at] == DROP and beyond[at]):
                     (beside if choice[at] == DROP else leaves).append(at)
                     continue
                 if self.longer.get(r, -1) >= b:
                     continue
                 m = maker[r]
-                if m >= 0 and nodes[m].again and gaps.until[m] >= b:
-                    passing += sizes[r]
-                    if m not in seen:
-                        seen.add(m)
-                        stack.append(m)
-                else:
-                    longer.append(r)
-        if sum(sizes[r] for r in set(longer)) >= sizes[s]:
-            return None
-        return Again(seconds, passing, tuple(set(longer)), tuple(beside), tuple(leaves))
+                wanted[r] = None
+                held += sizes[r]
+                if m >= 0 and m not in seen and nodes[m].again and gaps.until[m] >= b:
+                    seen.add(m)
+                    heapq.heappush(heap, -m)
+            if (self.hold or not heap) and held < size and (price := seconds / (size - held)) < best_price:
+                best = Again(seconds, passing, tuple(wanted), tuple(beside), tuple(leaves))
+                best_price = price
+        return best
 
     def _find(self, g: int) -> int:
         run_of = self.run_of
@@ -258,6 +281,10 @@ class Decider:
 
     def set_drop(self, g: int, found: Again) -> None:
         gaps = self.gaps
+        if gaps.beyond[g]:
+            self.choice[g] = DROP
+            self.add(int(gaps.start[g]), int(self.until_touch[g]), False, -gaps.sizes[int(gaps.storage[g])])
+            return
         start, end = int(gaps.start[g]), int(gaps.end[g])
         runs, total, passing = self._joins(g, found)
         first = min([end, *(self.run_first[r] for r in runs if self.run_first[r] > start)])
@@ -272,6 +299,11 @@ class Decider:
         self.add(start, min(int(self.until_touch[g]), first), False, -size)
         self.bytes[first + 1] += found.passing
         for r in found.longer:
+            at = gaps.at(r, end)
+            if at >= 0:  # a checkpoint
+                self.choice[at] = KEEP
+                self.add(int(gaps.start[at]), int(gaps.end[at]), False, gaps.sizes[r])
+                continue
             last = gaps.touches[r][-1] if gaps.touches[r] else -1
             self.add(max(last, self.longer.get(r, -1)), end + 1, False, gaps.sizes[r])
             self.longer[r] = max(end, self.longer.get(r, -1))
@@ -290,7 +322,7 @@ class Decider:
             if int(known[t + 1]) <= target:
                 return stuck
             idle = (self.choice == KEEP) & self.gaps.covering(t) & (self.gaps.wraps | (t < self.until_touch))
-            idle &= self.gaps.nbytes > 0
+            idle &= (self.gaps.nbytes > 0) & ~self.fixed
             which = np.flatnonzero(idle)
             if self.drop_first and self._cheapest(which, t, target, swap=False):
                 continue

@@ -6,6 +6,10 @@ the first use in the next step. What was given with the step has one before its 
 
     1 gap of y:      make y   use y   .   .   .   use y
                        0        1     2   3   4     5       gap (1, 5)
+
+With `extend`, a storage also has a gap *beyond* its last use, up to the last position at which something made from it
+may have to be recomputed. DROP there is the usual case (it is freed); KEEP makes a checkpoint of it, SWAP a checkpoint
+on the host. The input of a block of a network is often such a storage: gradients do not want it, recomputing does.
 """
 
 from __future__ import annotations
@@ -33,7 +37,7 @@ class Gaps:
     maker may be run again before the end of the gap). `after[n]`: the storages that node n touches, each with the gap
     that begins there, TAIL or NEXT. `first[s]`: the gap a storage is in when the step begins. `touches[s]` are
     positions, the maker's first; `gap_of[s]` is the gap after each. `until[n]`: the last position before which n can
-    run again, because a lasting storage that it read is changed there.
+    run again, because a lasting storage that it read is changed there. `beyond`: gaps after the last use.
     """
 
     graph: Graph
@@ -52,9 +56,15 @@ class Gaps:
     reads: list[tuple[int, ...]]
     needs: list[tuple[int, ...]]  # reads and writes, each once
     wanted_at_end: frozenset[int]
+    beyond: Bools
 
     def __len__(self) -> int:
         return len(self.storage)
+
+    def everywhere(self, what: int) -> list[int]:
+        """The same choice in every gap; what is not wanted any more is freed."""
+        chosen: list[int] = np.where(self.beyond, DROP, what).tolist()
+        return chosen
 
     def covering(self, position: int) -> Bools:
         """Which gaps a storage spends away from this position."""
@@ -70,9 +80,22 @@ class Gaps:
             return NEXT
         return self.gap_of[s][i - 1] if i else self.first[s]
 
+    def before(self, s: int, position: int) -> int:
+        """The gap of storage s that ends at this position, or is under way there; TAIL or NEXT if there is none."""
+        i = bisect_left(self.touches[s], position)
+        return self.gap_of[s][i - 1] if i else self.first[s]
 
-def find_gaps(graph: Graph, *, place: bool = True) -> Gaps:
-    """The gaps of a graph in the order of its nodes. place=False: what lasts never leaves the device."""
+
+def find_gaps(graph: Graph, *, place: bool = True, extend: bool = False) -> Gaps:
+    """The gaps of a graph in the order of its nodes.
+
+    Parameters
+    ----------
+    place : bool
+        False: persistent storages never leave the device.
+    extend : bool
+        Add gaps beyond the last use of storages.
+    """
     count = len(graph.nodes)
     sizes = [one.nbytes for one in graph.storages]
     reads = [tuple(dict.fromkeys(node.reads)) for node in graph.nodes]
@@ -112,6 +135,12 @@ def find_gaps(graph: Graph, *, place: bool = True) -> Gaps:
                     first[s] = add(s, -1, at[0])
             elif maker < 0:
                 first[s] = last
+    ordinary = len(rows)
+    if extend:
+        for s, last in _recomputed_from(graph, touches, gap_of, rows):
+            maker = graph.maker[s]
+            again = maker >= 0 and graph.nodes[maker].again and until[maker] >= last
+            gap_of[s][-1] = add(s, touches[s][-1], last, False, again)
     after: list[list[tuple[int, int]]] = [[] for _ in range(count)]
     for s, positions in enumerate(touches):
         for n, g in zip(positions, gap_of[s], strict=True):
@@ -135,7 +164,32 @@ def find_gaps(graph: Graph, *, place: bool = True) -> Gaps:
         reads,
         needs,
         results,
+        np.arange(len(rows)) >= ordinary,
     )
+
+
+def _recomputed_from(
+    graph: Graph,
+    touches: list[list[int]],
+    gap_of: list[list[int]],
+    rows: list[tuple[int, int, int, bool, bool]],
+) -> list[tuple[int, int]]:
+    """(storage, position) of storages without another use: the last position before which something that is made from
+    them, at once or in several operations, may be recomputed."""
+    last = [-1] * len(touches)
+    found = []
+    for n in range(len(graph.nodes) - 1, -1, -1):
+        for s in graph.nodes[n].makes:
+            if gap_of[s][-1] != TAIL:
+                continue
+            reach = max((last[r] for m in touches[s][1:] for r in graph.nodes[m].makes), default=-1)
+            if reach > touches[s][-1] + 1:
+                found.append((s, reach))
+            last[s] = reach
+        for s in graph.nodes[n].makes:
+            ends = [rows[g][2] for g in gap_of[s] if g >= 0 and rows[g][4]]
+            last[s] = max([last[s], *ends])
+    return found[::-1]
 
 
 def _until(graph: Graph, reads: list[tuple[int, ...]]) -> list[int]:

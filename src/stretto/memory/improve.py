@@ -2,7 +2,8 @@
 
 relax     keep what there is room for after all
 promote   swap what was dropped, where the link turns out to be idle
-demote    drop what was swapped, where its copies turn out not to hide
+demote    drop what was swapped, where its copies are waited for
+exchange  keep what was swapped and is waited for, and swap or drop something else
 repair    cut a run of dropped storages in two, where making it again takes too much room
 """
 
@@ -12,12 +13,13 @@ import numpy as np
 
 from .decide import Decider
 from .gaps import DROP, KEEP, SWAP
+from .lower import Floats
 
 
 def relax(decider: Decider, target: int) -> bool:
     """Keeps what there is room for after all: the dearest first. Whether there was any."""
     gaps, found = decider.gaps, False
-    dropped = np.flatnonzero(decider.choice == DROP)
+    dropped = np.flatnonzero((decider.choice == DROP) & ~gaps.beyond)
     for g in dropped.tolist():
         again = decider.again(g)
         decider.seconds_again[g] = again.seconds if again else np.inf
@@ -37,7 +39,7 @@ def promote(decider: Decider, target: int) -> bool:
     gaps, found = decider.gaps, False
     if not decider.swap:
         return False
-    dropped = np.flatnonzero((decider.choice == DROP) & (gaps.nbytes >= decider.least))
+    dropped = np.flatnonzero((decider.choice == DROP) & ~gaps.beyond & (gaps.nbytes >= decider.least))
     dear = decider.seconds_again[dropped] / gaps.nbytes[dropped]
     for g in dropped[np.argsort(-dear, kind="stable")].tolist():
         start, end = int(gaps.start[g]), int(decider.again_at[g])
@@ -53,25 +55,58 @@ def promote(decider: Decider, target: int) -> bool:
     return found
 
 
-def demote(decider: Decider, target: int) -> bool:
-    """Drops what was swapped where its copies do not hide and making it again takes less. Whether there was any."""
+def demote(decider: Decider, target: int, late: Floats, share: float = 1.0) -> bool:
+    """Drops what was swapped where the plan waits for its copies and recomputing takes less.
+
+    Parameters
+    ----------
+    late : array [gaps]
+        Seconds that are waited for the copies of each gap (`delays.delays`).
+    share : float
+        How much of the waiting to remove: what is gained less changes the bytes in use less, too.
+    """
     gaps, found = decider.gaps, False
-    late = np.flatnonzero((decider.choice == SWAP) & decider.droppable & (decider.late > 0))
-    for g in late[np.argsort(-decider.late[late], kind="stable")].tolist():
-        again = decider.again(g)
-        if again is not None and again.seconds < decider.late[g] and decider.may_drop(g, again):
+    left = share * float(late.sum())
+    which = np.flatnonzero((decider.choice == SWAP) & decider.droppable & (late > 0))
+    agains = {g: again for g in which.tolist() if (again := decider.again(g)) is not None}
+    for g in sorted(agains, key=lambda g: agains[g].seconds / late[g]):
+        if left <= 0:
+            break
+        again = decider.again(g)  # neighbours may be dropped by now
+        if again is not None and again.seconds < late[g] and decider.may_drop(g, again):
             decider.choice[g] = KEEP
             decider.add(int(gaps.start[g]), int(decider.until_touch[g]), False, int(gaps.nbytes[g]))
             decider.set_drop(g, again)
+            left -= float(late[g])
             found = True
     return found
+
+
+def exchange(decider: Decider, target: int, late: Floats, share: float = 1.0) -> bool:
+    """Keeps on the device what was swapped and is waited for, and makes up for it elsewhere: with copies that hide, or
+    by dropping. late, share: as for `demote`. Whether there was any."""
+    gaps = decider.gaps
+    left = share * float(late.sum())
+    which = np.flatnonzero((decider.choice == SWAP) & (late > 0))
+    for g in which[np.argsort(-late[which] / gaps.nbytes[which], kind="stable")].tolist():
+        if left <= 0:
+            break
+        decider.choice[g] = KEEP
+        decider.fixed[g] = True
+        decider.add(int(gaps.start[g]), int(decider.until_touch[g]), bool(gaps.wraps[g]), int(gaps.nbytes[g]))
+        left -= float(late[g])
+    decider.lay_lanes()
+    decider.rooms.recount(decider.choice)
+    decider.reach(target)
+    decider.fixed[:] = False
+    return len(which) > 0
 
 
 def repair(decider: Decider, target: int) -> bool:
     """Where nothing idle is left and storages made again are too many: each such run is cut in two by keeping one
     in its middle. Whether there was any."""
     gaps = decider.gaps
-    dropped = decider.choice == DROP
+    dropped = (decider.choice == DROP) & ~gaps.beyond
     found = False
     over = np.flatnonzero(decider.bytes > target)
     for t in over[np.argsort(-decider.bytes[over], kind="stable")][:64].tolist():

@@ -117,12 +117,13 @@ def _gaps(graph: Graph, settings: Settings) -> Gaps:
     order = settings.order
     if settings.policy == "dissertation" and order == "program":
         order = "depth_first"
-    return find_gaps(graph.reordered(ORDERS[order](graph)), place=settings.place)
+    extend = settings.policy == "best" and settings.recompute
+    return find_gaps(graph.reordered(ORDERS[order](graph)), place=settings.place, extend=extend)
 
 
 def _keep(graph: Graph, settings: Settings) -> Lowered:
     gaps = find_gaps(graph)
-    steps = walk(gaps, [KEEP] * len(gaps))
+    steps = walk(gaps, gaps.everywhere(KEEP))
     return lower(graph, steps, max(steps.start, *steps.must), settings.link)
 
 
@@ -161,11 +162,11 @@ def _search(gaps: Gaps, settings: Settings, budget: int, *, any_will_do: bool = 
 
 
 def _smallest(gaps: Gaps, settings: Settings) -> int:
-    steps = walk(gaps, [SWAP] * len(gaps))
+    steps = walk(gaps, gaps.everywhere(SWAP))
     low = max(steps.start, *steps.must)
     if settings.swap and settings.host_budget is None:
         return low
-    steps = walk(gaps, [KEEP] * len(gaps))
+    steps = walk(gaps, gaps.everywhere(KEEP))
     high = max(steps.start, *steps.must)
     if _search(gaps, settings, low, any_will_do=True) is not None:
         return low
@@ -188,7 +189,7 @@ def _second_look(gaps: Gaps, settings: Settings) -> Found:
                 return free
             raise Infeasible(settings.host_budget, costs.host, "host", *there_at(free.lowered.program, costs.peak_at))
     smallest = _smallest(gaps, settings)
-    found = _search(gaps, settings, smallest)
+    found = _search(gaps, settings, smallest, any_will_do=smallest > settings.budget)
     assert found is not None
     if smallest <= settings.budget:
         return found

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from .checkpoints import Base
 from .climb import Point, climb
 from .cuts import cut
 from .decide import Decider
+from .delays import delays
 from .gaps import DROP, KEEP, SWAP, Gaps
 from .hosting import places
-from .improve import demote, promote, relax, repair
+from .improve import demote, exchange, promote, relax, repair
 from .lower import Lowered, lower
 from .program import Link
 from .rooms import Rooms, ways
@@ -25,8 +28,9 @@ SMALL = 16  # gaps, up to which every single one can be tried
 LARGE = 20_000  # nodes, from which on fewer things are tried
 CLIMBS = 16  # tries, where nodes are few: planning takes seconds, not minutes
 FEW_NODES = 500  # up to which all else is tried too
-WORK = 1e8  # tries times the square of the nodes
-WORTH = 1.25  # times the best: what is slower will not be the best one after small changes either
+MANY_NODES = 2500  # from which on fewer plans are improved
+WORK = 8e7  # tries times the square of the nodes
+WORTH = 1.15  # times the best: what is slower will not be the best one after small changes either
 NEAR = 1.005  # times the computing alone: no plan will be much faster
 
 # Shares of the budget for copies under way and for one run of what is made again; what comes first.
@@ -47,6 +51,11 @@ TIGHT = (
 )
 
 ALL, FEW = len(LOOSE + TIGHT), 3  # of them
+
+# Of plans that start from checkpoints. Shares of the budget that are recomputed together; the share of the free bytes
+# that goes to what would be copied, and the share of the budget for copies under way.
+TOGETHER = (0.06, 0.09, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 0.9)
+FIRST = ((1.0, 1 / 16), (1.0, 0.0), (0.75, 1 / 16), (0.4, 1 / 16), (0.0, 1 / 16))
 
 Choices = np.ndarray[tuple[int], np.dtype[np.int8]]
 
@@ -76,16 +85,18 @@ def search(
     any_will_do: bool = False,
 ) -> Found | None:
     """The fastest plan found that fits, or None. any_will_do: the first one that fits is enough."""
-    keep = walk(gaps, [KEEP] * len(gaps))
+    keep = walk(gaps, gaps.everywhere(KEEP))
     if peak_of(keep) <= budget:
-        return Found(lower(gaps.graph, keep, budget, link), keep, np.zeros(len(gaps), np.int8), ["everything fits"])
+        return Found(
+            lower(gaps.graph, keep, budget, link), keep, np.array(gaps.everywhere(KEEP), np.int8), ["everything fits"]
+        )
     tries = _Tries(gaps, budget, link, keep, swap=swap, recompute=recompute, host=host, any_will_do=any_will_do)
     best: Found | None = None
     uses = ways(gaps, budget, host) if swap else [Rooms(gaps, None)]
     count = len(gaps.graph.nodes)
-    most = min(CLIMBS, int(WORK / max(1, count) ** 2))
-    if swap and recompute and not any_will_do and most > FEW:
-        best = tries.climbed(uses, most)
+    if swap and recompute and not any_will_do and count <= LARGE:
+        best = tries.checkpointed()
+        best = tries.climbed(uses, max(FEW, min(CLIMBS, int(WORK / max(1, count) ** 2))), best)
         if best is not None and count > FEW_NODES:
             return best
     patient = [NEVER, count // SOON] if swap else [NEVER]
@@ -101,7 +112,7 @@ def search(
         if best is not None:
             return best
     if swap:
-        choice = np.full(len(gaps), SWAP, np.int8)
+        choice = np.array(gaps.everywhere(SWAP), np.int8)
         steps = walk(gaps, choice.tolist())
         if peak_of(steps) <= budget:
             best = tries.fitting(Found(lower(gaps.graph, steps, budget, link), steps, choice, ["everything moves"]))
@@ -113,7 +124,7 @@ def search(
 def _one_by_one(gaps: Gaps, budget: int, link: Link) -> Found | None:
     """What is made again is added or taken away gap by gap, always the one that brings most: a last try, for steps so
     small that single bytes decide."""
-    choice = np.full(len(gaps), KEEP, np.int8)
+    choice = np.array(gaps.everywhere(KEEP), np.int8)
     steps = walk(gaps, choice.tolist())
     while peak_of(steps) > budget:
         others = []
@@ -159,9 +170,46 @@ class _Tries:
                 best = found
         return best
 
-    def climbed(self, uses: list[Rooms], most: int) -> Found | None:
-        """The best of so many ways, most of them near the best ones."""
+    def checkpointed(self) -> Found | None:
+        """The best of the plans that start from checkpoints: about ten are tried, the best are improved."""
+        found: list[tuple[float, int, float, Found]] = []  # seconds, number, share, plan
+        bases: dict[float, Base] = {}
+
+        def price(share: float, first: float, window: float) -> None:
+            base = bases.get(share)
+            if base is None:
+                decider = self._decider(Rooms(self.gaps, self.host), NEVER, 1.0, drop_first=False, hold=True)
+                decider.learn(self.keep)
+                base = bases[share] = Base(decider, share * self.budget)
+            if peak_of(base.steps) > self.budget:
+                return
+            steps = base.filled(int(self.budget * (1 - window)), first)
+            if peak_of(steps) <= self.budget:
+                lowered = lower(self.gaps.graph, steps, self.budget, self.link, 1)
+                one = Found(lowered, steps, base.decider.choice.copy())
+                found.append((lowered.seconds, len(found), share, one))
+
+        for share in TOGETHER[::2]:
+            price(share, *FIRST[0])
+        if not found:
+            return None
+        at = TOGETHER.index(min(found)[2])
+        for share in TOGETHER[max(0, at - 1) : at + 2 : 2]:
+            price(share, *FIRST[0])
+        best_share = min(found)[2]
+        for first, window in FIRST[1:]:
+            price(best_share, first, window)
         best: Found | None = None
+        for _, _, share, one in sorted(found)[: 2 if len(self.gaps.graph.nodes) <= MANY_NODES else 1]:
+            lowered = lower(self.gaps.graph, one.steps, self.budget, self.link)
+            made = _improve(bases[share].decider, lowered, one.steps, one.choice, self.budget, self.budget)
+            better = self.fitting(Found(*made, _notes(made[2], self.gaps)))
+            if better is not None and (best is None or better.lowered.seconds < best.lowered.seconds):
+                best = better
+        return best
+
+    def climbed(self, uses: list[Rooms], most: int, best: Found | None) -> Found | None:
+        """The best of so many ways, most of them near the best ones, and of the best one known."""
         nodes = self.gaps.graph.nodes
         hopeful = [rooms for rooms in uses if self.hopeful(rooms)]
 
@@ -181,27 +229,35 @@ class _Tries:
         """Whether there would be a plan if all that may leave did."""
         if not rooms.stays:
             return True
-        return peak_of(walk(self.gaps, np.where(rooms.staying(), KEEP, SWAP).tolist())) <= self.budget
+        return (
+            peak_of(walk(self.gaps, np.where(rooms.staying(), KEEP, self.gaps.everywhere(SWAP)).tolist()))
+            <= self.budget
+        )
 
     def once(self, rooms: Rooms, patience: int, point: Point, worth: float = float("inf")) -> Found | None:
         """One try; what takes more seconds than it is worth is left as it is found."""
-        gaps, budget, link = self.gaps, self.budget, self.link
+        budget = self.budget
         free = budget - rooms.staying_bytes
-        decider = Decider(
-            gaps,
-            link,
-            swap=self.swap,
-            recompute=self.recompute,
-            rooms=rooms,
-            longest=point.longest * free,
-            least=min(budget // 5000, int(5 * link.latency * link.out)),
-            drop_first=point.begin == "drop",
-            patience=patience,
-        )
+        decider = self._decider(rooms, patience, point.longest, drop_first=point.begin == "drop", hold=point.hold)
         share = 0.6 * point.longest * free if point.begin == "cut" else 0.0
         worth = 0.0 if self.any_will_do else worth
         found = attempt(decider, self.keep, budget, budget - int(point.window * free), share, worth)
         return found and self.fitting(found)
+
+    def _decider(self, rooms: Rooms, patience: int, longest: float, *, drop_first: bool, hold: bool) -> Decider:
+        budget, link = self.budget, self.link
+        return Decider(
+            self.gaps,
+            link,
+            swap=self.swap,
+            recompute=self.recompute,
+            rooms=rooms,
+            longest=longest * (budget - rooms.staying_bytes),
+            least=min(budget // 5000, int(5 * link.latency * link.out)),
+            drop_first=drop_first,
+            patience=patience,
+            hold=hold,
+        )
 
     def fitting(self, found: Found) -> Found | None:
         """A plan if the host has room for it."""
@@ -238,9 +294,12 @@ def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: floa
     best = lower(gaps.graph, fits, budget, decider.link)
     if best.seconds <= worth:
         best, fits, chosen = _improve(decider, best, fits, chosen, budget, target)
-    dropped, swapped = int((chosen == DROP).sum()), int((chosen == SWAP).sum())
-    notes = [f"{dropped} gaps are made again, {swapped} are swapped, of {len(gaps)}"]
-    return Found(best, fits, chosen, notes)
+    return Found(best, fits, chosen, _notes(chosen, gaps))
+
+
+def _notes(choice: Choices, gaps: Gaps) -> list[str]:
+    dropped, swapped = int(((choice == DROP) & ~gaps.beyond).sum()), int((choice == SWAP).sum())
+    return [f"{dropped} gaps are made again, {swapped} are swapped, of {int((~gaps.beyond).sum())}"]
 
 
 def _hopeless(peaks: list[int], budget: int, left: int) -> bool:
@@ -252,19 +311,27 @@ def _improve(
     decider: Decider, best: Lowered, fits: Steps, chosen: Choices, budget: int, target: int
 ) -> tuple[Lowered, Steps, Choices]:
     """Small changes to a plan that fits, each kept if it is faster and still fits."""
-    gaps = decider.gaps
+    gaps, link = decider.gaps, decider.link
     longer = dict(decider.longer)
-    changes = (relax, promote, demote)
+    late = delays(gaps, fits, best, link)
+    changes: tuple[Callable[[], bool], ...] = (
+        lambda: relax(decider, target),
+        lambda: promote(decider, target),
+        lambda: demote(decider, target, decider.late),
+        lambda: demote(decider, target, late),
+        lambda: demote(decider, target, late, 0.3),
+        lambda: exchange(decider, target, late, 0.2),
+    )
     failed = 0
-    large = len(gaps.graph.nodes) > LARGE
-    for turn in range(len(changes) * (1 if large else IMPROVEMENTS)):
+    many = len(gaps.graph.nodes) > MANY_NODES
+    for turn in range(len(changes) * (1 if many else IMPROVEMENTS)):
         if failed == len(changes):
             break
         decider.choice[:] = chosen
         decider.longer = dict(longer)
         decider.learn(fits)
         failed += 1
-        if not changes[turn % len(changes)](decider, target):
+        if not changes[turn % len(changes)]():
             continue
         steps = decider.walked()
         if peak_of(steps) > budget:
@@ -273,7 +340,8 @@ def _improve(
             steps = decider.walked()
         if peak_of(steps) > budget:
             continue
-        lowered = lower(gaps.graph, steps, budget, decider.link)
+        lowered = lower(gaps.graph, steps, budget, link)
         if lowered.seconds < best.seconds:
             best, fits, chosen, longer, failed = lowered, steps, decider.choice.copy(), dict(decider.longer), 0
+            late = delays(gaps, fits, best, link)
     return best, fits, chosen

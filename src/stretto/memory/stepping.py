@@ -23,6 +23,7 @@ from .chunks import LOSSES, Chunks
 from .chunks import cut as cut_operations
 from .costs import CALLED, PLAYED, Rates, costed
 from .devices import Device
+from .dropouts import cut_dropouts
 from .execute import Runner, owners
 from .fuse import ALL, BACKWARD, NONE, fused
 from .graph import Graph
@@ -119,6 +120,9 @@ def _as_storages(
     return lift(traced, kept, bucket, pieces=pieces, lent=lent or record)
 
 
+_Candidate = tuple[Captured, Graph, Planned]
+
+
 def planned(
     step: Callable[[Any], Any],
     modules: Sequence[nn.Module],
@@ -139,41 +143,62 @@ def planned(
     that are not the step's, such as workspaces of libraries."""
     whole, lent = budget or settings.budget, _lent(batch, device)
     refused: Infeasible | None = None
+    best: _Candidate | None = None
     movable = _with_gradients([*_tensors(modules), *_states(optimizers)])
     plain = trace(step, modules, optimizers, batch, device)
+
+    def attempt(traced: Traced, notes: list[str], chains: str) -> _Candidate | None:
+        """A plan of the step with these changes; keeps the fastest of all in `best`."""
+        nonlocal best, refused
+        captured = _lifted(traced, notes, chains, optimizers, lent, whole, record=record)
+        constants = _on_device(captured.lifted.constants.values(), device)
+        captured.lifted.besides["others on the device"] = max(0, others - constants)
+        graph = costed(captured.lifted, device, rates, call=PLAYED if record else CALLED, movable=movable)
+        if record:
+            graph = _updates_apart(graph, captured.lifted)
+        try:
+            made = make(graph, beside(settings, captured.lifted))
+        except Infeasible as error:
+            error = _told(error.beside(captured.lifted.besides, settings.budget), chunks, captured.notes)
+            if refused is None or error.side != "device" or error.smallest < refused.smallest:
+                refused = error
+            return None
+        made.notes.extend(captured.notes)
+        found = captured, graph, made
+        if best is None or made.costs.seconds < best[2].costs.seconds:
+            best = found
+        return found
+
     known: list[list[str]] = []
     for tight in (0, LOSSES, ALL_OPERATIONS) if chunks == "auto" else (0,):
         traced, notes = cut_operations(plain, chunks, whole, tight=tight)
         if notes in known:
             continue
         known.append(notes)
-        best: tuple[Captured, Graph, Planned] | None = None
         for chains in (ALL, BACKWARD, NONE) if join else (NONE,):
-            captured = _lifted(traced, notes, chains, optimizers, lent, whole, record=record)
-            constants = _on_device(captured.lifted.constants.values(), device)
-            captured.lifted.besides["others on the device"] = max(0, others - constants)
-            graph = costed(captured.lifted, device, rates, call=PLAYED if record else CALLED, movable=movable)
-            if record:
-                graph = _updates_apart(graph, captured.lifted)
-            try:
-                made = make(graph, beside(settings, captured.lifted))
-            except Infeasible as error:
-                error = _told(error.beside(captured.lifted.besides, settings.budget), chunks, captured.notes)
-                if refused is None or error.side != "device" or error.smallest < refused.smallest:
-                    refused = error
-                continue
-            made.notes.extend(captured.notes)
-            if best is None or made.costs.seconds < best[2].costs.seconds:
-                best = captured, graph, made
+            found = attempt(traced, notes, chains)
             # What is joined can only be made again, or wait, as a whole: if that is much, it may be better apart.
-            if made.costs.waited + made.costs.repeated < _MUCH * made.costs.seconds:
-                break
-        if best is not None:
-            return best
+            if found is not None and not _slow(found):
+                return found
+        if best is None or _slow(best):
+            split, count = cut_dropouts(traced)
+            if count:
+                attempt(split, [*notes, f"{count} dropouts are recomputed from their masks"], NONE)
+        # A loss in chunks leaves more bytes for all else, so it may also be faster where a plan was found.
+        if best is not None and (tight or best[2].costs.waited < _MUCH * best[2].costs.seconds):
+            break
         if refused is not None and refused.side != "device":
             break
+    if best is not None:
+        return best
     assert refused is not None
     raise refused
+
+
+def _slow(found: _Candidate) -> bool:
+    """Whether a plan waits or recomputes much."""
+    costs = found[2].costs
+    return costs.waited + costs.repeated >= _MUCH * costs.seconds
 
 
 def _told(refused: Infeasible, chunks: Chunks, notes: list[str]) -> Infeasible:

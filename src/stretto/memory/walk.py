@@ -86,6 +86,7 @@ class _Walk:
     def __init__(self, gaps: Gaps, choice: Sequence[int], longer: dict[int, int], patience: int) -> None:
         self.gaps, self.choice, self.longer, self.patience = gaps, choice, longer, patience
         self.graph = gaps.graph
+        self.beyond = gaps.beyond.tolist()
         storages = self.graph.storages
         self.here = bytearray(len(storages))
         self.copied = bytearray(len(storages))
@@ -104,7 +105,7 @@ class _Walk:
         gaps, graph, steps = self.gaps, self.graph, self.steps
         count = len(graph.nodes)
         self._begin()
-        sizes, here, nodes = gaps.sizes, self.here, graph.nodes
+        sizes, here, nodes, beyond, ends = gaps.sizes, self.here, graph.nodes, self.beyond, gaps.end.tolist()
         for n in range(count):
             node = nodes[n]
             missing = [s for s in gaps.needs[n] if not here[s]]
@@ -125,12 +126,19 @@ class _Walk:
                 if g < 0:
                     if g == TAIL and self.longer.get(s, -1) <= n:
                         self._free(s)
-                elif self.choice[g] == SWAP:
+                    continue
+                if beyond[g]:
+                    if self.choice[g] != DROP:
+                        self.expiring.setdefault(ends[g], []).append(s)
+                    elif self.longer.get(s, -1) > n:
+                        continue
+                if self.choice[g] == SWAP:
                     self._away(s, k)
                 elif self.choice[g] == DROP:
                     self._free(s)
             for s in self.expiring.get(n, ()):
-                if here[s] and self.in_gap[s] == TAIL:
+                g = self.in_gap[s]
+                if here[s] and (g == TAIL or (g >= 0 and beyond[g])):
                     self._free(s)
         missing = [s for s in sorted(gaps.wanted_at_end) if not here[s]]
         comes = self._ensure(missing, count) if missing else ()
@@ -276,7 +284,7 @@ class _Walk:
     def _stays(self, s: int, position: int, *, made: bool) -> bool:
         """Whether something made again, or brought back for that, is kept: it has a use of its own to come."""
         g = self.in_gap[s]
-        if g == TAIL:
+        if g == TAIL or (g >= 0 and self.beyond[g] and (self.choice[g] == DROP or self.gaps.end[g] < position)):
             return self.longer.get(s, -1) >= position
         if g < 0 or self.choice[g] != SWAP:
             return True
