@@ -351,6 +351,44 @@ def test_parameters_changed_in_place_between_two_backward_passes() -> None:
         assert torch.equal(a, b)
 
 
+def test_two_networks_with_spectral_norm_trained_in_turn() -> None:
+    """The critic is read again after its update: what is read are views of its parameters."""
+    torch.manual_seed(0)
+    critic = S(norms.spectral_norm(nn.Linear(6, 8)), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    pair = nn.ModuleList([nn.Linear(4, 6), critic])
+    batch = torch.randn(5, 4), torch.randn(5, 6)
+
+    def made(both: nn.ModuleList) -> tuple[list[torch.optim.Optimizer], Callable[[Any], torch.Tensor]]:
+        makes, judges = (torch.optim.SGD(one.parameters(), lr=0.1) for one in both)
+
+        def train_step(batch: Any) -> torch.Tensor:
+            judges.zero_grad()
+            loss = both[1](both[0](batch[0]).detach()).mean() - both[1](batch[1]).mean()
+            loss.backward()
+            judges.step()
+            both[1].requires_grad_(False)
+            makes.zero_grad()
+            fooled = -both[1](both[0](batch[0])).mean()
+            fooled.backward()
+            makes.step()
+            both[1].requires_grad_(True)
+            total: torch.Tensor = loss.detach() + fooled.detach()
+            return total
+
+        return [makes, judges], train_step
+
+    other = copy.deepcopy(pair)
+    (optimizers, mine), (_, theirs) = made(pair), made(other)
+    options: dict[str, Any] = {"policy": "dissertation", "partition": 1, "distance": 1}
+    device = PlainDevice(late=0.7, seed=1, poison=True)
+    planned = step(mine, [pair], optimizers, batch, budget="64MiB", device=device, **options)
+    assert isinstance(planned, Step), planned.why
+    for k in range(3):
+        assert torch.equal(planned(batch), theirs(batch)), f"loss of step {k}"
+    lifted = capture(mine, [pair], optimizers, batch, torch.device("cpu"), 1 << 30).lifted
+    assert torch.ops.aten.detach.default not in [run.target for run in lifted.runs if isinstance(run, Call)]
+
+
 def packed(x: torch.Tensor) -> torch.Tensor:
     return nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 4, 2])).data
 

@@ -238,6 +238,13 @@ class _Lift:
         self.value_of[node] = number
         return number
 
+    def _is(self, node: Any, value: int) -> None:
+        """A node is a value that is known. Its fake tensor has a storage of its own: views of it are views of this."""
+        self.value_of[node] = value
+        fake = node.meta["val"]
+        self.known[fake.untyped_storage()._cdata] = self.values[value].storage
+        self.alive.append(fake)
+
     def _constant(self, node: Any) -> None:
         tensor = getattr(self.traced.module, node.target)
         number, _ = self._tensor_value(node.meta.get("val", tensor), "constant", str(node.target))
@@ -276,7 +283,7 @@ class _Lift:
             self._write(node)
             return
         if (same := self._cast_before(node)) is not None:
-            self.value_of[node] = same
+            self._is(node, same)
             return
         results = node.meta.get("val")
         if results is None:  # a check, such as whether a matrix could be inverted
@@ -327,9 +334,6 @@ class _Lift:
             return None
         key = (value, str(dict(node.kwargs)), self.version.get(value.storage, 0))
         if key in self.casts:
-            cast = node.meta["val"]  # views of it are views of the first one
-            self.known[cast.untyped_storage()._cdata] = self.values[self.casts[key]].storage
-            self.alive.append(cast)
             return self.casts[key]
         self.casts[key] = len(self.values)  # the number that its value is about to get
         return None
@@ -341,7 +345,7 @@ class _Lift:
     def _write(self, node: Any) -> None:
         """A buffer takes a new value when the step ends."""
         into, source = (self.value_of[x] for x in node.args[:2])
-        self.value_of[node] = into
+        self._is(node, into)
         target, origin = self.values[into].storage, self.values[source].storage
         if target == origin:
             return
@@ -363,7 +367,7 @@ class _Lift:
         number = self.traced.updates[call][1][place]
         value = self._put_back(number, self.value_of[param])
         self.pending.setdefault(call, []).append((number, value, self.value_of[grad]))
-        self.value_of[node] = value
+        self._is(node, value)
         storage = self.values[value].storage
         self.version[storage] = self.version.get(storage, 0) + 1
 
@@ -388,7 +392,7 @@ class _Lift:
                 and self.storages[self.values[into].storage].kind == "parameter"
             )
         ):
-            self.value_of[node] = source
+            self._is(node, source)
             return True
         return False
 

@@ -110,7 +110,11 @@ def _learned(run: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
     key = run.__name__, repr(tree_map(plain, list(args)))
     if key not in _LAYOUTS:
         with _disable_current_modes(), torch.no_grad():
-            results = run(*tree_map(_zeros, list(args)))
+            try:
+                results = run(*tree_map(_zeros, list(args)))
+            except torch.OutOfMemoryError:  # what the allocator keeps for others may be enough
+                torch.cuda.empty_cache()
+                results = run(*tree_map(_zeros, list(args)))
         _LAYOUTS[key] = [(tuple(one.shape), tuple(one.stride()), one.dtype) for one in results]
     first = next(x for x in tree_leaves(args) if isinstance(x, torch.Tensor))
     return [torch.empty_strided(n, k, dtype=dtype, device=first.device) for n, k, dtype in _LAYOUTS[key]]

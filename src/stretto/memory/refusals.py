@@ -45,7 +45,10 @@ _FUNCTIONS = {
 def reason(error: Exception) -> str:
     """What an error of the trace says about the step."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
-    functions = {one.name for one in traceback.extract_tb(error.__traceback__)}
+    frames = traceback.extract_tb(error.__traceback__)
+    if any(_TORCH / "distributions" in Path(one.filename).parents for one in frames):
+        return f"torch.distributions checks its arguments, which reads values; give validate_args=False{_where(error)}"
+    functions = {one.name for one in frames}
     for name, meaning in _FUNCTIONS.items():
         if name in functions:
             return f"the step cannot be written down as one fixed list of operations: {meaning}{_where(error)}"
