@@ -164,6 +164,9 @@ def test_plans_share_host_memory_and_a_budget_for_it_is_kept() -> None:
     whole(batch_of(64))
     first = whole._host.nbytes
     assert first == whole.planned.costs.host
+    whole(batch_of(8))  # needs less: nothing is allocated, and what there is stays
+    assert whole._host.nbytes == first
+    assert all(one.runner is not None for one in whole._plans)
     whole(batch_of(60))
     assert whole._host.nbytes <= 1.5 * max(one.planned.costs.host for one in whole._plans)
     whole.close()

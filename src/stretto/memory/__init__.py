@@ -1,4 +1,4 @@
-"""Door: training steps of PyTorch under a budget in bytes. They need torch; the planner does not."""
+"""Training steps of PyTorch within a budget of device memory. They need torch; the planner does not."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def __getattr__(name: str) -> Any:
 
         from stretto.errors import PlanError
 
-        rooms = {"Experts": "experts", "PaddedExperts": "experts", "Report": "report", "Step": "stepping"}
-        room = rooms.get(name, "door")
+        modules = {"Experts": "experts", "PaddedExperts": "experts", "Report": "report", "Step": "stepping"}
+        module = modules.get(name, "door")
         try:
-            return getattr(importlib.import_module(f"{__name__}.{room}"), name)
+            return getattr(importlib.import_module(f"{__name__}.{module}"), name)
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise

@@ -40,7 +40,7 @@ from .verify import Expected
 _LOG = logging.getLogger("stretto.memory")
 _MUCH = 0.1  # of a step
 _PLANS = 8  # shapes of batches whose plans are kept
-_WASTE = 1.5  # host memory of several plans, as a multiple of what the present one needs
+_WASTE = 1.5  # host memory of several plans, as a multiple of what the largest needs
 _WATCHED = 2  # steps whose real peak is compared with the predicted one: the second has the optimizers' state
 
 
@@ -297,6 +297,10 @@ class Step:
         return self._current
 
     @property
+    def _captured(self) -> Captured:
+        return self._now.captured
+
+    @property
     def _runner(self) -> Runner | None:
         return None if self._current is None else self._current.runner
 
@@ -395,7 +399,7 @@ class Step:
         lifted, program = plan.captured.lifted, plan.planned.program
         own = owners(lifted)
         held = self._host.nbytes + self._host.missing(program, own)
-        most = _WASTE * plan.planned.costs.host
+        most = _WASTE * max(one.planned.costs.host for one in self._plans)
         if self._settings.host_budget is not None:
             most = min(most, self._settings.host_budget)
         if self._host.nbytes and held > most:
