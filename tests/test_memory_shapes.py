@@ -255,6 +255,25 @@ def test_changes_of_parameters_while_paused_are_picked_up() -> None:
             same(*models)
 
 
+def test_copies_under_way_are_waited_for_before_state_is_loaded() -> None:
+    """On a GPU the copies of a step may still write to host memory when the step has returned."""
+
+    class Watching(PlainDevice):
+        def settle(self) -> None:
+            super().settle()
+            seen.append(models[0][0].weight.detach().clone())
+
+    seen: list[torch.Tensor] = []
+    models, optimizers = pair()
+    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(64), budget="1MiB", device=Watching())
+    planned(batch_of(64))
+    trained = models[0][0].weight.detach().clone()
+    seen.clear()
+    models[0].load_state_dict(models[1].state_dict())
+    assert torch.equal(seen[0], trained)
+    assert torch.equal(models[0][0].weight, models[1][0].weight)
+
+
 def test_a_step_is_not_called_while_paused_and_goes_on_after_an_error() -> None:
     models, optimizers = pair()
     planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(8), budget="1MiB", device=PlainDevice())
