@@ -300,3 +300,29 @@ def test_a_step_that_looks_at_values_still_runs_with_hooks() -> None:
     hooked = step(functions[0], [models[0]], [optimizers[0]], batch, budget="1MiB", device=PlainDevice())
     assert isinstance(hooked, HookedStep)
     assert torch.equal(hooked(batch), functions[1](batch))
+
+
+def test_a_learning_rate_from_the_batch_that_is_set_in_the_step_is_not_frozen() -> None:
+    models = [nn.Linear(2, 2)]
+    models.append(copy.deepcopy(models[0]))
+    runs: list[Any] = []
+    x = torch.ones(3, 2)
+    for model in models:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def train(batch: Any, model: nn.Module = model, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = model(batch[0]).square().sum()
+            loss.backward()
+            optimizer.param_groups[0]["lr"] = batch[1]
+            optimizer.step()
+            return loss
+
+        runs.append(train)
+        if model is models[0]:
+            runs[0] = step(train, [model], [optimizer], (x, 0.5), budget="1MiB", device=PlainDevice())
+            assert isinstance(runs[0], HookedStep)
+            assert "'lr'" in runs[0].why
+            assert optimizer.param_groups[0]["lr"] == 0.1
+    for rate in (0.5, 0.1, 0.5, 0.2):
+        assert torch.equal(runs[0]((x, rate)), runs[1]((x, rate)))

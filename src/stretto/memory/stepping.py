@@ -306,17 +306,31 @@ class Step:
 
     def _made(self, batch: Any) -> Plan:
         """Plan for a batch like this. Nothing moves."""
-        settings = replace(self._settings, budget=self._budget)
         numbers = Numbers(batch, self._device.torch)
+        if numbers.names:
+            try:
+                captured, graph, made = self._planned(numbers.traced(self._function), batch)
+            except CannotCapture:  # perhaps for the numbers' sake
+                captured, graph, made = self._planned(self._function, batch)
+                numbers.constant()
+        else:
+            captured, graph, made = self._planned(self._function, batch)
+        segments = None
+        if self._record:
+            made, segments = recorded(made, len(captured.traced.watched.parameters))
+        places = {id(node): n for n, node in enumerate(graph.nodes)}
+        order = [places[id(node)] for node in made.program.graph.nodes]
+        return Plan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
 
-        def with_function(function: Callable[[Any], Any]) -> tuple[Captured, Graph, Planned]:
+    def _planned(self, function: Callable[[Any], Any], batch: Any) -> tuple[Captured, Graph, Planned]:
+        with _same_options(self._optimizers):
             return planned(
                 function,
                 self._modules,
                 self._optimizers,
                 batch,
                 self._device.torch,
-                settings,
+                replace(self._settings, budget=self._budget),
                 rates=self._rates,
                 chunks=self._chunks,
                 budget=self._settings.budget,
@@ -324,21 +338,6 @@ class Step:
                 join=self._join,
                 others=self._others,
             )
-
-        if numbers.names:
-            try:
-                captured, graph, made = with_function(numbers.traced(self._function))
-            except CannotCapture:  # perhaps for the numbers' sake
-                captured, graph, made = with_function(self._function)
-                numbers.constant()
-        else:
-            captured, graph, made = with_function(self._function)
-        segments = None
-        if self._record:
-            made, segments = recorded(made, len(captured.traced.watched.parameters))
-        places = {id(node): n for n, node in enumerate(graph.nodes)}
-        order = [places[id(node)] for node in made.program.graph.nodes]
-        return Plan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
 
     def _plan_for(self, batch: Any) -> Plan:
         """The plan that holds for a batch; a new one if there is none."""
@@ -566,6 +565,29 @@ class Step:
             one.runner = None
         self._plans = []
         self._host = HostBuffers(self._device)
+
+
+@contextlib.contextmanager
+def _same_options(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
+    """Refuse a step that sets options of an optimizer, such as its learning rate: the trace would do so once. They are
+    put back."""
+    before = [
+        (group, {k: v for k, v in group.items() if k != "params"}) for o in optimizers for group in o.param_groups
+    ]
+    changed = ""
+    try:
+        yield
+    finally:
+        for group, options in before:
+            for name, value in options.items():
+                now = group.get(name)
+                plain = type(now) is type(value) and isinstance(now, (bool, int, float, str, tuple))
+                if now is not value and not (plain and now == value):
+                    changed, group[name] = name, value
+    if changed:
+        raise CannotCapture(
+            f"the step sets {changed!r} of an optimizer's param_groups, which a trace does once; set it before the step"
+        )
 
 
 def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
