@@ -129,6 +129,20 @@ def test_other_dtypes(use: str, dtype: torch.dtype) -> None:
         assert torch.equal(models[0].weight, models[1].weight), n
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("use", ["times", "plus", "by", "minus from the left"])
+def test_numbers_that_are_too_large_zero_or_none(use: str, dtype: torch.dtype) -> None:
+    models, optimizers, functions = steps(ONE_PLAN[use], dtype)
+    x = torch.randn(64, 6, dtype=dtype)
+    planned = step(functions[0], [models[0]], [optimizers[0]], {"x": x, "n": 0.7}, budget="1MiB", device=PlainDevice())
+    for n in (0.0, -0.0, 1e300, -1e6, math.inf, math.nan, 1e-320):
+        for model in models:
+            nn.init.ones_(model.weight)
+        batch = {"x": x, "n": n}
+        torch.testing.assert_close(planned(batch), functions[1](batch).detach(), rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(models[0].weight, models[1].weight, rtol=0, atol=0, equal_nan=True)
+
+
 def test_a_number_may_be_on_the_host_like_any_other_tensor() -> None:
     """Under the smallest budget the plan keeps even a number's tensor on the host between two uses."""
     models, optimizers, functions = steps(lambda x, n: (x * n).tanh() * n)
@@ -286,3 +300,29 @@ def test_a_step_that_looks_at_values_still_runs_with_hooks() -> None:
     hooked = step(functions[0], [models[0]], [optimizers[0]], batch, budget="1MiB", device=PlainDevice())
     assert isinstance(hooked, HookedStep)
     assert torch.equal(hooked(batch), functions[1](batch))
+
+
+def test_a_learning_rate_from_the_batch_that_is_set_in_the_step_is_not_frozen() -> None:
+    models = [nn.Linear(2, 2)]
+    models.append(copy.deepcopy(models[0]))
+    runs: list[Any] = []
+    x = torch.ones(3, 2)
+    for model in models:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def train(batch: Any, model: nn.Module = model, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = model(batch[0]).square().sum()
+            loss.backward()
+            optimizer.param_groups[0]["lr"] = batch[1]
+            optimizer.step()
+            return loss
+
+        runs.append(train)
+        if model is models[0]:
+            runs[0] = step(train, [model], [optimizer], (x, 0.5), budget="1MiB", device=PlainDevice())
+            assert isinstance(runs[0], HookedStep)
+            assert "'lr'" in runs[0].why
+            assert optimizer.param_groups[0]["lr"] == 0.1
+    for rate in (0.5, 0.1, 0.5, 0.2):
+        assert torch.equal(runs[0]((x, rate)), runs[1]((x, rate)))

@@ -164,6 +164,9 @@ def test_plans_share_host_memory_and_a_budget_for_it_is_kept() -> None:
     whole(batch_of(64))
     first = whole._host.nbytes
     assert first == whole.planned.costs.host
+    whole(batch_of(8))  # needs less: nothing is allocated, and what there is stays
+    assert whole._host.nbytes == first
+    assert all(one.runner is not None for one in whole._plans)
     whole(batch_of(60))
     assert whole._host.nbytes <= 1.5 * max(one.planned.costs.host for one in whole._plans)
     whole.close()
@@ -250,6 +253,25 @@ def test_changes_of_parameters_while_paused_are_picked_up() -> None:
                 change(models[0], optimizers[0])
             change(models[1], optimizers[1])
             same(*models)
+
+
+def test_copies_under_way_are_waited_for_before_state_is_loaded() -> None:
+    """On a GPU the copies of a step may still write to host memory when the step has returned."""
+
+    class Watching(PlainDevice):
+        def settle(self) -> None:
+            super().settle()
+            seen.append(models[0][0].weight.detach().clone())
+
+    seen: list[torch.Tensor] = []
+    models, optimizers = pair()
+    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(64), budget="1MiB", device=Watching())
+    planned(batch_of(64))
+    trained = models[0][0].weight.detach().clone()
+    seen.clear()
+    models[0].load_state_dict(models[1].state_dict())
+    assert torch.equal(seen[0], trained)
+    assert torch.equal(models[0][0].weight, models[1][0].weight)
 
 
 def test_a_step_is_not_called_while_paused_and_goes_on_after_an_error() -> None:

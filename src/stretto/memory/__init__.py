@@ -1,4 +1,4 @@
-"""Door: training steps of PyTorch under a budget in bytes. They need torch; the planner does not."""
+"""Training steps of PyTorch within a budget of device memory. They need torch; the planner does not."""
 
 from __future__ import annotations
 

@@ -70,11 +70,13 @@ class Slot:
     inverse: bool
 
     def fill(self, values: Sequence[Any]) -> None:
-        value = self.evaluate(values)
+        value, dtype = self.evaluate(values), self.tensor.dtype
         if self.inverse:
-            kind = np.float64 if self.tensor.dtype == torch.float64 else np.float32
+            kind = np.float64 if dtype == torch.float64 else np.float32
             with np.errstate(all="ignore"):
                 value = float(kind(1) / kind(value))
+        if dtype.is_floating_point:  # rounded as an operation would; `fill_` itself refuses what is too large
+            value = float(torch.tensor(value, dtype=torch.float64).to(dtype))
         self.tensor.fill_(value)
 
 

@@ -47,8 +47,8 @@ class Device(Protocol):
 
     block(sizes): memory for tensors that stay, next to one another; in_a_block(tensor): whether it has such memory.
     set_arena(nbytes): temporary tensors are cut from one piece of that size, within `in_arena`; 0: no longer.
-    within(budget): as long as there is no arena, the device gives out no more than that within, unless an operation
-    would fail otherwise: `retries` says whether operations are to be made by `call` for that. slack(budget): bytes that
+    within(budget): the device gives out no more than that within, unless an operation would fail otherwise: `retries`
+    says whether operations are to be made by `call` for that. slack(budget): bytes that
     the allocator may need beside what is in use.
     peak, reserved: bytes that the device has given out, at most since `watch_peak`, and now.
     """
@@ -271,14 +271,15 @@ class CudaDevice:
             return
         with torch.cuda.use_mem_pool(self._arena, self.torch):
             if self._arena_bytes:  # on the stream that computes: the allocator keeps memory by stream
-                self._first_piece(self._arena_bytes)
+                with suppress(torch.OutOfMemoryError):  # then tensors have pieces of their own
+                    self._first_piece(self._arena_bytes)
                 self._arena_bytes = 0
             yield
 
     @contextmanager
     def within(self, budget: int | None) -> Iterator[None]:
         """Before the allocator takes more than the budget from the device, it gives back what it does not use."""
-        if budget is None or self._arena is not None:
+        if budget is None:
             yield
             return
         total = torch.cuda.get_device_properties(self.torch).total_memory

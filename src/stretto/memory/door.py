@@ -50,16 +50,41 @@ def step(
     compile: bool = False,
     **settings: Any,
 ) -> Step | HookedStep:
-    """A step under a budget from any step function: `loss = step(batch)`.
+    """Plan any step function for a budget: `loss = step(batch)`.
 
-    train_step(batch) does one whole step with the modules and optimizers named, `zero_grad`, `backward` and `step`
-    included, and returns what it likes (a loss). It is run once without memory to see what it does; its Python is not
-    run again. budget: bytes on the device for everything, "12GiB" or a number; host_budget likewise for the host.
-    chunks: a loss over many words is made in so many pieces; {"batch": 4}: all that has a batch in it, likewise other
-    dimensions with names; "auto": what is too large for the budget. Results are then equal up to rounding.
-    record: a GPU plays what it recorded in the third step (CUDA graphs) instead of being called for every operation;
-    False where something else must see the calls. compile: Inductor makes one kernel of the small operations between
-    large ones, before anything is planned; results are then equal up to rounding.
+    Parameters
+    ----------
+    train_step : callable
+        `train_step(batch)` does one whole step with the modules and optimizers given, `zero_grad`, `backward` and
+        `step` included, and returns anything (a loss). It is traced once on tensors without memory; its Python does not
+        run again.
+    modules, optimizers : sequence
+        All that the step uses.
+    batch : object
+        A batch like those of the training: tensors and numbers in dicts, lists and tuples. Other shapes have plans of
+        their own, made when they first come.
+    budget, host_budget : int or str
+        Bytes on the device and on the host for everything, such as "12GiB".
+    policy : str
+        "best", "dissertation" or "keep" (nothing moves).
+    device : Device or torch.device or str, optional
+        The current GPU, or ordinary memory where there is none, unless given.
+    verify : bool
+        Run the plain step once before planning and compare the first step with it.
+    chunks : int, dict or str, optional
+        A number: compute a loss over many tokens in that many chunks. {"batch": 4}: all that has the batch dimension,
+        likewise other named dimensions. "auto": what is too large for the budget. Equal up to rounding.
+    record : bool
+        Record the third step on a GPU as CUDA graphs and replay it from then on. False: call every operation.
+    compile : bool
+        Fuse small operations between large ones with Inductor before planning. Equal up to rounding.
+    **settings
+        swap, recompute, place, order, partition, distance: see `planner.Settings`.
+
+    Returns
+    -------
+    Step or HookedStep
+        The planned step; a `HookedStep`, with a warning, if the function cannot be traced.
     """
     place = _device(device)
     check_chunks(chunks)
@@ -99,7 +124,10 @@ def fit(
     budget: int | str,
     **options: Any,
 ) -> Step | HookedStep:
-    """The common step under a budget: `loss_fn(model(*inputs), target)` for batches `(*inputs, target)`."""
+    """Plan the common step for a budget: `loss_fn(model(*inputs), target)` for batches `(*inputs, target)`.
+
+    Options are those of `step`.
+    """
     return step(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, budget=budget, **options)
 
 
@@ -117,9 +145,9 @@ def plan(
     chunks: Chunks = None,
     **settings: Any,
 ) -> Report:
-    """What `fit` would do, without doing it: does it fit, how slow will it be, what moves when?
+    """Plan what `fit` would run, without running it: whether it fits, how slow it will be, what moves when.
 
-    Without a GPU the times are reckoned from `rates`. Tensors are only looked at: a model on the "meta" device will do.
+    Without a GPU, times are estimated from `rates`. Only shapes are read: a model on the "meta" device is enough.
     """
     place = _named(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
     wanted = _settings(budget, host_budget, policy, settings)
@@ -144,9 +172,9 @@ def experimental_plan_several(
     chunks: Chunks = None,
     **settings: Any,
 ) -> Devices:
-    """What a step would come to on several devices, each with the budget: pieces and parameters are spread over them,
-    see `mesh`. Times are reckoned from `rates`. chunks="auto" cuts losses alone here: name a dimension to spread the
-    rest. There is no step that runs on several yet."""
+    """Estimate a step on several devices, each with the budget: chunks and parameters are distributed over them, see
+    `mesh`. Times are estimated from `rates`. chunks="auto" cuts losses alone here: name a dimension to distribute the
+    rest. Experimental: the plan is not run on several devices yet."""
     if type(devices) is not int or devices < 1:
         raise PlanError(f"devices={devices!r} is not a number of devices; give one from 1 on")
     wanted, cpu = _settings(budget, host_budget, policy, settings), torch.device("cpu")
@@ -161,7 +189,7 @@ def experimental_plan_several(
 def common_step(
     model: nn.Module, loss_fn: Callable[..., Any], optimizer: torch.optim.Optimizer
 ) -> Callable[[Any], torch.Tensor]:
-    """The step that most people write."""
+    """The usual training step as a function of a batch."""
 
     def train_step(batch: Any) -> torch.Tensor:
         *inputs, target = batch
@@ -192,12 +220,10 @@ def _device(device: Device | str | torch.device | None) -> Device:
 
 
 def _named(device: str | torch.device) -> torch.device:
-    """A device with its number, as tensors that are there name it."""
+    """A device with its number, as the tensors on it report it."""
     named = torch.device(device)
     if named.type != "cuda":
         return named
     if not torch.cuda.is_available():
-        raise PlanError(
-            f"device={str(device)!r}: there is no GPU that torch can use; leave device= out to plan without"
-        )
+        raise PlanError(f"device={str(device)!r}: torch finds no GPU; leave device= out to plan without one")
     return named if named.index is not None else torch.device("cuda", torch.cuda.current_device())

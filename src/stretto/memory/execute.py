@@ -71,6 +71,7 @@ class Runner:
         self.counts = {k: Counts(one) for k, one in enumerate(optimizers) if keeps_numbers(one)}
         self._holders = self._find_holders()
         self.made: set[int] = set()
+        self.blocks: dict[int, torch.Tensor] = {}  # by storage that stays on the device: its bytes there
         self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
         lasting = {s for s, one in enumerate(lifted.graph.storages) if one.lasting}
         moved = {which for what, which in program.instructions if what in (GONE, FREE)}
@@ -110,7 +111,7 @@ class Runner:
                     self._copied[s] = tensor, _version(tensor)
         self.host.pin()  # not before parameters have left their old places on the host
         self._compact()
-        self._compacted = False
+        self.take_arena()
         self._places = [p.data_ptr() for p in watched.parameters]  # where parameters are between steps
 
     def _move(self, to_host: bool) -> None:
@@ -125,41 +126,44 @@ class Runner:
                 self.made.add(s)
 
     def _compact(self) -> None:
-        """Put persistent storages that stay on the device next to one another. Scattered among temporary storages
-        they would keep the allocator from giving back pages that hold nothing else."""
-        staying = [s for s in (*self._holders, *self.made) if self.lifted.graph.storages[s].nbytes]
-        staying = [s for s in staying if self.a[s] is not None and s not in self.travels and self.lifted.nbytes[s]]
-        staying = [s for s in staying if not self.device.in_a_block(self.a[s])]
-        staying.sort(key=lambda s: int(self.a[s].data_ptr()))
+        """Put persistent storages that stay on the device next to one another, with places for optimizer state that is
+        yet to be made. Scattered among temporary storages they would keep the allocator from reusing that memory."""
+        staying = [s for s in (*self._holders, *self._states) if s not in self.program.on_host and s not in self.travels]
+        staying = [s for s in staying if self.lifted.graph.storages[s].nbytes and self.lifted.nbytes[s]]
+        there = [s for s in staying if self.a[s] is not None]
+        self.blocks.update((s, flat(self.a[s])) for s in there if self.device.in_a_block(self.a[s]))
+        left = sorted((s for s in there if s not in self.blocks), key=lambda s: int(self.a[s].data_ptr()))
+        left += [s for s in staying if self.a[s] is None]
         with torch.no_grad():
-            while staying:
-                some: list[int] = []
-                nbytes = 0
-                while staying and (not some or nbytes + self.lifted.nbytes[staying[0]] <= _BLOCK):
-                    some.append(staying.pop(0))
-                    nbytes += self.lifted.nbytes[some[-1]]
+            while left:
+                some = [left.pop(0)]
+                while left and sum(self.lifted.nbytes[s] for s in (*some, left[0])) <= _BLOCK:
+                    some.append(left.pop(0))
                 for s, place in zip(some, self.device.block([self.lifted.nbytes[s] for s in some]), strict=True):
-                    place.copy_(self.bytes_of(s))
-                    self.drop(s)
-                    self.a[s] = place
-                    self.show(s, away=False)
+                    self.blocks[s] = place
+                    if self.a[s] is not None:
+                        place.copy_(self.bytes_of(s))
+                        self.drop(s)
+                        self.a[s] = place
+                        self.show(s, away=False)
                 self.device.give_back(self.budget)
 
     def take_arena(self) -> None:
         """Let temporary storages have what is left of the budget, as far as they need it."""
-        reserved = self.device.reserved()
-        if self.budget is None or reserved is None:
+        self.arena = self.temporary_bytes()
+        if self.budget is None or self.device.reserved() is None:
             return
         self.device.set_arena(0)
-        need = self.temporary_bytes()
-        left = self.budget - (self.device.reserved() or 0) - SMALL * _SMALL_PIECES
-        self.device.set_arena(max(need, min(left, int(need * _AMPLE) + _BLOCK)))
+        need, left = self.arena, self.budget - (self.device.reserved() or 0) - SMALL * _SMALL_PIECES
+        self.arena = max(need, min(left, int(need * _AMPLE) + _BLOCK))
+        self.device.set_arena(self.arena)
 
     def temporary_bytes(self) -> int:
         """Bytes that are on the device at most beside what is always there, in storages that are not small."""
         graph = self.program.graph
         storages = tuple(replace(one, nbytes=0) if one.nbytes <= SMALL else one for one in graph.storages)
-        always = sum(one.nbytes for s, one in enumerate(storages) if one.lasting and s not in self.program.on_host)
+        elsewhere = self.program.on_host | set(self.travels)
+        always = sum(one.nbytes for s, one in enumerate(storages) if one.lasting and s not in elsewhere)
         return account(replace(self.program, graph=replace(graph, storages=storages))).peak - always
 
     def suspend(self) -> None:
@@ -173,6 +177,7 @@ class Runner:
                     self.show(s, away=True)
         self.a[:] = [None] * len(self.a)
         self.v[:] = [None] * len(self.v)
+        self.blocks.clear()  # tensors that are there hold on to them
         self.device.set_arena(0)
         if self._recording is not None:
             self._recording.drop()
@@ -227,10 +232,6 @@ class Runner:
         computing = torch.no_grad(), torch.autocast(self.device.torch.type, enabled=False)
         with computing[0], computing[1], self.device.within(self.budget):
             shown = self._called(batch) if self._recording is None else self._recording(batch)
-        if not self._compacted:  # optimizers made their state in the first step
-            self._compact()
-            self._compacted = True
-            self.take_arena()
         self._places = [p.data_ptr() for p in self.watched.parameters]
         return shown
 

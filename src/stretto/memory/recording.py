@@ -127,7 +127,7 @@ class Recording:
         self._shown = {}
         acts: list[Act] = []
         try:
-            runner.device.begin_recording(runner.temporary_bytes())
+            runner.device.begin_recording(runner.arena)
             self._take_seats()
             # What is held here is not given back while recording: nothing that is ever away.
             held = [None if s in travels else tensor for s, tensor in enumerate(runner.a)], list(runner.v)
@@ -151,6 +151,7 @@ class Recording:
             self.failed = str(error)
             acts.clear()
             self._give_up()
+            runner.device.watch_peak()  # what the attempt took is given back
             return
         self._end()
         self._acts = acts

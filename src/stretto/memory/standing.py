@@ -1,4 +1,4 @@
-"""What must stay as it was when a step was planned, looked at before every step; and whose parameters are whose."""
+"""What must stay as it was when a step was planned, checked before every step; and which step owns which parameters."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _WHATS = (
 
 
 class Standing:
-    """How modules, optimizers and autocast were.
+    """The state of modules, optimizers and autocast that plans rely on.
 
     standing = Standing([model], [optimizer], "cuda")
-    standing.check()     # raises if a step would now do something else than it did
+    standing.check()     # raises if the step function would now do something else than the plans
     """
 
     def __init__(self, modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], device: str) -> None:
@@ -49,14 +49,14 @@ class Standing:
         )
 
     def check(self) -> None:
-        """Raise if the plan is for something else."""
+        """Raise if something has changed."""
         for what, then, now in zip(_WHATS, self._then, self._now(), strict=True):
             if then != now:
-                raise RunError(f"{what} since the step was planned; make a new step")
+                raise RunError(f"{what} since the step was planned; change it back, or make a new step")
 
 
 def take_over(modules: Sequence[nn.Module], step: Any) -> None:
-    """Parameters belong to the step that was made last: those that had them before are told."""
+    """Give parameters to a step. They belong to the step that was made last; the one before is closed."""
     for p in _parameters(modules):
         before = _OWNERS.get(p)
         owner = before() if before is not None else None
@@ -66,8 +66,8 @@ def take_over(modules: Sequence[nn.Module], step: Any) -> None:
 
 
 class Told:
-    """A hook on a module or an optimizer that calls a method of a step, for as long as there is one. Copies of the
-    module, and what is saved of it, have one that calls nobody."""
+    """A hook on a module or an optimizer that calls a method of a step while the step exists. In copies of the module,
+    and in what is saved of it, the hook calls nothing."""
 
     def __init__(self, step: Any, method: str) -> None:
         self._step, self._method = None if step is None else weakref.ref(step), method

@@ -43,7 +43,7 @@ _MUCH = 0.1  # of a step
 _REPLANS = 3  # how often reality may take more than a plan says
 _MARGIN, _MORE = 1.1, 1 / 256  # of what is over, and of the budget: the next plan is made for so much less
 _PLANS = 8  # shapes of batches whose plans are kept
-_WASTE = 1.5  # host memory of several plans, as a multiple of what the present one needs
+_WASTE = 1.5  # host memory of several plans, as a multiple of what the largest needs
 _WATCHED = 4  # steps whose real peak is compared with the budget: the second has optimizer state, the third a recording
 
 
@@ -326,22 +326,40 @@ class Step:
         return self._current
 
     @property
+    def _captured(self) -> Captured:
+        return self._now.captured
+
+    @property
     def _runner(self) -> Runner | None:
         return None if self._current is None else self._current.runner
 
     def _made(self, batch: Any) -> Plan:
         """Plan for a batch like this. Nothing moves."""
-        settings = replace(self._settings, budget=self._budget)
         numbers = Numbers(batch, self._device.torch)
+        if numbers.names:
+            try:
+                captured, graph, made = self._planned(numbers.traced(self._function), batch)
+            except CannotCapture:  # perhaps for the numbers' sake
+                captured, graph, made = self._planned(self._function, batch)
+                numbers.constant()
+        else:
+            captured, graph, made = self._planned(self._function, batch)
+        segments = None
+        if self._record:
+            made, segments = recorded(made, len(captured.traced.watched.parameters))
+        places = {id(node): n for n, node in enumerate(graph.nodes)}
+        order = [places[id(node)] for node in made.program.graph.nodes]
+        return Plan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
 
-        def with_function(function: Callable[[Any], Any]) -> tuple[Captured, Graph, Planned]:
+    def _planned(self, function: Callable[[Any], Any], batch: Any) -> tuple[Captured, Graph, Planned]:
+        with _same_options(self._optimizers):
             return planned(
                 function,
                 self._modules,
                 self._optimizers,
                 batch,
                 self._device.torch,
-                settings,
+                replace(self._settings, budget=self._budget),
                 rates=self._rates,
                 chunks=self._chunks,
                 budget=self._settings.budget,
@@ -349,21 +367,6 @@ class Step:
                 join=self._join,
                 others=self._others,
             )
-
-        if numbers.names:
-            try:
-                captured, graph, made = with_function(numbers.traced(self._function))
-            except CannotCapture:  # perhaps for the numbers' sake
-                captured, graph, made = with_function(self._function)
-                numbers.constant()
-        else:
-            captured, graph, made = with_function(self._function)
-        segments = None
-        if self._record:
-            made, segments = recorded(made, len(captured.traced.watched.parameters))
-        places = {id(node): n for n, node in enumerate(graph.nodes)}
-        order = [places[id(node)] for node in made.program.graph.nodes]
-        return Plan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
 
     def _plan_for(self, batch: Any) -> Plan:
         """The plan that holds for a batch; a new one if there is none."""
@@ -424,7 +427,7 @@ class Step:
         lifted, program = plan.captured.lifted, plan.planned.program
         own = owners(lifted)
         held = self._host.nbytes + self._host.missing(program, own)
-        most = _WASTE * plan.planned.costs.host
+        most = _WASTE * max(one.planned.costs.host for one in self._plans)
         if self._settings.host_budget is not None:
             most = min(most, self._settings.host_budget)
         if self._host.nbytes and held > most:
@@ -616,6 +619,29 @@ class Step:
             one.runner = None
         self._plans = []
         self._host = HostBuffers(self._device)
+
+
+@contextlib.contextmanager
+def _same_options(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
+    """Refuse a step that sets options of an optimizer, such as its learning rate: the trace would do so once. They are
+    put back."""
+    before = [
+        (group, {k: v for k, v in group.items() if k != "params"}) for o in optimizers for group in o.param_groups
+    ]
+    changed = ""
+    try:
+        yield
+    finally:
+        for group, options in before:
+            for name, value in options.items():
+                now = group.get(name)
+                plain = type(now) is type(value) and isinstance(now, (bool, int, float, str, tuple))
+                if now is not value and not (plain and now == value):
+                    changed, group[name] = name, value
+    if changed:
+        raise CannotCapture(
+            f"the step sets {changed!r} of an optimizer's param_groups, which a trace does once; set it before the step"
+        )
 
 
 def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:

@@ -9,7 +9,7 @@ import torch
 
 from .lift import Update, Value
 from .optimizers import Turns
-from .views import flat, layout_of, placed, view
+from .views import flat, in_place, layout_of, placed, view
 
 if TYPE_CHECKING:
     from .execute import Runner
@@ -85,15 +85,17 @@ class Updater:
             for name, s, tensor in hand.kept:
                 now = state[name]
                 if fixed:
-                    if tensor is not None:
-                        if now is not tensor:
-                            tensor.copy_(now)  # an optimizer that makes new state instead of changing the old
-                        state[name] = before[k][name]
+                    there = before[k][name] if tensor is None else tensor
+                    if now is not there:
+                        there.copy_(now)  # an optimizer that makes new state instead of changing the old
+                    state[name] = before[k][name]
                     continue
                 made.add(s)
                 a[s] = now
                 if s in self._away:
                     state[name] = self._home(s, now)
+                elif (place := self.runner.blocks.get(s)) is not None:
+                    a[s] = state[name] = in_place(place, layout_of(s, now), now)
 
     def _home(self, s: int, tensor: Any) -> torch.Tensor:
         found = self._homes.get(s)

@@ -61,6 +61,14 @@ def placed(place: torch.Tensor, value: Value) -> torch.Tensor:
     return place.view(value.dtype).as_strided(value.size, value.stride)
 
 
+def in_place(place: torch.Tensor, value: Value, tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor copied to a place, `place` being all bytes of a storage there, unless it is there already."""
+    there = view(place, value)
+    if there.data_ptr() != tensor.data_ptr():
+        there.copy_(tensor)
+    return there
+
+
 def flat(anchor: torch.Tensor) -> torch.Tensor:
     """All bytes of a tensor's storage."""
     storage = anchor.untyped_storage()
