@@ -15,9 +15,11 @@ import numpy as np
 
 from .cuts import cut
 from .decide import Decider
-from .gaps import KEEP, SWAP, Ints
-from .improve import relax
+from .gaps import DROP, KEEP, SWAP, Bools, Ints
+from .improve import relax, repair
 from .walk import Steps
+
+_REPAIRS = 8  # rounds in which what is recomputed together is cut in two where it takes too many bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +45,42 @@ class Base:
         Nothing is decided in it yet; it has learned the steps in which everything is kept.
     share : float
         Bytes that are recomputed together, about.
+    budget : int
+        Where recomputing takes more bytes than this, more is on the host.
+    move : bool
+        False: nothing is on the host, as with checkpoints of a framework.
     """
 
-    def __init__(self, decider: Decider, share: float) -> None:
+    def __init__(self, decider: Decider, share: float, budget: int, *, move: bool = True) -> None:
         self.decider = decider
         gaps = decider.gaps
         peak = int(decider.bytes.argmax()) - 1
         cut(decider, peak, share)
         lasting = np.array([one.lasting for one in gaps.graph.storages], bool)[gaps.storage]
-        away = (decider.choice == KEEP) & (gaps.nbytes >= decider.least)
-        away &= gaps.covering(peak) | lasting
-        for g in np.flatnonzero(away).tolist():
+        if move:
+            self._away(gaps.covering(peak) | lasting)
+        self.steps = decider.walked()
+        for _ in range(_REPAIRS if move else 0):
+            if max(self.steps.start, *self.steps.must) <= budget:
+                break
+            decider.learn(self.steps)
+            before = decider.choice.copy()
+            repair(decider, budget)
+            self._away((before == DROP) | gaps.covering(int(decider.bytes.argmax()) - 1))
+            if np.array_equal(before, decider.choice):
+                break
+            self.steps = decider.walked()
+        self.items = _items(decider, lasting)
+        self.choice, self.longer = decider.choice.copy(), dict(decider.longer)
+
+    def _away(self, which: Bools) -> None:
+        """What is kept in these gaps is on the host instead."""
+        decider = self.decider
+        which = which & (decider.choice == KEEP) & (decider.gaps.nbytes >= decider.least)
+        for g in np.flatnonzero(which).tolist():
             if decider.may_swap(g):
                 decider.choice[g] = SWAP
                 decider.rooms.take(g)
-        self.items = _items(decider, lasting)
-        self.steps = decider.walked()
-        self.choice, self.longer = decider.choice.copy(), dict(decider.longer)
 
     def filled(self, target: int, first: float) -> Steps:
         """The steps when the bytes below `target` are used, a share `first` of them for what would be copied."""
@@ -74,7 +95,7 @@ class Base:
         return decider.walked()
 
 
-def _items(decider: Decider, lasting: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> list[Item]:
+def _items(decider: Decider, lasting: Bools) -> list[Item]:
     """What could stay: first what is copied most for a byte, then what is away for a shorter time. Persistent
     storages that are alike are spread over the step, so that each part of it has some copies to hide."""
     gaps, count = decider.gaps, len(decider.gaps.graph.nodes)

@@ -26,13 +26,11 @@ def cut(decider: Decider, t: int, nbytes: float) -> None:
     alive = _alive(decider, t, which, made)
     total = np.cumsum(gaps.nbytes[which])
     kept = np.zeros(len(which), bool)
-    beyond = np.flatnonzero(gaps.beyond & gaps.covering(t))
+    beyond = np.flatnonzero(gaps.beyond & (gaps.end > t))
     began = np.array(graph.maker, np.int64)[gaps.storage[beyond]]
     base = 0
-    while True:
-        half, full = np.searchsorted(total, (base + nbytes / 2, base + nbytes))
-        if full >= len(which):
-            break
+    while base + nbytes < total[-1] - nbytes / 4:  # a little more than that at the end is no reason for a cut
+        half, full = np.minimum(np.searchsorted(total, (base + nbytes / 2, base + nbytes)), len(which) - 1)
         first, last = int(made[half]), max(int(made[half]) + 1, int(made[full]))
         p = first + int(alive[first:last].argmin())
         kept |= (made <= p) & (p < gaps.start[which])

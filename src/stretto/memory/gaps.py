@@ -183,7 +183,7 @@ def _recomputed_from(
             if gap_of[s][-1] != TAIL:
                 continue
             reach = max((last[r] for m in touches[s][1:] for r in graph.nodes[m].makes), default=-1)
-            if reach > touches[s][-1] + 1:
+            if reach > touches[s][-1]:
                 found.append((s, reach))
             last[s] = reach
         for s in graph.nodes[n].makes:

@@ -172,37 +172,39 @@ class _Tries:
 
     def checkpointed(self) -> Found | None:
         """The best of the plans that start from checkpoints: about ten are tried, the best are improved."""
-        found: list[tuple[float, int, float, Found]] = []  # seconds, number, share, plan
-        bases: dict[float, Base] = {}
+        found: list[tuple[float, int, tuple[float, bool], Found]] = []  # seconds, number, base, plan
+        bases: dict[tuple[float, bool], Base] = {}
 
-        def price(share: float, first: float, window: float) -> None:
-            base = bases.get(share)
+        def price(share: float, first: float, window: float, *, move: bool = True) -> None:
+            base = bases.get((share, move))
             if base is None:
                 decider = self._decider(Rooms(self.gaps, self.host), NEVER, 1.0, drop_first=False, hold=True)
                 decider.learn(self.keep)
-                base = bases[share] = Base(decider, share * self.budget)
+                base = bases[share, move] = Base(decider, share * self.budget, self.budget, move=move)
             if peak_of(base.steps) > self.budget:
                 return
             steps = base.filled(int(self.budget * (1 - window)), first)
             if peak_of(steps) <= self.budget:
                 lowered = lower(self.gaps.graph, steps, self.budget, self.link, 1)
                 one = Found(lowered, steps, base.decider.choice.copy())
-                found.append((lowered.seconds, len(found), share, one))
+                found.append((lowered.seconds, len(found), (share, move), one))
 
         for share in TOGETHER[::2]:
             price(share, *FIRST[0])
+            price(share, 0.0, 0.0, move=False)
         if not found:
             return None
-        at = TOGETHER.index(min(found)[2])
+        share, move = min(found)[2]
+        at = TOGETHER.index(share)
         for share in TOGETHER[max(0, at - 1) : at + 2 : 2]:
-            price(share, *FIRST[0])
-        best_share = min(found)[2]
-        for first, window in FIRST[1:]:
-            price(best_share, first, window)
+            price(share, *FIRST[0] if move else (0.0, 0.0), move=move)
+        share, move = min(found)[2]
+        for first, window in FIRST[1:] if move else ():
+            price(share, first, window)
         best: Found | None = None
-        for _, _, share, one in sorted(found)[: 2 if len(self.gaps.graph.nodes) <= MANY_NODES else 1]:
+        for _, _, base, one in sorted(found)[: 2 if len(self.gaps.graph.nodes) <= MANY_NODES else 1]:
             lowered = lower(self.gaps.graph, one.steps, self.budget, self.link)
-            made = _improve(bases[share].decider, lowered, one.steps, one.choice, self.budget, self.budget)
+            made = _improve(bases[base].decider, lowered, one.steps, one.choice, self.budget, self.budget)
             better = self.fitting(Found(*made, _notes(made[2], self.gaps)))
             if better is not None and (best is None or better.lowered.seconds < best.lowered.seconds):
                 best = better

@@ -1,0 +1,137 @@
+"""Checkpoints beyond a storage's last use, plans that start from them, and which copies a plan waits for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memory_graphs import Builder, gpt, random_graphs
+from stretto.memory.checkpoints import _spread
+from stretto.memory.delays import delays
+from stretto.memory.gaps import DROP, KEEP, SWAP, find_gaps
+from stretto.memory.graph import Graph, Node, Storage
+from stretto.memory.lower import lower
+from stretto.memory.planner import Settings, make, smallest_budget
+from stretto.memory.program import IN, OUT, Link, account, total
+from stretto.memory.walk import walk
+
+LINK = Link(50_000, 50_000, 1e-4)
+
+
+def blocks(count: int, *, small: int = 100, large: int = 300) -> Graph:
+    """Blocks x → a → b → x whose gradients want a and b, but not x: the input of a block is wanted only to recompute
+    what is inside of it."""
+    build = Builder()
+    x = build.store(small, "input")
+    inside = []
+    for k in range(count):
+        a, b, after = build.store(large), build.store(large), build.store(small)
+        build.node(f"a{k}", (x,), (a,))
+        build.node(f"b{k}", (a,), (b,))
+        build.node(f"x{k}", (x, b), (after,))
+        inside.append((a, b))
+        x = after
+    for k in range(count - 1, -1, -1):
+        grad = build.store(small, "gradient")
+        build.node(f"g{k}", (x, *inside[k]), (grad,), 2e-3, phase="backward")
+        x = grad
+    return build.graph((x,))
+
+
+def per_block(graph: Graph, count: int) -> tuple[int, float]:
+    """Bytes and seconds when the inputs of blocks are kept and everything in a block is recomputed."""
+    gaps = find_gaps(graph, extend=True)
+    names = [graph.nodes[graph.maker[s]].name if graph.maker[s] >= 0 else "" for s in gaps.storage]
+    first_gradient = next(n for n, node in enumerate(graph.nodes) if node.phase == "backward")
+    inside = gaps.covering(first_gradient) & np.array([name[:1] in ("a", "b") for name in names])
+    checkpoint = gaps.beyond & np.array([name[:1] == "x" for name in names])
+    choice = np.where(inside, DROP, np.where(checkpoint, KEEP, gaps.everywhere(KEEP)))
+    steps = walk(gaps, choice.tolist())
+    return max(steps.start, *steps.must), lower(graph, steps, 1 << 60, LINK).seconds
+
+
+def test_the_input_of_a_block_has_a_gap_up_to_the_last_recomputation() -> None:
+    graph = blocks(4)
+    gaps = find_gaps(graph, extend=True)
+    ends = {graph.nodes[graph.maker[gaps.storage[g]]].name: int(gaps.end[g]) for g in np.flatnonzero(gaps.beyond)}
+    # x0 is the input of block 1, whose gradient is the third of four, after twelve operations forward.
+    assert ends["x0"] == 14
+    assert ends["x1"] == 13
+    assert not find_gaps(graph).beyond.any()
+
+
+@pytest.mark.parametrize("slow", [1.0, 1e3])
+def test_no_plan_is_slower_than_checkpoints_around_blocks(slow: float) -> None:
+    for count in (6, 24):
+        graph = blocks(count)
+        budget, seconds = per_block(graph, count)
+        whole = make(graph, Settings(1 << 60, policy="keep")).costs
+        assert budget < 0.7 * whole.peak
+        planned = make(graph, Settings(budget, Link(50_000 / slow, 50_000 / slow, 1e-4)))
+        assert planned.costs.peak <= budget
+        assert planned.costs.seconds <= 1.001 * seconds
+
+
+@settings(max_examples=60)
+@given(graph=random_graphs, seed=st.integers(0, 10**6))
+def test_any_choice_with_checkpoints_can_be_followed(graph: Graph, seed: int) -> None:
+    gaps = find_gaps(graph, extend=True)
+    rng = np.random.default_rng(seed)
+    choice = rng.choice([KEEP, SWAP, DROP], len(gaps))
+    choice = np.where((choice == DROP) & ~gaps.droppable & ~gaps.beyond, KEEP, choice)
+    steps = walk(gaps, choice.tolist())
+    least = max(steps.start, *steps.must)
+    assert account(lower(graph, steps, least, LINK).program, LINK).peak <= least
+
+
+def test_a_checkpoint_can_wait_on_the_host() -> None:
+    graph = blocks(4)
+    gaps = find_gaps(graph, extend=True)
+    inside = gaps.droppable & ~gaps.beyond
+    for there, copies in ((KEEP, 0), (SWAP, 3)):
+        choice = np.where(inside, DROP, np.where(gaps.beyond, DROP, KEEP))
+        inputs = [g for g in np.flatnonzero(gaps.beyond) if graph.nodes[graph.maker[gaps.storage[g]]].name[0] == "x"]
+        choice[inputs] = there
+        program = lower(graph, walk(gaps, choice.tolist()), 1 << 60, LINK).program
+        assert account(program, LINK)
+        assert total(program.instructions, OUT) == total(program.instructions, IN) == copies
+
+
+def test_seconds_waited_belong_to_the_copies_before() -> None:
+    """Two storages leave while one operation runs, and come back for the next two: the second waits for both."""
+    storages = (Storage(10, "input"), Storage(100, "activation"), Storage(100, "activation"), Storage(1, "activation"))
+    nodes = (
+        Node("make", (0,), (1, 2), seconds=1.0),
+        Node("other", (0,), (3,), seconds=1.0),
+        Node("late", (1, 3), seconds=1.0),
+        Node("later", (2, 3), seconds=1.0),
+    )
+    graph, link = Graph(storages, nodes), Link(out=1000.0, into=100.0, latency=0.0)
+    gaps = find_gaps(graph)
+    away = np.isin(gaps.storage, [1, 2])
+    steps = walk(gaps, np.where(away, SWAP, KEEP).tolist())
+    least = max(steps.start, *steps.must)
+    found = delays(gaps, steps, lower(graph, steps, least, link), link)
+    waited = account(lower(graph, steps, least, link).program, link).waited
+    assert waited > 0
+    assert found[away].max() <= waited + 1e-9
+    assert found[away].sum() >= waited - 1e-9
+    assert not found[~away].any()
+    easy = lower(graph, steps, 1 << 40, Link(1e9, 1e9, 0.0))
+    assert delays(gaps, steps, easy, Link(1e9, 1e9, 0.0)).sum() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_numbers_are_spread() -> None:
+    assert _spread(4).tolist() == [0, 2, 1, 3]
+    assert sorted(_spread(11).tolist()) == list(range(11))
+
+
+def test_a_transformer_at_a_small_budget_does_not_wait_for_the_link() -> None:
+    graph = gpt(12, 1024, 16384)
+    whole = make(graph, Settings(1 << 60, policy="keep")).costs
+    low = smallest_budget(graph, Settings(0))
+    costs = make(graph, Settings(max(int(0.2 * whole.peak), int(1.3 * low)))).costs
+    assert costs.waited < 0.25 * whole.seconds
+    assert costs.seconds < 1.6 * whole.seconds
