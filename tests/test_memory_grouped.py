@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from stretto.memory import Experts, grouped, meter
+from stretto.memory import Experts, grouped, trial_inputs
 from stretto.memory.costs import Rates, reckoned
 from stretto.memory.lift import Call
 from stretto.memory.stepping import capture
@@ -170,10 +170,10 @@ def test_groups_are_estimated_by_their_share_of_the_rows() -> None:
 def test_the_meter_gives_every_expert_an_equal_range_of_rows() -> None:
     lifted, calls = calls_of(Experts(64, 128, 5, groups=2))
     for call in calls:
-        (where, rows), *more = meter._ends(lifted, call).items()
+        (where, (rows, from_zero)), *more = trial_inputs._rising(lifted, call).items()
         assert not more
-        assert rows == 4096
+        assert (rows, from_zero) == (4096, False)
         assert where == (lifted.values[call.args[2].value].storage, torch.int32)
     room = torch.empty(5, dtype=torch.int32)
-    meter._fill(room, 0, 4096)
+    trial_inputs._fill(room, 0, (4096, False))
     assert room.tolist() == [819, 1638, 2457, 3276, 4096]

@@ -53,8 +53,7 @@ def costed(
         meter = Meter(lifted, device, Remembered.of(torch.cuda.get_device_name(device)))
     nodes = []
     if meter is not None:
-        # Dropout is tried too: the random numbers of the training that follows are the same as without a plan.
-        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        with _same_random_numbers(lifted, device):
             _measure(meter, lifted, device, movable)
     for node, run in zip(lifted.graph.nodes, lifted.runs, strict=True):
         seconds, workspace = reckoned(lifted, run, rates)
@@ -72,20 +71,19 @@ def costed(
 def _measure(meter: Meter, lifted: Lifted, device: torch.device, movable: Iterable[torch.Tensor]) -> None:
     """Try everything; what a plan has no room for beside all parameters may run when most of them are away."""
     calls = [run for run in lifted.runs if isinstance(run, Call)]
-    with _same_random_numbers(lifted, device):
-        for run in calls:
-            meter.measured(run)
-        there = [one for one in movable if one.device == device]
-        if meter.crowded and there:
-            with aside(there, device):
-                meter.crowded.clear()
-                for run in calls:
-                    meter.measured(run)
+    for run in calls:
+        meter.measured(run)
+    there = [one for one in movable if one.device == device]
+    if meter.crowded and there:
+        with aside(there, device):
+            meter.crowded.clear()
+            for run in calls:
+                meter.measured(run)
 
 
 @contextlib.contextmanager
 def _same_random_numbers(lifted: Lifted, device: torch.device) -> Iterator[None]:
-    """Measuring draws random numbers; afterwards the next ones are those that were next before."""
+    """Dropout is tried too: the random numbers of the training that follows are the same as without a plan."""
     own = [(one, one.get_state()) for one in generators(lifted)]
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         yield

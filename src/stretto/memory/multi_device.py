@@ -94,6 +94,8 @@ def experimental_step_several(
     check_chunks(chunks)
     wanted, cpu = _settings(budget, host_budget, policy, settings), torch.device("cpu")
     captured = capture(train_step, modules, optimizers, batch, cpu, wanted.budget, chunks)
+    if captured.traced.watched.outside:
+        raise PlanError("the step changes a tensor of no module in place; make it a buffer of a module")
     nodes = captured.traced.module.graph.nodes
     pieces = {node.name: node.meta["piece"] for node in nodes if "piece" in node.meta}
     graph = costed(captured.lifted, cpu, rates)
@@ -291,6 +293,7 @@ class _Local:
             parameters=[at[whole.parameters[n]] for n in kept["parameter"]],
             buffers=[at[whole.buffers[n]] for n in kept["buffer"]],
             inputs=[s for _, s in inputs],
+            outside=[],
             states=states,
             shown=shown,
             constants=constants,
