@@ -63,7 +63,7 @@ class Base:
         for _ in range(_REPAIRS if move else 0):
             if max(self.steps.start, *self.steps.must) <= budget:
                 break
-            decider.learn(self.steps)
+            decider.learn(self.steps, lanes=False)
             before = decider.choice.copy()
             repair(decider, budget)
             self._away((before == DROP) | gaps.covering(int(decider.bytes.argmax()) - 1))
@@ -87,7 +87,7 @@ class Base:
         decider = self.decider
         decider.choice[:] = self.choice
         decider.longer = dict(self.longer)
-        decider.learn(self.steps)
+        decider.learn(self.steps, lanes=False)
         free = max(0, target - int(decider.bytes.max()))
         left = _stay(decider, self.items, target, int(first * free))
         relax(decider, target)

@@ -26,7 +26,7 @@ def cut(decider: Decider, t: int, nbytes: float) -> None:
     alive = _alive(decider, t, which, made)
     total = np.cumsum(gaps.nbytes[which])
     kept = np.zeros(len(which), bool)
-    beyond = np.flatnonzero(gaps.beyond & (gaps.end > t))
+    beyond = np.flatnonzero(gaps.beyond & (gaps.start <= t) & (t < gaps.end))
     began = np.array(graph.maker, np.int64)[gaps.storage[beyond]]
     base = 0
     while base + nbytes < total[-1] - nbytes / 4:  # a little more than that at the end is no reason for a cut

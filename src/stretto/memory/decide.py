@@ -91,8 +91,9 @@ class Decider:
 
     # What is known from a walk.
 
-    def learn(self, steps: Steps) -> None:
-        """Takes over the bytes in use, the times and the touches of a walk under the present choices."""
+    def learn(self, steps: Steps, *, lanes: bool = True) -> None:
+        """Takes over the bytes in use, the times and the touches of a walk under the present choices. lanes: False if
+        nothing will be swapped before the next walk."""
         gaps, nodes = self.gaps, self.gaps.graph.nodes
         count = len(nodes)
         place = np.append(np.array(steps.place, np.int64), count)
@@ -112,7 +113,8 @@ class Decider:
             if g >= 0:
                 self.again_at[g] = min(self.again_at[g], position)
         self._find_runs()
-        self.lay_lanes()
+        if lanes:
+            self.lay_lanes()
         self.rooms.recount(self.choice)
 
     def walked(self) -> Steps:

@@ -28,7 +28,7 @@ SMALL = 16  # gaps, up to which every single one can be tried
 LARGE = 20_000  # nodes, from which on fewer things are tried
 CLIMBS = 16  # tries, where nodes are few: planning takes seconds, not minutes
 FEW_NODES = 500  # up to which all else is tried too
-MANY_NODES = 2500  # from which on fewer plans are improved
+MANY_NODES = 4000  # from which on fewer plans are improved
 WORK = 8e7  # tries times the square of the nodes
 WORTH = 1.15  # times the best: what is slower will not be the best one after small changes either
 NEAR = 1.005  # times the computing alone: no plan will be much faster
@@ -179,7 +179,7 @@ class _Tries:
             base = bases.get((share, move))
             if base is None:
                 decider = self._decider(Rooms(self.gaps, self.host), NEVER, 1.0, drop_first=False, hold=True)
-                decider.learn(self.keep)
+                decider.learn(self.keep, lanes=False)
                 base = bases[share, move] = Base(decider, share * self.budget, self.budget, move=move)
             if peak_of(base.steps) > self.budget:
                 return
@@ -189,7 +189,8 @@ class _Tries:
                 one = Found(lowered, steps, base.decider.choice.copy())
                 found.append((lowered.seconds, len(found), (share, move), one))
 
-        for share in TOGETHER[::2]:
+        many = len(self.gaps.graph.nodes) > MANY_NODES
+        for share in TOGETHER[1 if many else 0 :: 3 if many else 2]:
             price(share, *FIRST[0])
             price(share, 0.0, 0.0, move=False)
         if not found:
@@ -199,10 +200,10 @@ class _Tries:
         for share in TOGETHER[max(0, at - 1) : at + 2 : 2]:
             price(share, *FIRST[0] if move else (0.0, 0.0), move=move)
         share, move = min(found)[2]
-        for first, window in FIRST[1:] if move else ():
+        for first, window in (FIRST[1:2] if many else FIRST[1:]) if move else ():
             price(share, first, window)
         best: Found | None = None
-        for _, _, base, one in sorted(found)[: 2 if len(self.gaps.graph.nodes) <= MANY_NODES else 1]:
+        for _, _, base, one in sorted(found)[: 1 if many else 2]:
             lowered = lower(self.gaps.graph, one.steps, self.budget, self.link)
             made = _improve(bases[base].decider, lowered, one.steps, one.choice, self.budget, self.budget)
             better = self.fitting(Found(*made, _notes(made[2], self.gaps)))
