@@ -488,9 +488,15 @@ class Step:
         if real is None or real <= budget:
             return
         over = real - budget
+        left = self._budget - int(over * _MARGIN + budget * _MORE)
+        if left <= 0:
+            raise RunError(
+                f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device, {show_bytes(over)} more; the "
+                "budget has no space for such a margin; let go of what else is on the device, or give a larger budget"
+            )
         self._replanned += 1
-        self._budget -= int(over * _MARGIN + budget * _MORE)
-        if self._replanned > _REPLANS or self._budget <= 0:
+        self._budget = left
+        if self._replanned > _REPLANS:
             raise RunError(
                 f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device after planning "
                 f"{self._replanned} times; give a budget of {show_bytes(real)}, or see what else is on the device"
