@@ -113,11 +113,11 @@ def test_what_is_on_the_host_in_one_plan_and_travels_in_another(poison: bool) ->
     """It sits in a recording's memory while the second plan is in use, and leaves it when plans are switched."""
     plain, job = made("gpt"), made("gpt")
     device = TapeDevice(late=0.7, poison=poison)
-    planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget("gpt", 0.45), device=device)
+    planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget("gpt", 0.4), device=device)
     assert isinstance(planned, Step)
     host: set[Any] = set()
     travels: set[Any] = set()
-    for k, rows in enumerate([4, 4, 4, 4, 3, 3, 3, 3, 4, 3, 3, 3, 4, 3, 3]):
+    for k, rows in enumerate([4, 4, 4, 4, 3, 3, 3, 3, 4, 1, 1, 1, 1, 3, 4, 1, 3, 4, 4, 4]):
         batch = tuple(x[:rows] for x in job.batch)
         if k == 13:
             with planned.paused():
@@ -164,8 +164,8 @@ def test_plans_share_host_memory_and_a_budget_for_it_is_kept() -> None:
     whole(batch_of(64))
     first = whole._host.nbytes
     assert first == whole.planned.costs.host
-    whole(batch_of(8))  # needs less: nothing is allocated, and what there is stays
-    assert whole._host.nbytes == first
+    whole(batch_of(8))  # needs less: what there is stays
+    assert first <= whole._host.nbytes <= 1.5 * first
     assert all(one.runner is not None for one in whole._plans)
     whole(batch_of(60))
     assert whole._host.nbytes <= 1.5 * max(one.planned.costs.host for one in whole._plans)

@@ -128,7 +128,9 @@ class Runner:
     def _compact(self) -> None:
         """Put persistent storages that stay on the device next to one another, with places for optimizer state that is
         yet to be made. Scattered among temporary storages they would keep the allocator from reusing that memory."""
-        staying = [s for s in (*self._holders, *self._states) if s not in self.program.on_host and s not in self.travels]
+        staying = [
+            s for s in (*self._holders, *self._states) if s not in self.program.on_host and s not in self.travels
+        ]
         staying = [s for s in staying if self.lifted.graph.storages[s].nbytes and self.lifted.nbytes[s]]
         there = [s for s in staying if self.a[s] is not None]
         self.blocks.update((s, flat(self.a[s])) for s in there if self.device.in_a_block(self.a[s]))

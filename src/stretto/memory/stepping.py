@@ -488,14 +488,19 @@ class Step:
         if real is None or real <= budget:
             return
         over = real - budget
-        self._replanned += 1
         smaller = self._budget - int(over * _MARGIN + budget * _MORE)
-        if self._replanned > _REPLANS or smaller <= 0:
+        if smaller <= 0:
+            raise RunError(
+                f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device, and the budget has no "
+                "space for such a margin; let go of what else is on the device, or give a larger budget"
+            )
+        self._replanned += 1
+        if self._replanned > _REPLANS:
             raise RunError(
                 f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device after planning "
                 f"{self._replanned} times; give a budget of {show_bytes(real)}, or see what else is on the device"
             )
-        self._budget = smaller  # not before: plans for other shapes must not be made for a negative number
+        self._budget = smaller
         _LOG.warning("steps take %s more than the budget: planning again, with that margin", show_bytes(over))
         try:
             new = self._made_beside(batch)
