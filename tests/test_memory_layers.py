@@ -232,7 +232,7 @@ LAYERS: dict[str, Callable[[], Case]] = {
         (ROWS,),
     ),
     "ctc": lambda: (
-        Then(nn.Linear(6, 5), lambda x, *rest: F.ctc_loss(x.log_softmax(-1), *rest, zero_infinity=True)),
+        Then(nn.Linear(6, 5), lambda x, y, n, m: F.ctc_loss(x.log_softmax(-1), y, n, m, zero_infinity=True)),
         (TIMES, LETTERS, TIMES_LONG, LETTERS_LONG),
     ),
     "smooth labels": lambda: (

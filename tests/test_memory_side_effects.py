@@ -280,7 +280,7 @@ def batches() -> list[Any]:
 
 def equal(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
+        return bool(torch.equal(one, other))
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(equal, one, other))
     return bool(one == other)
@@ -356,7 +356,7 @@ def test_python_state_is_put_back() -> None:
         def __init__(self) -> None:
             self.count, self.names, self.deep = 0, {"a"}, {"x": [1, {"y": 2}]}
 
-    holder, local = Holder(), [0]
+    holder, local, extra = Holder(), [0], 1.0
 
     def change(_: Any = None) -> None:
         nonlocal extra
@@ -367,7 +367,6 @@ def test_python_state_is_put_back() -> None:
         local.append(1)
         extra = 2.0
 
-    extra = 1.0
     state = PythonState.of(change, [], [])
     numbers = state.numbers()
     assert state.changes() == []
