@@ -304,7 +304,7 @@ def _same(a: Any, b: Any, depth: int = _DEPTH) -> bool:
     """Whether two values are the same one, or equal numbers, or containers of such."""
     if a is b:
         return True
-    if type(a) is not type(b):
+    if type(a) is not type(b) and not (isinstance(a, dict) and isinstance(b, dict)):  # copies of a subclass are dicts
         return False
     if isinstance(a, float):
         return a == b or (math.isnan(a) and math.isnan(b))

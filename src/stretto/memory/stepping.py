@@ -491,8 +491,8 @@ class Step:
         left = self._budget - int(over * _MARGIN + budget * _MORE)
         if left <= 0:
             raise RunError(
-                f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device, {show_bytes(over)} more; the "
-                "budget has no space for such a margin; let go of what else is on the device, or give a larger budget"
+                f"budget={show_bytes(budget)}: steps take {show_bytes(over)} more on the device; the budget "
+                "has no space for such a margin; let go of what else is on the device, or give a larger budget"
             )
         self._replanned += 1
         self._budget = left
