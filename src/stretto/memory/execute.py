@@ -71,6 +71,7 @@ class Runner:
         self.counts = {k: Counts(one) for k, one in enumerate(optimizers) if keeps_numbers(one)}
         self._holders = self._find_holders()
         self.made: set[int] = set()
+        self.parked: set[int] = set()
         self.blocks: dict[int, torch.Tensor] = {}  # by storage that stays on the device: its bytes there
         self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
         lasting = {s for s, one in enumerate(lifted.graph.storages) if one.lasting}
@@ -155,10 +156,30 @@ class Runner:
         self.arena = self.temporary_bytes()
         if self.budget is None or self.device.reserved() is None:
             return
+        self.park()
         self.device.set_arena(0)
         need, left = self.arena, self.budget - (self.device.reserved() or 0) - SMALL * _SMALL_PIECES
         self.arena = max(need, min(left, int(need * _AMPLE) + _BLOCK))
         self.device.set_arena(self.arena)
+
+    def park(self) -> None:
+        """Let storages that are away in a part of every step wait on the host, which has a place for them: they are in
+        the arena otherwise, or keep memory from it."""
+        self.settle()
+        for s in self.travels:
+            if self.a[s] is not None:
+                self.there[s].copy_(self.bytes_of(s))
+                self.show(s, away=True)
+                self.drop(s)
+                self.parked.add(s)
+
+    def unpark(self) -> None:
+        """Bring back what waits on the host; within the arena."""
+        for s in self.parked:
+            self.a[s] = self.device.room(self.lifted.nbytes[s])
+            self.a[s].copy_(self.there[s][: self.lifted.nbytes[s]])
+            self.show(s, away=False)
+        self.parked.clear()
 
     def temporary_bytes(self) -> int:
         """Bytes that are on the device at most beside what is always there, in storages that are not small."""
@@ -172,11 +193,8 @@ class Runner:
         """Give back all memory on the device but that of persistent storages at home there. What sits in a recording's
         memory waits on the host, which has a place for it: there need not be space for a second copy on the device."""
         self.settle()
-        if self._recording is not None:
-            for s in self.travels:
-                if self.a[s] is not None:
-                    self.there[s].copy_(self.bytes_of(s))
-                    self.show(s, away=True)
+        self.park()
+        self.parked.clear()  # it is found again where it waits
         self.a[:] = [None] * len(self.a)
         self.v[:] = [None] * len(self.v)
         self.blocks.clear()  # tensors that are there hold on to them
@@ -240,9 +258,10 @@ class Runner:
     def _called(self, batch: Sequence[torch.Tensor]) -> list[Any]:
         for s, tensor, layout in zip(self.lifted.inputs, batch, self.layouts, strict=True):
             self.a[s] = laid_out(tensor, layout, self.device.torch)
-        for s in self.travels:
-            self.show(s, away=True)
         with self.device.in_arena():
+            self.unpark()
+            for s in self.travels:
+                self.show(s, away=True)
             for part in self._parts:
                 part(self.a, self.v)
         for s in self.travels:

@@ -87,7 +87,7 @@ def exchange(decider: Decider, target: int, late: Floats, share: float = 1.0) ->
     by dropping. late, share: as for `demote`. Whether there was any."""
     gaps = decider.gaps
     left = share * float(late.sum())
-    which = np.flatnonzero((decider.choice == SWAP) & (late > 0))
+    which = np.flatnonzero((decider.choice == SWAP) & (late > 0) & (gaps.nbytes > 0))
     for g in which[np.argsort(-late[which] / gaps.nbytes[which], kind="stable")].tolist():
         if left <= 0:
             break

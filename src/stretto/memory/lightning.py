@@ -76,11 +76,19 @@ class BudgetStrategy(SingleDeviceStrategy):
     ) -> None:
         where = device if device is not None else "cuda:0" if torch.cuda.is_available() else "cpu"
         super().__init__(where, accelerator, checkpoint_io, precision_plugin)
-        self.memory_step: Step | HookedStep | None = None
+        self._held = _Held()
         self._memory = {"device": self.root_device, **memory_options, "budget": budget}
         self._waiting: list[Any] = []  # batches of an update
         self._pause: contextlib.ExitStack | None = None
         self._logged = _Logged()
+
+    @property
+    def memory_step(self) -> Step | HookedStep | None:
+        return self._held.step
+
+    @memory_step.setter
+    def memory_step(self, step: Step | HookedStep | None) -> None:
+        self._held.step = step
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
@@ -160,6 +168,15 @@ class BudgetStrategy(SingleDeviceStrategy):
         if self.memory_step is not None:
             self.memory_step.close()
             self.memory_step = None
+
+
+class _Held:
+    """The step, apart from the strategy's attributes: those are compared when a step is traced."""
+
+    __slots__ = ("step",)
+
+    def __init__(self) -> None:
+        self.step: Step | HookedStep | None = None
 
 
 class _Logged:

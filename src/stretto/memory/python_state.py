@@ -7,6 +7,7 @@ So the state is copied before a trace and put back after it. What differs is eit
 
 from __future__ import annotations
 
+import contextlib
 import math
 import types
 from collections import deque
@@ -49,12 +50,14 @@ class Change:
 @dataclass(frozen=True, eq=False)
 class Namespace:
     """Names with values: of an object, or of a module. only: the names that count (None: all of them); others: names
-    that do not."""
+    that do not. owner: the object whose attributes they are. live: planned steps use the present values."""
 
     label: str
     names: dict[str, Any]
     only: frozenset[str] | None = None
     others: frozenset[str] = frozenset()
+    owner: Any = None
+    live: bool = False
 
     def now(self) -> dict[str, Any]:
         """The values that count, as they are now."""
@@ -165,40 +168,91 @@ class PythonState:
 
     def numbers(self, read: Sequence[torch.Tensor] = ()) -> ReadNumbers:
         """The numbers and strings in it, to see later whether one was changed. read: tensors whose values count too."""
-        found: list[tuple[str, Any, Any, Any]] = [
-            (f"a tensor of shape {tuple(x.shape)}", _Versions(x), None, x._version) for x in read
-        ]
+        found = [_Place(f"a tensor of shape {tuple(x.shape)}", _Versions(x), None, x._version) for x in read]
         for one, before in self.names:
-            found += [
-                (f"{one.label}.{name}", one.names, name, x) for name, x in before.items() if isinstance(x, _NUMBERS)
-            ]
-        for label, cell, content in self.cells:
-            if isinstance(content, _NUMBERS):
-                found.append((label, cell, None, content))
+            for name, x in before.items():
+                if isinstance(x, _NUMBERS) and one.label and not one.live:
+                    found.append(_Place(f"{one.label}.{name}", one.names, name, x, one.owner))
+        found += [_Place(label, cell, None, x) for label, cell, x in self.cells if isinstance(x, _NUMBERS)]
         for label, container, copy in self.containers:
             if isinstance(container, (list, dict)):
-                found += [(f"{label}[{k!r}]", container, k, x) for k, x in _items(copy) if isinstance(x, _NUMBERS)]
-        return ReadNumbers([one for one in found if not one[0].startswith(".")])
+                items = [(k, x) for k, x in _items(copy) if isinstance(x, _NUMBERS)]
+                found += [_Place(f"{label}[{k!r}]", container, k, x) for k, x in items]
+        return ReadNumbers(found)
+
+
+@dataclass(eq=False)
+class _Place:
+    """Where a number is: in a dict or list under a key, or in a cell. owner: the object whose attribute it is."""
+
+    label: str
+    holder: Any
+    key: Any
+    value: Any
+    owner: Any = None
+
+    def now(self) -> Any:
+        return _content(self.holder) if isinstance(self.holder, types.CellType) else _item(self.holder, self.key)
 
 
 class ReadNumbers:
-    """ReadNumbers that a step can reach, as they were when it was traced.
+    """Numbers that a step can reach, and may have read, as they were when it was traced.
 
-    numbers.changed()    # labels of those that are others now
+    changed = numbers.changed()       # those that are others now
+    with numbers.reading(changed):    # forgets those that are not read within
+        trace(...)
     """
 
-    def __init__(self, places: list[tuple[str, Any, Any, Any]]) -> None:
+    def __init__(self, places: list[_Place]) -> None:
         self._places = places
 
-    def changed(self) -> list[str]:
-        """Which ones differ now; from then on their present values count."""
+    def changed(self) -> list[_Place]:
+        """Which ones differ; from then on their present values count."""
         found = []
-        for k, (label, holder, key, value) in enumerate(self._places):
-            now = _content(holder) if key is None and isinstance(holder, types.CellType) else _item(holder, key)
-            if now is not value and not _same(value, now):
-                found.append(label)
-                self._places[k] = (label, holder, key, now)
+        for one in self._places:
+            now = one.now()
+            if now is not one.value and not _same(one.value, now):
+                found.append(one)
+                one.value = now
         return found
+
+    @contextlib.contextmanager
+    def reading(self, changed: Sequence[_Place]) -> Iterator[list[_Place]]:
+        """Note which of some numbers the step reads within: what it does not read cannot change what it does. The list
+        has, at the end, those that it reads, or that may be read without being noticed."""
+        read: set[tuple[int, str]] = set()
+        kinds: list[tuple[Any, type]] = []
+        unnoticed: set[int] = set()
+        for one in {id(place.owner): place.owner for place in changed if place.owner is not None}.values():
+            kind = type(one)
+            try:
+                object.__setattr__(one, "__class__", _noting(kind, read))
+                kinds.append((one, kind))
+            except TypeError:
+                unnoticed.add(id(one))
+        left: list[_Place] = []
+        try:
+            yield left
+        finally:
+            for one, kind in kinds:
+                object.__setattr__(one, "__class__", kind)
+        for place in changed:
+            if place.owner is None or id(place.owner) in unnoticed or (id(place.owner), place.key) in read:
+                left.append(place)
+            else:
+                self._places.remove(place)
+
+
+def _noting(kind: type, read: set[tuple[int, str]]) -> type:
+    """The same class, of which reads of attributes are noted."""
+
+    get_as_before: Any = kind.__getattribute__
+
+    def get(self: Any, name: str) -> Any:
+        read.add((id(self), name))
+        return get_as_before(self, name)
+
+    return type(kind.__name__, (kind,), {"__getattribute__": get, "__module__": kind.__module__, "__slots__": ()})
 
 
 class _Versions:
@@ -221,11 +275,12 @@ def _around(
     every = {id(one): one for module in modules for one in module.modules()}
     for one in every.values():
         label = "" if isinstance(one, nn.RNNBase) else type(one).__name__
-        yield Namespace(label, one.__dict__, others=_OWN_OF_MODULES if label else frozenset())
+        yield Namespace(label, one.__dict__, others=_OWN_OF_MODULES if label else frozenset(), owner=one)
     for optimizer in optimizers:
-        yield Namespace(type(optimizer).__name__, optimizer.__dict__, others=_OWN_OF_OPTIMIZERS)
+        name = type(optimizer).__name__
+        yield Namespace(name, optimizer.__dict__, others=_OWN_OF_OPTIMIZERS, live=True)
         for k, group in enumerate(optimizer.param_groups):
-            yield Namespace(f"{type(optimizer).__name__}.param_groups[{k}]", group, others=frozenset({"params"}))
+            yield Namespace(f"{name}.param_groups[{k}]", group, others=frozenset({"params"}), live=True)
     seen, left = set(every) | set(map(id, optimizers)), list[Any]([step])
     for kind in {type(one) for one in every.values()}:
         left += [f for f in (kind.__dict__.get("forward"),) if isinstance(f, types.FunctionType)]
@@ -251,7 +306,7 @@ def _around(
                 left += [one.__globals__[name] for name in used]
         elif _is_plain(one):
             followed += 1
-            yield Namespace(type(one).__name__, one.__dict__)
+            yield Namespace(type(one).__name__, one.__dict__, owner=one)
             left += [x for x in one.__dict__.values() if isinstance(x, types.FunctionType | types.MethodType)]
 
 
@@ -304,7 +359,7 @@ def _same(a: Any, b: Any, depth: int = _DEPTH) -> bool:
     """Whether two values are the same one, or equal numbers, or containers of such."""
     if a is b:
         return True
-    if type(a) is not type(b):
+    if type(a) is not type(b) and not (isinstance(a, dict) and isinstance(b, dict)):  # copies of a subclass are dicts
         return False
     if isinstance(a, float):
         return a == b or (math.isnan(a) and math.isnan(b))

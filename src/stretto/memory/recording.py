@@ -100,9 +100,10 @@ class Recording:
         """One step, piece by piece, called."""
         runner = self._runner
         self._shown = {}
-        for s in runner.travels:
-            runner.show(s, away=True)
         with runner.device.in_arena():
+            runner.unpark()
+            for s in runner.travels:
+                runner.show(s, away=True)
             for piece in self._pieces:
                 for parts in (piece.before, piece.inside, piece.after):
                     self._follow(parts)
@@ -127,7 +128,9 @@ class Recording:
         self._shown = {}
         acts: list[Act] = []
         try:
-            runner.device.begin_recording(runner.arena)
+            runner.park()
+            # Half of what there is to spare is left for results, and for those that step aside.
+            runner.device.begin_recording((runner.arena + runner.temporary_bytes()) // 2)
             self._take_seats()
             # What is held here is not given back while recording: nothing that is ever away.
             held = [None if s in travels else tensor for s, tensor in enumerate(runner.a)], list(runner.v)
@@ -139,14 +142,14 @@ class Recording:
                 if travels:
                     acts.append(self._sit_down())
                 self._check_budget()
-            except NotRecorded:
+            except (NotRecorded, torch.OutOfMemoryError):
                 runner.a[:], runner.v[:] = held
                 raise
             finally:
                 for s in travels:
                     runner.a[s] = self._seats[s]
                     runner.show(s, away=False)
-        except NotRecorded as error:
+        except (NotRecorded, torch.OutOfMemoryError) as error:
             _LOG.warning("the step is not recorded, Python calls its operations: %s", error)
             self.failed = str(error)
             acts.clear()
@@ -163,13 +166,9 @@ class Recording:
             raise NotRecorded(f"with it {show_bytes(reserved)} are in use on the device, more than the budget")
 
     def _give_up(self) -> None:
-        """Give the memory of the recording back: whoever sits there moves."""
+        """Give the memory of the recording back; what sits there waits on the host."""
         runner = self._runner
-        for s, seat in self._seats.items():
-            runner.show(s, away=True)
-            runner.a[s] = runner.device.room(runner.lifted.nbytes[s])
-            runner.a[s].copy_(seat)
-            runner.show(s, away=False)
+        runner.park()
         self._seats, self._taken = {}, None
         runner.device.end_recording()
         runner.take_arena()
@@ -206,9 +205,10 @@ class Recording:
             return
         self._taken = runner.device.recorded(take)  # held: it holds the seats
         for s, room in rooms.items():
-            room.copy_(flat(runner.a[s]))
+            room.copy_(runner.there[s][: len(room)] if s in runner.parked else flat(runner.a[s]))
             runner.a[s] = room
             self._seats[s] = runner.device.alias(room, self._taken)  # parameters may outlive the step
+        runner.parked.clear()
 
     def _sit_down(self) -> Act:
         """Everything that travelled goes back to its seat; results step aside first, they may sit in one."""

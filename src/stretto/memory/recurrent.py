@@ -21,6 +21,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.flop_counter import register_flop_formula
 
+from .guard import CannotCapture
+
 _aten = torch.ops.aten
 _LIBRARY = torch.library.Library("stretto", "FRAGMENT")
 _SHAPE = (
@@ -50,6 +52,7 @@ _LIBRARY.define(
 )
 _STATES: dict[torch.device, torch.Tensor] = {}  # cuDNN's random state for dropout between layers, one for a device
 _LAYOUTS: dict[Any, list[tuple[Any, ...]]] = {}  # by call: size, stride and dtype of each result
+_LOOKING_FOR_BUFFERS: list[bool] = []  # not empty while torch runs a recurrent layer
 _KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
@@ -189,6 +192,7 @@ def instead() -> dict[Any, Callable[..., Any]]:
     return {
         _aten._cudnn_rnn.default: cudnn,
         _aten._cudnn_rnn_backward.default: cudnn_backward,
+        _aten.set_.source_Storage: _set_storage,
         _aten.mkldnn_rnn_layer.default: _OPS.onednn_rnn,
         _aten.mkldnn_rnn_layer_backward.default: _OPS.onednn_rnn_backward,
     }
@@ -213,8 +217,12 @@ def traceable(modules: Sequence[nn.Module], device: torch.device) -> Iterator[No
     layers = [one for module in modules for one in module.modules() if isinstance(one, nn.RNNBase)]
     if any(one.training and one.dropout and one.num_layers > 1 for one in layers):
         # The first one draws a seed, which cannot be done on fake tensors: a small one does it now.
-        with _disable_current_modes(), torch.no_grad(), torch.random.fork_rng([device]):
+        both = (torch.default_generator, torch.cuda.default_generators[device.index or 0])
+        states = [one.get_state() for one in both]
+        with _disable_current_modes(), torch.no_grad():
             nn.LSTM(8, 8, 2, dropout=0.5, device=device)(torch.zeros(1, 1, 8, device=device))
+        for generator, state in zip(both, states, strict=True):
+            generator.set_state(state)
     functions = sys.modules["torch._VF"]
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
@@ -226,6 +234,21 @@ def traceable(modules: Sequence[nn.Module], device: torch.device) -> Iterator[No
 
 def _cast_first(function: Callable[..., Any], *args: Any) -> Any:
     """Autocast flattens the cast weights by their addresses, which fake tensors do not have: cast them one by one."""
+    _LOOKING_FOR_BUFFERS.append(True)
+    try:
+        return _cast(function, *args)
+    finally:
+        _LOOKING_FOR_BUFFERS.pop()
+
+
+def _set_storage(x: Any, storage: Any) -> Any:
+    """Torch looks whether the weights are next to one another, through a tensor of their storage. Fake ones are not."""
+    if not _LOOKING_FOR_BUFFERS:
+        raise CannotCapture("the step gives a tensor the storage of another (set_()); copy its values instead")
+    return x
+
+
+def _cast(function: Callable[..., Any], *args: Any) -> Any:
     if not torch.is_autocast_enabled("cuda"):
         return function(*args)
     dtype = torch.get_autocast_dtype("cuda")

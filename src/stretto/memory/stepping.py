@@ -513,25 +513,27 @@ class Step:
 
     def _check_numbers(self, plan: Plan, batch: Any) -> Plan:
         """Python numbers that the step can reach, such as a temperature that is an attribute, may be others than when
-        it was traced. Then it is traced again: if its operations are the same, the number does not matter."""
-        changed = plan.captured.traced.numbers.changed()
+        it was traced. Then it is traced again, to see whether it reads the number, and has other operations."""
+        known = plan.captured.traced
+        changed = known.numbers.changed()
         if not changed:
             return plan
         numbers = Numbers(batch, self._device.torch)
         function = numbers.traced(self._function) if numbers.names else self._function
-        with contextlib.suppress(CannotCapture):
+        again = None
+        with known.numbers.reading(changed) as read, contextlib.suppress(CannotCapture):
             again = trace(function, self._modules, self._optimizers, batch, self._device.torch)
-            if again.operations == plan.captured.traced.operations:
-                return plan
+        if not read or (again is not None and again.operations == known.operations):
+            return plan
         if not self._warned:
             self._warned = True
             _LOG.warning(
                 "%s has another value than when the step was planned: it is planned again, as for every such change; "
                 "pass the number in with the batch",
-                changed[0],
+                read[0].label,
             )
         self._plans = []
-        return self._made(batch)
+        return self._made_beside(batch)
 
     # -- between steps -------------------------------------------------------------------------------------------------
 
