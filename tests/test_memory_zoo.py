@@ -29,13 +29,9 @@ QUICK = (
     *("mixer", "accumulated_ema", "point_cloud"),
 )
 ROUNDING = {"rtol": 1e-5, "atol": 1e-6}  # where `Entry.rounding` says why bits are not equal
-MASKS = "dropout on a transposed tensor draws other masks than eager"
-NORMS = "on a CPU under bfloat16 autocast norms keep statistics in float32, which the trace takes for bfloat16"
 # What is expected to fail today, and why.
 FAILING = {
     "branching": "the step branches on a value: it runs as it is, outside of any budget",
-    **dict.fromkeys(("torch_encoder", "lstm_language_model", "gru_tagger", "conformer"), MASKS),
-    **dict.fromkeys(("convnext", "bert", "swin", "efficientnet"), NORMS),
 }
 
 

@@ -271,8 +271,10 @@ class CudaDevice:
             return
         with torch.cuda.use_mem_pool(self._arena, self.torch):
             if self._arena_bytes:  # on the stream that computes: the allocator keeps memory by stream
+                total = torch.cuda.get_device_properties(self.torch).total_memory
+                allowed = int(_allowed_share(self.torch) * total) - torch.cuda.memory_reserved(self.torch)
                 with suppress(torch.OutOfMemoryError):  # then tensors have pieces of their own
-                    self._first_piece(self._arena_bytes)
+                    self._first_piece(max(1, min(self._arena_bytes, allowed - _PIECES)))
                 self._arena_bytes = 0
             yield
 

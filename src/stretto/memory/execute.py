@@ -30,7 +30,7 @@ from .views import flat, laid_out, layout_of, placed, view
 
 _BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
 SMALL = 1 << 20  # bytes up to which torch's allocator takes memory from elsewhere than from one large piece
-_SMALL_PIECES = 16
+_SMALL_PIECES = 24  # of them: what small tensors keep from one another
 _AMPLE = 1.2  # times what temporary storages need: they do not fit together without gaps
 
 
@@ -158,7 +158,8 @@ class Runner:
             return
         self.park()
         self.device.set_arena(0)
-        need, left = self.arena, self.budget - (self.device.reserved() or 0) - SMALL * _SMALL_PIECES
+        small = self.temporary_bytes(small=True) + SMALL * _SMALL_PIECES
+        need, left = self.arena, self.budget - (self.device.reserved() or 0) - small
         self.arena = max(need, min(left, int(need * _AMPLE) + _BLOCK))
         self.device.set_arena(self.arena)
 
@@ -181,10 +182,11 @@ class Runner:
             self.show(s, away=False)
         self.parked.clear()
 
-    def temporary_bytes(self) -> int:
-        """Bytes that are on the device at most beside what is always there, in storages that are not small."""
+    def temporary_bytes(self, *, small: bool = False) -> int:
+        """Bytes that are on the device at most beside what is always there, in storages that are not small, or in small
+        ones."""
         graph = self.program.graph
-        storages = tuple(replace(one, nbytes=0) if one.nbytes <= SMALL else one for one in graph.storages)
+        storages = tuple(one if (one.nbytes <= SMALL) == small else replace(one, nbytes=0) for one in graph.storages)
         elsewhere = self.program.on_host | set(self.travels)
         always = sum(one.nbytes for s, one in enumerate(storages) if one.lasting and s not in elsewhere)
         return account(replace(self.program, graph=replace(graph, storages=storages))).peak - always
