@@ -27,7 +27,7 @@ from . import pinning
 _ALIGNED = 512  # bytes: where tensors begin
 _NEAR = 128 << 20  # bytes
 _PIECES = 32 << 20  # bytes: pieces that hold small tensors, on two streams
-_PARTLY = 24  # a share of the budget: gaps between tensors in the arena
+_PARTLY = 64  # a share of the budget: what operations take for a moment is known in part only
 
 
 class NotRecorded(RuntimeError):
@@ -305,7 +305,7 @@ class CudaDevice:
         return operation(*args, **kwargs)
 
     def slack(self, budget: int) -> int:
-        """Pieces that are in use in part, and gaps between tensors."""
+        """Pieces that are in use in part, and what plans do not know."""
         return _PIECES + budget // _PARTLY
 
     def host_room(self, nbytes: int) -> torch.Tensor:
@@ -369,7 +369,8 @@ class CudaDevice:
         callers.wait_stream(self._computing)
 
     def begin_recording(self, nbytes: int) -> None:
-        self.set_arena(0)  # what the steps before took; the recording has memory of its own
+        torch.cuda.synchronize(self.torch)
+        torch.cuda.empty_cache()
         self._pool = torch.cuda.graph_pool_handle()
         # One piece from which everything is cut: pieces of many sizes would not fit together. It is held, and holds the
         # memory: the allocator would take back what no recording holds, while some are still being made.

@@ -12,26 +12,25 @@ and keeps the code, until `resume()`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from .capture import Watched
 from .devices import Device
+from .fragmentation import SMALL, arena_bytes, small_bytes, travelling
 from .host_buffers import HostBuffers
 from .lift import Lifted, Ref, Update, generators
 from .lines import Writer
 from .optimizers import Counts, keeps_numbers
-from .program import FREE, GONE, Program, account
+from .program import Program
 from .recording import Recording
 from .segments import Segment
 from .views import flat, laid_out, layout_of, placed, view
 
 _BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
-SMALL = 1 << 20  # bytes up to which torch's allocator takes memory from elsewhere than from one large piece
 _SMALL_PIECES = 24  # of them: what small tensors keep from one another
-_AMPLE = 1.2  # times what temporary storages need: they do not fit together without gaps
+_AMPLE = 1.1  # times what temporary storages need: what operations take for a moment is known in part only
 
 
 class Runner:
@@ -74,9 +73,7 @@ class Runner:
         self.parked: set[int] = set()
         self.blocks: dict[int, torch.Tensor] = {}  # by storage that stays on the device: its bytes there
         self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
-        lasting = {s for s, one in enumerate(lifted.graph.storages) if one.lasting}
-        moved = {which for what, which in program.instructions if what in (GONE, FREE)}
-        self.travels = sorted((lasting & moved) - program.on_host)
+        self.travels = sorted(travelling(program))
         self.host, self._owners = host or HostBuffers(device), owners(lifted)
         self.there = self.host.reserve(program, self._owners, lifted.nbytes)
         self.resume()
@@ -153,12 +150,12 @@ class Runner:
 
     def take_arena(self) -> None:
         """Let temporary storages have what is left of the budget, as far as they need it."""
-        self.arena = self.temporary_bytes()
+        self.arena = arena_bytes(self.program)
         if self.budget is None or self.device.reserved() is None:
             return
         self.park()
         self.device.set_arena(0)
-        small = self.temporary_bytes(small=True) + SMALL * _SMALL_PIECES
+        small = small_bytes(self.program) + SMALL * _SMALL_PIECES
         need, left = self.arena, self.budget - (self.device.reserved() or 0) - small
         self.arena = max(need, min(left, int(need * _AMPLE) + _BLOCK))
         self.device.set_arena(self.arena)
@@ -181,15 +178,6 @@ class Runner:
             self.a[s].copy_(self.there[s][: self.lifted.nbytes[s]])
             self.show(s, away=False)
         self.parked.clear()
-
-    def temporary_bytes(self, *, small: bool = False) -> int:
-        """Bytes that are on the device at most beside what is always there, in storages that are not small, or in small
-        ones."""
-        graph = self.program.graph
-        storages = tuple(one if (one.nbytes <= SMALL) == small else replace(one, nbytes=0) for one in graph.storages)
-        elsewhere = self.program.on_host | set(self.travels)
-        always = sum(one.nbytes for s, one in enumerate(storages) if one.lasting and s not in elsewhere)
-        return account(replace(self.program, graph=replace(graph, storages=storages))).peak - always
 
     def suspend(self) -> None:
         """Give back all memory on the device but that of persistent storages at home there. What sits in a recording's

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from stretto.errors import PlanError
 from stretto.plan.cost import show_bytes
 
+from .fragmentation import footprint
 from .gaps import KEEP, SWAP, Gaps, find_gaps
 from .graph import Graph
 from .lower import Lowered, lower
@@ -27,6 +28,7 @@ from .there import there_at
 from .walk import Steps, walk
 
 POLICIES = ("best", "dissertation", "keep")
+_GAP_ROUNDS, _GAP_MARGIN = 3, 1.05  # plans for less, each for so many times what the one before was over
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,23 @@ def make(graph: Graph, settings: Settings) -> Planned:
     found = _search(gaps, settings, settings.budget) or _second_look(gaps, settings)
     costs = account(found.lowered.program, settings.link)
     return Planned(found.lowered.program, costs, settings, found.notes)
+
+
+def make_with_gaps(graph: Graph, settings: Settings) -> Planned:
+    """A plan that fits with the gaps that tensors leave between one another in memory (`fragmentation`): made for as
+    much less as its gaps take. Raises `Infeasible` if there is none for this budget."""
+    made, target = make(graph, settings), settings.budget
+    for _ in range(_GAP_ROUNDS):
+        over = footprint(made.program) - settings.budget
+        if over <= 0:
+            return made
+        target -= int(_GAP_MARGIN * over)
+        try:
+            made = make(graph, replace(settings, budget=max(1, target)))
+        except Infeasible as error:
+            more = settings.budget - target
+            raise Infeasible(settings.budget, error.smallest + more, error.side, error.node, error.there) from None
+    return made
 
 
 def smallest_budget(graph: Graph, settings: Settings) -> int:

@@ -18,6 +18,7 @@ import torch
 from stretto.plan.cost import show_bytes
 
 from .devices import NotRecorded
+from .fragmentation import arena_bytes
 from .lift import Ref
 from .lines import Part, Writer
 from .program import OUT, Instruction
@@ -129,8 +130,8 @@ class Recording:
         acts: list[Act] = []
         try:
             runner.park()
-            # Half of what there is to spare is left for results, and for those that step aside.
-            runner.device.begin_recording((runner.arena + runner.temporary_bytes()) // 2)
+            runner.device.set_arena(0)  # what the steps before took; the recording has memory of its own
+            runner.device.begin_recording(self._piece())
             self._take_seats()
             # What is held here is not given back while recording: nothing that is ever away.
             held = [None if s in travels else tensor for s, tensor in enumerate(runner.a)], list(runner.v)
@@ -158,6 +159,17 @@ class Recording:
             return
         self._end()
         self._acts = acts
+
+    def _piece(self) -> int:
+        """Bytes from which all of the recording is cut. Half of what there is to spare is left for results, and for
+        what is put aside."""
+        runner, need = self._runner, arena_bytes(self._runner.program)
+        reserved = runner.device.reserved()
+        if reserved is None or runner.budget is None:
+            return need
+        if reserved + need > runner.budget:
+            raise NotRecorded(f"beside {show_bytes(reserved)} on the device it needs {show_bytes(need)}")
+        return min((runner.arena + need) // 2, runner.budget - reserved)
 
     def _check_budget(self) -> None:
         """Refuse a recording with which the device has given out more than the budget."""

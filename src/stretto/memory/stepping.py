@@ -31,7 +31,7 @@ from .guard import CannotCapture
 from .host_buffers import HostBuffers
 from .lift import BUCKET, Lifted, lift
 from .optimizers import at_a_time, kept_for
-from .planner import Infeasible, Planned, Settings, make
+from .planner import Infeasible, Planned, Settings, make, make_with_gaps
 from .playing import recorded
 from .report import Report
 from .segments import Segment
@@ -157,7 +157,8 @@ def planned(
         if record:
             graph = _updates_apart(graph, captured.lifted)
         try:
-            made = make(graph, beside(settings, captured.lifted))
+            left = beside(settings, captured.lifted)
+            made = make_with_gaps(graph, left) if device.type == "cuda" else make(graph, left)
         except Infeasible as error:
             error = _told(error.beside(captured.lifted.besides, settings.budget), chunks, captured.notes)
             if refused is None or error.side != "device" or error.smallest < refused.smallest:
