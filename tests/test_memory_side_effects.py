@@ -345,6 +345,8 @@ def test_a_gradient_for_a_tensor_of_no_module_is_refused_and_taken_back() -> Non
         lambda x: torch.empty_like(x.t()).log_normal_(0.0, 0.5).t() * x,
         lambda x: torch.empty_like(x.t()).bernoulli_(torch.full((8, 4), 0.3)).t() * x,
         lambda x: F.gumbel_softmax(x.t()).t(),
+        lambda x: F.dropout((x * 2).transpose_(0, 1), 0.5).t(),
+        lambda x: F.dropout((x * 2).unsqueeze_(1).squeeze_(1).t_(), 0.5).t(),
     ],
 )
 def test_random_numbers_are_drawn_in_the_order_of_memory(draw: Callable[[Any], Any]) -> None:

@@ -110,6 +110,15 @@ def _only_made_of_others(func: Any) -> bool:
     return has(_Key.CompositeImplicitAutograd) and not any(has(getattr(_Key, name)) for name in own)
 
 
+def _view_of(func: Any) -> Any:
+    """The operation that makes a view where this one (`transpose_`) turns its tensor into it; None if there is none."""
+    packet = getattr(_aten, func._overloadpacket.__name__.removesuffix("_"), None)
+    found = [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
+    wanted = [(one.name, str(one.type)) for one in func._schema.arguments]
+    alike = [one for one in found if [(x.name, str(x.type)) for x in one._schema.arguments] == wanted]
+    return alike[0] if alike and func.namespace == "aten" else None
+
+
 class _Book(TorchDispatchMode):
     """A tensor knows the node that made it; one that is changed in place is the same one, and what made it is then the
     change. Nobody else holds on to tensors: a gradient that nobody holds is not copied when it is kept."""
@@ -146,6 +155,11 @@ class _Book(TorchDispatchMode):
         func = _FRESH.get(func, func)
         if func._schema.is_mutable and self.outside:
             self._note_changes(func, args, kwargs)
+        if torch.Tag.inplace_view in func.tags and (making := _view_of(func)) is not None:
+            read = self.arg(args), {name: self.arg(x) for name, x in kwargs.items()}
+            result = func(*args, **kwargs)  # the tensor itself becomes the view
+            self._is(result, self.graph.call_function(making, *read))
+            return result
         result = func(*args, **kwargs)
         self._write(func, args, kwargs, result)
         return result
