@@ -23,7 +23,7 @@ from . import report
 
 if TYPE_CHECKING:
     from stretto.memory.graph import Graph
-    from stretto.memory.stepping import Captured
+    from stretto.memory.planning import Captured
 
     from .memory_runs import Row
 
@@ -118,7 +118,7 @@ def dry(case: Case, batch: int, budget: int, chunks: str | None) -> tuple[Captur
 
     from stretto.memory.chunks import LOSSES
     from stretto.memory.costs import costed
-    from stretto.memory.stepping import capture
+    from stretto.memory.planning import capture
 
     from .memory_runs import unseen
 

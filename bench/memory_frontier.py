@@ -210,7 +210,7 @@ def as_the_dissertation(partition: int) -> Callable[[Any], Any]:
         from stretto.memory import step
         from stretto.memory.costs import costed
         from stretto.memory.planner import Settings, smallest_budget
-        from stretto.memory.stepping import capture
+        from stretto.memory.planning import capture
 
         device = torch.device("cuda", torch.cuda.current_device())
         captured = capture(job.step, job.modules, job.optimizers, job.batch, device, 1 << 40)

@@ -68,7 +68,7 @@ def reckoned(name: str) -> list[dict[str, Any]]:
 
     from stretto.memory.costs import costed
     from stretto.memory.planner import Settings, make
-    from stretto.memory.stepping import capture
+    from stretto.memory.planning import capture
 
     made, dimension = CASES[name]
     cpu, rows = torch.device("cpu"), []

@@ -31,9 +31,9 @@ from stretto.memory.lower import lower
 from stretto.memory.order import ORDERS
 from stretto.memory.partitions import choose, load_steps
 from stretto.memory.planner import Infeasible, Planned, Settings, make, smallest_budget
+from stretto.memory.planning import Captured, beside, capture
 from stretto.memory.program import account
 from stretto.memory.segments import cut
-from stretto.memory.stepping import Captured, beside, capture
 from stretto.memory.walk import walk
 
 from .memory_models import MODELS, Job

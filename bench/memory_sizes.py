@@ -124,7 +124,7 @@ def planned_only(name: str) -> dict[str, Any]:
     import torch
 
     from stretto.memory.planner import Settings
-    from stretto.memory.stepping import planned
+    from stretto.memory.planning import planned
     from stretto.plan.cost import parse_bytes
 
     case, row = CASES[name], {"what": name}

@@ -12,7 +12,7 @@ from unittest import mock
 
 import torch
 
-from stretto.memory import stepping
+from stretto.memory import planning
 from stretto.memory.costs import costed
 from stretto.memory.guard import CannotCapture
 from stretto.memory.planner import Settings
@@ -38,7 +38,7 @@ def plain_peak(job: Job) -> int:
     """Bytes of the plan in which nothing moves, on a CPU."""
     wanted = Settings(UNBOUNDED, policy="keep")
     try:
-        captured, _, made = stepping.planned(
+        captured, _, made = planning.planned(
             job.step, job.modules, job.optimizers, job.batch, torch.device("cpu"), wanted
         )
     except CannotCapture:  # then it is not planned under any budget
@@ -72,8 +72,8 @@ def clocks(row: Row) -> Iterator[None]:
         return run
 
     with (
-        mock.patch.object(stepping, "planned", clocked("planning", stepping.planned)),
-        mock.patch.object(stepping, "costed", clocked("measuring", costed)),
+        mock.patch.object(planning, "planned", clocked("planning", planning.planned)),
+        mock.patch.object(planning, "costed", clocked("measuring", costed)),
     ):
         yield
 

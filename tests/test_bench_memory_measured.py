@@ -22,7 +22,7 @@ from stretto.memory.door import common_step
 from stretto.memory.fuse import Chain
 from stretto.memory.lift import Call
 from stretto.memory.meter import Meter, Remembered
-from stretto.memory.stepping import capture
+from stretto.memory.planning import capture
 
 CPU = torch.device("cpu")
 

@@ -22,7 +22,7 @@ from stretto.memory.chunks import cut
 from stretto.memory.devices import PlainDevice
 from stretto.memory.follow import SIZED, needs, sums
 from stretto.memory.planner import Infeasible, Settings, smallest_budget
-from stretto.memory.stepping import capture
+from stretto.memory.planning import capture
 
 WORDS, WIDTH = 40, 12
 CPU = torch.device("cpu")

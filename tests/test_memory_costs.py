@@ -20,7 +20,7 @@ from stretto.memory.door import common_step
 from stretto.memory.guard import CannotCapture
 from stretto.memory.lift import Call, Lifted
 from stretto.memory.meter import Meter, Remembered
-from stretto.memory.stepping import capture
+from stretto.memory.planning import capture
 
 CPU = torch.device("cpu")
 

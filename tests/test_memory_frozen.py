@@ -12,8 +12,8 @@ from torch import nn
 from stretto.memory.costs import costed
 from stretto.memory.door import common_step
 from stretto.memory.planner import Infeasible, Settings, make
+from stretto.memory.planning import beside, capture
 from stretto.memory.program import IN, OUT, Link
-from stretto.memory.stepping import beside, capture
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

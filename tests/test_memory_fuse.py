@@ -19,7 +19,7 @@ from stretto.memory.devices import PlainDevice
 from stretto.memory.fuse import ALL, BACKWARD, NONE, Chain, fused
 from stretto.memory.lift import Call
 from stretto.memory.planner import Infeasible, Settings
-from stretto.memory.stepping import Captured, capture, planned
+from stretto.memory.planning import Captured, capture, planned
 from test_memory_steps import SMALL
 
 

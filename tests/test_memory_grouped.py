@@ -16,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from stretto.memory import Experts, grouped, trial_inputs
 from stretto.memory.costs import Rates, reckoned
 from stretto.memory.lift import Call
-from stretto.memory.stepping import capture
+from stretto.memory.planning import capture
 
 ENDS = {  # of five experts and 20 rows
     "even": [4, 8, 12, 16, 20],

@@ -21,7 +21,7 @@ from stretto.memory import Step, step
 from stretto.memory.devices import PlainDevice
 from stretto.memory.fallback import HookedStep
 from stretto.memory.lift import Call
-from stretto.memory.stepping import capture
+from stretto.memory.planning import capture
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

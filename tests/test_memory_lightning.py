@@ -17,7 +17,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from stretto.errors import PlanError
-from stretto.memory import Step, stepping
+from stretto.memory import Step, planning
 from stretto.memory.devices import PlainDevice
 from stretto.memory.lightning import BudgetStrategy
 
@@ -97,13 +97,13 @@ def test_the_same_numbers_as_plain_training(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    real = stepping.planned
+    real = planning.planned
 
     def counted(*args: Any, **options: Any) -> Any:
         made.append(1)
         return real(*args, **options)
 
-    monkeypatch.setattr(stepping, "planned", counted)
+    monkeypatch.setattr(planning, "planned", counted)
     modules = Module(), Module()
     strategy = budget()
     trainer(tmp_path, strategy, **options).fit(modules[0], data(), data(10))

@@ -30,9 +30,9 @@ from stretto.memory.layers import _ROWS_AT, _SEVERAL, ADDED, ALIKE, several
 from stretto.memory.layers import LAYERS as ONE_RESULT
 from stretto.memory.mesh import placed
 from stretto.memory.planner import Infeasible, Settings, make, smallest_budget
+from stretto.memory.planning import capture
 from stretto.memory.runs import in_runs
 from stretto.memory.several import Send
-from stretto.memory.stepping import capture
 
 CPU = torch.device("cpu")
 aten = torch.ops.aten

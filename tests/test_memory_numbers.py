@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from stretto.memory import Step, step, stepping
+from stretto.memory import Step, planning, step
 from stretto.memory.devices import PlainDevice
 from stretto.memory.fallback import HookedStep
 from stretto.memory.planner import Infeasible
@@ -52,13 +52,13 @@ def steps(use: Use, dtype: torch.dtype = torch.float32) -> tuple[list[nn.Module]
 def plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Grows with every plan that is made."""
     made: list[int] = []
-    real = stepping.planned
+    real = planning.planned
 
     def planned(*args: Any, **kwargs: Any) -> Any:
         made.append(1)
         return real(*args, **kwargs)
 
-    monkeypatch.setattr(stepping, "planned", planned)
+    monkeypatch.setattr(planning, "planned", planned)
     return made
 
 

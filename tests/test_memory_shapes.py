@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from stretto.errors import RunError
-from stretto.memory import Step, fit, step, stepping
+from stretto.memory import Step, fit, planning, step, stepping
 from stretto.memory.devices import PlainDevice
 from stretto.memory.door import common_step
 from stretto.memory.planner import Infeasible
@@ -31,13 +31,13 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.plans = 0
-        real = stepping.planned
+        real = planning.planned
 
         def planned(*args: Any, **kwargs: Any) -> Any:
             self.plans += 1
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(stepping, "planned", planned)
+        monkeypatch.setattr(planning, "planned", planned)
 
 
 def network() -> nn.Sequential:

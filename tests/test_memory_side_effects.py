@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from stretto.memory import Step, step, stepping
+from stretto.memory import Step, planning, step, stepping
 from stretto.memory.capture import trace
 from stretto.memory.devices import PlainDevice
 from stretto.memory.fallback import HookedStep
@@ -415,6 +415,7 @@ def test_a_number_that_changes_between_steps_is_used(
         return trace(*args)
 
     monkeypatch.setattr(stepping, "trace", counted)
+    monkeypatch.setattr(planning, "trace", counted)
     for planned in (False, True):
         case = Warms()
         run = made(case) if planned else case.train

@@ -26,8 +26,8 @@ from stretto.memory.graph import Graph
 from stretto.memory.lift import Lifted
 from stretto.memory.lines import Writer
 from stretto.memory.planner import Infeasible, Settings, make
+from stretto.memory.planning import beside, capture
 from stretto.memory.program import AGAIN, held
-from stretto.memory.stepping import beside, capture
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

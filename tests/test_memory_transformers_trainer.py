@@ -15,7 +15,7 @@ pytest.importorskip("accelerate", reason="needs accelerate: pip install accelera
 import torch
 
 from stretto.errors import PlanError
-from stretto.memory import Step, stepping
+from stretto.memory import Step, planning
 from stretto.memory.devices import PlainDevice
 from stretto.memory.transformers import Trainer
 
@@ -117,13 +117,13 @@ def test_the_same_log_and_parameters_as_the_plain_trainer(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
-    real = stepping.planned
+    real = planning.planned
 
     def counted(*args: Any, **options: Any) -> Any:
         made.append(1)
         return real(*args, **options)
 
-    monkeypatch.setattr(stepping, "planned", counted)
+    monkeypatch.setattr(planning, "planned", counted)
     plain, planned = trainers(tmp_path, **options)
     trained(plain, planned)
     same(plain, planned)

@@ -22,8 +22,8 @@ from stretto.memory.door import common_step
 from stretto.memory.graph import Graph
 from stretto.memory.lift import Call, Lifted, Ref, Value
 from stretto.memory.meter import Meter, Remembered
+from stretto.memory.planning import capture
 from stretto.memory.real_results import is_seed, returned
-from stretto.memory.stepping import capture
 from stretto.memory.trial_inputs import NotAlone, TrialInputs
 from stretto.memory.writing import written
 

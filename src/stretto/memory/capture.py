@@ -20,12 +20,12 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functionalize
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.nn.utils import stateless
 from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
-from . import ctc, recurrent
+from . import recurrent
+from .decompositions import decompositions
 from .guard import (
     CannotCapture,
     Gradients,
@@ -41,63 +41,8 @@ from .optimizers import check_separate, keeps_numbers
 from .python_state import Change, PythonState, ReadNumbers, show, without_memory
 from .refusals import reason
 from .source_lines import at, line_that_changes
+from .watched import Watched, check_owned, optimizers_watched
 from .writing import OnlyReads, Outside, TakesGradient, written
-
-_LIBRARY = torch.library.Library("stretto", "FRAGMENT")
-_LIBRARY.define("update(Tensor param, Tensor grad, int call, int place) -> Tensor")
-
-
-@torch.library.register_fake("stretto::update", lib=_LIBRARY)
-def _updated(param: Any, grad: Any, call: int, place: int) -> Any:
-    return torch.empty_like(param)
-
-
-@dataclass(frozen=True, eq=False)
-class Watched:
-    """What a step may change, each once however often it is tied: parameters and buffers with their names.
-
-    parameter_names, buffer_names: (module number, name) for all names of each. outside: tensors of no module that the
-    step changes in place; they stay where they are."""
-
-    modules: tuple[nn.Module, ...]
-    parameters: tuple[nn.Parameter, ...]
-    parameter_names: tuple[tuple[tuple[int, str], ...], ...]
-    buffers: tuple[torch.Tensor, ...]
-    buffer_names: tuple[tuple[tuple[int, str], ...], ...]
-    outside: tuple[torch.Tensor, ...] = ()
-
-    @classmethod
-    def of(cls, modules: Sequence[nn.Module]) -> Watched:
-        kinds = []
-        for get in ("named_parameters", "named_buffers"):
-            found: dict[int, tuple[Any, list[tuple[int, str]]]] = {}
-            for m, module in enumerate(modules):
-                for name, tensor in getattr(module, get)(remove_duplicate=False):
-                    found.setdefault(id(tensor), (tensor, []))[1].append((m, name))
-            kinds.append(tuple(t for t, _ in found.values()))
-            kinds.append(tuple(tuple(names) for _, names in found.values()))
-        return cls(tuple(modules), *kinds)
-
-    def check_buffers(self, buffers: Sequence[Any]) -> None:
-        """Refuse a step after which modules have other buffers than these."""
-        found = [dict(module.named_buffers(remove_duplicate=False)) for module in self.modules]
-        for buffer, names in zip(buffers, self.buffer_names, strict=True):
-            for m, name in names:
-                if found[m].get(name) is not buffer:
-                    raise CannotCapture(f"buffer {name} is assigned anew in the step; change it in place, with copy_()")
-
-    @contextlib.contextmanager
-    def replaced(self, parameters: Sequence[Any], buffers: Sequence[Any]) -> Iterator[None]:
-        """The modules hold these instead, for a while."""
-        by_module: list[dict[str, Any]] = [{} for _ in self.modules]
-        for tensors, names in ((parameters, self.parameter_names), (buffers, self.buffer_names)):
-            for tensor, all_names in zip(tensors, names, strict=True):
-                for m, name in all_names:
-                    by_module[m][name] = tensor
-        with contextlib.ExitStack() as stack:
-            for module, replacing in zip(self.modules, by_module, strict=True):
-                stack.enter_context(stateless._reparametrize_module(module, replacing))
-            yield
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +77,7 @@ def trace(
     """
     watched = Watched.of(modules)
     numbers = {id(p): n for n, p in enumerate(watched.parameters)}
-    _check_owned(optimizers, numbers)
+    check_owned(optimizers, numbers)
     check_hooks(watched.parameters, optimizers)
     check_apart(watched.parameters)
     for optimizer in optimizers:
@@ -247,7 +192,7 @@ class _Attempt:
             ]
             again = pytree.tree_unflatten([next(given) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
             gradients = Gradients(watched.parameters, live)
-            stepping = _optimizers_watched(self.optimizers, self.numbers, live, updates, gradients)
+            stepping = optimizers_watched(self.optimizers, self.numbers, live, updates, gradients)
             with watched.replaced(live, buffers), stepping:
                 with gradients:
                     result = self.step(again)
@@ -291,7 +236,7 @@ class _Attempt:
         self, function: Callable[..., list[Any]], args: list[Any], mode: FakeTensorMode, read: list[torch.Tensor]
     ) -> tuple[torch.fx.GraphModule, list[Outside]]:
         """What is not understood here is left to torch, which then says what is wrong with it."""
-        instead = _plainly()
+        instead = decompositions()
         state = PythonState.of(self.step, self.watched.modules, self.optimizers)
         try:
             return written(function, args, instead, mode)
@@ -355,20 +300,6 @@ def _outputs(module: torch.fx.GraphModule) -> list[Any]:
     return list(pytree.tree_leaves(output.args[0]))
 
 
-def _check_owned(optimizers: Sequence[torch.optim.Optimizer], numbers: dict[int, int]) -> None:
-    owners: dict[int, int] = {}
-    for k, optimizer in enumerate(optimizers):
-        for group in optimizer.param_groups:
-            for p in group["params"]:
-                if owners.setdefault(id(p), k) != k:
-                    raise CannotCapture(f"a parameter of shape {tuple(p.shape)} belongs to two optimizers")
-                if id(p) not in numbers:
-                    raise PlanError(
-                        f"optimizer {k} has a parameter of shape {tuple(p.shape)} that belongs to none of the modules; "
-                        "name every module that is trained"
-                    )
-
-
 def _check_seen(leaves: Sequence[Any]) -> None:
     """A tensor in a container that is not looked into would be taken for a constant."""
     for leaf in leaves:
@@ -382,57 +313,6 @@ def _check_seen(leaves: Sequence[Any]) -> None:
                 f"the batch has a {type(leaf).__name__} whose numbers are not seen; give batches of tensors in dicts, "
                 "lists and tuples, such as dict(batch) or torch.as_tensor(array), here and at every step"
             )
-
-
-@contextlib.contextmanager
-def _optimizers_watched(
-    optimizers: Sequence[torch.optim.Optimizer],
-    numbers: dict[int, int],
-    live: Sequence[Any],
-    updates: list[tuple[int, tuple[int, ...]]],
-    gradients: Gradients,
-) -> Iterator[None]:
-    """`step` and `zero_grad` of the optimizers act on the parameters that are watched, which are in their groups."""
-
-    def watch(number: int, optimizer: torch.optim.Optimizer) -> None:
-        mine = [numbers[id(p)] for group in optimizer.param_groups for p in group["params"]]
-
-        def step(closure: Any = None) -> None:
-            if closure is not None:
-                raise CannotCapture(
-                    "an optimizer is given a closure (as LBFGS and SAM are); write its forward and backward passes "
-                    "into the step function, and call optimizer.step() without one"
-                )
-            have = [n for n in mine if live[n].grad is not None]
-            call = len(updates)
-            updates.append((number, tuple(have)))
-            with torch.no_grad():
-                for place, n in enumerate(have):
-                    live[n].copy_(torch.ops.stretto.update(live[n], live[n].grad, call, place))
-
-        def zero_grad(set_to_none: bool = True) -> None:
-            gradients.cleared.update(mine)
-            for n in mine:
-                if live[n].grad is not None:
-                    live[n].grad = None if set_to_none else torch.zeros_like(live[n])
-
-        optimizer.step, optimizer.zero_grad = step, zero_grad
-
-    # A scheduler puts a `step` of its own on the optimizer: what was there comes back.
-    before = [{k: o.__dict__[k] for k in ("step", "zero_grad") if k in o.__dict__} for o in optimizers]
-    groups = [(group, group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
-    try:
-        for number, optimizer in enumerate(optimizers):
-            watch(number, optimizer)
-        for group, parameters in groups:
-            group["params"] = [live[numbers[id(p)]] for p in parameters]
-        yield
-    finally:
-        for group, parameters in groups:
-            group["params"] = parameters
-        for optimizer, own in zip(optimizers, before, strict=True):
-            del optimizer.step, optimizer.zero_grad
-            optimizer.__dict__.update(own)
 
 
 @contextlib.contextmanager
@@ -460,50 +340,3 @@ def _quickly() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
-
-
-def _plainly() -> dict[Any, Callable[..., Any]]:
-    """Operations on lists of tensors, tensor by tensor: a list would have to be on the device as a whole. And a batch
-    norm that says which running statistics it changes."""
-    aten = torch.ops.aten
-
-    def batch_norm(x: Any, w: Any, b: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
-        if mean is None or var is None:
-            return aten._native_batch_norm_legit.no_stats(x, w, b, training, momentum, eps)
-        return aten._native_batch_norm_legit.default(x, w, b, mean, var, training, momentum, eps)
-
-    def cudnn_batch_norm(
-        x: Any, w: Any, b: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float
-    ) -> Any:
-        return (*batch_norm(x, w, b, mean, var, training, momentum, eps), x.new_empty(0, dtype=torch.uint8))
-
-    def cudnn_batch_norm_backward(
-        x: Any, grad: Any, w: Any, mean: Any, var: Any, save_mean: Any, save_var: Any, eps: float, reserve: Any
-    ) -> Any:
-        wanted = [True, True, True]
-        return aten.native_batch_norm_backward(grad, x, w, mean, var, save_mean, save_var, True, eps, wanted)
-
-    def norm(tensors: Any, ord: Any = 2, dtype: Any = None) -> Any:
-        return [torch.linalg.vector_norm(t, ord, dtype=dtype) for t in tensors]
-
-    def times(tensors: Any, other: Any) -> Any:
-        return [t * other for t in tensors]
-
-    def times_(tensors: Any, other: Any) -> Any:
-        for t in tensors:
-            t.mul_(other)
-
-    return {
-        aten.native_batch_norm.default: batch_norm,
-        aten.cudnn_batch_norm.default: cudnn_batch_norm,
-        aten.cudnn_batch_norm_backward.default: cudnn_batch_norm_backward,
-        aten._foreach_norm.Scalar: norm,
-        aten._foreach_mul.Tensor: times,
-        aten._foreach_mul.Scalar: times,
-        aten._foreach_mul_.Tensor: times_,
-        aten._foreach_mul_.Scalar: times_,
-        aten._conj.default: aten._conj_physical.default,  # what is stored is what is meant
-        aten._neg_view.default: aten.neg.default,
-        **recurrent.instead(),
-        **ctc.instead(),
-    }

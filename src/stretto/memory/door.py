@@ -27,9 +27,10 @@ from .fallback import HookedStep
 from .guard import CannotCapture
 from .mesh import Devices, spread
 from .planner import Settings
+from .planning import capture, planned
 from .refusals import check_kinds, compiled
 from .report import Report
-from .stepping import Step, capture, planned
+from .stepping import Step
 
 _LOG = logging.getLogger("stretto.memory")
 

@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 
-from .capture import Watched
 from .devices import Device
 from .fragmentation import SMALL, arena_bytes, small_bytes, travelling
 from .host_buffers import HostBuffers
@@ -27,6 +26,7 @@ from .program import Program
 from .recording import Recording
 from .segments import Segment
 from .views import flat, laid_out, layout_of, placed, view
+from .watched import Watched
 
 _BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
 _SMALL_PIECES = 24  # of them: what small tensors keep from one another

@@ -30,16 +30,16 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError, RunError
 
-from .capture import Watched
 from .chunks import Chunks, check_chunks
 from .costs import Rates, costed
 from .devices import Device, PlainDevice
 from .execute import Runner, _version
 from .lift import Call, Lifted, Ref, Update, Value
 from .mesh import Devices, spread
+from .planning import capture
 from .several import Part, Receive, Send
 from .standing import Standing, take_over
-from .stepping import capture
+from .watched import Watched
 
 
 def experimental_step_several(

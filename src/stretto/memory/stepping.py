@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,22 +16,18 @@ from torch.utils import _pytree as pytree
 from stretto.errors import RunError
 from stretto.plan.cost import show_bytes
 
+from . import planning
 from .batch_numbers import Numbers, is_number
-from .capture import Traced, trace
-from .chunks import ALL as ALL_OPERATIONS
-from .chunks import LOSSES, Chunks
-from .chunks import cut as cut_operations
-from .costs import CALLED, PLAYED, Rates, costed
+from .capture import trace
+from .chunks import Chunks
+from .costs import Rates
 from .devices import Device
-from .dropouts import cut_dropouts
 from .execute import Runner, owners
-from .fuse import ALL, BACKWARD, NONE, fused
 from .graph import Graph
 from .guard import CannotCapture
 from .host_buffers import HostBuffers
-from .lift import BUCKET, Lifted, lift
-from .optimizers import at_a_time, kept_for
-from .planner import Infeasible, Planned, Settings, make, make_with_gaps
+from .planner import Infeasible, Planned, Settings
+from .planning import Captured, bytes_on, states_of, tensors_of
 from .playing import recorded
 from .report import Report
 from .segments import Segment
@@ -39,191 +35,11 @@ from .standing import Standing, Told, take_over
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
-_MUCH = 0.1  # of a step
 _REPLANS = 3  # how often reality may take more than a plan says
 _MARGIN, _MORE = 1.1, 1 / 256  # of what is over, and of the budget: the next plan is made for so much less
 _PLANS = 8  # shapes of batches whose plans are kept
 _WASTE = 1.5  # host memory of several plans, as a multiple of what the largest needs
 _WATCHED = 4  # steps whose real peak is compared with the budget: the second has optimizer state, the third a recording
-
-
-@dataclass(frozen=True, eq=False)
-class Captured:
-    """A step that is written down. notes: what was done to it."""
-
-    traced: Traced
-    lifted: Lifted
-    notes: list[str] = field(default_factory=list)
-
-
-def capture(
-    step: Callable[[Any], Any],
-    modules: Sequence[nn.Module],
-    optimizers: Sequence[torch.optim.Optimizer],
-    batch: Any,
-    device: torch.device,
-    budget: int,
-    chunks: Chunks = None,
-    *,
-    tight: int = 0,
-    record: bool = False,
-    join: bool = False,
-) -> Captured:
-    """Write a step down: operations and storages, small parameters updated together as far as the budget allows.
-    chunks, tight: see `chunks.cut`. record: it will be recorded, and a batch then has a place that stays.
-    join: see `fuse.fused`."""
-    traced, notes = cut_operations(trace(step, modules, optimizers, batch, device), chunks, budget, tight=tight)
-    return _lifted(traced, notes, ALL if join else NONE, optimizers, _lent(batch, device), budget, record=record)
-
-
-def _lifted(
-    traced: Traced,
-    notes: list[str],
-    join: str,
-    optimizers: Sequence[torch.optim.Optimizer],
-    lent: bool,
-    budget: int,
-    *,
-    record: bool,
-) -> Captured:
-    """A step that is traced, with chains of it joined, as storages. lent: whoever calls holds on to the batch."""
-    traced, more = fused(traced, join)
-    try:
-        lifted = _as_storages(traced, optimizers, budget, lent=lent, record=record)
-        lifted.graph.check()
-    except CannotCapture:
-        raise
-    except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
-        raise CannotCapture(f"an operation of the step is not understood: {type(error).__name__}: {error}") from error
-    if lent and record:  # the caller's batch, and the place that it is copied to
-        lifted.besides = {kind: 2 * nbytes for kind, nbytes in lifted.besides.items()}
-    return Captured(traced, lifted, notes + more)
-
-
-def _as_storages(
-    traced: Traced, optimizers: Sequence[torch.optim.Optimizer], budget: int, *, lent: bool, record: bool
-) -> Lifted:
-    parameters = traced.watched.parameters
-    known: dict[Any, dict[str, int]] = {}
-
-    def kept(optimizer: int, number: int) -> dict[str, int]:
-        p = parameters[number]
-        key = (optimizer, p.shape, p.dtype) if not optimizers[optimizer].state.get(p) else (optimizer, number)
-        if key not in known:
-            known[key] = kept_for(optimizers[optimizer], p)
-        return known[key]
-
-    # No larger than the largest parameter, whose update takes that much anyway: it must not be the bucket that binds.
-    largest = max((p.numel() * p.element_size() for p in parameters), default=0)
-    bucket = min(BUCKET, budget // 64, largest)
-    pieces = [at_a_time(one, budget) for one in optimizers]
-    return lift(traced, kept, bucket, pieces=pieces, lent=lent or record)
-
-
-_Candidate = tuple[Captured, Graph, Planned]
-
-
-def planned(
-    step: Callable[[Any], Any],
-    modules: Sequence[nn.Module],
-    optimizers: Sequence[torch.optim.Optimizer],
-    batch: Any,
-    device: torch.device,
-    settings: Settings,
-    *,
-    rates: Rates | None = None,
-    chunks: Chunks = None,
-    budget: int | None = None,
-    record: bool = False,
-    join: bool = False,
-    others: int = 0,
-) -> tuple[Captured, Graph, Planned]:
-    """Write a step down and plan it; with chunks="auto" again in pieces if there is no plan otherwise. budget: what
-    was asked for, if the plan is made for less. record: as a step that is recorded. others: bytes on the device
-    that are not the step's, such as workspaces of libraries."""
-    whole, lent = budget or settings.budget, _lent(batch, device)
-    refused: Infeasible | None = None
-    best: _Candidate | None = None
-    movable = _with_gradients([*_tensors(modules), *_states(optimizers)])
-    plain = trace(step, modules, optimizers, batch, device)
-
-    def attempt(traced: Traced, notes: list[str], chains: str) -> _Candidate | None:
-        """A plan of the step with these changes; keeps the fastest of all in `best`."""
-        nonlocal best, refused
-        captured = _lifted(traced, notes, chains, optimizers, lent, whole, record=record)
-        constants = _on_device(captured.lifted.constants.values(), device)
-        captured.lifted.besides["others on the device"] = max(0, others - constants)
-        graph = costed(captured.lifted, device, rates, call=PLAYED if record else CALLED, movable=movable)
-        if record:
-            graph = _updates_apart(graph, captured.lifted)
-        try:
-            left = beside(settings, captured.lifted)
-            made = make_with_gaps(graph, left) if device.type == "cuda" else make(graph, left)
-        except Infeasible as error:
-            error = _told(error.beside(captured.lifted.besides, settings.budget), chunks, captured.notes)
-            if refused is None or error.side != "device" or error.smallest < refused.smallest:
-                refused = error
-            return None
-        made.notes.extend(captured.notes)
-        found = captured, graph, made
-        if best is None or made.costs.seconds < best[2].costs.seconds:
-            best = found
-        return found
-
-    known: list[list[str]] = []
-    for tight in (0, LOSSES, ALL_OPERATIONS) if chunks == "auto" else (0,):
-        traced, notes = cut_operations(plain, chunks, whole, tight=tight)
-        if notes in known:
-            continue
-        known.append(notes)
-        for chains in (ALL, BACKWARD, NONE) if join else (NONE,):
-            found = attempt(traced, notes, chains)
-            # What is joined can only be made again, or wait, as a whole: if that is much, it may be better apart.
-            if found is not None and not _slow(found):
-                return found
-        if best is None or _slow(best):
-            split, count = cut_dropouts(traced)
-            if count:
-                attempt(split, [*notes, f"{count} dropouts are recomputed from their masks"], NONE)
-        # A loss in chunks leaves more bytes for all else, so it may also be faster where a plan was found.
-        if best is not None and (tight or best[2].costs.waited < _MUCH * best[2].costs.seconds):
-            break
-        if refused is not None and refused.side != "device":
-            break
-    if best is not None:
-        return best
-    assert refused is not None
-    raise refused
-
-
-def _slow(found: _Candidate) -> bool:
-    """Whether a plan waits or recomputes much."""
-    costs = found[2].costs
-    return costs.waited + costs.repeated >= _MUCH * costs.seconds
-
-
-def _told(refused: Infeasible, chunks: Chunks, notes: list[str]) -> Infeasible:
-    """With what else is known about it."""
-    if chunks is None and ("log_softmax" in refused.node or "nll_loss" in refused.node):
-        refused.add_note('the loss binds: chunks="auto" makes it in pieces')
-    elif chunks is None and refused.side == "device":
-        refused.add_note('chunks="auto" makes operations that are too large in pieces')
-    for note in notes:
-        refused.add_note(note)
-    return refused
-
-
-def _updates_apart(graph: Graph, lifted: Lifted) -> Graph:
-    """Updates are not recorded: what they need for a while cannot be the recording's, and is set aside for good."""
-    most = max((node.workspace for node in graph.nodes if node.phase == "update"), default=0)
-    lifted.besides["room for updates"] = most
-    nodes = tuple(replace(node, workspace=0) if node.phase == "update" else node for node in graph.nodes)
-    return replace(graph, nodes=nodes)
-
-
-def beside(settings: Settings, lifted: Lifted) -> Settings:
-    """What is left of the budget beside a batch that is the caller's."""
-    return replace(settings, budget=max(1, settings.budget - lifted.borrowed))
 
 
 @dataclass(eq=False)
@@ -284,11 +100,11 @@ class Step:
         self._settings, self._device, self._rates, self._chunks = settings, device, rates, chunks
         self._record, self._join = record and device.records, join
         self._expected = Expected.of(function, self._modules, self._optimizers, batch) if verify else None
-        self._came_from = {id(p): p.device for p in _tensors(self._modules)}
+        self._came_from = {id(p): p.device for p in tensors_of(self._modules)}
         self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
         self._replanned = 0
-        ours = [*_tensors(self._modules), *_states(self._optimizers), *pytree.tree_leaves(batch)]
-        self._others = max(0, device.in_use(record=self._record) - _on_device(ours, device.torch))
+        ours = [*tensors_of(self._modules), *states_of(self._optimizers), *pytree.tree_leaves(batch)]
+        self._others = max(0, device.in_use(record=self._record) - bytes_on(ours, device.torch))
         self._others += device.slack(settings.budget)
         self._warned = False
         self._plans: list[Plan] = []  # the one in use last
@@ -354,7 +170,7 @@ class Step:
 
     def _planned(self, function: Callable[[Any], Any], batch: Any) -> tuple[Captured, Graph, Planned]:
         with _same_options(self._optimizers):
-            return planned(
+            return planning.planned(
                 function,
                 self._modules,
                 self._optimizers,
@@ -575,11 +391,11 @@ class Step:
         """Parameters and buffers on a device, or where they came from."""
         try:
             with torch.no_grad():
-                for tensor in _tensors(self._modules):
+                for tensor in tensors_of(self._modules):
                     where = torch.device(device) if device is not None else self._came_from[id(tensor)]
                     tensor.data = tensor.data.to(where)
         except torch.OutOfMemoryError as error:
-            nbytes = sum(one.numel() * one.element_size() for one in _tensors(self._modules))
+            nbytes = sum(one.numel() * one.element_size() for one in tensors_of(self._modules))
             raise RunError(
                 f"paused(): parameters and buffers take {show_bytes(nbytes)}, more than is free on the device; "
                 'evaluate on the host instead: paused(device="cpu")'
@@ -611,7 +427,7 @@ class Step:
             return
         self._lost = "the step was closed; make a new one"
         with torch.no_grad():
-            for tensor in _tensors(self._modules):
+            for tensor in tensors_of(self._modules):
                 tensor.data = tensor.data.to(self._came_from[id(tensor)], copy=True)
             for optimizer in self._optimizers:
                 for p, state in optimizer.state.items():
@@ -651,32 +467,6 @@ def _same_options(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]
         raise CannotCapture(
             f"the step sets {changed!r} of an optimizer's param_groups, which a trace does once; set it before the step"
         )
-
-
-def _tensors(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
-    found = [t for module in modules for t in (*module.parameters(), *module.buffers())]
-    return list({id(t): t for t in found}.values())
-
-
-def _states(optimizers: Sequence[torch.optim.Optimizer]) -> list[torch.Tensor]:
-    return [x for one in optimizers for x in pytree.tree_leaves(list(one.state.values()))]
-
-
-def _with_gradients(found: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors among things, and the gradients of those."""
-    tensors = [x for x in found if isinstance(x, torch.Tensor)]
-    return tensors + [x.grad for x in tensors if x.is_leaf and x.grad is not None]
-
-
-def _on_device(found: Iterable[Any], device: torch.device) -> int:
-    """Bytes of tensors, and of their gradients, that are on a device."""
-    storages = [x.untyped_storage() for x in _with_gradients(found) if x.device == device]
-    return sum({one.data_ptr(): one.nbytes() for one in storages}.values())
-
-
-def _lent(batch: Any, device: torch.device) -> bool:
-    """Whether the batch is on the device already: then it is the caller's, who will hold on to it."""
-    return any(isinstance(x, torch.Tensor) and x.device == device for x in pytree.tree_leaves(batch))
 
 
 def _shapes(batch: Any) -> Any:
