@@ -341,32 +341,6 @@ def test_steps_that_look_at_values_run_with_hooks(caplog: pytest.LogCaptureFixtu
     assert not torch.equal(before, model.weight)
 
 
-def test_a_gradient_scaler_runs_with_hooks_and_is_left_as_it_was() -> None:
-    torch.manual_seed(0)
-    models = [nn.Linear(4, 4)]
-    models.append(copy.deepcopy(models[0]))
-    batch = torch.ones(2, 4), torch.zeros(2, 4)
-    losses = []
-    for k, model in enumerate(models):
-        optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), torch.amp.GradScaler("cpu", init_scale=8.0)
-
-        def train_step(batch: Any, model: Any = model, optimizer: Any = optimizer, scaler: Any = scaler) -> Any:
-            optimizer.zero_grad()
-            loss = F.mse_loss(model(batch[0]), batch[1])
-            scaler.scale(loss).backward()
-            scaler.step(optimizer)
-            scaler.update()
-            return loss
-
-        one: Any = train_step
-        if k == 0:
-            one = step(train_step, [model], [optimizer], batch, budget="1GiB", device=late())
-            assert isinstance(one, HookedStep)
-            assert "gradient scaler" in one.why
-        losses.append([float(one(batch).detach()) for _ in range(3)])
-    assert losses[0] == losses[1]
-
-
 def test_a_step_that_changes_its_batch_runs_with_hooks() -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from stretto.errors import PlanError
 
-from . import recurrent
+from . import loss_scaling, recurrent
 from .decompositions import decompositions
 from .guard import (
     CannotCapture,
@@ -214,7 +214,7 @@ class _Attempt:
         args += [fake(torch.empty_like(t, device="meta")) for t in tensors]  # without gaps or overlaps, as placed
         read: list[torch.Tensor] = []
         try:
-            with mode, _no_stack_traces(), _quickly(), guarded(), recurrent.traceable(watched.modules, device):
+            with mode, _no_stack_traces(), _quickly(), guarded(), self._traceable():
                 module, outside = self._written(whole, args, mode, read)
             changed = self._changed_outside(outside)
             self._check_counts([optimizer for optimizer, _ in updates])
@@ -250,6 +250,11 @@ class _Attempt:
                 return function(*given)
 
         return make_fx(reading, decomposition_table=instead)(*args), []
+
+    @contextlib.contextmanager
+    def _traceable(self) -> Iterator[None]:
+        with recurrent.traceable(self.watched.modules, self.device), loss_scaling.traceable():
+            yield
 
     def _check_counts(self, calls: Sequence[int]) -> None:
         """Refuse several steps in one of an optimizer that counts its steps: parameters take turns."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from . import ctc, recurrent
+from . import ctc, loss_scaling, recurrent
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
@@ -55,4 +55,5 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._neg_view.default: aten.neg.default,
         **recurrent.instead(),
         **ctc.instead(),
+        **loss_scaling.instead(),
     }

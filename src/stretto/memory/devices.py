@@ -331,7 +331,8 @@ class CudaDevice:
         self._copy(self._out_stream, here, there, _event(self._out_events, which))
 
     def gone(self, which: int) -> None:
-        torch.cuda.current_stream(self.torch).wait_event(self._out_events[which])
+        if which in self._out_events:  # not where an update was left out before its state was made
+            torch.cuda.current_stream(self.torch).wait_event(self._out_events[which])
 
     def into(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None:
         if which in self._out_events:

@@ -325,6 +325,11 @@ class Runner:
                     state = self.optimizers[self._owner[number]].state[self.watched.parameters[number]]
                     state[name] = state[name].clone()
 
+    def complete(self) -> bool:
+        """Whether the optimizers have made all their state, as far as updates may have been left out so far."""
+        left_out = [run for run in self.lifted.runs if isinstance(run, Update) and run.unless is not None]
+        return all(s in self.made for run in left_out for n in run.parameters for s in self.lifted.states[n].values())
+
     def bytes_of(self, s: int) -> torch.Tensor:
         """A storage on the device as bytes. Some operations take more room for a result than they fill."""
         return flat(self.a[s])[: self.lifted.nbytes[s]]
@@ -357,6 +362,8 @@ class Runner:
             self.device.ready(s)
 
     def out(self, s: int) -> None:
+        if self.a[s] is None:
+            return  # state that is not made yet, because its update was left out
         here = self.bytes_of(s)
         self.device.out(s, here, self.there[s][: len(here)])
 

@@ -117,7 +117,6 @@ def guarded() -> Iterator[None]:
         yield
 
     with contextlib.ExitStack() as stack:
-        _put(stack, torch.amp.GradScaler, "scale", _scaled)
         for kind in _kinds(LRScheduler):
             if "step" in kind.__dict__:
                 _put(stack, kind, "step", _said("a scheduler advances in the step; call it after the step"))
@@ -143,16 +142,6 @@ def _said(why: str) -> Any:
         raise CannotCapture(why)
 
     return refused
-
-
-def _scaled(self: Any, outputs: Any) -> Any:
-    """Of a gradient scaler, which looks whether gradients are finite. It is stopped before it begins: it would keep
-    tensors that have no memory."""
-    if not self.is_enabled():
-        return outputs
-    raise CannotCapture(
-        "a gradient scaler looks at values (are all gradients finite?); bfloat16 needs none, and float32 neither"
-    )
 
 
 def _kinds(kind: Any) -> Iterator[Any]:

@@ -18,6 +18,7 @@ from torch.fx.node import map_arg
 from .draws import drawing
 
 _aten = torch.ops.aten
+_UPDATES = ("stretto.update.default", "stretto.update_unless.default")
 
 
 def without_changes(module: torch.fx.GraphModule, mode: FakeTensorMode) -> torch.fx.GraphModule | None:
@@ -121,7 +122,7 @@ class _Rewrite:
 
     def _change(self, node: Any) -> None:
         target = node.target
-        if target is _aten.copy_.default and str(node.args[1].target) == "stretto.update.default":
+        if target is _aten.copy_.default and str(node.args[1].target) in _UPDATES:
             into = self.new[node.args[0]]
             if self.version.get(self.storage[into]):
                 raise _Rare

@@ -59,13 +59,15 @@ class Call:
 class Update:
     """Updates of one call of an optimizer's step, for one or several parameters: their numbers, and values of
     (parameter, gradient). piece: bytes of a parameter that are updated at a time, 0 for all of it. read: gradients
-    that others read too, by parameter: an optimizer may change what it is given."""
+    that others read too, by parameter: an optimizer may change what it is given. unless: the value of a number; if it
+    is not zero, the update is left out."""
 
     optimizer: int
     parameters: tuple[int, ...]
     values: tuple[tuple[int, int], ...]
     piece: int = 0
     read: tuple[bool, ...] = ()
+    unless: int | None = None
 
 
 @dataclass(eq=False)
@@ -134,6 +136,7 @@ class _Lift:
         self.forward = True
         self.borrowed = self.outside = 0
         self.casts: dict[Any, int] = {}
+        self.unless: dict[int, int] = {}  # by call: the value that decides whether its updates are left out
         self.version: dict[int, int] = {}  # of parameters: how often they were updated
 
     def made(self) -> Lifted:
@@ -274,7 +277,7 @@ class _Lift:
         if getattr(target, "namespace", "") == "profiler":
             return  # who names parts of a step does so in vain
         aten = torch.ops.aten
-        if target is torch.ops.stretto.update.default:
+        if target in (torch.ops.stretto.update.default, torch.ops.stretto.update_unless.default):
             self._update(node)
             return
         if target in (aten.copy.default, aten.copy_.default) and self._is_copy_of_update(node):
@@ -363,7 +366,9 @@ class _Lift:
     # -- updates -------------------------------------------------------------------------------------------------------
 
     def _update(self, node: Any) -> None:
-        param, grad, call, place = node.args
+        param, grad, *found, call, place = node.args
+        if found:
+            self.unless[call] = self.value_of[found[0]]
         number = self.traced.updates[call][1][place]
         value = self._put_back(number, self.value_of[param])
         self.pending.setdefault(call, []).append((number, value, self.value_of[grad]))
@@ -406,16 +411,16 @@ class _Lift:
             for item in sorted(all_of, key=lambda one: maker.get(self.values[one[2]].storage, -1)):
                 nbytes = self.nbytes[self.values[item[1]].storage]
                 if bucket and size + nbytes > self.bucket:
-                    self._add_update(optimizer, bucket)
+                    self._add_update(optimizer, bucket, self.unless.get(call))
                     bucket, size = [], 0
                 bucket.append(item)
                 size += nbytes
             if bucket:
-                self._add_update(optimizer, bucket)
+                self._add_update(optimizer, bucket, self.unless.get(call))
         self.pending.clear()
 
-    def _add_update(self, optimizer: int, items: list[tuple[int, int, int]]) -> None:
-        reads: list[int] = []
+    def _add_update(self, optimizer: int, items: list[tuple[int, int, int]], unless: int | None) -> None:
+        reads: list[int] = [] if unless is None else [self.values[unless].storage]
         writes: list[int] = []
         for number, value, grad in items:
             if number not in self.states:
@@ -432,7 +437,8 @@ class _Lift:
         label = f"update of {len(items)} parameters" if len(items) > 1 else self.storages[writes[0]].name
         numbers = tuple(number for number, _, _ in items)
         piece = self.pieces[optimizer] if self.pieces and len(items) == 1 else 0
-        self.runs.append(Update(optimizer, numbers, tuple((value, grad) for _, value, grad in items), piece))
+        values = tuple((value, grad) for _, value, grad in items)
+        self.runs.append(Update(optimizer, numbers, values, piece, unless=unless))
         self.nodes.append(
             Node(
                 f"update {label}",

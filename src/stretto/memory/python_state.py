@@ -117,17 +117,25 @@ class PythonState:
     def changes(self) -> list[Change]:
         """What is not as it was."""
         found: list[Change] = []
+        copies = {id(container): copy for _, container, copy in self.containers}
         for one, before in self.names:
             now = one.now()
             for name in (*before, *(name for name in now if name not in before)):
                 was, is_ = before.get(name, ABSENT), now.get(name, ABSENT)
+                if was is not is_:
+                    was = copies.get(id(was), was)  # it may have changed before another one took its place
                 if not _same(was, is_):
                     found.append(Change(f"{one.label}.{name}", was, is_))
         for label, cell, content in self.cells:
             if not _same(content, now_in := _content(cell)):
                 found.append(Change(label, content, now_in))
         known = {id(x) for one in found for x in (one.before, one.after)}
-        for label, container, copy in self.containers:
+        held = {id(x) for one, _ in self.names for x in one.now().values()}
+        held |= {id(_content(cell)) for _, cell, _ in self.cells}
+        for label, container, copy in self.containers:  # those that hold others come first
+            if id(container) not in held:
+                continue  # another one is in its place
+            held |= {id(x) for _, x in _items(container)}
             if id(container) not in known and not _same(copy, container):
                 found.append(Change(label, copy, container.copy()))
         found += [Change(label, copy, x) for label, x, copy in self.arrays if not np.array_equal(x, copy)]

@@ -76,7 +76,7 @@ class Recording:
         with torch.no_grad():
             with runner.device.computing():
                 self._put(batch)
-                if not self._warm and not self._acts and not self.failed:
+                if not self._warm and not self._acts and not self.failed and runner.complete():
                     self._record()
                 for act in self._acts:
                     act()

@@ -14,7 +14,12 @@ from torch.fx import Graph, Node
 
 from .groups import Group
 
-_CHANGES = ("stretto.update.default", "aten.copy_.default", "aten.copy.default")  # something, at its time
+_CHANGES = (  # something, at its time
+    "stretto.update.default",
+    "stretto.update_unless.default",
+    "aten.copy_.default",
+    "aten.copy.default",
+)
 
 
 def in_runs(graph: Graph, group: Group) -> Group:

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, eq=False)
 class Hand:
     """A parameter and what it is updated with. data: None if the parameter is where it always is. kept: by name in the
-    optimizer's state, (storage, tensor), the tensor None likewise or if it is not made yet."""
+    optimizer's state, (storage, tensor), the tensor None likewise or if it is not made yet. unless: not zero if the
+    update is to be left out."""
 
     parameter: torch.nn.Parameter
     data: torch.Tensor | None
     grad: torch.Tensor
     kept: list[tuple[str, int, torch.Tensor | None]]
+    unless: torch.Tensor | None = None
 
 
 class Updater:
@@ -51,6 +53,10 @@ class Updater:
         def seen(s: int, value: Value) -> torch.Tensor:
             return view(runner.device.alias(flat(runner.a[s])), value) if fixed else view(runner.a[s], value)
 
+        found = None
+        if self.update.unless is not None:
+            decides = values[self.update.unless]
+            found = seen(decides.storage, decides)
         hands = []
         for (value, grad), p, number in zip(self.update.values, self.parameters, self.update.parameters, strict=True):
             own, slope = values[value], values[grad]
@@ -60,11 +66,13 @@ class Updater:
                 there = s in runner.made and s in self._away
                 kept.append((name, s, seen(s, layout_of(s, state[name])) if there else None))
             data = seen(own.storage, own) if own.storage in self._away else None
-            hands.append(Hand(p, data, seen(slope.storage, slope), kept))
+            hands.append(Hand(p, data, seen(slope.storage, slope), kept, found))
         return hands
 
     def apply(self, hands: list[Hand], *, fixed: bool = True) -> None:
         """One step of the optimizer for these parameters alone."""
+        if hands[0].unless is not None and bool(hands[0].unless):  # waits for the device, as a gradient scaler does
+            return
         optimizer, a, made = self.optimizer, self.runner.a, self.runner.made
         homes = [hand.parameter.data for hand in hands]
         before = [dict(optimizer.state[hand.parameter]) for hand in hands] if fixed else []

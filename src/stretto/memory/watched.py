@@ -13,10 +13,19 @@ from torch.nn.utils import stateless
 
 from stretto.errors import PlanError
 
+from . import loss_scaling
 from .guard import CannotCapture, Gradients
 
 _LIBRARY = torch.library.Library("stretto", "FRAGMENT")
 _LIBRARY.define("update(Tensor param, Tensor grad, int call, int place) -> Tensor")
+
+
+_LIBRARY.define("update_unless(Tensor param, Tensor grad, Tensor found, int call, int place) -> Tensor")
+
+
+@torch.library.register_fake("stretto::update_unless", lib=_LIBRARY)
+def _updated_unless(param: Any, grad: Any, found: Any, call: int, place: int) -> Any:
+    return torch.empty_like(param)
 
 
 @torch.library.register_fake("stretto::update", lib=_LIBRARY)
@@ -109,9 +118,14 @@ def optimizers_watched(
             have = [n for n in mine if live[n].grad is not None]
             call = len(updates)
             updates.append((number, tuple(have)))
+            found = loss_scaling.unless()
             with torch.no_grad():
                 for place, n in enumerate(have):
-                    live[n].copy_(torch.ops.stretto.update(live[n], live[n].grad, call, place))
+                    if found is None:
+                        new = torch.ops.stretto.update(live[n], live[n].grad, call, place)
+                    else:
+                        new = torch.ops.stretto.update_unless(live[n], live[n].grad, found, call, place)
+                    live[n].copy_(new)
 
         def zero_grad(set_to_none: bool = True) -> None:
             gradients.cleared.update(mine)
