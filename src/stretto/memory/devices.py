@@ -69,7 +69,7 @@ class Device(Protocol):
     def slack(self, budget: int) -> int: ...
     def host_room(self, nbytes: int) -> torch.Tensor: ...
     def pin(self, room: torch.Tensor) -> None: ...
-    def in_use(self, *, record: bool) -> int: ...
+    def in_use(self) -> int: ...
     def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None: ...
     def gone(self, which: int) -> None: ...
     def into(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None: ...
@@ -142,7 +142,7 @@ class PlainDevice:
     def pin(self, room: torch.Tensor) -> None:
         """Ordinary memory is copied as it is."""
 
-    def in_use(self, *, record: bool) -> int:
+    def in_use(self) -> int:
         return 0
 
     def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
@@ -230,8 +230,7 @@ class CudaDevice:
         self._pool: Any = None  # the memory that all recordings share
         self._blocks: list[tuple[int, int, Any]] = []  # first byte, one beyond the last, and a reference to the block
         self._recording = False
-        self._arena: Any = None
-        self._arena_bytes = 0  # of a piece that is yet to be taken
+        self._arena, self._arena_taken = 0, False
         self._cap: float | None = None  # share of the device's memory that was allowed before `within`
         self._first: Callable[[], None] | None = None
         self.generators: list[torch.Generator] = []
@@ -257,26 +256,21 @@ class CudaDevice:
 
     def set_arena(self, nbytes: int) -> None:
         """One piece from which temporary tensors are cut: what the allocator keeps for tensors of many sizes, none of
-        which fits the next one, may be as much again as what is in use."""
-        self._arena = None
+        which fits the next one, may be as much again as what is in use. It belongs to the stream that computes, since
+        the allocator keeps memory by stream."""
+        self._arena, self._arena_taken = nbytes, False
         torch.cuda.synchronize(self.torch)
         torch.cuda.empty_cache()
-        if nbytes:
-            self._arena, self._arena_bytes = torch.cuda.MemPool(), nbytes
 
     @contextmanager
     def in_arena(self) -> Iterator[None]:
-        if self._arena is None:
-            yield
-            return
-        with torch.cuda.use_mem_pool(self._arena, self.torch):
-            if self._arena_bytes:  # on the stream that computes: the allocator keeps memory by stream
-                total = torch.cuda.get_device_properties(self.torch).total_memory
-                allowed = int(_allowed_share(self.torch) * total) - torch.cuda.memory_reserved(self.torch)
-                with suppress(torch.OutOfMemoryError):  # then tensors have pieces of their own
-                    self._first_piece(max(1, min(self._arena_bytes, allowed - _PIECES)))
-                self._arena_bytes = 0
-            yield
+        if self._arena and not self._arena_taken:
+            total = torch.cuda.get_device_properties(self.torch).total_memory
+            allowed = int(_allowed_share(self.torch) * total) - torch.cuda.memory_reserved(self.torch)
+            with suppress(torch.OutOfMemoryError):  # then tensors have pieces of their own
+                self._first_piece(max(1, min(self._arena, allowed - _PIECES)))
+            self._arena_taken = True
+        yield
 
     @contextmanager
     def within(self, budget: int | None) -> Iterator[None]:
@@ -314,9 +308,9 @@ class CudaDevice:
     def pin(self, room: torch.Tensor) -> None:
         pinning.pin(room)
 
-    def in_use(self, *, record: bool) -> int:
+    def in_use(self) -> int:
         """Matrix products keep a workspace for every stream that they ran on: they have run when bytes are counted."""
-        for stream in (nullcontext(), self.computing()) if record else (nullcontext(),):
+        for stream in (nullcontext(), self.computing()):
             with stream:
                 for dtype in (torch.float32, torch.bfloat16):
                     one = torch.ones(64, 64, dtype=dtype, device=self.torch)
@@ -430,6 +424,7 @@ class CudaDevice:
     def watch_peak(self) -> None:
         torch.cuda.synchronize(self.torch)
         torch.cuda.empty_cache()  # what the allocator keeps from before is not the step's
+        self._arena_taken = False
         torch.cuda.reset_peak_memory_stats(self.torch)
 
     def peak(self) -> int | None:

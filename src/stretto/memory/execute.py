@@ -248,7 +248,7 @@ class Runner:
     def _called(self, batch: Sequence[torch.Tensor]) -> list[Any]:
         for s, tensor, layout in zip(self.lifted.inputs, batch, self.layouts, strict=True):
             self.a[s] = laid_out(tensor, layout, self.device.torch)
-        with self.device.in_arena():
+        with self.device.computing(), self.device.in_arena():
             self.unpark()
             for s in self.travels:
                 self.show(s, away=True)

@@ -104,7 +104,7 @@ class Step:
         self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
         self._replanned = 0
         ours = [*tensors_of(self._modules), *states_of(self._optimizers), *pytree.tree_leaves(batch)]
-        self._others = max(0, device.in_use(record=self._record) - bytes_on(ours, device.torch))
+        self._others = max(0, device.in_use() - bytes_on(ours, device.torch))
         self._others += device.slack(settings.budget)
         self._warned = False
         self._plans: list[Plan] = []  # the one in use last
