@@ -26,6 +26,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_model_is_measured_beside_eager_and_peers(tmp_path: Path) -> None:
     out = tmp_path / "rows.jsonl"
     here = ["--here", "--models=graph_network", "--shares=0.7,0.01", "--peers=checkpoint", f"--out={out}"]

@@ -26,6 +26,7 @@ def programs(monkeypatch: pytest.MonkeyPatch) -> tuple[Any, Any]:
     return load("finetune_llama"), load("finetune_lora")
 
 
+@pytest.mark.slow
 def test_fine_tuning_learns_under_a_budget_and_adapters_go_on_from_there(
     programs: tuple[Any, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

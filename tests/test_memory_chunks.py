@@ -257,6 +257,7 @@ def test_cut_by_itself_only_where_the_budget_asks_for_it() -> None:
     assert any('chunks="auto"' in note for note in refused.value.__notes__)
 
 
+@pytest.mark.slow
 def test_a_small_loss_is_cut_when_there_is_no_plan_otherwise() -> None:
     job = gpt("cpu", batch=8, length=64, width=64, layers=3, words=256)
     options: dict[str, Any] = {"device": PlainDevice(), "policy": "keep", "chunks": "auto"}

@@ -52,7 +52,7 @@ def _as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("kind", "dtype", "share"),
     [
-        ("gpt", "bf16", 0.7),
+        pytest.param("gpt", "bf16", 0.7, marks=pytest.mark.slow),
         ("lstm", "fp32", 0.7),
         ("wgan", "fp32", 1.0),
         pytest.param("resnet", "bf16", 0.7, marks=pytest.mark.slow),

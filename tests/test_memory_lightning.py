@@ -122,6 +122,7 @@ def test_accumulated_batches(tmp_path: Path) -> None:
     assert modules[0].seen[-1]["loss_epoch"] == pytest.approx(modules[1].seen[-1]["loss_epoch"])
 
 
+@pytest.mark.slow
 def test_saving_and_going_on(tmp_path: Path) -> None:
     whole, plain, first, second = Module(), Module(), Module(), Module()
     trainer(tmp_path, "auto").fit(plain, data(), data(10))

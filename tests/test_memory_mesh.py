@@ -20,7 +20,7 @@ from torch.fx.node import map_arg
 
 from memory_graphs import Builder
 from stretto.errors import PlanError
-from stretto.memory import Step, experimental_plan_several, plan, step, stepping
+from stretto.memory import Step, experimental_plan_several, plan, planning, step
 from stretto.memory.chunks import ALL, cut
 from stretto.memory.devices import PlainDevice
 from stretto.memory.experts import Experts, PaddedExperts
@@ -582,7 +582,7 @@ def test_steps_by_chance_with_all_that_is_large_in_pieces(seed: int, monkeypatch
         return rows(Made(seed), F.mse_loss, 6, 5, 8)
 
     wanted, plain = whole(make())
-    monkeypatch.setattr(stepping, "cut_operations", lambda traced, *_, **__: cut(traced, "auto", 2000, tight=ALL))
+    monkeypatch.setattr(planning, "cut_operations", lambda traced, *_, **__: cut(traced, "auto", 2000, tight=ALL))
     losses, found, made = trained(make(), 2, budget="1GiB", device=PlainDevice(late=0.5, poison=True))
     assert "cut" in made.report.explain()
     assert losses == pytest.approx(wanted, rel=1e-4)

@@ -243,7 +243,7 @@ def _seconds(graph: Graph, share: float) -> float:
 def test_five_thousand_nodes_take_seconds() -> None:
     graph = gpt(166)
     assert 4900 < len(graph.nodes) < 5100
-    assert _seconds(graph, 0.35) < 5
+    assert _seconds(graph, 0.35) < 10
 
 
 @pytest.mark.slow

@@ -131,6 +131,7 @@ def test_the_same_log_and_parameters_as_the_plain_trainer(
     assert planned.memory_step is None
 
 
+@pytest.mark.slow
 def test_saving_and_going_on(tmp_path: Path) -> None:
     options = {"save_strategy": "steps", "save_steps": 4, "eval_strategy": "steps", "eval_steps": 4}
     plain, planned = trainers(tmp_path, "200KiB", **options)
@@ -145,6 +146,7 @@ def test_saving_and_going_on(tmp_path: Path) -> None:
             assert torch.equal(tensor, whole[name]), name
 
 
+@pytest.mark.slow
 def test_the_best_model_is_loaded_at_the_end_and_evaluated_afterwards(tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "save_strategy": "steps",
