@@ -392,6 +392,20 @@ def test_python_state_is_put_back() -> None:
     assert (local, extra) == ([0], 1.0)
 
 
+def test_data_that_a_tensor_of_no_module_is_given_between_steps_is_used() -> None:
+    results = []
+    for planned in (False, True):
+        case = CountsInATensor()
+        run = made(case) if planned else case.train
+        losses = []
+        for k, batch in enumerate(batches()):
+            losses.append(float(run(batch).detach()))
+            if k == 1:
+                case.tensors[0].data = torch.tensor(5.0)
+        results.append([losses, *case.state()])
+    assert equal(*results)
+
+
 class Warms(Case):
     """A number that others change between steps, and one that does not matter."""
 

@@ -103,7 +103,7 @@ class Runner:
             for to_host in (True, False):
                 self._move(to_host)
             for tensor, s in zip(watched.outside, lifted.outside, strict=True):
-                self.a[s] = tensor  # the user's own: it stays where it is
+                self.a[s] = flat(tensor)  # the user's own: it stays where it is
             for s, tensor in lifted.constants.items():
                 if self._home(s, tensor) is not tensor or s in self.travels:  # others may change it
                     self._copied[s] = tensor, _version(tensor)
@@ -277,6 +277,8 @@ class Runner:
         before may still be reading and writing their homes."""
         parameters = zip(self.watched.parameters, self.lifted.parameters, self._places, strict=True)
         moved = [(p, s) for p, s, place in parameters if p.data_ptr() != place]
+        outside = zip(self.watched.outside, self.lifted.outside, strict=True)
+        moved += [(t, s) for t, s in outside if t.data_ptr() != self.a[s].data_ptr()]
         changed = [(s, tensor) for s, (tensor, version) in self._copied.items() if _version(tensor) != version]
         if moved or changed:
             self.settle()
