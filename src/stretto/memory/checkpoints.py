@@ -55,7 +55,7 @@ class Base:
         self.decider = decider
         gaps = decider.gaps
         peak = int(decider.bytes.argmax()) - 1
-        cut(decider, peak, share)
+        cut(decider, peak, share, checkpoints=True)
         lasting = np.array([one.lasting for one in gaps.graph.storages], bool)[gaps.storage]
         if move:
             self._away(gaps.covering(peak) | lasting)

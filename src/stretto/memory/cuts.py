@@ -13,8 +13,12 @@ from .decide import Decider
 from .gaps import DROP, KEEP, Ints
 
 
-def cut(decider: Decider, t: int, nbytes: float) -> None:
-    """Drops what is idle at position t, but for what is alive at cuts about `nbytes` of dropped storages apart."""
+def cut(decider: Decider, t: int, nbytes: float, *, checkpoints: bool = False) -> None:
+    """Drops what is idle at position t, but for what is alive at cuts about `nbytes` of dropped storages apart.
+
+    checkpoints: also keep what is alive at cuts and has no use to come, and drop all between, whatever it takes to
+    recompute it. Without, only what `Decider.again` finds a way for is dropped.
+    """
     gaps, graph = decider.gaps, decider.gaps.graph
     idle = (decider.choice == KEEP) & gaps.covering(t) & decider.droppable & (gaps.nbytes > 0) & ~gaps.wraps
     which = np.flatnonzero(idle)
@@ -29,15 +33,23 @@ def cut(decider: Decider, t: int, nbytes: float) -> None:
     beyond = np.flatnonzero(gaps.beyond & (gaps.start <= t) & (t < gaps.end))
     began = np.array(graph.maker, np.int64)[gaps.storage[beyond]]
     base = 0
-    while base + nbytes < total[-1] - nbytes / 4:  # a little more than that at the end is no reason for a cut
+    end = total[-1] - (nbytes / 4 if checkpoints else 0)  # a little more at the end is no reason for a cut
+    while base + nbytes <= end:
         half, full = np.minimum(np.searchsorted(total, (base + nbytes / 2, base + nbytes)), len(which) - 1)
         first, last = int(made[half]), max(int(made[half]) + 1, int(made[full]))
         p = first + int(alive[first:last].argmin())
         kept |= (made <= p) & (p < gaps.start[which])
-        decider.choice[beyond[(began <= p) & (p < gaps.start[beyond])]] = KEEP
+        if checkpoints:
+            decider.choice[beyond[(began <= p) & (p < gaps.start[beyond])]] = KEEP
         at = int(np.searchsorted(made, p, side="right"))
         base = max(int(total[at - 1]), base + 1) if at else base + 1
-    decider.choice[which[~kept]] = DROP
+    if checkpoints:
+        decider.choice[which[~kept]] = DROP
+        return
+    for g in which[~kept].tolist():
+        found = decider.again(g)
+        if found is not None:
+            decider.set_drop(g, found)
 
 
 def _alive(decider: Decider, t: int, which: Ints, made: Ints) -> Ints:
