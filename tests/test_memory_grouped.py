@@ -14,7 +14,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from stretto.memory import Experts, grouped, trial_inputs
-from stretto.memory.costs import Rates, reckoned
+from stretto.memory.costs import Rates, estimated
 from stretto.memory.lift import Call
 from stretto.memory.planning import capture
 
@@ -162,7 +162,7 @@ def test_groups_are_estimated_by_their_share_of_the_rows() -> None:
     for groups in (1, 4):
         lifted, calls = calls_of(Experts(64, 128, 8, groups=groups))
         assert len(calls) == 5 * groups
-        total[groups] = sum(reckoned(lifted, call, rates)[0] for call in calls)
+        total[groups] = sum(estimated(lifted, call, rates)[0] for call in calls)
     assert total[4] == pytest.approx(total[1])
     assert total[1] == pytest.approx(5 * 2 * 4096 * 64 * 128 / 1e9)
 

@@ -420,7 +420,7 @@ REFUSED: dict[str, tuple[Callable[[], Case], str]] = {
     "mask as an index": (lambda: (Then(nn.Linear(6, 4), lambda x: x[x > 0]), (ROWS,)), "size of a result depends on"),
     "a value": (
         lambda: (Then(nn.Linear(6, 4), lambda x: x * float(x.sum())), (ROWS,)),
-        r"reads a value of a tensor into Python.*test_memory_layers.py, line \d+: .*float\(x.sum\(\)\)",
+        r"reads a value of a tensor into Python.*test_memory_layers.py:\d+ \(.*float\(x.sum\(\)\)",
     ),
 }
 

@@ -16,8 +16,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from memory_plans import Counted
 from stretto.errors import PlanError
-from stretto.memory import Step, planning
+from stretto.memory import Step
 from stretto.memory.devices import PlainDevice
 from stretto.memory.lightning import BudgetStrategy
 
@@ -96,20 +97,13 @@ def same(planned: Module, plain: Module) -> None:
 def test_the_same_numbers_as_plain_training(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[int] = []
-    real = planning.planned
-
-    def counted(*args: Any, **options: Any) -> Any:
-        made.append(1)
-        return real(*args, **options)
-
-    monkeypatch.setattr(planning, "planned", counted)
+    made = Counted(monkeypatch)
     modules = Module(), Module()
     strategy = budget()
     trainer(tmp_path, strategy, **options).fit(modules[0], data(), data(10))
     trainer(tmp_path, "auto", **options).fit(modules[1], data(), data(10))
     same(*modules)
-    assert len(made) == 2  # whole batches, and the last one of an epoch
+    assert made.plans == 2  # whole batches, and the last one of an epoch
     assert strategy.memory_step is None
 
 

@@ -16,28 +16,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from memory_plans import Counted
 from stretto.errors import RunError
-from stretto.memory import Step, fit, planning, step, stepping
+from stretto.memory import Step, fit, step, stepping
 from stretto.memory.devices import PlainDevice
 from stretto.memory.door import common_step
 from stretto.memory.planner import Infeasible
 from test_memory_recording import TapeDevice, budget, made
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
-
-
-class Counted:
-    """Counts the plans that are made."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.plans = 0
-        real = planning.planned
-
-        def planned(*args: Any, **kwargs: Any) -> Any:
-            self.plans += 1
-            return real(*args, **kwargs)
-
-        monkeypatch.setattr(planning, "planned", planned)
 
 
 def network() -> nn.Sequential:

@@ -14,8 +14,9 @@ pytest.importorskip("accelerate", reason="needs accelerate: pip install accelera
 
 import torch
 
+from memory_plans import Counted
 from stretto.errors import PlanError
-from stretto.memory import Step, planning
+from stretto.memory import Step
 from stretto.memory.devices import PlainDevice
 from stretto.memory.transformers import Trainer
 
@@ -116,18 +117,11 @@ def same(plain: Any, planned: Any) -> None:
 def test_the_same_log_and_parameters_as_the_plain_trainer(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[int] = []
-    real = planning.planned
-
-    def counted(*args: Any, **options: Any) -> Any:
-        made.append(1)
-        return real(*args, **options)
-
-    monkeypatch.setattr(planning, "planned", counted)
+    made = Counted(monkeypatch)
     plain, planned = trainers(tmp_path, **options)
     trained(plain, planned)
     same(plain, planned)
-    assert len(made) == 2  # whole batches, and the last one of an epoch
+    assert made.plans == 2  # whole batches, and the last one of an epoch
     assert planned.memory_step is None
 
 

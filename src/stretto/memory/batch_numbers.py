@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import operator
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +25,7 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from .number import Evaluate, Number
+from .source_lines import users_line
 
 _LARGEST = 1 << 53  # integers up to here are exact as floating-point numbers of eight bytes
 
@@ -166,7 +166,7 @@ class Numbers:
 
     def _condition(self, evaluate: Evaluate, outcome: Any, entries: tuple[int, ...], *, exact: bool) -> None:
         if self.tracing:
-            self.conditions.append(Condition(evaluate, outcome, entries, exact, _line()))
+            self.conditions.append(Condition(evaluate, outcome, entries, exact, users_line()))
 
     def small(self, number: Number) -> bool:
         """Whether an integer is exact as a floating-point number; the plan is for those that are like it."""
@@ -198,14 +198,3 @@ def _same(a: Any, b: Any) -> bool:
     if isinstance(a, float):
         return bool(a.hex() == b.hex())  # 0.0 is not -0.0, and NaN is NaN
     return bool(a == b)
-
-
-def _line() -> str:
-    """The line of the step function that is running: the nearest that is neither ours nor torch's."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__", "")
-        if not f"{module}.".startswith((f"{__package__}.", "torch.")):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
-        frame = frame.f_back
-    return ""

@@ -1,4 +1,4 @@
-"""What every operation costs: seconds and passing memory. Measured on a GPU, reckoned from its rates without one.
+"""What every operation costs: seconds and passing memory. Measured on a GPU, estimated from its rates without one.
 
 An operation is measured once for each distinct call (operation, shapes, strides, dtypes, other arguments), alone, with
 inputs of its own; so a step can be costed that does not fit as a whole. What was measured is remembered on disk.
@@ -45,7 +45,7 @@ def costed(
     call: float = CALLED,
     movable: Iterable[torch.Tensor] = (),
 ) -> Graph:
-    """The graph with seconds and workspaces. meter: measures; without one, a GPU is measured and all else reckoned.
+    """The graph with seconds and workspaces. meter: measures; without one, a GPU is measured and all else estimated.
     call: seconds that an operation takes whatever it does. movable: tensors that are away from the device, for a while,
     if there is no room beside them to try an operation."""
     rates = rates or Rates()
@@ -56,7 +56,7 @@ def costed(
         with _same_random_numbers(lifted, device):
             _measure(meter, lifted, device, movable)
     for node, run in zip(lifted.graph.nodes, lifted.runs, strict=True):
-        seconds, workspace = reckoned(lifted, run, rates)
+        seconds, workspace = estimated(lifted, run, rates)
         if meter is not None and isinstance(run, Call):
             seconds, workspace = meter.measured(run) or (seconds, workspace)
         nodes.append(replace(node, seconds=seconds, workspace=workspace))
@@ -91,7 +91,7 @@ def _same_random_numbers(lifted: Lifted, device: torch.device) -> Iterator[None]
         generator.set_state(state)
 
 
-def reckoned(lifted: Lifted, run: Call | Update, rates: Rates) -> tuple[float, int]:
+def estimated(lifted: Lifted, run: Call | Update, rates: Rates) -> tuple[float, int]:
     """Seconds from operations and bytes, whichever takes longer."""
     values = lifted.values
     if isinstance(run, Update):

@@ -88,7 +88,6 @@ class Lifted:
     shown: list[Any]
     constants: dict[int, torch.Tensor] = field(default_factory=dict)  # by storage
     besides: dict[str, int] = field(default_factory=dict)  # by kind: bytes in use all the time that the graph lacks
-    outside_bytes: int = 0
 
     @property
     def borrowed(self) -> int:
@@ -134,7 +133,7 @@ class _Lift:
         self.alive: list[Any] = []  # fake tensors, so that no identity is used twice
         self.given: list[int] = []  # values of parameters, buffers and batch
         self.forward = True
-        self.borrowed = self.outside = 0
+        self.borrowed = 0
         self.casts: dict[Any, int] = {}
         self.unless: dict[int, int] = {}  # by call: the value that decides whether its updates are left out
         self.version: dict[int, int] = {}  # of parameters: how often they were updated
@@ -175,7 +174,6 @@ class _Lift:
             shown=shown,
             constants=self.constants,
             besides={"batch": self.borrowed} if self.borrowed else {},
-            outside_bytes=self.outside,
         )
 
     def _with_readers(self, results: Sequence[int]) -> Iterator[Call | Update]:
@@ -221,7 +219,7 @@ class _Lift:
             if kind == "input" and self.lent:
                 self.borrowed, room = self.borrowed + room, 0
             if kind == "outside":  # the user's own: it stays where it is, and is no business of the planner's
-                kind, self.outside, room = "buffer", self.outside + room, 0
+                kind, room = "buffer", 0
             if not movable:
                 room = 0
             self.storages.append(Storage(room, kind, name))

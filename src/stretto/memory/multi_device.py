@@ -368,7 +368,7 @@ class _Stopped(Exception):
 
 
 class Mailbox:
-    """Values on the way between devices, and whose turn it is: whoever holds the lock runs."""
+    """Values on the way between devices, and whose turn it is: the holder of the lock runs."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()

@@ -73,7 +73,7 @@ def _trial(optimizer: torch.optim.Optimizer, group: dict[str, Any], parameters: 
 
 
 def check_separate(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse an optimizer of somebody's own that looks at several parameters at once: planned steps run it for a few
+    """Refuse an optimizer of somebody's own that uses several parameters at once: planned steps run it for a few
     parameters at a time."""
     if type(optimizer).__module__.startswith("torch.optim"):
         return
@@ -86,7 +86,7 @@ def check_separate(optimizer: torch.optim.Optimizer) -> None:
         return  # what is wrong is said when it is tried for real
     if not separate:
         raise CannotCapture(
-            f"{type(optimizer).__name__} looks at several parameters at once; only optimizers that treat parameters "
+            f"{type(optimizer).__name__} uses several parameters at once; only optimizers that treat parameters "
             "one by one can be planned"
         )
 

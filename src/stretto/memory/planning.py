@@ -65,7 +65,7 @@ def _lifted(
     *,
     record: bool,
 ) -> Captured:
-    """A step that is traced, with chains of it joined, as storages. lent: whoever calls holds on to the batch."""
+    """A step that is traced, with chains of it joined, as storages. lent: the caller holds on to the batch."""
     traced, more = fused(traced, join)
     try:
         lifted = _as_storages(traced, optimizers, budget, lent=lent, record=record)
@@ -157,7 +157,7 @@ def planned(
         known.append(notes)
         for chains in (ALL, BACKWARD, NONE) if join else (NONE,):
             found = attempt(traced, notes, chains)
-            # What is joined can only be made again, or wait, as a whole: if that is much, it may be better apart.
+            # What is joined can only be recomputed, or wait on the host, as a whole: it may be faster apart.
             if found is not None and not _slow(found):
                 return found
         if best is None or _slow(best):
@@ -193,9 +193,9 @@ def _told(refused: Infeasible, chunks: Chunks, notes: list[str]) -> Infeasible:
 
 
 def _updates_apart(graph: Graph, lifted: Lifted) -> Graph:
-    """Updates are not recorded: what they need for a while cannot be the recording's, and is set aside for good."""
+    """Updates are not recorded: what they need for a while cannot be the recording's, and is set aside permanently."""
     most = max((node.workspace for node in graph.nodes if node.phase == "update"), default=0)
-    lifted.besides["room for updates"] = most
+    lifted.besides["space for updates"] = most
     nodes = tuple(replace(node, workspace=0) if node.phase == "update" else node for node in graph.nodes)
     return replace(graph, nodes=nodes)
 

@@ -33,8 +33,9 @@ _OWN_OF_OPTIMIZERS = frozenset({"state", "param_groups", "step", "zero_grad", "_
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Something that a step changed: what it is called, and its value before and after. always: it changes in every
-    step, even where a second step leaves it as it is: a generator that is seeded draws the same numbers again."""
+    """Something that a step changed: what it is called, and its value before and after. always: planned steps would
+    have to change it too, even where a second step leaves it as it is. A generator that is seeded draws the same
+    numbers again; others may set the rate of an optimizer between steps."""
 
     label: str
     before: Any
@@ -125,7 +126,7 @@ class PythonState:
                 if was is not is_:
                     was = copies.get(id(was), was)  # it may have changed before another one took its place
                 if not _same(was, is_):
-                    found.append(Change(f"{one.label}.{name}", was, is_))
+                    found.append(Change(f"{one.label}.{name}", was, is_, always=one.live))
         for label, cell, content in self.cells:
             if not _same(content, now_in := _content(cell)):
                 found.append(Change(label, content, now_in))

@@ -13,14 +13,14 @@ from torch import nn
 from stretto.errors import PlanError
 
 from .guard import CannotCapture
+from .source_lines import at, line_of_error
 
-_OURS = Path(__file__).parent
 _TORCH = Path(torch.__file__).parent
 _SPARSE = (
     "sparse gradients have no fixed size, so no memory can be planned for them; use sparse=False with an ordinary "
     "optimizer (SGD, Adam and others update a large table chunk by chunk)"
 )
-# Part of torch's message, and what it means for whoever wrote the step.
+# Part of torch's message, and what it means for the step.
 _MEANINGS = (
     ("SparseTensorImpl", f"it makes {_SPARSE}"),
     ("_pack_padded_sequence", "it packs sequences by their lengths; pad them, and mask the loss instead"),
@@ -46,32 +46,18 @@ def reason(error: Exception) -> str:
     """What an error of the trace says about the step."""
     first = (str(error).strip() or type(error).__name__).splitlines()[0]
     frames = traceback.extract_tb(error.__traceback__)
+    where = at(line_of_error(error))
     if any(_TORCH / "distributions" in Path(one.filename).parents for one in frames):
-        return f"torch.distributions checks its arguments, which reads values; give validate_args=False{_where(error)}"
+        return f"torch.distributions checks its arguments, which reads values; give validate_args=False{where}"
     functions = {one.name for one in frames}
-    for name, meaning in _FUNCTIONS.items():
-        if name in functions:
-            return f"the step cannot be written down as one fixed list of operations: {meaning}{_where(error)}"
-    for part, meaning in _MEANINGS:
-        if part in first:
-            return f"the step cannot be written down as one fixed list of operations: {meaning}{_where(error)}"
+    meanings = [meaning for name, meaning in _FUNCTIONS.items() if name in functions]
+    meanings += [meaning for part, meaning in _MEANINGS if part in first]
+    if meanings:
+        return f"the step cannot be written down as one fixed list of operations: {meanings[0]}{where}"
     return (
-        f"the step cannot be written down as one fixed list of operations: {first}{_where(error)}; steps must not read "
+        f"the step cannot be written down as one fixed list of operations: {first}{where}; steps must not read "
         "values (.item(), if loss > …) and must use parameters of the modules given"
     )
-
-
-def _where(error: Exception) -> str:
-    """The last line of the step's own code before torch's."""
-    lines = [
-        one
-        for one in traceback.extract_tb(error.__traceback__)
-        if not one.filename.startswith("<") and not any(p in Path(one.filename).parents for p in (_OURS, _TORCH))
-    ]
-    if not lines:
-        return ""
-    code = f": {lines[-1].line}" if lines[-1].line else ""
-    return f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno}{code})"
 
 
 def check_kinds(modules: Sequence[nn.Module], optimizers: Sequence[Any]) -> None:
@@ -89,7 +75,7 @@ def check_kinds(modules: Sequence[nn.Module], optimizers: Sequence[Any]) -> None
             raise CannotCapture(f"SparseAdam takes sparse gradients only: {_SPARSE}")
         if isinstance(optimizer, torch.optim.LBFGS):
             raise CannotCapture(
-                "LBFGS calls the step as often as it likes, and looks at all parameters at once; use an optimizer that "
+                "LBFGS calls the step as often as it likes, and uses all parameters at once; use an optimizer that "
                 "treats parameters one by one (SGD, Adam and others)"
             )
 

@@ -136,7 +136,7 @@ def _one_by_one(gaps: Gaps, budget: int, link: Link) -> Found | None:
         if better is None or peak_of(better[0]) >= peak_of(steps):
             return None
         steps, choice = better
-    notes = [f"{int((choice == DROP).sum())} gaps are made again, of {len(gaps)}"]
+    notes = [f"{int((choice == DROP).sum())} gaps are recomputed, of {len(gaps)}"]
     return Found(lower(gaps.graph, steps, budget, link), steps, choice, notes)
 
 
@@ -302,7 +302,7 @@ def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: floa
 
 def _notes(choice: Choices, gaps: Gaps) -> list[str]:
     dropped, swapped = int(((choice == DROP) & ~gaps.beyond).sum()), int((choice == SWAP).sum())
-    return [f"{dropped} gaps are made again, {swapped} are swapped, of {int((~gaps.beyond).sum())}"]
+    return [f"{dropped} gaps are recomputed, {swapped} are swapped, of {int((~gaps.beyond).sum())}"]
 
 
 def _hopeless(peaks: list[int], budget: int, left: int) -> bool:

@@ -31,6 +31,17 @@ def users_line(depth: int = 1) -> str:
     return ""
 
 
+def line_of_error(error: BaseException) -> str:
+    """The user's line in which an error was raised, or the last one on the way there."""
+    found = ""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if _is_users(name := traceback.tb_frame.f_code.co_filename):
+            found = _shown(name, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
 def line_that_changes(run: Callable[[], Any], changed: Callable[[], bool]) -> str:
     """Run something once more, and give the first of the user's lines after which `changed()` is true."""
     found, last = "", ("", 0)

@@ -79,7 +79,7 @@ class Step:
     `report` says what was planned. A batch of another shape has a plan of its own, which is kept. Parameters, buffers
     and optimizer state are on the device or on the host, as planned; `state_dict()` of modules and optimizers works as
     ever (it waits for copies that are under way). `with step.paused():` brings parameters and buffers to the device
-    where they were, for an evaluation; `close()` brings everything back for good."""
+    where they were, for an evaluation; `close()` brings everything back permanently."""
 
     def __init__(
         self,
@@ -169,21 +169,20 @@ class Step:
         return Plan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
 
     def _planned(self, function: Callable[[Any], Any], batch: Any) -> tuple[Captured, Graph, Planned]:
-        with _same_options(self._optimizers):
-            return planning.planned(
-                function,
-                self._modules,
-                self._optimizers,
-                batch,
-                self._device.torch,
-                replace(self._settings, budget=self._budget),
-                rates=self._rates,
-                chunks=self._chunks,
-                budget=self._settings.budget,
-                record=self._record,
-                join=self._join,
-                others=self._others,
-            )
+        return planning.planned(
+            function,
+            self._modules,
+            self._optimizers,
+            batch,
+            self._device.torch,
+            replace(self._settings, budget=self._budget),
+            rates=self._rates,
+            chunks=self._chunks,
+            budget=self._settings.budget,
+            record=self._record,
+            join=self._join,
+            others=self._others,
+        )
 
     def _plan_for(self, batch: Any) -> Plan:
         """The plan that holds for a batch; a new one if there is none."""
@@ -231,7 +230,7 @@ class Step:
 
     def _switch(self, plan: Plan) -> None:
         """Let a plan be the one in use. Plans share host memory, and only the present one has memory on the device
-        beside persistent storages that are at home there: recordings are made again."""
+        beside persistent storages that are at home there: a recording is recorded again."""
         take_over(self._modules, self)
         before, self._current = self._current, plan
         others = [one for one in self._plans if one is not plan]
@@ -444,29 +443,6 @@ class Step:
             one.runner = None
         self._plans = []
         self._host = HostBuffers(self._device)
-
-
-@contextlib.contextmanager
-def _same_options(optimizers: Sequence[torch.optim.Optimizer]) -> Iterator[None]:
-    """Refuse a step that sets options of an optimizer, such as its learning rate: the trace would do so once. They are
-    put back."""
-    before = [
-        (group, {k: v for k, v in group.items() if k != "params"}) for o in optimizers for group in o.param_groups
-    ]
-    changed = ""
-    try:
-        yield
-    finally:
-        for group, options in before:
-            for name, value in options.items():
-                now = group.get(name)
-                plain = type(now) is type(value) and isinstance(now, (bool, int, float, str, tuple))
-                if now is not value and not (plain and now == value):
-                    changed, group[name] = name, value
-    if changed:
-        raise CannotCapture(
-            f"the step sets {changed!r} of an optimizer's param_groups, which a trace does once; set it before the step"
-        )
 
 
 def _shapes(batch: Any) -> Any:

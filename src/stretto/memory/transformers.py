@@ -48,7 +48,7 @@ class Trainer(transformers.Trainer):
     -----
     All batches of one update are trained on when the first of them is due; `training_step` then hands out their losses
     one by one, and callbacks find no gradients in `on_pre_optimizer_step`. A last, smaller batch has a plan of its own,
-    made once. One device only, and no float16: its scaler reads values, bfloat16 needs none.
+    made once. One device only, and no float16, whose scaler belongs to accelerate: use bfloat16.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Trainer(transformers.Trainer):
         for wrong, what in (
             (several, "training on several devices; set CUDA_VISIBLE_DEVICES to one"),
             (engine, "DeepSpeed and FSDP; leave them out of the arguments"),
-            (self.args.fp16, "fp16=True, whose gradient scaler reads values; pass bf16=True"),
+            (self.args.fp16, "fp16=True, whose gradient scaler is accelerate's own; pass bf16=True"),
         ):
             if wrong:
                 raise PlanError(f"stretto.memory.transformers.Trainer does not support {what}")

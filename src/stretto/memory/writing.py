@@ -236,7 +236,7 @@ class _Book(TorchDispatchMode):
 
 
 class OnlyReads(TorchDispatchMode):
-    """Real tensors are read and never written within. read: takes those whose values Python looks at."""
+    """Real tensors are read and never written within. read: takes those whose values Python reads."""
 
     def __init__(self, read: list[torch.Tensor]) -> None:
         super().__init__()

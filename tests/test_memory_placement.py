@@ -1,0 +1,92 @@
+"""Where storages are on the device between steps: persistent ones next to one another, an arena for the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'")
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from stretto.memory import Step, fit
+from stretto.memory.devices import PlainDevice
+from stretto.memory.fragmentation import travelling
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+
+
+class Reserving(PlainDevice):
+    """Ordinary memory that counts as a device whose allocator keeps memory: the arena is asked for, and taken away."""
+
+    def __init__(self) -> None:
+        super().__init__(late=0.5, poison=True)
+        self.arenas: list[int] = []
+
+    def reserved(self) -> int | None:
+        return 0
+
+    def set_arena(self, nbytes: int) -> None:
+        self.arenas.append(nbytes)
+
+
+def made(budget: int, device: PlainDevice) -> tuple[nn.Module, torch.optim.Optimizer, Any, Step]:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(one for _ in range(6) for one in (nn.Linear(64, 64), nn.Tanh())))
+    optimizer = torch.optim.AdamW(model.parameters())
+    batch = torch.randn(128, 64), torch.randn(128, 64)
+    step = fit(model, F.mse_loss, optimizer, batch, budget=budget, device=device)
+    assert isinstance(step, Step)
+    return model, optimizer, batch, step
+
+
+def plain(steps: int) -> list[float]:
+    torch.manual_seed(0)
+    model = nn.Sequential(*(one for _ in range(6) for one in (nn.Linear(64, 64), nn.Tanh())))
+    optimizer = torch.optim.AdamW(model.parameters())
+    x, y = torch.randn(128, 64), torch.randn(128, 64)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss.detach()))
+    return losses
+
+
+def test_what_stays_on_the_device_is_in_blocks_and_so_is_state_once_it_is_made() -> None:
+    device = PlainDevice()
+    model, optimizer, batch, step = made(1 << 30, device)
+    assert all(device.in_a_block(p) for p in model.parameters())
+    step(batch)
+    kept = [x for state in optimizer.state.values() for name, x in state.items() if name.startswith("exp_avg")]
+    assert len(kept) == 24
+    assert all(device.in_a_block(x) for x in kept)
+    where = [x.data_ptr() for x in kept]
+    assert [float(step(batch)) for _ in range(3)] == plain(4)[1:]
+    assert where == [
+        x.data_ptr() for state in optimizer.state.values() for name, x in state.items() if name.startswith("exp_avg")
+    ]
+
+
+def test_what_is_away_in_part_of_a_step_waits_on_the_host_while_there_is_no_arena() -> None:
+    whole = made(1 << 30, PlainDevice())[3].report.peak
+    travelled = 0
+    for share in (0.7, 0.5, 0.4):
+        device = Reserving()
+        _, _, batch, step = made(int(share * whole), device)
+        travels = travelling(step.planned.program)
+        assert step._runner is not None
+        assert step._runner.parked == {s for s in travels if s not in step._runner._states}  # state is yet to be made
+        losses = [float(step(batch)) for _ in range(2)]
+        with step.paused():  # gives the arena back, and takes another one
+            pass
+        assert device.arenas.count(0) >= 2
+        losses += [float(step(batch)) for _ in range(2)]
+        assert losses == plain(4)
+        travelled += len(travels)
+    assert travelled  # otherwise nothing was shown
