@@ -58,11 +58,11 @@ def metered() -> Iterator[None]:
         yield
         return
     from stretto.memory.fuse import Chain
-    from stretto.memory.meter import Meter
+    from stretto.memory.meter import Cost, Meter
 
     alone = Meter._try
 
-    def in_turn(self: Meter, call: Any) -> tuple[float, int]:
+    def in_turn(self: Meter, call: Any) -> Cost:
         if isinstance(call.target, Chain):
             alone(self, call)  # it is compiled now, which takes seconds: nobody has to wait for that
         with turn(still=False):

@@ -21,7 +21,7 @@ from stretto.memory.costs import costed
 from stretto.memory.door import common_step
 from stretto.memory.fuse import Chain
 from stretto.memory.lift import Call
-from stretto.memory.meter import Meter, Remembered
+from stretto.memory.meter import Cost, Meter, Remembered
 from stretto.memory.planning import capture
 
 CPU = torch.device("cpu")
@@ -68,9 +68,9 @@ def test_single_operations_are_measured_in_a_turn_while_others_go_on(
     seen: list[bool] = []
     stopped = Stopped(monkeypatch)
 
-    def tried(self: Meter, call: Call) -> tuple[float, int]:
+    def tried(self: Meter, call: Call) -> Cost:
         seen.append(in_turn())
-        return 1.0, 0
+        return Cost(1.0, 0)
 
     monkeypatch.setattr(Meter, "_try", tried)
     one = meter(tmp_path / "costs.json", join=False)
@@ -89,10 +89,10 @@ def test_chains_are_compiled_before_the_turn(
 ) -> None:
     seen: dict[str, list[bool]] = {}
 
-    def tried(self: Meter, call: Call) -> tuple[float, int]:
+    def tried(self: Meter, call: Call) -> Cost:
         if isinstance(call.target, Chain):
             seen.setdefault(self.key(call), []).append(in_turn())
-        return 1.0, 0
+        return Cost(1.0, 0)
 
     monkeypatch.setattr(Meter, "_try", tried)
     one = meter(tmp_path / "costs.json", join=True)

@@ -19,7 +19,7 @@ from stretto.memory.costs import costed
 from stretto.memory.door import common_step
 from stretto.memory.guard import CannotCapture
 from stretto.memory.lift import Call, Lifted
-from stretto.memory.meter import Meter, Remembered
+from stretto.memory.meter import Cost, Meter, Remembered
 from stretto.memory.planning import capture
 
 CPU = torch.device("cpu")
@@ -63,10 +63,13 @@ def test_equal_calls_are_measured_once_and_remembered(tmp_path: Path) -> None:
 
 def test_what_others_wrote_meanwhile_is_kept(tmp_path: Path) -> None:
     mine, theirs = Remembered(tmp_path / "costs.json"), Remembered(tmp_path / "costs.json")
-    mine.costs["a"], theirs.costs["b"] = (1.0, 2), (3.0, 4)
+    mine.costs["a"], theirs.costs["b"] = Cost(1.0, 2), Cost(3.0, 4, ((0, 7), (-1, 8), (-2, 1)))
     mine.save()
     theirs.save()
-    assert Remembered(tmp_path / "costs.json").costs == {"a": (1.0, 2), "b": (3.0, 4)}
+    assert Remembered(tmp_path / "costs.json").costs == {
+        "a": Cost(1.0, 2),
+        "b": Cost(3.0, 4, ((0, 7), (-1, 8), (-2, 1))),
+    }
     assert [p.name for p in tmp_path.iterdir()] == ["costs.json"]
 
 
@@ -82,7 +85,7 @@ def test_a_broken_file_is_an_empty_one(tmp_path: Path, text: str) -> None:
 def test_a_folder_that_cannot_be_made_is_no_fault(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     remembered = Remembered(tmp_path / "file" / "costs.json")
-    remembered.costs["a"] = (1.0, 2)
+    remembered.costs["a"] = Cost(1.0, 2)
     remembered.save()
 
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from stretto.memory import Step, fit
 from stretto.memory.devices import PlainDevice
-from stretto.memory.fragmentation import travelling
+from stretto.memory.lifetimes import travelling
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -29,7 +29,7 @@ class Reserving(PlainDevice):
     def reserved(self) -> int | None:
         return 0
 
-    def set_arena(self, nbytes: int) -> None:
+    def set_arena(self, nbytes: int, updates: int = 0) -> None:
         self.arenas.append(nbytes)
 
 
@@ -85,7 +85,7 @@ def test_what_is_away_in_part_of_a_step_waits_on_the_host_while_there_is_no_aren
         losses = [float(step(batch)) for _ in range(2)]
         with step.paused():  # gives the arena back, and takes another one
             pass
-        assert device.arenas.count(0) >= 2
+        assert device.arenas.count(0) >= 1
         losses += [float(step(batch)) for _ in range(2)]
         assert losses == plain(4)
         travelled += len(travels)

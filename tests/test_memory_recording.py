@@ -27,9 +27,9 @@ from stretto.memory.devices import NotRecorded, PlainDevice
 from stretto.memory.door import common_step
 from stretto.memory.planner import Infeasible, Planned, Settings, make
 from stretto.memory.playing import recorded
-from stretto.memory.program import FREE, GONE, IN, OUT, READY, RUN, account
+from stretto.memory.program import BEGIN, FREE, GONE, IN, LEFT, OUT, READY, ROOM, RUN, account
 from stretto.memory.seats import ASIDE, BACK, orderly
-from stretto.memory.segments import BEGIN, LEFT, ROOM, as_played, cut, segments
+from stretto.memory.segments import as_played, cut, segments
 from test_memory_steps import SMALL
 
 
@@ -333,7 +333,7 @@ def test_a_recording_has_one_piece_for_what_is_large_or_is_not_made(most: int) -
     models = [nn.Sequential(nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 4)) for _ in range(2)]
     models[1].load_state_dict(models[0].state_dict())
     makes = [torch.optim.SGD(model.parameters(), 0.1) for model in models]
-    batch = torch.randn(2048, 256), torch.randn(2048, 4)
+    batch = torch.randn(16384, 256), torch.randn(16384, 4)
     plain = common_step(models[0], F.mse_loss, makes[0])
     one = common_step(models[1], F.mse_loss, makes[1])
     device = Cramped(most)
@@ -342,5 +342,5 @@ def test_a_recording_has_one_piece_for_what_is_large_or_is_not_made(most: int) -
     for _ in range(5):
         assert torch.equal(planned(batch), plain(batch).detach())
     assert (device.played > 0) == (most > 0)
-    # What tanh gave, its gradient and the one before it; tensors of 2048 × 4 and weights are small.
-    assert device.asked == 3 * 2048 * 256 * 4
+    # What tanh gave, its gradient and the one before it; tensors of 16384 × 4 and weights are small.
+    assert device.asked == 3 * 16384 * 256 * 4

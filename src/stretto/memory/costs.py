@@ -7,15 +7,16 @@ inputs of its own; so a step can be costed that does not fit as a whole. What wa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
+from .allocations import SMALL, Order
 from .aside import aside
-from .graph import Graph
+from .graph import TEMPORARY, Graph, Node
 from .lift import Call, Lifted, Ref, Update, Value, generators
 from .meter import Meter, Remembered
 from .program import Link
@@ -44,10 +45,12 @@ def costed(
     meter: Meter | None = None,
     call: float = CALLED,
     movable: Iterable[torch.Tensor] = (),
+    ratio: Callable[[Update], float] | None = None,
 ) -> Graph:
     """The graph with seconds and workspaces. meter: measures; without one, a GPU is measured and all else estimated.
     call: seconds that an operation takes whatever it does. movable: tensors that are away from the device, for a while,
-    if there is no room beside them to try an operation."""
+    if there is no space beside them to try an operation. ratio: what an update allocates, as a multiple of the bytes of
+    its parameters."""
     rates = rates or Rates()
     if meter is None and device.type == "cuda":
         meter = Meter(lifted, device, Remembered.of(torch.cuda.get_device_name(device)))
@@ -56,16 +59,34 @@ def costed(
         with _same_random_numbers(lifted, device):
             _measure(meter, lifted, device, movable)
     for node, run in zip(lifted.graph.nodes, lifted.runs, strict=True):
-        seconds, workspace = estimated(lifted, run, rates)
+        seconds, workspace = estimated(lifted, run, rates, ratio)
+        order: Order = ()
         if meter is not None and isinstance(run, Call):
-            seconds, workspace = meter.measured(run) or (seconds, workspace)
-        nodes.append(replace(node, seconds=seconds, workspace=workspace))
+            seconds, workspace, order = meter.measured(run) or (seconds, workspace, order)
+            order = _of_storages(lifted, node, run, order)
+        nodes.append(replace(node, seconds=seconds, workspace=workspace, allocations=order))
     if meter is not None:
         meter.remembered.save()
         # A device that is faster than those who call it waits for them.
         slower = max(1.0, len(nodes) * call / max(1e-9, sum(node.seconds for node in nodes)))
         nodes = [replace(node, seconds=node.seconds * slower) for node in nodes]
     return Graph(lifted.graph.storages, tuple(nodes), lifted.graph.results)
+
+
+def _of_storages(lifted: Lifted, node: Node, run: Call, order: Order) -> Order:
+    """An order of allocations in terms of the storages that a node makes; empty where it does not name all large ones
+    of them, each once."""
+    places = {s: k for k, s in enumerate(node.makes)}
+    found = []
+    for what, nbytes in order:
+        if what >= 0:
+            value = run.makes[what] if what < len(run.makes) else -1
+            s = lifted.values[value].storage if value >= 0 else -1
+            what = places.pop(s, TEMPORARY)
+        found.append((what, nbytes))
+    if any(lifted.graph.storages[s].nbytes > SMALL for s in places):
+        return ()
+    return tuple(found)
 
 
 def _measure(meter: Meter, lifted: Lifted, device: torch.device, movable: Iterable[torch.Tensor]) -> None:
@@ -91,14 +112,17 @@ def _same_random_numbers(lifted: Lifted, device: torch.device) -> Iterator[None]
         generator.set_state(state)
 
 
-def estimated(lifted: Lifted, run: Call | Update, rates: Rates) -> tuple[float, int]:
+def estimated(
+    lifted: Lifted, run: Call | Update, rates: Rates, ratio: Callable[[Update], float] | None = None
+) -> tuple[float, int]:
     """Seconds from operations and bytes, whichever takes longer."""
     values = lifted.values
     if isinstance(run, Update):
         nbytes = sum(lifted.nbytes[values[v].storage] for v, _ in run.values)
         kept = sum(lifted.nbytes[s] for number in run.parameters for s in lifted.states[number].values())
         largest = max(lifted.nbytes[values[v].storage] for v, _ in run.values)
-        workspace = 2 * (nbytes if len(run.parameters) > 1 else min(largest, run.piece or largest))
+        at_once = nbytes if len(run.parameters) > 1 else min(largest, run.piece or largest)
+        workspace = int((2.0 if ratio is None else ratio(run)) * at_once)
         workspace += sum(
             lifted.nbytes[values[g].storage] for (_, g), read in zip(run.values, run.read, strict=True) if read
         )

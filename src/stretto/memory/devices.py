@@ -46,7 +46,8 @@ class Device(Protocol):
     what computes between recordings is done within.
 
     block(sizes): memory for tensors that stay, next to one another; in_a_block(tensor): whether it has such memory.
-    set_arena(nbytes): temporary tensors are cut from one piece of that size, within `in_arena`; 0: no longer.
+    set_arena(nbytes, updates): temporary tensors are cut from one block of that size, within `in_arena`, and those of
+    updates from another one, within `updating`; 0: no longer.
     within(budget): the device gives out no more than that within, unless an operation would fail otherwise: `retries`
     says whether operations are to be made by `call` for that. slack(budget): bytes that
     the allocator may need beside what is in use.
@@ -62,8 +63,9 @@ class Device(Protocol):
     def block(self, sizes: Sequence[int]) -> list[torch.Tensor]: ...
     def in_a_block(self, tensor: torch.Tensor) -> bool: ...
     def give_back(self, budget: int | None) -> None: ...
-    def set_arena(self, nbytes: int) -> None: ...
+    def set_arena(self, nbytes: int, updates: int = 0) -> None: ...
     def in_arena(self) -> AbstractContextManager[Any]: ...
+    def updating(self) -> AbstractContextManager[Any]: ...
     def within(self, budget: int | None) -> AbstractContextManager[Any]: ...
     def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
     def slack(self, budget: int) -> int: ...
@@ -121,10 +123,13 @@ class PlainDevice:
     def give_back(self, budget: int | None) -> None:
         """Ordinary memory is given back at once."""
 
-    def set_arena(self, nbytes: int) -> None:
+    def set_arena(self, nbytes: int, updates: int = 0) -> None:
         """Ordinary memory is found for every tensor."""
 
     def in_arena(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def updating(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
     def within(self, budget: int | None) -> AbstractContextManager[Any]:
@@ -222,15 +227,15 @@ class CudaDevice:
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.torch = device or torch.device("cuda", torch.cuda.current_device())
-        # Libraries keep a workspace for every stream that they ever see: all steps share the same three.
-        self._out_stream, self._in_stream, self._computing = _streams(self.torch.index or 0)
+        # Libraries keep a workspace for every stream that they ever see: all steps share the same four.
+        self._out_stream, self._in_stream, self._computing, self._updating = _streams(self.torch.index or 0)
         self._passed = torch.cuda.Event()  # who waits for it has seen its last record: one will do for all
         self._out_events: dict[int, Any] = {}
         self._in_events: dict[int, Any] = {}
         self._pool: Any = None  # the memory that all recordings share
         self._blocks: list[tuple[int, int, Any]] = []  # first byte, one beyond the last, and a reference to the block
         self._recording = False
-        self._arena, self._arena_taken = 0, False
+        self._arena, self._arena_taken, self._update_space = 0, False, 0
         self._cap: float | None = None  # share of the device's memory that was allowed before `within`
         self._first: Callable[[], None] | None = None
         self.generators: list[torch.Generator] = []
@@ -254,23 +259,37 @@ class CudaDevice:
         if budget is None or torch.cuda.memory_reserved(self.torch) + _NEAR > budget:
             torch.cuda.empty_cache()
 
-    def set_arena(self, nbytes: int) -> None:
-        """One piece from which temporary tensors are cut: what the allocator keeps for tensors of many sizes, none of
+    def set_arena(self, nbytes: int, updates: int = 0) -> None:
+        """One block from which temporary tensors are cut: what the allocator keeps for tensors of many sizes, none of
         which fits the next one, may be as much again as what is in use. It belongs to the stream that computes, since
-        the allocator keeps memory by stream."""
-        self._arena, self._arena_taken = nbytes, False
+        the allocator keeps memory by stream; nothing else of more than a megabyte is allocated on that stream, so that
+        addresses are those of the plan."""
+        self._arena, self._arena_taken, self._update_space = nbytes, False, updates
         torch.cuda.synchronize(self.torch)
         torch.cuda.empty_cache()
 
     @contextmanager
     def in_arena(self) -> Iterator[None]:
         if self._arena and not self._arena_taken:
-            total = torch.cuda.get_device_properties(self.torch).total_memory
-            allowed = int(_allowed_share(self.torch) * total) - torch.cuda.memory_reserved(self.torch)
-            with suppress(torch.OutOfMemoryError):  # then tensors have pieces of their own
-                self._first_piece(max(1, min(self._arena, allowed - _PIECES)))
             self._arena_taken = True
+            torch.cuda.empty_cache()
+            with suppress(torch.OutOfMemoryError):  # then tensors have blocks of their own
+                self._first_piece(self._arena)
+                with self.updating():
+                    self._first_piece(max(1, self._update_space))
         yield
+
+    @contextmanager
+    def updating(self) -> Iterator[None]:
+        """On a stream of its own, so that what optimizers allocate is not taken from the arena."""
+        computing = torch.cuda.current_stream(self.torch)
+        self._updating.wait_stream(computing)
+        torch.cuda.set_stream(self._updating)
+        try:
+            yield
+        finally:
+            torch.cuda.set_stream(computing)
+            computing.wait_stream(self._updating)
 
     @contextmanager
     def within(self, budget: int | None) -> Iterator[None]:
@@ -418,7 +437,7 @@ class CudaDevice:
             torch._C._cuda_releasePool(self.torch.index or 0, self._pool)
 
     def settle(self) -> None:
-        for stream in (self._computing, self._out_stream, self._in_stream):
+        for stream in (self._computing, self._updating, self._out_stream, self._in_stream):
             stream.synchronize()
 
     def watch_peak(self) -> None:
@@ -449,8 +468,8 @@ def _rounded(nbytes: int) -> int:
 
 
 @functools.cache
-def _streams(device: int) -> tuple[Any, Any, Any]:
-    return torch.cuda.Stream(device), torch.cuda.Stream(device), torch.cuda.Stream(device)
+def _streams(device: int) -> tuple[Any, ...]:
+    return tuple(torch.cuda.Stream(device) for _ in range(4))
 
 
 class _Bytes:

@@ -17,20 +17,19 @@ from typing import Any
 import torch
 
 from .devices import Device
-from .fragmentation import SMALL, arena_bytes, small_bytes, travelling
+from .fragmentation import arena_bytes
 from .host_buffers import HostBuffers
-from .lift import Lifted, Ref, Update, generators
+from .lifetimes import travelling
+from .lift import UPDATES, Lifted, Ref, Update, generators
 from .lines import Writer
 from .optimizers import Counts, keeps_numbers
-from .program import Program
+from .program import HOLD, ROOM, Program
 from .recording import Recording
 from .segments import Segment
 from .views import flat, laid_out, layout_of, placed, view
 from .watched import Watched
 
 _BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
-_SMALL_PIECES = 24  # of them: what small tensors keep from one another
-_AMPLE = 1.1  # times what temporary storages need: what operations take for a moment is known in part only
 
 
 class Runner:
@@ -70,6 +69,7 @@ class Runner:
         self.counts = {k: Counts(one) for k, one in enumerate(optimizers) if keeps_numbers(one)}
         self._holders = self._find_holders()
         self.made: set[int] = set()
+        self._held: list[torch.Tensor] = []
         self.parked: set[int] = set()
         self.blocks: dict[int, torch.Tensor] = {}  # by storage that stays on the device: its bytes there
         self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
@@ -149,16 +149,11 @@ class Runner:
                 self.device.give_back(self.budget)
 
     def take_arena(self) -> None:
-        """Let temporary storages have what is left of the budget, as far as they need it."""
-        self.arena = arena_bytes(self.program)
+        """Let temporary storages have a block of the size that was planned, and updates another one."""
         if self.budget is None or self.device.reserved() is None:
             return
         self.park()
-        self.device.set_arena(0)
-        small = small_bytes(self.program) + SMALL * _SMALL_PIECES
-        need, left = self.arena, self.budget - (self.device.reserved() or 0) - small
-        self.arena = max(need, min(left, int(need * _AMPLE) + _BLOCK))
-        self.device.set_arena(self.arena)
+        self.device.set_arena(arena_bytes(self.program), self.lifted.besides.get(UPDATES, 0))
 
     def park(self) -> None:
         """Let storages that are away in a part of every step wait on the host, which has a place for them: they are in
@@ -172,12 +167,26 @@ class Runner:
                 self.parked.add(s)
 
     def unpark(self) -> None:
-        """Bring back what waits on the host; within the arena."""
-        for s in self.parked:
-            self.a[s] = self.device.room(self.lifted.nbytes[s])
+        """Bring back what waits on the host; within the arena, to the places that the plan has for them. State that is
+        yet to be made has a place, too."""
+        if any(self.a[s] is None for s in self.travels):
+            self.open()
+        for s in sorted(self.parked):
             self.a[s].copy_(self.there[s][: self.lifted.nbytes[s]])
             self.show(s, away=False)
         self.parked.clear()
+
+    def open(self) -> None:
+        """Allocate the storages that travel, in the order of the plan; then those that are too small for a plan."""
+        for what, which in self.program.opening:
+            if what == HOLD:
+                self.hold(which)
+            elif what == ROOM:
+                self.take(which)
+        self.release()
+        for s in self.travels:
+            if self.a[s] is None:
+                self.take(s)
 
     def suspend(self) -> None:
         """Give back all memory on the device but that of persistent storages at home there. What sits in a recording's
@@ -343,29 +352,41 @@ class Runner:
 
     # -- what the lines call -------------------------------------------------------------------------------------------
 
+    def hold(self, nbytes: int) -> None:
+        """Allocate what nothing uses, so that the next allocation goes where it is wanted."""
+        self._held.append(self.device.room(nbytes))
+
+    def release(self) -> None:
+        """Free what is held."""
+        self._held.clear()
+
     def take(self, s: int) -> None:
-        """Room for a storage that comes from the host."""
-        if s not in self._states or s in self.made:  # otherwise its optimizer will make it
-            self.a[s] = self.device.room(self.lifted.nbytes[s])
+        """Memory for a storage that comes from the host; for state that is not made yet, the place where it will be."""
+        self.a[s] = self.device.room(self.lifted.nbytes[s])
 
     def begin(self, s: int) -> None:
-        """Copy a storage from the host into its room."""
-        if self.a[s] is not None:
+        """Copy a storage from the host into its memory."""
+        if self._exists(s):
             self.device.into(s, self.there[s], flat(self.a[s]))
 
     def into(self, s: int) -> None:
-        if s in self._states and s not in self.made:
-            return
-        self.a[s] = room = self.device.room(self.lifted.nbytes[s])
-        self.device.into(s, self.there[s], room)
+        """Take memory for a storage, and copy it from the host."""
+        self.take(s)
+        self.begin(s)
 
     def ready(self, s: int) -> None:
-        if self.a[s] is not None:
+        """Wait for a copy from the host."""
+        if self._exists(s):
             self.device.ready(s)
 
+    def _exists(self, s: int) -> bool:
+        """Whether a storage has a value: state has none before the first update, which may be left out."""
+        return s not in self._states or s in self.made
+
     def out(self, s: int) -> None:
-        if self.a[s] is None:
-            return  # state that is not made yet, because its update was left out
+        """Copy a storage to the host."""
+        if not self._exists(s):
+            return
         here = self.bytes_of(s)
         self.device.out(s, here, self.there[s][: len(here)])
 

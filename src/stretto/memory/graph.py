@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 # What exists before the step and after it. Everything else is made in the step and gone after it.
 LASTING = ("parameter", "state", "buffer", "constant")
 KINDS = (*LASTING, "input", "activation", "gradient")
+TEMPORARY, RETURNED = -1, -2  # in `Node.allocations`
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,10 @@ class Node:
     again: it may be run a second time and gives the same bits; what it writes is left alone then. fixed: it draws
     random numbers or has another effect, so that such nodes keep their order among themselves. workspace: bytes that it
     takes and gives back while it runs.
+
+    allocations: in which order it takes them, where that is not the order of `makes` with the workspace after it:
+    (k, bytes) for the k-th of `makes`, (TEMPORARY, bytes) for a part of the workspace, (RETURNED, n) where the one at
+    place n of this list is given back.
     """
 
     name: str
@@ -53,6 +58,7 @@ class Node:
     again: bool = True
     fixed: bool = False
     phase: str = "forward"  # forward, backward or update: for people
+    allocations: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

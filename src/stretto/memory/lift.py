@@ -23,6 +23,7 @@ from .real_results import is_seed, real_dtype, returned
 
 BUCKET = 128 << 20  # bytes of small parameters that are updated together
 _ROUND = 512  # bytes that devices give out at a time
+UPDATES = "space for updates"  # among `Lifted.besides`
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from .lift import Call, Ref, Update, Value
-from .program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Instruction
-from .segments import BEGIN, LEFT, ROOM
+from .program import AGAIN, BEGIN, FREE, GONE, HOLD, IN, LEFT, OUT, READY, RELEASE, ROOM, RUN, Instruction
 from .updating import Updater
 from .views import as_said, view
 
@@ -65,6 +64,10 @@ class Writer:
                 self.lines.append(f"{self._name(Updater(self.runner, run))}()")
             else:
                 self._call(run)
+        elif what == HOLD:
+            self.lines.append(f"R.hold({which})")
+        elif what == RELEASE:
+            self.lines.append("R.release()")
         elif not self.lifted.graph.storages[which].nbytes:
             return  # the caller's batch, or nothing at all: it stays where it is
         elif what == OUT:

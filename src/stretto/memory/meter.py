@@ -11,16 +11,20 @@ import contextlib
 import json
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import tree_map
 
 from stretto.paths import cache_root
 
+from .allocations import SMALL, Order, allocations, plain, recorded
+from .graph import RETURNED, TEMPORARY
 from .guard import CannotCapture
 from .lift import Call, Lifted, Ref, Value
+from .program import Link
 from .trial_inputs import TrialInputs
 from .views import lies_otherwise
 
@@ -28,14 +32,25 @@ _TIMES = 3
 _ROUNDS = 2  # the better one counts: others may be at the device
 _AHEAD = 1_000_000  # cycles
 _SEED = 16  # bytes of attention's random state, whose layout depends on how it is run: never worth a copy
-_VERSION = 4  # of the file
+_VERSION = 5  # of the file
+_LINK = ("copies to the host, seconds a byte", "copies from the host, seconds a byte")
+_COPIED = 256 << 20  # bytes
+
+
+class Cost(NamedTuple):
+    """What a call costs: seconds, bytes beside its results, and the order of its allocations (`allocations`), empty
+    where it has at most one large one."""
+
+    seconds: float
+    workspace: int
+    order: Order = ()
 
 
 class Remembered:
     """Costs by call, in one file for a device, a version of torch and what else decides how fast an operation is.
 
         remembered = Remembered.of("NVIDIA H200")
-        remembered.costs["aten.relu.default …"] = (1e-5, 0)
+        remembered.costs["aten.relu.default …"] = Cost(1e-5, 0)
         remembered.save()
 
     It is a cache: a file that cannot be read is an empty one, one that cannot be written is not written.
@@ -65,14 +80,48 @@ class Remembered:
             self._saved = len(self.costs)
 
 
-def _read(path: Path) -> dict[str, tuple[float, int]]:
+def link(device: torch.device, remembered: Remembered) -> Link:
+    """How fast a GPU copies to pinned host memory and from it, each the mean of alone and beside the other."""
+    if not all(key in remembered.costs for key in _LINK):
+        here = [torch.empty(_COPIED, dtype=torch.uint8, device=device) for _ in _LINK]
+        there = [torch.empty(_COPIED, dtype=torch.uint8, pin_memory=True) for _ in _LINK]
+        streams = [torch.cuda.Stream(device) for _ in _LINK]
+        pairs = [(there[0], here[0]), (here[1], there[1])]  # (target, source) to the host, from it
+        took = [[_copied(device, [(pairs[k], streams[k])])[0] for _ in range(3)] for k in range(2)]
+        both = [_copied(device, list(zip(pairs, streams, strict=True))) for _ in range(3)]
+        for k, key in enumerate(_LINK):
+            remembered.costs[key] = Cost((min(took[k]) + min(each[k] for each in both)) / 2 / _COPIED, 0)
+        remembered.save()
+    out, into = (1 / remembered.costs[key].seconds for key in _LINK)
+    return Link(out, into)
+
+
+def _copied(device: torch.device, copies: Sequence[Any]) -> list[float]:
+    """Seconds of copies that go on at the same time."""
+    torch.cuda.synchronize(device)
+    events = []
+    for (target, source), stream in copies:
+        with torch.cuda.stream(stream):
+            events.append((torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)))
+            events[-1][0].record()
+            target.copy_(source, non_blocking=True)
+            events[-1][1].record()
+    torch.cuda.synchronize(device)
+    return [begin.elapsed_time(end) / 1e3 for begin, end in events]
+
+
+def _read(path: Path) -> dict[str, Cost]:
     try:
         found = json.loads(path.read_text())
         if found["version"] != _VERSION:
             return {}
-        return {str(key): (float(seconds), int(room)) for key, (seconds, room) in found["costs"].items()}
+        return {str(key): _cost(*one) for key, one in found["costs"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def _cost(seconds: Any, workspace: Any, order: Any) -> Cost:
+    return Cost(float(seconds), int(workspace), tuple((int(what), int(nbytes)) for what, nbytes in order))
 
 
 def _settings() -> tuple[str, ...]:
@@ -94,8 +143,8 @@ class Meter:
         self._failed: set[str] = set()
         self.crowded: set[str] = set()  # calls for which there was no room; they are tried again once it is cleared
 
-    def measured(self, call: Call) -> tuple[float, int] | None:
-        """Seconds and workspace; None when it could not be tried alone."""
+    def measured(self, call: Call) -> Cost | None:
+        """What a call costs; None when it could not be tried alone."""
         key, costs = self.key(call), self.remembered.costs
         if key not in costs and key not in self._failed and key not in self.crowded:
             try:
@@ -119,16 +168,29 @@ class Meter:
         args, kwargs = (tree_map(plain, x, is_leaf=lambda x: isinstance(x, Ref)) for x in (call.args, call.kwargs))
         return f"{call.target} {args} {kwargs}" if kwargs else f"{call.target} {args}"
 
-    def _try(self, call: Call) -> tuple[float, int]:
+    def _try(self, call: Call) -> Cost:
         args, kwargs = self._inputs.of(call)
         result = call.target(*args, **kwargs)  # the first call may choose an algorithm
         more = self._check(call, result)
+        large = sum(_large(one) for one in ([result] if call.single else result)) if call.makes else 0
         del result
         seconds, workspace = self.timed(call, args, kwargs)
-        return seconds, workspace + more
+        order = self.order(call, args, kwargs) if workspace > SMALL or large > 1 else ()
+        if more:  # a result is copied to the layout that was traced, and then dropped: after all else
+            order = ((TEMPORARY, more), (0, more), (RETURNED, 0)) if call.single and not order else ()
+        return Cost(seconds, workspace + more, order)
+
+    def order(self, call: Call, args: Any, kwargs: Any) -> Order:
+        """In which order a call allocates; empty where only one order is possible, or none is known."""
+        if self.device.type != "cuda":
+            return ()
+        with recorded(self.device) as events:
+            result = call.target(*args, **kwargs)
+        found = allocations(events, [result] if call.single else list(result))
+        return () if plain(found) else found
 
     def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
-        """Seconds and passing bytes of a call that ran once already."""
+        """Seconds and temporary bytes of a call that ran once already."""
         torch.cuda.synchronize(self.device)
         before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
@@ -165,6 +227,10 @@ class Meter:
                 )
             more += _nbytes(value) if lies_otherwise(tensor, value) else 0
         return more
+
+
+def _large(result: Any) -> bool:
+    return isinstance(result, torch.Tensor) and result.numel() * result.element_size() > SMALL
 
 
 def _nbytes(value: Value) -> int:

@@ -186,12 +186,34 @@ def at_a_time(optimizer: torch.optim.Optimizer, budget: int) -> int:
     """Bytes of a parameter that are updated at a time, so that passing results are small; 0 if it must be all of it.
 
     >>> at_a_time(torch.optim.SGD([torch.zeros(1)]), 1 << 32) >> 20
-    64
+    32
     """
     known = any(type(optimizer) is getattr(torch.optim, name) for name in _SEPARATE)
     if not known or any(group.get("fused") for group in optimizer.param_groups):  # a fused one has no passing results
         return 0
-    return max(_LEAST, budget // 64)
+    return max(_LEAST, budget // 128)
+
+
+_TRIED = 4 << 20  # numbers of the parameter that an update is tried with
+
+
+def workspace_ratio(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter, device: torch.device) -> float:
+    """Bytes that an update of a parameter takes on a GPU beside the parameter, its gradient and its state, as a
+    multiple of the parameter's bytes: the most of a first update, which makes the state, and of later ones."""
+    shape = (_TRIED // 1024, 1024) if parameter.dim() > 1 else (_TRIED,)
+    with torch.random.fork_rng([device]):
+        tried = torch.nn.Parameter(torch.zeros(shape, dtype=parameter.dtype, device=device))
+        tried.grad = torch.ones_like(tried)
+        trial = _trial(optimizer, group_of(optimizer, parameter), [tried])
+        nbytes, most = tried.numel() * tried.element_size(), 0
+        for turn in range(2):
+            torch.cuda.synchronize(device)
+            before = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            type(optimizer).step(trial)
+            made = torch.cuda.memory_allocated(device) - before if turn else 0  # of state that is made anew every time
+            most = max(most, torch.cuda.max_memory_allocated(device) - before - made)
+    return float(most / nbytes)
 
 
 class Turns:
@@ -215,19 +237,20 @@ class Turns:
             known = self._found[id(group)] = whole, len(whole), [p for p in whole if id(p) in self._chosen]
         return list(known[2])
 
-    def run(self, piece: int = 0) -> None:
-        """One step of the parameters; they have their gradients. piece: bytes at a time, if there is but one."""
+    def run(self, piece: int = 0, places: dict[str, torch.Tensor] | None = None) -> None:
+        """One step of the parameters; they have their gradients. piece: bytes at a time, if there is but one. places:
+        bytes, by name, in which state of it that is made in chunks is put together."""
         p = self.parameters[0]
         if self._counts is not None:
             self._counts.begin(self)
         count = -(-p.numel() * p.element_size() // piece) if piece and len(self.parameters) == 1 else 1
         if count > 1:
-            self._run_in_pieces(p, count)
+            self._run_in_pieces(p, count, places or {})
         else:
             groups = self.optimizer.param_groups
             self._step([(group, mine) for group in groups if (mine := self._mine(group))])
 
-    def _run_in_pieces(self, p: torch.nn.Parameter, count: int) -> None:
+    def _run_in_pieces(self, p: torch.nn.Parameter, count: int, places: dict[str, torch.Tensor]) -> None:
         """Update some rows of a parameter after others, each time as a parameter of its own."""
         assert p.grad is not None
         optimizer, state, group = self.optimizer, self.optimizer.state[p], group_of(self.optimizer, p)
@@ -250,7 +273,9 @@ class Turns:
                 done = optimizer.state.pop(part)
             for name, x in done.items():
                 if _as_large(x, part) and x is not given.get(name):
-                    if name not in made:
+                    if name not in made and name in places:
+                        made[name] = places[name].view(x.dtype).as_strided(p.shape, p.stride())
+                    elif name not in made:
                         made[name] = torch.empty_like(p.data, dtype=x.dtype)
                     made[name].narrow(*rows).copy_(x)
         state.update({name: made.get(name, x) for name, x in done.items()})

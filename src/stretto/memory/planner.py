@@ -16,19 +16,20 @@ from dataclasses import dataclass, field, replace
 from stretto.errors import PlanError
 from stretto.plan.cost import show_bytes
 
-from .fragmentation import footprint
+from .fragmentation import beside_arena
 from .gaps import KEEP, SWAP, Gaps, find_gaps
 from .graph import Graph
 from .lower import Lowered, lower
 from .order import ORDERS
 from .partitions import choose, load_steps
 from .program import Costs, Link, Program, account
-from .search import Found, search
+from .search import Found, adapt, search
+from .steering import steered
 from .there import there_at
 from .walk import Steps, walk
 
 POLICIES = ("best", "dissertation", "keep")
-_GAP_ROUNDS, _GAP_MARGIN = 3, 1.05  # plans for less, each for so many times what the one before was over
+_GAP_ROUNDS, _GAP_MARGIN = 5, 1.05  # plans for less, each for so many times what the one before was over
 
 
 @dataclass(frozen=True)
@@ -105,21 +106,35 @@ def make(graph: Graph, settings: Settings) -> Planned:
     return Planned(found.lowered.program, costs, settings, found.notes)
 
 
-def make_with_gaps(graph: Graph, settings: Settings) -> Planned:
-    """A plan that fits with the gaps that tensors leave between one another in memory (`fragmentation`): made for as
-    much less as its gaps take. Raises `Infeasible` if there is none for this budget."""
-    made, target = make(graph, settings), settings.budget
-    for _ in range(_GAP_ROUNDS):
-        over = footprint(made.program) - settings.budget
-        if over <= 0:
-            return made
+def make_placed(graph: Graph, settings: Settings) -> Planned:
+    """A plan whose allocations have places in the budget, the gaps between them included (`steering`). If a plan does
+    not, it is adapted to as much less as its gaps take. Raises `Infeasible` if there is none for this budget."""
+    graph.check()
+    if settings.policy != "best":
+        made = make(graph, settings)
+        return replace(made, program=steered(made.program, settings.budget - beside_arena(made.program)))
+    gaps = _gaps(graph, settings)
+    target = settings.budget
+    found = _search(gaps, settings, target) or _second_look(gaps, settings)
+    for left in range(_GAP_ROUNDS - 1, -1, -1):
+        program = found.lowered.program
+        beside = beside_arena(program)
+        program = steered(program, settings.budget - beside)
+        over = beside + (program.arena or 0) - settings.budget
+        if over <= 0 or not left:
+            break
         target -= int(_GAP_MARGIN * over)
+        smaller = replace(settings, budget=max(1, target))
         try:
-            made = make(graph, replace(settings, budget=max(1, target)))
+            found = (
+                adapt(found, target, settings.link, settings.host_budget)
+                or _search(gaps, smaller, target)
+                or _second_look(gaps, smaller)
+            )
         except Infeasible as error:
             more = settings.budget - target
             raise Infeasible(settings.budget, error.smallest + more, error.side, error.node, error.there) from None
-    return made
+    return Planned(program, account(program, settings.link), settings, found.notes)
 
 
 def smallest_budget(graph: Graph, settings: Settings) -> int:

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from stretto.errors import PlanError
+
 from .capture import Traced, trace
 from .chunks import ALL as ALL_OPERATIONS
 from .chunks import LOSSES, Chunks
@@ -19,11 +21,14 @@ from .dropouts import cut_dropouts
 from .fuse import ALL, BACKWARD, NONE, fused
 from .graph import Graph
 from .guard import CannotCapture
-from .lift import BUCKET, Lifted, lift
-from .optimizers import at_a_time, kept_for
-from .planner import Infeasible, Planned, Settings, make, make_with_gaps
+from .lift import BUCKET, UPDATES, Lifted, Update, lift
+from .meter import Remembered, link
+from .optimizers import at_a_time, group_of, kept_for, workspace_ratio
+from .planner import Infeasible, Planned, Settings, make, make_placed
+from .program import Link
 
 _MUCH = 0.1  # of a step
+_UPDATED = 4.0  # times the bytes of a parameter: what an update allocates, where it cannot be tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +99,7 @@ def _as_storages(
 
     # No larger than the largest parameter, whose update takes that much anyway: it must not be the bucket that binds.
     largest = max((p.numel() * p.element_size() for p in parameters), default=0)
-    bucket = min(BUCKET, budget // 64, largest)
+    bucket = min(BUCKET, budget // 128, largest)
     pieces = [at_a_time(one, budget) for one in optimizers]
     return lift(traced, kept, bucket, pieces=pieces, lent=lent or record)
 
@@ -124,6 +129,8 @@ def planned(
     refused: Infeasible | None = None
     best: _Candidate | None = None
     movable = _with_gradients([*tensors_of(modules), *states_of(optimizers)])
+    if device.type == "cuda" and settings.link == Link():
+        settings = replace(settings, link=link(device, Remembered.of(torch.cuda.get_device_name(device))))
     plain = trace(step, modules, optimizers, batch, device)
 
     def attempt(traced: Traced, notes: list[str], chains: str) -> _Candidate | None:
@@ -132,12 +139,19 @@ def planned(
         captured = _lifted(traced, notes, chains, optimizers, lent, whole, record=record)
         constants = bytes_on(captured.lifted.constants.values(), device)
         captured.lifted.besides["others on the device"] = max(0, others - constants)
-        graph = costed(captured.lifted, device, rates, call=PLAYED if record else CALLED, movable=movable)
-        if record:
-            graph = _updates_apart(graph, captured.lifted)
+        graph = costed(
+            captured.lifted,
+            device,
+            rates,
+            call=PLAYED if record else CALLED,
+            movable=movable,
+            ratio=_ratios(optimizers, plain.watched.parameters, device),
+        )
+        if record or device.type == "cuda":
+            graph, captured.lifted.besides[UPDATES] = updates_apart(graph)
         try:
             left = beside(settings, captured.lifted)
-            made = make_with_gaps(graph, left) if device.type == "cuda" else make(graph, left)
+            made = make_placed(graph, left) if device.type == "cuda" else make(graph, left)
         except Infeasible as error:
             error = _told(error.beside(captured.lifted.besides, settings.budget), chunks, captured.notes)
             if refused is None or error.side != "device" or error.smallest < refused.smallest:
@@ -192,12 +206,35 @@ def _told(refused: Infeasible, chunks: Chunks, notes: list[str]) -> Infeasible:
     return refused
 
 
-def _updates_apart(graph: Graph, lifted: Lifted) -> Graph:
-    """Updates are not recorded: what they need for a while cannot be the recording's, and is set aside permanently."""
+def _ratios(
+    optimizers: Sequence[torch.optim.Optimizer], parameters: Sequence[torch.nn.Parameter], device: torch.device
+) -> Callable[[Update], float] | None:
+    """What updates allocate, as multiples of the bytes of their parameters: tried on a GPU, None without one."""
+    if device.type != "cuda":
+        return None
+    known: dict[Any, float] = {}
+
+    def ratio(update: Update) -> float:
+        optimizer = optimizers[update.optimizer]
+        found = [parameters[n] for n in update.parameters]
+        for p in found:
+            key = update.optimizer, id(group_of(optimizer, p)), p.dtype, p.dim() > 1
+            if key not in known:
+                try:
+                    known[key] = workspace_ratio(optimizer, p, device)
+                except (RuntimeError, PlanError):  # an optimizer that needs more than a parameter and a gradient
+                    known[key] = _UPDATED
+        return max(known[update.optimizer, id(group_of(optimizer, p)), p.dtype, p.dim() > 1] for p in found)
+
+    return ratio
+
+
+def updates_apart(graph: Graph) -> tuple[Graph, int]:
+    """The graph of a step without the workspaces of updates, and bytes for those. Updates allocate apart from all else:
+    what they take cannot be a recording's, and must not be in the way of what was planned."""
     most = max((node.workspace for node in graph.nodes if node.phase == "update"), default=0)
-    lifted.besides["space for updates"] = most
     nodes = tuple(replace(node, workspace=0) if node.phase == "update" else node for node in graph.nodes)
-    return replace(graph, nodes=nodes)
+    return replace(graph, nodes=nodes), most
 
 
 def beside(settings: Settings, lifted: Lifted) -> Settings:

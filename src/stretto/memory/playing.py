@@ -5,12 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .planner import Planned
-from .program import AGAIN, FREE, GONE, IN, OUT, READY, RUN
+from .program import AGAIN, FREE, GONE, HOLD, IN, OUT, READY, RELEASE, RUN
 from .segments import Segment, cut
 
 # Seconds that Python takes for an instruction (about: seen with GPT and residual networks on an H200's host), and to
 # update a parameter; and the share of it that the device waits, even where it has more to do than Python.
-_CALLS = {RUN: 50e-6, AGAIN: 50e-6, OUT: 100e-6, GONE: 15e-6, FREE: 3e-6, IN: 100e-6, READY: 15e-6}
+_CALLS = {
+    RUN: 50e-6,
+    AGAIN: 50e-6,
+    OUT: 100e-6,
+    GONE: 15e-6,
+    FREE: 3e-6,
+    IN: 100e-6,
+    READY: 15e-6,
+    HOLD: 5e-6,
+    RELEASE: 1e-6,
+}
 _UPDATED = 100e-6
 _SEEN = 0.1
 

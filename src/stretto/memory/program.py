@@ -10,6 +10,11 @@ follow from the list and from nothing else. Two other streams copy: one to the h
     FREE s    give the room of s back (no copy is wanted, or the host has one)
     IN s      take room for s and begin to copy it from the host
     READY s   wait until that copy is made
+    HOLD n    allocate n bytes that nothing uses, so that the next allocation goes elsewhere (`steering`)
+    RELEASE n free the n held allocations
+
+Segments of a recording (`segments`) also have ROOM s (allocate s), BEGIN s (begin to copy it from the host into that
+memory) and LEFT s (wait for a copy to the host whose memory is freed later).
 
 A lasting storage whose *home* is the host has its room there for good; at the end of a step nothing of it is on the
 device, and what was changed has been copied home. One whose home is the device is there again when the step ends.
@@ -22,8 +27,8 @@ from dataclasses import dataclass, field
 
 from .graph import Graph
 
-RUN, AGAIN, OUT, GONE, FREE, IN, READY = range(7)
-NAMES = ("RUN", "AGAIN", "OUT", "GONE", "FREE", "IN", "READY")
+RUN, AGAIN, OUT, GONE, FREE, IN, READY, ROOM, LEFT, BEGIN, HOLD, RELEASE = range(12)
+NAMES = ("RUN", "AGAIN", "OUT", "GONE", "FREE", "IN", "READY", "ROOM", "LEFT", "BEGIN", "HOLD", "RELEASE")
 
 Instruction = tuple[int, int]  # (what, node or storage)
 
@@ -66,6 +71,8 @@ class Program:
     graph: Graph
     instructions: tuple[Instruction, ...]
     on_host: frozenset[int] = field(default_factory=frozenset)  # lasting storages whose home is the host
+    opening: tuple[Instruction, ...] = ()  # HOLD, ROOM and RELEASE: how travelling storages are allocated at first
+    arena: int | None = None  # bytes of the block that large allocations are cut from, if it was planned (`steering`)
 
     def __str__(self) -> str:
         return "\n".join(f"{NAMES[what]} {which}" for what, which in self.instructions)
@@ -155,6 +162,8 @@ class Ledger:
     def _one(self, what: int, which: int) -> int:
         if what in (RUN, AGAIN):
             return self._run(which, what == AGAIN)
+        if what in (HOLD, RELEASE):
+            return self.in_use  # of memory that is free
         size = self.graph.storages[which].nbytes
         if what == OUT:
             self._need(which)

@@ -21,9 +21,9 @@ from .devices import NotRecorded
 from .fragmentation import arena_bytes
 from .lift import Ref
 from .lines import Part, Writer
-from .program import OUT, Instruction
+from .program import LEFT, OUT, Instruction
 from .seats import ASIDE, BACK, orderly
-from .segments import LEFT, Segment
+from .segments import Segment
 from .updating import Updater
 from .views import flat
 
@@ -161,15 +161,12 @@ class Recording:
         self._acts = acts
 
     def _piece(self) -> int:
-        """Bytes from which all of the recording is cut. Half of what there is to spare is left for results, and for
-        what is put aside."""
+        """Bytes from which all of the recording is cut."""
         runner, need = self._runner, arena_bytes(self._runner.program)
         reserved = runner.device.reserved()
-        if reserved is None or runner.budget is None:
-            return need
-        if reserved + need > runner.budget:
+        if reserved is not None and runner.budget is not None and reserved + need > runner.budget:
             raise NotRecorded(f"beside {show_bytes(reserved)} on the device it needs {show_bytes(need)}")
-        return min((runner.arena + need) // 2, runner.budget - reserved)
+        return need
 
     def _check_budget(self) -> None:
         """Refuse a recording with which the device has given out more than the budget."""
@@ -208,18 +205,18 @@ class Recording:
     def _take_seats(self) -> None:
         """Give what travels a seat in the memory of the recording."""
         runner = self._runner
-        rooms: dict[int, torch.Tensor] = {}
-
-        def take() -> None:
-            rooms.update((s, runner.device.room(runner.lifted.nbytes[s])) for s in runner.travels)
-
         if not runner.travels:
             return
-        self._taken = runner.device.recorded(take)  # held: it holds the seats
-        for s, room in rooms.items():
-            room.copy_(runner.there[s][: len(room)] if s in runner.parked else flat(runner.a[s]))
-            runner.a[s] = room
-            self._seats[s] = runner.device.alias(room, self._taken)  # parameters may outlive the step
+
+        try:
+            self._taken = runner.device.recorded(runner.open)  # held: it holds the seats
+        except NotRecorded:
+            for s in runner.travels:  # they wait on the host; what was allocated for them holds nothing
+                runner.drop(s)
+            raise
+        for s in runner.travels:
+            runner.a[s].copy_(runner.there[s][: runner.lifted.nbytes[s]])
+            self._seats[s] = runner.device.alias(runner.a[s], self._taken)  # parameters may outlive the step
         runner.parked.clear()
 
     def _sit_down(self) -> Act:

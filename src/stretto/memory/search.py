@@ -62,12 +62,15 @@ Choices = np.ndarray[tuple[int], np.dtype[np.int8]]
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A lowered plan and what is worth telling about it."""
+    """A lowered plan and notes for people. decider: the one that made it, with which it can be adapted to another
+    budget; longer: what it held beyond its last use then."""
 
     lowered: Lowered
     steps: Steps
     choice: Choices
     notes: list[str] = field(default_factory=list)
+    decider: Decider | None = None
+    longer: dict[int, int] = field(default_factory=dict)
 
 
 def peak_of(steps: Steps) -> int:
@@ -119,6 +122,20 @@ def search(
     elif recompute and len(gaps) <= SMALL:
         best = _one_by_one(gaps, budget, link)
     return best
+
+
+def adapt(found: Found, budget: int, link: Link, host: int | None = None) -> Found | None:
+    """A plan changed so that it fits a smaller budget, or None: much quicker than a search."""
+    decider = found.decider
+    if decider is None:
+        return None
+    decider.choice[:] = found.choice
+    decider.longer = dict(found.longer)
+    decider.learn(found.steps)
+    made = _reached(decider, budget, budget, float("inf"))
+    if made is not None and host is not None and places(made.lowered.program)[1] > host:
+        return None
+    return made
 
 
 def _one_by_one(gaps: Gaps, budget: int, link: Link) -> Found | None:
@@ -186,7 +203,7 @@ class _Tries:
             steps = base.filled(int(self.budget * (1 - window)), first)
             if peak_of(steps) <= self.budget:
                 lowered = lower(self.gaps.graph, steps, self.budget, self.link, 1)
-                one = Found(lowered, steps, base.decider.choice.copy())
+                one = Found(lowered, steps, base.decider.choice.copy(), longer=dict(base.decider.longer))
                 found.append((lowered.seconds, len(found), (share, move), one))
 
         many = len(self.gaps.graph.nodes) > MANY_NODES
@@ -205,8 +222,9 @@ class _Tries:
         best: Found | None = None
         for _, _, base, one in sorted(found)[: 1 if many else 2]:
             lowered = lower(self.gaps.graph, one.steps, self.budget, self.link)
-            made = _improve(bases[base].decider, lowered, one.steps, one.choice, self.budget, self.budget)
-            better = self.fitting(Found(*made, _notes(made[2], self.gaps)))
+            decider = bases[base].decider
+            made = _improve(decider, lowered, one.steps, one.choice, self.budget, self.budget, one.longer)
+            better = self.fitting(Found(*made[:3], _notes(made[2], self.gaps), decider, made[3]))
             if better is not None and (best is None or better.lowered.seconds < best.lowered.seconds):
                 best = better
         return best
@@ -272,20 +290,25 @@ class _Tries:
 def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: float, worth: float) -> Found | None:
     """Decide, walk, and decide again where the walk shows more than was thought. share: bytes that are made again
     together, if the step is cut first (0: it is not). worth: seconds up to which a plan is improved."""
-    gaps = decider.gaps
     decider.learn(keep)
     if share:
         cut(decider, int(decider.bytes.argmax()) - 1, share)
         decider.learn(decider.walked())
+    return _reached(decider, budget, target, worth)
+
+
+def _reached(decider: Decider, budget: int, target: int, worth: float) -> Found | None:
+    """The plan of a decider that has learned from a walk, changed until it fits, and improved."""
+    gaps = decider.gaps
     fits: Steps | None = None
-    chosen = decider.choice.copy()
+    chosen, longer = decider.choice.copy(), dict(decider.longer)
     peaks: list[int] = []
     for left in range(ROUNDS - 1, -1, -1):
         stuck = decider.reach(target)
         steps = decider.walked()
         peak = peak_of(steps)
         if peak <= budget:
-            fits, chosen = steps, decider.choice.copy()
+            fits, chosen, longer = steps, decider.choice.copy(), dict(decider.longer)
         decider.learn(steps)
         peaks.append(peak)
         if peak <= target or (decider.swap and _hopeless(peaks, budget, left)):
@@ -296,8 +319,8 @@ def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: floa
         return None
     best = lower(gaps.graph, fits, budget, decider.link)
     if best.seconds <= worth:
-        best, fits, chosen = _improve(decider, best, fits, chosen, budget, target)
-    return Found(best, fits, chosen, _notes(chosen, gaps))
+        best, fits, chosen, longer = _improve(decider, best, fits, chosen, budget, target, longer)
+    return Found(best, fits, chosen, _notes(chosen, gaps), decider, longer)
 
 
 def _notes(choice: Choices, gaps: Gaps) -> list[str]:
@@ -311,11 +334,16 @@ def _hopeless(peaks: list[int], budget: int, left: int) -> bool:
 
 
 def _improve(
-    decider: Decider, best: Lowered, fits: Steps, chosen: Choices, budget: int, target: int
-) -> tuple[Lowered, Steps, Choices]:
+    decider: Decider,
+    best: Lowered,
+    fits: Steps,
+    chosen: Choices,
+    budget: int,
+    target: int,
+    longer: dict[int, int],
+) -> tuple[Lowered, Steps, Choices, dict[int, int]]:
     """Small changes to a plan that fits, each kept if it is faster and still fits."""
     gaps, link = decider.gaps, decider.link
-    longer = dict(decider.longer)
     late = delays(gaps, fits, best, link)
     changes: tuple[Callable[[], bool], ...] = (
         lambda: relax(decider, target),
@@ -347,4 +375,4 @@ def _improve(
         if lowered.seconds < best.seconds:
             best, fits, chosen, longer, failed = lowered, steps, decider.choice.copy(), dict(decider.longer), 0
             late = delays(gaps, fits, best, link)
-    return best, fits, chosen
+    return best, fits, chosen, longer

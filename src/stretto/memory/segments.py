@@ -12,11 +12,23 @@ import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 
-from .program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Costs, Instruction, Link, Program, account
-
-ROOM = 7  # take room for a storage; the copy into it begins when the segment is over
-LEFT = 8  # wait for a copy to the host; its room is given back later
-BEGIN = 9  # begin the copy of a storage into the room that was taken for it
+from .program import (
+    AGAIN,
+    BEGIN,
+    FREE,
+    GONE,
+    IN,
+    LEFT,
+    OUT,
+    READY,
+    ROOM,
+    RUN,
+    Costs,
+    Instruction,
+    Link,
+    Program,
+    account,
+)
 
 _LENGTHS = (4e-3, 1e-3, 0.25e-3)  # seconds of segments that are tried
 _START = 8e-6  # seconds that it takes to start one

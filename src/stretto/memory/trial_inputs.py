@@ -20,7 +20,9 @@ from .real_results import SEEDS
 from .views import as_said, view
 
 _APART = 7919  # a prime: numbers of rows are taken from all over a tensor
-_PAIRED = ("attention", "scaled_dot_product", "rnn")  # in names of operations whose backward needs its own forward
+# In names of operations whose backward needs its own forward: random states, and indices, which are slow if all of them
+# name one place.
+_PAIRED = ("attention", "scaled_dot_product", "rnn", "max_pool")
 _STARTS = ("cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k", "offsets")  # arguments: where rows begin
 _ENDS = ("offs", "ends")  # arguments: where rows end
 _WHOLE = (torch.int64, torch.int32)

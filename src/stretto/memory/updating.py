@@ -84,7 +84,9 @@ class Updater:
             for name, _, tensor in hand.kept:
                 if tensor is not None:
                     state[name] = tensor
-        self._turns.run(self.update.piece)
+        places = {} if fixed else {n: flat(p) for n, s, _ in hands[0].kept if (p := self._place(s)) is not None}
+        with self.runner.device.updating():
+            self._turns.run(self.update.piece, places)
         for k, (hand, home) in enumerate(zip(hands, homes, strict=True)):
             hand.parameter.grad = None
             if hand.data is not None:
@@ -99,11 +101,17 @@ class Updater:
                     state[name] = before[k][name]
                     continue
                 made.add(s)
+                if (
+                    place := self._place(s)
+                ) is not None:  # state that the optimizer has just made goes where the plan has a place for it
+                    now = in_place(flat(place), layout_of(s, now), now)
                 a[s] = now
-                if s in self._away:
-                    state[name] = self._home(s, now)
-                elif (place := self.runner.blocks.get(s)) is not None:
-                    a[s] = state[name] = in_place(place, layout_of(s, now), now)
+                state[name] = self._home(s, now) if s in self._away else now
+
+    def _place(self, s: int) -> torch.Tensor | None:
+        """The memory that the plan has for a state."""
+        found: torch.Tensor | None = self.runner.a[s] if s in self._away else self.runner.blocks.get(s)
+        return found
 
     def _home(self, s: int, tensor: Any) -> torch.Tensor:
         found = self._homes.get(s)

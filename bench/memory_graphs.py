@@ -1,0 +1,161 @@
+"""Costed graphs of the zoo's steps, measured on a GPU and planned anywhere: a laboratory for the planner.
+
+    python -m bench memory_graphs --models seen --out graphs            on a GPU: a file for each model
+    python -m bench memory_graphs --plan graphs/*.pickle                on any machine: a table of plans
+
+A file holds the planner's graph of a step with the seconds, workspaces and orders of allocation that were measured, and
+what eager takes. Planning needs neither torch nor a GPU, so a change of the planner is judged in minutes. Several
+processes may write graphs side by side if STRETTO_TURNS names a folder (`memory_turns`): they measure in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pickle
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    found = argparse.ArgumentParser(prog="python -m bench memory_graphs", description=(__doc__ or "").splitlines()[0])
+    found.add_argument("--models", default="seen", help="names, separated by commas; all, seen or unseen")
+    found.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    found.add_argument("--size", choices=("full", "tiny"), default="full")
+    found.add_argument("--out", type=Path, default=Path("runs") / "graphs", help="a folder")
+    found.add_argument("--plan", nargs="+", type=Path, metavar="FILE", help="plan the steps in these files instead")
+    found.add_argument("--shares", default="1.0,0.5,0.35,0.15", help="budgets as shares of eager's reserved bytes")
+    return found
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Write graphs, or plan those that were written."""
+    wanted = parser().parse_args([] if arguments is None else arguments)
+    shares = tuple(float(each) for each in wanted.shares.split(","))
+    if wanted.plan:
+        for path in wanted.plan:
+            planned(path, shares)
+        return
+    from .memory_zoo_options import names_of
+    from .zoo import ZOO
+
+    groups = {"seen": True, "unseen": False}
+    if wanted.models in groups:
+        names: Sequence[str] = [name for name, entry in ZOO.items() if entry.seen is groups[wanted.models]]
+    else:
+        names = names_of(wanted.models, list(ZOO), "--models")
+    wanted.out.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        try:
+            written(name, wanted)
+        except Exception as error:  # the next model may do
+            print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:300]}", flush=True)
+
+
+def written(name: str, wanted: argparse.Namespace) -> None:
+    """Measure eager and the operations of one model, and write its graphs."""
+    import torch
+
+    from stretto.memory.costs import PLAYED, costed
+    from stretto.memory.planning import capture
+
+    from . import zoo
+    from .memory_turns import metered, turn
+    from .memory_zoo_observe import to_host
+
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    gpu = wanted.device == "cuda"
+    with turn(still=False):
+        eager = _eager(name, wanted) if gpu else {}
+    job = zoo.make(name, wanted.device if gpu else "meta", wanted.size)
+    if gpu:
+        to_host(job)
+    device = torch.device("cuda", 0) if gpu else torch.device("cpu")
+    variants: dict[str, Any] = {}
+    clocks: dict[str, tuple[float, float]] = {}
+    for chunks in (None, "auto"):
+        began = time.perf_counter()
+        captured = capture(
+            job.step,
+            job.modules,
+            job.optimizers,
+            job.batch,
+            device,
+            1 << 33,
+            chunks,
+            tight=2 if chunks else 0,
+            record=True,
+        )
+        traced = time.perf_counter() - began
+        if chunks and not captured.notes:
+            break
+        with metered():
+            graph = costed(captured.lifted, device, call=PLAYED)
+        label = "whole" if chunks is None else "chunks"
+        clocks[label] = traced, time.perf_counter() - began - traced
+        variants[label] = {"graph": graph, "besides": dict(captured.lifted.besides), "notes": captured.notes}
+    parameters = sum(1 for module in job.modules for _ in module.parameters())
+    found = {"model": name, "eager": eager, "variants": variants, "clocks": clocks, "parameters": parameters}
+    (wanted.out / f"{name}.pickle").write_bytes(pickle.dumps(found))
+    nodes = {label: len(one["graph"].nodes) for label, one in variants.items()}
+    print(f"{name}: {nodes} nodes, eager {eager}, clocks {clocks}", flush=True)
+    del job
+    if gpu:
+        torch.cuda.empty_cache()
+
+
+def _eager(name: str, wanted: argparse.Namespace) -> dict[str, float]:
+    import statistics
+
+    import torch
+
+    from . import zoo
+
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    job = zoo.make(name, wanted.device, wanted.size)
+    seconds = []
+    for _ in range(6):
+        began = time.perf_counter()
+        job.step(job.batch)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    found = {
+        "seconds": statistics.median(seconds[3:]),
+        "reserved": torch.cuda.max_memory_reserved(),
+        "allocated": torch.cuda.max_memory_allocated(),
+    }
+    del job
+    torch.cuda.empty_cache()
+    return found
+
+
+def planned(path: Path, shares: Sequence[float]) -> None:
+    """Plan one step for several budgets; a line for each."""
+    from stretto.memory.planner import Infeasible, Settings, make, make_placed
+    from stretto.memory.planning import updates_apart
+
+    found = pickle.loads(path.read_bytes())
+    for label, one in found["variants"].items():
+        graph, besides = updates_apart(one["graph"])
+        held = sum(one["besides"].values()) + besides
+        keep = make(graph, Settings(1 << 50, policy="keep"))
+        whole = found["eager"].get("reserved", keep.costs.peak + held)
+        for share in shares:
+            began = time.process_time()
+            head = f"{found['model']:20} {label:6} {share:5.0%}"
+            try:
+                plan = make_placed(graph, Settings(int(share * whole) - held))
+            except Infeasible as error:
+                print(f"{head} none below {(error.smallest + held) / whole:.0%}: {error.node}", flush=True)
+                continue
+            costs = plan.costs
+            print(
+                f"{head} {costs.seconds / keep.costs.seconds:5.2f}× of {keep.costs.seconds * 1e3:.1f} ms, waits "
+                f"{costs.waited / costs.seconds:4.0%}, recomputes {costs.repeated / costs.seconds:4.0%}, copies "
+                f"{costs.bytes_in / 2**30:.1f}, {costs.bytes_out / 2**30:.1f} GiB; planned in "
+                f"{time.process_time() - began:.1f} s",
+                flush=True,
+            )

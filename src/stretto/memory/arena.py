@@ -1,0 +1,135 @@
+"""Torch's allocator over one block of memory: which address an allocation gets, and how to make it get another one.
+
+The allocator takes the smallest free block that is large enough, of equal ones the one with the lowest address, and the
+allocation is at the block's beginning; what is left over is split off if it is more than a megabyte. So an address can
+be chosen: while all blocks that would be taken before the wanted one are *held* by other allocations, the next
+allocation goes where it is wanted.
+
+    arena = Arena()
+    a, b, c = arena.take(8 << 20), arena.take(6 << 20), arena.take(2 << 20)
+    arena.give(a)
+    arena.holds(4 << 20, 16 << 20)     # (8388608,): hold the first block, and the next one is behind c
+"""
+
+from __future__ import annotations
+
+import bisect
+
+SMALL = 1 << 20  # bytes up to which the allocator takes memory from elsewhere, and what it does not split off
+ENDLESS = 1 << 60
+_ROUND = 512
+_SEGMENT, _SEGMENTS = 20 << 20, 2 << 20  # bytes that the allocator takes from the device at least, and multiples of it
+
+
+def rounded(nbytes: int) -> int:
+    """Bytes that an allocation takes."""
+    return max(_ROUND, -(-nbytes // _ROUND) * _ROUND)
+
+
+def whole(nbytes: int) -> int:
+    """Bytes of a block that torch takes from the device for at least so many."""
+    return max(_SEGMENT, -(-nbytes // _SEGMENTS) * _SEGMENTS)
+
+
+class Full(Exception):
+    """No free block is large enough."""
+
+
+class Arena:
+    """The allocator's free blocks within one large block.
+
+    Parameters
+    ----------
+    nbytes : int
+        Bytes of the large block; without end unless given.
+
+    Attributes
+    ----------
+    top : int
+        One beyond the last byte that was ever allocated.
+    """
+
+    def __init__(self, nbytes: int = ENDLESS) -> None:
+        self.top = 0
+        self._free = [(nbytes, 0)]  # (bytes, address), sorted
+        self._starts = [0]  # addresses of free blocks, sorted
+        self._begins: dict[int, int] = {0: nbytes}  # free blocks: bytes by address
+        self._ends: dict[int, int] = {nbytes: 0}  # and addresses by end
+        self._used: dict[int, int] = {}  # bytes by address
+
+    def _best(self, nbytes: int) -> tuple[int, int]:
+        """The free block that an allocation is taken from: bytes and address."""
+        at = bisect.bisect_left(self._free, (nbytes, -1))
+        if at == len(self._free):
+            raise Full(f"no free block of {nbytes} bytes")
+        return self._free[at]
+
+    def take(self, nbytes: int) -> int:
+        """Allocate; the address."""
+        nbytes = rounded(nbytes)
+        size, address = self._best(nbytes)
+        self._remove(address, size)
+        if size - nbytes > SMALL:
+            self._add(address + nbytes, size - nbytes)
+            size = nbytes
+        self._used[address] = size
+        self.top = max(self.top, address + size)
+        return address
+
+    def next(self, nbytes: int) -> tuple[int, int]:
+        """The address that an allocation would get, and the end of its block there."""
+        nbytes = rounded(nbytes)
+        size, address = self._best(nbytes)
+        return address, address + (nbytes if size - nbytes > SMALL else size)
+
+    def give(self, address: int) -> None:
+        """Free an allocation; its block joins free neighbours."""
+        size = self._used.pop(address)
+        if (before := self._ends.get(address)) is not None:
+            nbytes = self._begins[before]
+            self._remove(before, nbytes)
+            address, size = before, size + nbytes
+        if (after := self._begins.get(address + size)) is not None:
+            self._remove(address + size, after)
+            size += after
+        self._add(address, size)
+
+    def near(self, address: int, nbytes: int) -> int | None:
+        """The nearest address at or below the wanted one at which so many bytes can be allocated: the address itself,
+        or the beginning of its free block if that is less than a megabyte below. None if it is not free."""
+        at = bisect.bisect_right(self._starts, address) - 1
+        if at < 0:
+            return None
+        start = self._starts[at]
+        size = self._begins[start]
+        if 0 < address - start <= SMALL:  # too little to be held by another allocation
+            address = start
+        return address if address + rounded(nbytes) <= start + size else None
+
+    def holds(self, nbytes: int, address: int) -> tuple[int, ...]:
+        """Allocations, in this order, after which the next one of `nbytes` or more is at an address that `near` gave.
+        Those that follow it stay in the same block as long as they fit."""
+        start = self._starts[bisect.bisect_right(self._starts, address) - 1]
+        size, before, least = self._begins[start], address - start, rounded(nbytes)
+        found: list[int] = []
+        if before:  # what is in front of the address, and before it the blocks that it would be taken from
+            found += [other for other, place in self._from(before) if (other, place) < (size, start)]
+            found.append(before)
+        left = size - before, address
+        found += [n for n, place in self._from(least) if (n, place) < left and (not before or n < before)]
+        return tuple(found)
+
+    def _from(self, nbytes: int) -> list[tuple[int, int]]:
+        """Free blocks of at least so many bytes, the smallest first."""
+        return self._free[bisect.bisect_left(self._free, (nbytes, -1)) :]
+
+    def _add(self, address: int, nbytes: int) -> None:
+        bisect.insort(self._free, (nbytes, address))
+        bisect.insort(self._starts, address)
+        self._begins[address] = nbytes
+        self._ends[address + nbytes] = address
+
+    def _remove(self, address: int, nbytes: int) -> None:
+        del self._free[bisect.bisect_left(self._free, (nbytes, address))]
+        del self._starts[bisect.bisect_left(self._starts, address)]
+        del self._begins[address], self._ends[address + nbytes]
