@@ -321,7 +321,7 @@ class Cramped(TapeDevice):
         super().__init__()
         self.most, self.asked = most, -1
 
-    def begin_recording(self, nbytes: int) -> None:
+    def begin_recording(self, nbytes: int, updates: int = 0) -> None:
         self.asked = nbytes
         if nbytes > self.most:
             raise NotRecorded("there is not so much in one piece")

@@ -82,6 +82,10 @@ class Arena:
         size, address = self._best(nbytes)
         return address, address + (nbytes if size - nbytes > SMALL else size)
 
+    def end(self, address: int) -> int:
+        """The first byte beyond the block of an allocation, which may be a little larger than was asked for."""
+        return address + self._used[address]
+
     def give(self, address: int) -> None:
         """Free an allocation; its block joins free neighbours."""
         size = self._used.pop(address)

@@ -7,7 +7,7 @@ inputs of its own; so a step can be costed that does not fit as a whole. What wa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,8 +15,9 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .allocations import SMALL, Order
+from .arena import rounded
 from .aside import aside
-from .graph import TEMPORARY, Graph, Node
+from .graph import TEMPORARY, Graph, Node, Storage
 from .lift import Call, Lifted, Ref, Update, Value, generators
 from .meter import Meter, Remembered
 from .program import Link
@@ -70,7 +71,17 @@ def costed(
         # A device that is faster than those who call it waits for them.
         slower = max(1.0, len(nodes) * call / max(1e-9, sum(node.seconds for node in nodes)))
         nodes = [replace(node, seconds=node.seconds * slower) for node in nodes]
-    return Graph(lifted.graph.storages, tuple(nodes), lifted.graph.results)
+    return Graph(_as_allocated(lifted.graph.storages, nodes), tuple(nodes), lifted.graph.results)
+
+
+def _as_allocated(storages: Sequence[Storage], nodes: Sequence[Node]) -> tuple[Storage, ...]:
+    """Storages with the bytes that operations really allocate for them: a loss may keep the memory of all its terms."""
+    found = list(storages)
+    for node in nodes:
+        for what, nbytes in node.allocations:
+            if what >= 0 and nbytes > found[node.makes[what]].nbytes:
+                found[node.makes[what]] = replace(found[node.makes[what]], nbytes=rounded(nbytes))
+    return tuple(found)
 
 
 def _of_storages(lifted: Lifted, node: Node, run: Call, order: Order) -> Order:

@@ -39,12 +39,13 @@ class Device(Protocol):
     pin: room on the host is used for copies from now on. in_use: bytes on the device by now, with what libraries keep.
 
     generators: the user's own, from which a step draws random numbers.
-    records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once;
-    end_recording: there will be none.
+    records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once, and
+    updates between them; end_recording: there will be none.
     recorded(act): what act would do, to be played.
     alias: the same bytes, without owning them; owner: whose they are, who then lives as long as the alias. computing:
     what computes between recordings is done within.
 
+    hold(nbytes): memory that nothing uses, if there is any, so that the next allocation goes elsewhere.
     block(sizes): memory for tensors that stay, next to one another; in_a_block(tensor): whether it has such memory.
     set_arena(nbytes, updates): temporary tensors are cut from one block of that size, within `in_arena`, and those of
     updates from another one, within `updating`; 0: no longer.
@@ -60,6 +61,7 @@ class Device(Protocol):
     generators: list[torch.Generator]
 
     def room(self, nbytes: int) -> torch.Tensor: ...
+    def hold(self, nbytes: int) -> torch.Tensor | None: ...
     def block(self, sizes: Sequence[int]) -> list[torch.Tensor]: ...
     def in_a_block(self, tensor: torch.Tensor) -> bool: ...
     def give_back(self, budget: int | None) -> None: ...
@@ -78,7 +80,7 @@ class Device(Protocol):
     def ready(self, which: int) -> None: ...
     def left(self, which: int) -> None: ...
     def alias(self, here: torch.Tensor, owner: Any = None) -> torch.Tensor: ...
-    def begin_recording(self, nbytes: int) -> None: ...
+    def begin_recording(self, nbytes: int, updates: int = 0) -> None: ...
     def end_recording(self) -> None: ...
     def recorded(self, act: Callable[[], None]) -> Callable[[], None]: ...
     def computing(self) -> AbstractContextManager[Any]: ...
@@ -107,6 +109,10 @@ class PlainDevice:
         if self._poison:
             room.fill_(0xFF)
         return room
+
+    def hold(self, nbytes: int) -> torch.Tensor | None:
+        """Ordinary memory has no addresses that were planned."""
+        return None
 
     def block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
         whole = self.room(sum(map(_rounded, sizes)))
@@ -176,7 +182,7 @@ class PlainDevice:
     def alias(self, here: torch.Tensor, owner: Any = None) -> torch.Tensor:
         return here
 
-    def begin_recording(self, nbytes: int) -> None:
+    def begin_recording(self, nbytes: int, updates: int = 0) -> None:
         """Ordinary memory needs no preparing."""
 
     def end_recording(self) -> None:
@@ -237,11 +243,19 @@ class CudaDevice:
         self._recording = False
         self._arena, self._arena_taken, self._update_space = 0, False, 0
         self._cap: float | None = None  # share of the device's memory that was allowed before `within`
+        self._bound: float | None = None  # and that is allowed now
         self._first: Callable[[], None] | None = None
         self.generators: list[torch.Generator] = []
 
     def room(self, nbytes: int) -> torch.Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8, device=self.torch)
+        found: torch.Tensor = self.call(torch.empty, nbytes, dtype=torch.uint8, device=self.torch)
+        return found
+
+    def hold(self, nbytes: int) -> torch.Tensor | None:
+        try:
+            return torch.empty(nbytes, dtype=torch.uint8, device=self.torch)
+        except torch.OutOfMemoryError:
+            return None
 
     def block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
         whole = self.room(sum(map(_rounded, sizes)))
@@ -281,13 +295,19 @@ class CudaDevice:
 
     @contextmanager
     def updating(self) -> Iterator[None]:
-        """On a stream of its own, so that what optimizers allocate is not taken from the arena."""
+        """On a stream of its own, so that what optimizers allocate is not taken from the arena. The budget does not
+        bind within: an update that fails halfway could not be repeated."""
         computing = torch.cuda.current_stream(self.torch)
         self._updating.wait_stream(computing)
         torch.cuda.set_stream(self._updating)
+        bound = self._bound
+        if bound is not None and self._cap is not None:
+            self._bind(self._cap)
         try:
             yield
         finally:
+            if bound is not None:
+                self._bind(bound)
             torch.cuda.set_stream(computing)
             computing.wait_stream(self._updating)
 
@@ -299,12 +319,17 @@ class CudaDevice:
             return
         total = torch.cuda.get_device_properties(self.torch).total_memory
         self._cap = _allowed_share(self.torch)
-        torch.cuda.set_per_process_memory_fraction(min(self._cap, budget / total), self.torch)
+        self._bind(min(self._cap, budget / total))
         try:
             yield
         finally:
-            torch.cuda.set_per_process_memory_fraction(self._cap, self.torch)
-            self._cap = None
+            self._bind(self._cap)
+            self._cap = self._bound = None
+
+    def _bind(self, share: float) -> None:
+        """Let the allocator take this share of the device's memory."""
+        self._bound = share
+        torch.cuda.set_per_process_memory_fraction(share, self.torch)
 
     def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """An operation for which there is no memory within the budget is tried once more without that bound: what is in
@@ -314,7 +339,7 @@ class CudaDevice:
         except torch.OutOfMemoryError:
             if self._cap is None or self._recording:
                 raise
-            torch.cuda.set_per_process_memory_fraction(self._cap, self.torch)
+            self._bind(self._cap)
         return operation(*args, **kwargs)
 
     def slack(self, budget: int) -> int:
@@ -382,9 +407,11 @@ class CudaDevice:
             yield
         callers.wait_stream(self._computing)
 
-    def begin_recording(self, nbytes: int) -> None:
+    def begin_recording(self, nbytes: int, updates: int = 0) -> None:
         torch.cuda.synchronize(self.torch)
         torch.cuda.empty_cache()
+        with self.updating():
+            self._first_piece(max(1, updates))
         self._pool = torch.cuda.graph_pool_handle()
         # One piece from which everything is cut: pieces of many sizes would not fit together. It is held, and holds the
         # memory: the allocator would take back what no recording holds, while some are still being made.
@@ -442,8 +469,8 @@ class CudaDevice:
 
     def watch_peak(self) -> None:
         torch.cuda.synchronize(self.torch)
-        torch.cuda.empty_cache()  # what the allocator keeps from before is not the step's
-        self._arena_taken = False
+        if not self._arena_taken:
+            torch.cuda.empty_cache()  # what the allocator keeps from before is not the step's
         torch.cuda.reset_peak_memory_stats(self.torch)
 
     def peak(self) -> int | None:

@@ -70,6 +70,7 @@ class Runner:
         self._holders = self._find_holders()
         self.made: set[int] = set()
         self._held: list[torch.Tensor] = []
+        self._seats: dict[int, int] = {}  # by travelling storage: its address when a step begins
         self.parked: set[int] = set()
         self.blocks: dict[int, torch.Tensor] = {}  # by storage that stays on the device: its bytes there
         self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
@@ -171,6 +172,7 @@ class Runner:
         yet to be made has a place, too."""
         if any(self.a[s] is None for s in self.travels):
             self.open()
+            self._seats = {s: self.a[s].data_ptr() for s in self.travels}
         for s in sorted(self.parked):
             self.a[s].copy_(self.there[s][: self.lifted.nbytes[s]])
             self.show(s, away=False)
@@ -187,6 +189,12 @@ class Runner:
         for s in self.travels:
             if self.a[s] is None:
                 self.take(s)
+
+    def reseat(self) -> None:
+        """If a storage came back to another address than it had, all that travel wait on the host: the next step begins
+        as it was planned."""
+        if self.device.reserved() is not None and any(self.a[s].data_ptr() != at for s, at in self._seats.items()):
+            self.park()
 
     def suspend(self) -> None:
         """Give back all memory on the device but that of persistent storages at home there. What sits in a recording's
@@ -265,6 +273,7 @@ class Runner:
                 part(self.a, self.v)
         for s in self.travels:
             self.show(s, away=False)
+        self.reseat()
         shown = [self.shown(x, self.a) for x in self.lifted.shown]
         if self.device.retries:  # what is handed out must not keep memory of the arena
             shown = [x.clone() if isinstance(x, torch.Tensor) else x for x in shown]
@@ -354,7 +363,8 @@ class Runner:
 
     def hold(self, nbytes: int) -> None:
         """Allocate what nothing uses, so that the next allocation goes where it is wanted."""
-        self._held.append(self.device.room(nbytes))
+        if (held := self.device.hold(nbytes)) is not None:
+            self._held.append(held)
 
     def release(self) -> None:
         """Free what is held."""

@@ -173,9 +173,11 @@ class Meter:
         result = call.target(*args, **kwargs)  # the first call may choose an algorithm
         more = self._check(call, result)
         large = sum(_large(one) for one in ([result] if call.single else result)) if call.makes else 0
+        spare = _spare(result) if call.single and call.makes else 0
         del result
         seconds, workspace = self.timed(call, args, kwargs)
-        order = self.order(call, args, kwargs) if workspace > SMALL or large > 1 else ()
+        odd = workspace > SMALL or large > 1 or spare > SMALL
+        order = self.order(call, args, kwargs) if odd else ()
         if more:  # a result is copied to the layout that was traced, and then dropped: after all else
             order = ((TEMPORARY, more), (0, more), (RETURNED, 0)) if call.single and not order else ()
         return Cost(seconds, workspace + more, order)
@@ -187,7 +189,10 @@ class Meter:
         with recorded(self.device) as events:
             result = call.target(*args, **kwargs)
         found = allocations(events, [result] if call.single else list(result))
-        return () if plain(found) else found
+        return () if plain(found, self._sizes(call)) else found
+
+    def _sizes(self, call: Call) -> list[int]:
+        return [_nbytes(self.lifted.values[v]) if v >= 0 else 0 for v in call.makes]
 
     def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
         """Seconds and temporary bytes of a call that ran once already."""
@@ -230,7 +235,14 @@ class Meter:
 
 
 def _large(result: Any) -> bool:
-    return isinstance(result, torch.Tensor) and result.numel() * result.element_size() > SMALL
+    return isinstance(result, torch.Tensor) and result.untyped_storage().nbytes() > SMALL
+
+
+def _spare(result: Any) -> int:
+    """Bytes of a result's memory that it does not use."""
+    if not isinstance(result, torch.Tensor):
+        return 0
+    return int(result.untyped_storage().nbytes() - result.numel() * result.element_size())
 
 
 def _nbytes(value: Value) -> int:

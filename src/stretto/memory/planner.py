@@ -123,8 +123,8 @@ def make_placed(graph: Graph, settings: Settings) -> Planned:
         over = beside + (program.arena or 0) - settings.budget
         if over <= 0 or not left:
             break
-        target -= int(_GAP_MARGIN * over)
-        smaller = replace(settings, budget=max(1, target))
+        target = max(1, target - int(_GAP_MARGIN * over))
+        smaller = replace(settings, budget=target)
         try:
             found = (
                 adapt(found, target, settings.link, settings.host_budget)

@@ -19,7 +19,7 @@ from stretto.plan.cost import show_bytes
 
 from .devices import NotRecorded
 from .fragmentation import arena_bytes
-from .lift import Ref
+from .lift import UPDATES, Ref
 from .lines import Part, Writer
 from .program import LEFT, OUT, Instruction
 from .seats import ASIDE, BACK, orderly
@@ -112,6 +112,7 @@ class Recording:
                     piece.updater()
         for s in runner.travels:
             runner.show(s, away=False)
+        runner.reseat()
         self._end()
 
     def _end(self) -> None:
@@ -131,7 +132,7 @@ class Recording:
         try:
             runner.park()
             runner.device.set_arena(0)  # what the steps before took; the recording has memory of its own
-            runner.device.begin_recording(self._piece())
+            runner.device.begin_recording(self._piece(), runner.lifted.besides.get(UPDATES, 0))
             self._take_seats()
             # What is held here is not given back while recording: nothing that is ever away.
             held = [None if s in travels else tensor for s, tensor in enumerate(runner.a)], list(runner.v)
@@ -163,9 +164,9 @@ class Recording:
     def _piece(self) -> int:
         """Bytes from which all of the recording is cut."""
         runner, need = self._runner, arena_bytes(self._runner.program)
-        reserved = runner.device.reserved()
-        if reserved is not None and runner.budget is not None and reserved + need > runner.budget:
-            raise NotRecorded(f"beside {show_bytes(reserved)} on the device it needs {show_bytes(need)}")
+        reserved, updates = runner.device.reserved(), runner.lifted.besides.get(UPDATES, 0)
+        if reserved is not None and runner.budget is not None and reserved + need + updates > runner.budget:
+            raise NotRecorded(f"beside {show_bytes(reserved + updates)} on the device it needs {show_bytes(need)}")
         return need
 
     def _check_budget(self) -> None:

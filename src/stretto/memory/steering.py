@@ -18,7 +18,6 @@ from .lifetimes import Lifetimes, find_lifetimes
 from .placement import place
 from .program import HOLD, RELEASE, ROOM, Instruction, Program
 
-_MOST = 64  # blocks that are held for one allocation
 _LARGER = 1.004
 
 
@@ -69,7 +68,7 @@ class _Follow:
     """
 
     def __init__(self, lifetimes: Lifetimes, wanted: dict[int, int], nbytes: int) -> None:
-        self.lifetimes, self.wanted, self.bytes = lifetimes, wanted, nbytes
+        self.lifetimes, self.wanted, self.bytes = lifetimes, dict(wanted), nbytes
         self.arena = Arena(nbytes)
         self.planned = _Planned(lifetimes, wanted)
         self.address: dict[int, int] = {}
@@ -105,6 +104,10 @@ class _Follow:
             self.address[k] = arena.take(lifetimes.nbytes[k])
             self.opening.append((ROOM, lifetimes.storage[k]))
         self.seats = {lifetimes.storage[k]: self.address[k] for k in lifetimes.first}
+        for k, s in enumerate(lifetimes.storage):
+            if s in self.seats and self.wanted:  # it comes back to where it really was
+                self.wanted[k] = self.planned.first[k] = self.seats[s]
+                self.planned.beyond[k] = self.seats[s] + rounded(lifetimes.nbytes[k])
         for address in held:
             arena.give(address)
         if held:
@@ -115,16 +118,14 @@ class _Follow:
         made = [k for k in events if k >= 0]
         held: list[int] = []
         if self.wanted and not self._fine(made):
-            address = self._address(made)
-            if address is not None:
-                holds = arena.holds(min(sizes[k] for k in made), address)
-                if 0 < len(holds) <= _MOST:
-                    self.held[at] = holds
-                    held = [arena.take(nbytes) for nbytes in holds]
+            holds = arena.holds(min(sizes[k] for k in made), self._address(made))
+            if holds:
+                self.held[at] = holds
+                held = [arena.take(nbytes) for nbytes in holds]
         for k in events:
             if k >= 0:
                 self.address[k] = self.planned.first[k] = arena.take(sizes[k])
-                self.planned.beyond[k] = self.address[k] + rounded(sizes[k])
+                self.planned.beyond[k] = arena.end(self.address[k])
             else:
                 arena.give(self.address.pop(~k))
         for address in held:
@@ -137,8 +138,9 @@ class _Follow:
         (k,) = made
         return self.planned.free(made, *self.arena.next(self.lifetimes.nbytes[k]))
 
-    def _address(self, made: list[int]) -> int | None:
-        """Where to allocate: at the wanted address, or at another one that is in nobody's way."""
+    def _address(self, made: list[int]) -> int:
+        """Where to allocate: at the wanted address, or at another one that is in nobody's way. Raises `Full` if there
+        is none."""
         base = min(self.wanted[k] for k in made)
         extent = max(self.wanted[k] + rounded(self.lifetimes.nbytes[k]) for k in made) - base
         near = self.arena.near(base, extent)
@@ -151,7 +153,7 @@ class _Follow:
                 near = self.arena.near(low, extent)
             if near is not None and near == low <= high:
                 return near
-        return None
+        raise Full("every free address is wanted by others")
 
 
 class _Planned:
