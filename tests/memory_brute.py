@@ -24,7 +24,7 @@ def fastest(
     nodes = gaps.graph.nodes
     for choice in itertools.product(*ways):
         steps = walk(gaps, choice)
-        least, busy = max(steps.start, *steps.must), sum(nodes[n].seconds for n in steps.node)
+        least, busy = steps.peak, sum(nodes[n].seconds for n in steps.node)
         for k, budget in enumerate(budgets):
             if least <= budget and busy < best[k]:  # copies only add to the computing
                 best[k] = min(best[k], lower(gaps.graph, steps, budget, link).seconds)

@@ -171,9 +171,9 @@ BELOW: dict[str, set[str]] = {
     "cli": {
         *("cli", "models", "loops", "tables", "warmup", "runtime", "plan", "data", "kernels", "observe", "errors"),
     },
-    "warmup": {"warmup", "models", "loops", "programs", "runtime", "data", "kernels", "errors"},
+    "warmup": {"memory", "warmup", "models", "loops", "programs", "runtime", "data", "kernels", "errors"},
     "models": {"models", "programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe", "errors"},
-    "memory": {"memory", "plan", "errors", "paths"},
+    "memory": {"memory", "plan", "kernels", "errors", "paths"},
     "kernels": {"kernels", "paths"},
     "kernels/build": {"kernels", "paths"},
     "data": {"data", "kernels", "errors", "paths"},

@@ -49,7 +49,7 @@ def per_block(graph: Graph, count: int) -> tuple[int, float]:
     checkpoint = gaps.beyond & np.array([name[:1] == "x" for name in names])
     choice = np.where(inside, DROP, np.where(checkpoint, KEEP, gaps.everywhere(KEEP)))
     steps = walk(gaps, choice.tolist())
-    return max(steps.start, *steps.must), lower(graph, steps, 1 << 60, LINK).seconds
+    return steps.peak, lower(graph, steps, 1 << 60, LINK).seconds
 
 
 def test_the_input_of_a_block_has_a_gap_up_to_the_last_recomputation() -> None:
@@ -82,7 +82,7 @@ def test_any_choice_with_checkpoints_can_be_followed(graph: Graph, seed: int) ->
     choice = rng.choice([KEEP, SWAP, DROP], len(gaps))
     choice = np.where((choice == DROP) & ~gaps.droppable & ~gaps.beyond, KEEP, choice)
     steps = walk(gaps, choice.tolist())
-    least = max(steps.start, *steps.must)
+    least = steps.peak
     assert account(lower(graph, steps, least, LINK).program, LINK).peak <= least
 
 
@@ -112,7 +112,7 @@ def test_seconds_waited_belong_to_the_copies_before() -> None:
     gaps = find_gaps(graph)
     away = np.isin(gaps.storage, [1, 2])
     steps = walk(gaps, np.where(away, SWAP, KEEP).tolist())
-    least = max(steps.start, *steps.must)
+    least = steps.peak
     found = delays(gaps, steps, lower(graph, steps, least, link), link)
     waited = account(lower(graph, steps, least, link).program, link).waited
     assert waited > 0

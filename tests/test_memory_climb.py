@@ -90,7 +90,7 @@ def test_a_plan_is_as_fast_as_that_of_any_way_to_start() -> None:
     graph, link = ladder(24), Link(out=60.0, into=60.0, latency=0.0)
     gaps = find_gaps(graph)
     keep = walk(gaps, [0] * len(gaps))
-    budget = max(keep.must) // 5
+    budget = keep.peak // 5
     tries = _Tries(gaps, budget, link, keep, swap=True, recompute=True, host=None, any_will_do=False)
     alone = [tries.once(Rooms(gaps, None), NEVER, point) for point in STARTS]
     planned = make(graph, Settings(budget, link=link))
@@ -109,7 +109,7 @@ def test_larger_steps_have_the_best_plan_that_was_climbed_to(monkeypatch: pytest
             asked[point] = price(point)
 
     gaps = find_gaps(graph)
-    how = Settings(max(walk(gaps, [0] * len(gaps)).must) // 10, link=Link(out=60.0, into=60.0, latency=0.0))
+    how = Settings(walk(gaps, [0] * len(gaps)).peak // 10, link=Link(out=60.0, into=60.0, latency=0.0))
     usual = make(graph, how).costs.seconds
     monkeypatch.setattr(search, "TOGETHER", ())  # no plans that start from checkpoints
     monkeypatch.setattr(search, "climb", few)

@@ -33,7 +33,7 @@ def any_program(graph: Graph, seed: int, patience: int) -> Program:
     choice = np.random.default_rng(seed).integers(0, 3, len(gaps))
     choice = np.where((choice == DROP) & ~gaps.droppable, KEEP, choice)
     steps = walk(gaps, choice.tolist(), patience=patience)
-    peak = max(steps.start, *steps.must)
+    peak = steps.peak
     program = lower(graph, steps, peak, LINK).program
     assert account(program, LINK).peak == peak
     return program
@@ -77,7 +77,7 @@ def test_what_comes_only_for_others_goes_again_if_it_is_wanted_late() -> None:
     loads = []
     for patience in (1 << 60, 3):
         steps = walk(gaps, choice, patience=patience)
-        program = lower(graph, steps, max(steps.start, *steps.must), LINK).program
+        program = lower(graph, steps, steps.peak, LINK).program
         account(program, LINK)
         loads.append(sum(1 for what, which in program.instructions if (what, which) == (IN, w)))
     assert loads == [2, 3]  # at first; to make h again; and once more for itself

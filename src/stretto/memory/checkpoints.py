@@ -61,7 +61,7 @@ class Base:
             self._away(gaps.covering(peak) | lasting)
         self.steps = decider.walked()
         for _ in range(_REPAIRS if move else 0):
-            if max(self.steps.start, *self.steps.must) <= budget:
+            if self.steps.peak <= budget:
                 break
             decider.learn(self.steps, lanes=False)
             before = decider.choice.copy()
@@ -71,7 +71,7 @@ class Base:
                 break
             self.steps = decider.walked()
         self.items = _items(decider, lasting)
-        self.choice, self.longer = decider.choice.copy(), dict(decider.longer)
+        self.choice, self.longer = decider.choice.copy(), decider.longer.copy()
 
     def _away(self, which: Bools) -> None:
         """What is kept in these gaps is on the host instead."""
@@ -86,7 +86,7 @@ class Base:
         """The steps when the bytes below `target` are used, a share `first` of them for what would be copied."""
         decider = self.decider
         decider.choice[:] = self.choice
-        decider.longer = dict(self.longer)
+        decider.longer = self.longer.copy()
         decider.learn(self.steps, lanes=False)
         free = max(0, target - int(decider.bytes.max()))
         left = _stay(decider, self.items, target, int(first * free))

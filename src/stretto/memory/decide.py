@@ -14,12 +14,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .gaps import DROP, KEEP, NEXT, SWAP, Gaps, Ints
+from stretto.kernels.plan_again import (
+    BESIDE,
+    COUNTS,
+    LEAVES,
+    LONGER,
+    NO_WAY,
+    PASSING,
+    AgainSpace,
+    again,
+    again_seconds,
+)
+
+from .gaps import DROP, KEEP, SWAP, Gaps, Ints
 from .lanes import Lane
 from .lower import Floats
 from .program import Link
 from .rooms import Rooms
-from .walk import NEVER, Steps, walk
+from .walk import NEVER, Steps, nothing_longer, walk
 
 LAUNCH = 5e-6  # seconds that a node takes at least when it is run again, and a copy even if it hides
 MOST_NODES = 400  # in one run
@@ -62,7 +74,9 @@ class Decider:
         self.choice = np.array(gaps.everywhere(KEEP), np.int8)
         self.droppable = gaps.droppable & recompute
         self.fixed = np.zeros(len(gaps), bool)  # gaps that `reach` leaves as they are
-        self.longer: dict[int, int] = {}
+        self.longer = nothing_longer(gaps)
+        self._space = _space(gaps)
+        self._counts = np.zeros(COUNTS, np.int64)
         self.until_touch = gaps.end.copy()  # where a gap is cut short, because others are made again from it
         self.seconds_again = np.full(len(gaps), -1.0)  # as last worked out; -1: not yet, inf: it cannot be
         count = len(gaps.graph.nodes)
@@ -94,24 +108,17 @@ class Decider:
     def learn(self, steps: Steps, *, lanes: bool = True) -> None:
         """Takes over the bytes in use, the times and the touches of a walk under the present choices. lanes: False if
         nothing will be swapped before the next walk."""
-        gaps, nodes = self.gaps, self.gaps.graph.nodes
-        count = len(nodes)
-        place = np.append(np.array(steps.place, np.int64), count)
+        gaps, count = self.gaps, len(self.gaps.graph.nodes)
+        place = np.append(steps.place, count)
         self.bytes[:] = 0
-        np.maximum.at(self.bytes, place + 1, np.array(steps.must, np.int64))
+        np.maximum.at(self.bytes, place + 1, steps.must)
         self.bytes[0] = steps.start
-        began = np.concatenate(([0.0], np.cumsum([nodes[n].seconds for n in steps.node])))
+        began = np.concatenate(([0.0], np.cumsum(gaps.arrays.seconds[steps.node])))
         self.began[place[::-1] + 1] = began[::-1]  # the first step that serves a position comes last
         self.until_touch = gaps.end.copy()
-        for s, position in steps.touched:
-            g = gaps.at(s, position)
-            if g >= 0 and not gaps.wraps[g]:
-                self.until_touch[g] = min(self.until_touch[g], position)
-        self.again_at = gaps.end.copy()  # where the storage of a dropped gap is made again
-        for s, position in steps.remade:
-            g = gaps.at(s, position)
-            if g >= 0:
-                self.again_at[g] = min(self.again_at[g], position)
+        np.minimum.at(self.until_touch, steps.touched, steps.touched_at)
+        self.again_at = gaps.end.copy()  # where the storage of a dropped gap is recomputed
+        np.minimum.at(self.again_at, steps.remade, steps.remade_at)
         self._find_runs()
         if lanes:
             self.lay_lanes()
@@ -119,7 +126,7 @@ class Decider:
 
     def walked(self) -> Steps:
         """The steps under the present choices."""
-        return walk(self.gaps, self.choice.tolist(), self.longer, self.patience)
+        return walk(self.gaps, self.choice, self.longer, self.patience)
 
     def _find_runs(self) -> None:
         """What is made again at the same place is one run."""
@@ -223,45 +230,18 @@ class Decider:
         (the input of a block of a network, say); the stop that costs the fewest seconds a byte is taken. Without
         `hold`, only what cannot be recomputed is kept.
         """
-        gaps, graph, choice, beyond = self.gaps, self.gaps.graph, self.choice, self.gaps.beyond
-        nodes, sizes, maker = graph.nodes, gaps.sizes, graph.maker
-        s, b = int(gaps.storage[g]), int(gaps.end[g])
-        size = sizes[s]
-        seconds, passing, held = 0.0, 0, 0
-        wanted: dict[int, None] = {}  # storages without a use to come: those to keep if the visit stopped here
-        beside: list[int] = []
-        leaves: list[int] = []
-        best, best_price = None, np.inf
-        heap, seen = [-maker[s]], {maker[s]}
-        while heap:
-            n = -heapq.heappop(heap)
-            seconds += max(nodes[n].seconds, LAUNCH)
-            if len(seen) > MOST_NODES or seconds >= best_price * size:
-                break
-            for r in nodes[n].makes:
-                if r in wanted:
-                    wanted.pop(r)
-                    held -= sizes[r]
-                    passing += sizes[r]
-            for r in gaps.reads[n]:
-                at = gaps.at(r, b)
-                if at == NEXT or r in wanted:
-                    continue
-                if at >= 0 and not (choice[at] == DROP and beyond[at]):
-                    (beside if choice[at] == DROP else leaves).append(at)
-                    continue
-                if self.longer.get(r, -1) >= b:
-                    continue
-                m = maker[r]
-                wanted[r] = None
-                held += sizes[r]
-                if m >= 0 and m not in seen and nodes[m].again and gaps.until[m] >= b:
-                    seen.add(m)
-                    heapq.heappush(heap, -m)
-            if (self.hold or not heap) and held < size and (price := seconds / (size - held)) < best_price:
-                best = Again(seconds, passing, tuple(wanted), tuple(beside), tuple(leaves))
-                best_price = price
-        return best
+        space, counts = self._space, self._counts
+        given = self.gaps.arrays, self.choice, self.longer, g, self.hold, LAUNCH, MOST_NODES
+        seconds = again(*given, space, counts)
+        if seconds < 0:
+            return None
+        return Again(
+            seconds,
+            int(counts[PASSING]),
+            tuple(space.longer[: counts[LONGER]].tolist()),
+            tuple(space.beside[: counts[BESIDE]].tolist()),
+            tuple(space.leaves[: counts[LEAVES]].tolist()),
+        )
 
     def _find(self, g: int) -> int:
         run_of = self.run_of
@@ -307,8 +287,8 @@ class Decider:
                 self.add(int(gaps.start[at]), int(gaps.end[at]), False, gaps.sizes[r])
                 continue
             last = gaps.touches[r][-1] if gaps.touches[r] else -1
-            self.add(max(last, self.longer.get(r, -1)), end + 1, False, gaps.sizes[r])
-            self.longer[r] = max(end, self.longer.get(r, -1))
+            self.add(max(last, int(self.longer[r])), end + 1, False, gaps.sizes[r])
+            self.longer[r] = max(end, int(self.longer[r]))
 
     # The loop.
 
@@ -337,10 +317,18 @@ class Decider:
                 hopeless[max(0, t + 1 - apart) : t + 2 + apart] = True
 
     def _seconds_again(self, which: Ints) -> Floats:
-        for g in which[(self.seconds_again[which] < 0)].tolist():
-            found = self.again(g) if self.droppable[g] else None
-            self.seconds_again[g] = found.seconds if found else np.inf
-        return self.seconds_again[which]
+        unknown = which[self.seconds_again[which] < 0]
+        self.seconds_again[unknown[~self.droppable[unknown]]] = np.inf
+        self.price_again(unknown[self.droppable[unknown]])
+        found: Floats = self.seconds_again[which]
+        return found
+
+    def price_again(self, which: Ints) -> None:
+        """Work out anew what it takes to recompute the storages of some gaps."""
+        seconds = np.empty(len(which))
+        given = self.gaps.arrays, self.choice, self.longer, np.ascontiguousarray(which, np.int64)
+        again_seconds(*given, self.hold, LAUNCH, MOST_NODES, self._space, self._counts, seconds)
+        self.seconds_again[which] = np.where(seconds < NO_WAY, seconds, np.inf)
 
     def _hidden(self, which: Ints, t: int, target: int) -> bool:
         """Swaps what hides, dearest to make again first; whether that is enough."""
@@ -392,3 +380,16 @@ class Decider:
             else:
                 self.set_swap(g, t)
         return int(self.bytes[t + 1]) <= target
+
+
+def _space(gaps: Gaps) -> AgainSpace:
+    nodes, storages, reads = len(gaps.graph.nodes), len(gaps.sizes), len(gaps.arrays.reads)
+    return AgainSpace(
+        longer=np.empty(storages + 1, np.int64),
+        beside=np.empty(reads + 1, np.int64),
+        leaves=np.empty(reads + 1, np.int64),
+        seen=np.zeros(nodes, np.int64),
+        wanted=np.full(storages, -1, np.int64),
+        list=np.empty(storages + 1, np.int64),
+        heap=np.empty(nodes + 1, np.int64),
+    )

@@ -45,13 +45,13 @@ class _Series:
 def delays(gaps: Gaps, steps: Steps, lowered: Lowered, link: Link) -> Floats:
     """By gap: seconds that a plan would wait less without the copies of this gap."""
     into, out = _Series(), _Series()
-    sizes, nodes = gaps.sizes, lowered.program.graph.nodes
+    sizes, nodes = gaps.sizes, lowered.graph.nodes
     now = 0.0
     landed: dict[int, float] = {}
     coming: dict[int, tuple[int, float]] = {}
     leaving: dict[int, tuple[int, float]] = {}
     left: dict[int, list[int]] = {}  # by storage: its copies to the host
-    for what, which in lowered.program.instructions:
+    for what, which in zip(lowered.what.tolist(), lowered.which.tolist(), strict=True):
         if what == IN:
             end = into.begin(max(now, landed.get(which, 0.0)), link.in_seconds(sizes[which]))
             coming[which] = len(into.seconds) - 1, end
@@ -71,16 +71,17 @@ def delays(gaps: Gaps, steps: Steps, lowered: Lowered, link: Link) -> Floats:
         out.waited[-1] += max(0.0, out.free - now)
     found = np.zeros(len(gaps))
     count = len(nodes)
-    for come, seconds in zip(steps.comes, into.saved(), strict=True):
+    place = [*steps.place.tolist(), count]
+    for s, need, seconds in zip(steps.come.tolist(), steps.come_need.tolist(), into.saved(), strict=True):
         if seconds:
-            g = gaps.before(come.storage, steps.place[come.need] if come.need < len(steps) else count)
+            g = gaps.before(s, place[need])
             if g >= 0:
                 found[g] += seconds
     saved = out.saved()
-    for leave in steps.leaves:
-        seconds = saved[left[leave.storage].pop(0)]
+    for s, free in zip(steps.leave.tolist(), steps.leave_free.tolist(), strict=True):
+        seconds = saved[left[s].pop(0)]
         if seconds:
-            g = gaps.before(leave.storage, steps.place[leave.free] + 1 if leave.free >= 0 else 0)
+            g = gaps.before(s, place[free] + 1 if free >= 0 else 0)
             if g >= 0:
                 found[g] += seconds
     return found

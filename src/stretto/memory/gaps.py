@@ -15,18 +15,20 @@ on the host. The input of a block of a network is often such a storage: gradient
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from stretto.cached import cached_property
+from stretto.kernels.plan_arrays import DROP, GIVEN, KEEP, NEXT, PERSISTENT, SWAP, TAIL, TEMPORARY, PlanArrays
 
 from .graph import Graph
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
 Bools = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
-KEEP, SWAP, DROP = range(3)  # what is done in a gap
-TAIL = -1  # no gap follows this use: the storage is not wanted any more
-NEXT = -2  # no gap follows this use: the next one comes at once
+__all__ = ["DROP", "KEEP", "NEXT", "SWAP", "TAIL", "Bools", "Gaps", "Ints", "find_gaps"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +68,36 @@ class Gaps:
         chosen: list[int] = np.where(self.beyond, DROP, what).tolist()
         return chosen
 
+    @cached_property
+    def arrays(self) -> PlanArrays:
+        """The same for compiled loops."""
+        graph, nodes = self.graph, self.graph.nodes
+        kinds = [PERSISTENT if one.lasting else GIVEN if one.kind == "input" else TEMPORARY for one in graph.storages]
+        return PlanArrays(
+            *_listed(self.needs),
+            *_listed(self.reads),
+            *_listed([node.makes for node in nodes]),
+            *_listed([node.writes for node in nodes]),
+            *_listed([[s for s, _ in those] for those in self.after]),
+            _listed([[g for _, g in those] for those in self.after])[1],
+            *_listed(self.touches),
+            _listed(self.gap_of)[1],
+            np.array(self.first, np.int64),
+            np.array(graph.maker, np.int64),
+            np.array(self.sizes, np.int64),
+            np.array(kinds, np.uint8),
+            np.array([node.again for node in nodes], np.uint8),
+            np.array(self.until, np.int64),
+            np.array([node.workspace for node in nodes], np.int64),
+            np.array([node.seconds for node in nodes], np.float64),
+            self.storage,
+            self.start,
+            self.end,
+            self.wraps.astype(np.uint8),
+            self.beyond.astype(np.uint8),
+            np.array(sorted(self.wanted_at_end), np.int64),
+        )
+
     def covering(self, position: int) -> Bools:
         """Which gaps a storage spends away from this position."""
         outside = (self.start < position) | (position < self.end)
@@ -84,6 +116,13 @@ class Gaps:
         """The gap of storage s that ends at this position, or is under way there; TAIL or NEXT if there is none."""
         i = bisect_left(self.touches[s], position)
         return self.gap_of[s][i - 1] if i else self.first[s]
+
+
+def _listed(lists: Sequence[Sequence[int]]) -> tuple[Ints, Ints]:
+    """Bounds of lists in one array, and the array."""
+    bounds = np.zeros(len(lists) + 1, np.int64)
+    np.cumsum([len(one) for one in lists], out=bounds[1:])
+    return bounds, np.array([x for one in lists for x in one], np.int64)
 
 
 def find_gaps(graph: Graph, *, place: bool = True, extend: bool = False) -> Gaps:

@@ -20,9 +20,7 @@ def relax(decider: Decider, target: int) -> bool:
     """Keeps what there is room for after all: the dearest first. Whether there was any."""
     gaps, found = decider.gaps, False
     dropped = np.flatnonzero((decider.choice == DROP) & ~gaps.beyond)
-    for g in dropped.tolist():
-        again = decider.again(g)
-        decider.seconds_again[g] = again.seconds if again else np.inf
+    decider.price_again(dropped)
     dear = decider.seconds_again[dropped] / gaps.nbytes[dropped]
     for g in dropped[np.argsort(-dear, kind="stable")].tolist():
         part = decider.bytes[gaps.start[g] + 2 : min(int(decider.again_at[g]), int(gaps.end[g])) + 1]

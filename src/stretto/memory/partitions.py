@@ -26,4 +26,4 @@ def choose(gaps: Gaps, size: int, distance: int, *, swap: bool = True) -> list[i
 def load_steps(steps: Steps, size: int) -> list[int]:
     """By copy from the host: the step before which it begins, the first of the partition before the one that wants
     it. Steps are positions here, because nothing runs twice."""
-    return [max(0, (come.need // size - 1) * size) for come in steps.comes]
+    return [max(0, (need // size - 1) * size) for need in steps.come_need.tolist()]

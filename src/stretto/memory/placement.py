@@ -8,16 +8,19 @@ step has the same address before and after.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from stretto.kernels.plan_place import packed
+
 from .arena import Arena, rounded
+from .gaps import Ints
 from .lifetimes import Lifetimes
 
 _MANY = 20_000  # allocations from which on nothing is placed: it would take minutes
-_ROUNDS, _FEWEST, _WORK = 15, 2, 20_000  # orders that are tried for either start; items times orders
+_ROUNDS, _FEWEST, _WORK = 60, 3, 300_000_000  # orders that are tried for either start; the square of items times these
 
 Rows = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
@@ -47,21 +50,56 @@ def place(lifetimes: Lifetimes, enough: int = 0) -> tuple[dict[int, int], int] |
     items = _items(lifetimes)
     if not items:
         return {}, 0
-    tall = np.array([int((one.rects[:, 3] - one.rects[:, 2]).max()) for one in items])
-    long = np.array([int((one.rects[:, 1] - one.rects[:, 0]).sum()) for one in items])
+    packing = _Packing(items)
     aim = max(enough, _peak(lifetimes))
-    best: tuple[dict[int, int], int] | None = None
-    for start in (np.lexsort((-long, -tall)), np.lexsort((-tall, -long))):
-        order = start.astype(np.float64).argsort().astype(np.float64)  # by item: its place in the order
-        for _ in range(max(_FEWEST, min(_ROUNDS, _WORK // len(items)))):
-            address, top, late = _packed(items, np.argsort(order, kind="stable").tolist(), aim)
-            if best is None or top < best[1]:
-                best = address, top
-            if best[1] <= aim:
-                return best
-            order[late] = order[late] / 2 - 1
-            order = order.argsort(kind="stable").argsort(kind="stable").astype(np.float64)
-    return best
+    best, base = -1, np.empty(0, np.int64)
+    for start in (np.lexsort((-packing.long, -packing.tall)), np.lexsort((-packing.tall, -packing.long))):
+        rank = np.empty(len(items))
+        rank[start] = np.arange(len(items))
+        for _ in range(max(_FEWEST, min(_ROUNDS, _WORK // len(items) ** 2))):
+            top = packing.packed(np.argsort(rank, kind="stable"))
+            if best < 0 or top < best:
+                best, base = top, packing.base.copy()
+            if best <= aim:
+                break
+            late = packing.base + packing.height > aim
+            rank[late] = rank[late] / 2 - 1
+            rank = rank.argsort(kind="stable").argsort(kind="stable").astype(np.float64)
+        if best <= aim:
+            break
+    address = {
+        k: int(base[n]) + offset
+        for n, item in enumerate(items)
+        for k, offset in zip(item.which, item.offsets, strict=True)
+    }
+    return address, best
+
+
+class _Packing:
+    """Items as arrays.
+
+    base : array [items]
+        Their addresses, as they were last placed.
+    tall, long, height : array [items]
+        The bytes of the largest rectangle of each, how long its rectangles live together, and where it ends.
+    """
+
+    def __init__(self, items: Sequence[Item]) -> None:
+        rects = np.vstack([one.rects for one in items])
+        self.bounds = np.zeros(len(items) + 1, np.int64)
+        np.cumsum([len(one.rects) for one in items], out=self.bounds[1:])
+        self.rects = [np.ascontiguousarray(rects[:, k]) for k in range(4)]
+        since, until, bottom, top = self.rects
+        self.tall = np.maximum.reduceat(top - bottom, self.bounds[:-1])
+        self.long = np.add.reduceat(until - since, self.bounds[:-1])
+        self.height = np.maximum.reduceat(top, self.bounds[:-1])
+        most = int(np.diff(self.bounds).max()) * len(rects)
+        self._space = np.empty((4, len(rects)), np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+        self.base = np.empty(len(items), np.int64)
+
+    def packed(self, order: Ints) -> int:
+        """Place the items in this order; the bytes that they take."""
+        return int(packed(order, self.bounds, *self.rects, *self._space, self.base))
 
 
 def _peak(lifetimes: Lifetimes) -> int:
@@ -109,43 +147,3 @@ def _rects(lifetimes: Lifetimes, which: Sequence[int], offsets: Sequence[int]) -
         for k, y in zip(which, offsets, strict=True)
     ]
     return np.array(rows, np.int64)
-
-
-def _packed(items: Sequence[Item], order: Iterable[int], aim: int) -> tuple[dict[int, int], int, list[int]]:
-    """Addresses if items are placed in this order, the bytes that they take, and the items that end beyond `aim`."""
-    total = sum(len(one.rects) for one in items)
-    placed = np.empty((4, total), np.int64)  # from when, until when, the first byte, the first beyond
-    count = top = 0
-    address: dict[int, int] = {}
-    late = []
-    for n in order:
-        item = items[n]
-        base = _lowest(item, placed[:, :count])
-        for k, offset in zip(item.which, item.offsets, strict=True):
-            address[k] = base + offset
-        rows = item.rects.T.copy()
-        rows[2:] += base
-        placed[:, count : count + rows.shape[1]] = rows
-        count += rows.shape[1]
-        end = int(rows[3].max())
-        if end > aim:
-            late.append(n)
-        top = max(top, end)
-    return address, top, late
-
-
-def _lowest(item: Item, placed: Rows) -> int:
-    """The lowest address at which nothing of an item overlaps what is placed."""
-    begin, end, first, beyond = placed
-    low, high = [], []
-    for since, until, bottom, top in item.rects.tolist():
-        there = (begin < until) & (end > since)
-        low.append(first[there] - top)
-        high.append(beyond[there] - bottom)
-    lows, highs = np.concatenate(low), np.concatenate(high)
-    order = np.argsort(lows, kind="stable")
-    lows, highs = lows[order], np.maximum.accumulate(highs[order]) if len(order) else highs
-    # Between the end of all that begins before and the beginning of the next.
-    after = np.concatenate(([0], np.maximum(highs, 0)))
-    before = np.concatenate((lows, [np.iinfo(np.int64).max]))
-    return int(after[np.argmax(after <= before)])

@@ -143,7 +143,7 @@ def smallest_budget(graph: Graph, settings: Settings) -> int:
         return account(_keep(graph, settings).program, settings.link).peak
     if settings.policy == "dissertation":
         steps = _partitioned(_gaps(graph, settings), settings)
-        return max(steps.start, *steps.must)
+        return steps.peak
     return _smallest(_gaps(graph, settings), settings)
 
 
@@ -158,7 +158,7 @@ def _gaps(graph: Graph, settings: Settings) -> Gaps:
 def _keep(graph: Graph, settings: Settings) -> Lowered:
     gaps = find_gaps(graph)
     steps = walk(gaps, gaps.everywhere(KEEP))
-    return lower(graph, steps, max(steps.start, *steps.must), settings.link)
+    return lower(graph, steps, steps.peak, settings.link)
 
 
 def _partitioned(gaps: Gaps, settings: Settings) -> Steps:
@@ -168,7 +168,7 @@ def _partitioned(gaps: Gaps, settings: Settings) -> Steps:
 def _dissertation(graph: Graph, settings: Settings) -> Lowered:
     gaps = _gaps(graph, settings)
     steps = _partitioned(gaps, settings)
-    budget = max(settings.budget, steps.start, *steps.must)
+    budget = max(settings.budget, steps.peak)
     return lower(gaps.graph, steps, budget, settings.link, first=load_steps(steps, settings.partition))
 
 
@@ -197,11 +197,11 @@ def _search(gaps: Gaps, settings: Settings, budget: int, *, any_will_do: bool = 
 
 def _smallest(gaps: Gaps, settings: Settings) -> int:
     steps = walk(gaps, gaps.everywhere(SWAP))
-    low = max(steps.start, *steps.must)
+    low = steps.peak
     if settings.swap and settings.host_budget is None:
         return low
     steps = walk(gaps, gaps.everywhere(KEEP))
-    high = max(steps.start, *steps.must)
+    high = steps.peak
     if _search(gaps, settings, low, any_will_do=True) is not None:
         return low
     while high - low > max(1, high // 200):

@@ -12,13 +12,13 @@ from .climb import Point, climb
 from .cuts import cut
 from .decide import Decider
 from .delays import delays
-from .gaps import DROP, KEEP, SWAP, Gaps
+from .gaps import DROP, KEEP, SWAP, Gaps, Ints
 from .hosting import places
 from .improve import demote, exchange, promote, relax, repair
 from .lower import Lowered, lower
 from .program import Link
 from .rooms import Rooms, ways
-from .walk import NEVER, Steps, walk
+from .walk import NEVER, Choices, Steps, walk
 
 ROUNDS = 24
 RECENT = 4  # rounds that tell what the next will bring
@@ -57,8 +57,6 @@ ALL, FEW = len(LOOSE + TIGHT), 3  # of them
 TOGETHER = (0.06, 0.09, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 0.9)
 FIRST = ((1.0, 1 / 16), (1.0, 0.0), (0.75, 1 / 16), (0.4, 1 / 16), (0.0, 1 / 16))
 
-Choices = np.ndarray[tuple[int], np.dtype[np.int8]]
-
 
 @dataclass(frozen=True, eq=False)
 class Found:
@@ -70,11 +68,7 @@ class Found:
     choice: Choices
     notes: list[str] = field(default_factory=list)
     decider: Decider | None = None
-    longer: dict[int, int] = field(default_factory=dict)
-
-
-def peak_of(steps: Steps) -> int:
-    return max(steps.start, *steps.must)
+    longer: Ints | None = None
 
 
 def search(
@@ -89,7 +83,7 @@ def search(
 ) -> Found | None:
     """The fastest plan found that fits, or None. any_will_do: the first one that fits is enough."""
     keep = walk(gaps, gaps.everywhere(KEEP))
-    if peak_of(keep) <= budget:
+    if keep.peak <= budget:
         return Found(
             lower(gaps.graph, keep, budget, link), keep, np.array(gaps.everywhere(KEEP), np.int8), ["everything fits"]
         )
@@ -117,7 +111,7 @@ def search(
     if swap:
         choice = np.array(gaps.everywhere(SWAP), np.int8)
         steps = walk(gaps, choice.tolist())
-        if peak_of(steps) <= budget:
+        if steps.peak <= budget:
             best = tries.fitting(Found(lower(gaps.graph, steps, budget, link), steps, choice, ["everything moves"]))
     elif recompute and len(gaps) <= SMALL:
         best = _one_by_one(gaps, budget, link)
@@ -127,10 +121,10 @@ def search(
 def adapt(found: Found, budget: int, link: Link, host: int | None = None) -> Found | None:
     """A plan changed so that it fits a smaller budget, or None: much quicker than a search."""
     decider = found.decider
-    if decider is None:
+    if decider is None or found.longer is None:
         return None
     decider.choice[:] = found.choice
-    decider.longer = dict(found.longer)
+    decider.longer = found.longer.copy()
     decider.learn(found.steps)
     made = _reached(decider, budget, budget, float("inf"))
     if made is not None and host is not None and places(made.lowered.program)[1] > host:
@@ -143,14 +137,14 @@ def _one_by_one(gaps: Gaps, budget: int, link: Link) -> Found | None:
     small that single bytes decide."""
     choice = np.array(gaps.everywhere(KEEP), np.int8)
     steps = walk(gaps, choice.tolist())
-    while peak_of(steps) > budget:
+    while steps.peak > budget:
         others = []
         for g in np.flatnonzero(gaps.droppable):
             other = choice.copy()
             other[g] = KEEP if choice[g] == DROP else DROP
             others.append((walk(gaps, other.tolist()), other))
-        better = min(others, key=lambda one: peak_of(one[0]), default=None)
-        if better is None or peak_of(better[0]) >= peak_of(steps):
+        better = min(others, key=lambda one: one[0].peak, default=None)
+        if better is None or better[0].peak >= steps.peak:
             return None
         steps, choice = better
     notes = [f"{int((choice == DROP).sum())} gaps are recomputed, of {len(gaps)}"]
@@ -177,7 +171,7 @@ class _Tries:
             return None
         most = min(most, max(2 if len(gaps.graph.nodes) > LARGE else 3, 12_000 // max(len(gaps.graph.nodes), 1)))
         free = budget - rooms.staying_bytes
-        shares = (TIGHT + LOOSE if free < (peak_of(self.keep) - rooms.staying_bytes) / 4 else LOOSE + TIGHT)[:most]
+        shares = (TIGHT + LOOSE if free < (self.keep.peak - rooms.staying_bytes) / 4 else LOOSE + TIGHT)[:most]
         best: Found | None = None
         for window, longest, begin in shares:
             if best is not None and self.any_will_do:
@@ -198,12 +192,12 @@ class _Tries:
                 decider = self._decider(Rooms(self.gaps, self.host), NEVER, 1.0, drop_first=False, hold=True)
                 decider.learn(self.keep, lanes=False)
                 base = bases[share, move] = Base(decider, share * self.budget, self.budget, move=move)
-            if peak_of(base.steps) > self.budget:
+            if base.steps.peak > self.budget:
                 return
             steps = base.filled(int(self.budget * (1 - window)), first)
-            if peak_of(steps) <= self.budget:
+            if steps.peak <= self.budget:
                 lowered = lower(self.gaps.graph, steps, self.budget, self.link, 1)
-                one = Found(lowered, steps, base.decider.choice.copy(), longer=dict(base.decider.longer))
+                one = Found(lowered, steps, base.decider.choice.copy(), longer=base.decider.longer.copy())
                 found.append((lowered.seconds, len(found), (share, move), one))
 
         many = len(self.gaps.graph.nodes) > MANY_NODES
@@ -250,10 +244,7 @@ class _Tries:
         """Whether there would be a plan if all that may leave did."""
         if not rooms.stays:
             return True
-        return (
-            peak_of(walk(self.gaps, np.where(rooms.staying(), KEEP, self.gaps.everywhere(SWAP)).tolist()))
-            <= self.budget
-        )
+        return walk(self.gaps, np.where(rooms.staying(), KEEP, self.gaps.everywhere(SWAP))).peak <= self.budget
 
     def once(self, rooms: Rooms, patience: int, point: Point, worth: float = float("inf")) -> Found | None:
         """One try; what takes more seconds than it is worth is left as it is found."""
@@ -301,14 +292,14 @@ def _reached(decider: Decider, budget: int, target: int, worth: float) -> Found 
     """The plan of a decider that has learned from a walk, changed until it fits, and improved."""
     gaps = decider.gaps
     fits: Steps | None = None
-    chosen, longer = decider.choice.copy(), dict(decider.longer)
+    chosen, longer = decider.choice.copy(), decider.longer.copy()
     peaks: list[int] = []
     for left in range(ROUNDS - 1, -1, -1):
         stuck = decider.reach(target)
         steps = decider.walked()
-        peak = peak_of(steps)
+        peak = steps.peak
         if peak <= budget:
-            fits, chosen, longer = steps, decider.choice.copy(), dict(decider.longer)
+            fits, chosen, longer = steps, decider.choice.copy(), decider.longer.copy()
         decider.learn(steps)
         peaks.append(peak)
         if peak <= target or (decider.swap and _hopeless(peaks, budget, left)):
@@ -340,10 +331,11 @@ def _improve(
     chosen: Choices,
     budget: int,
     target: int,
-    longer: dict[int, int],
-) -> tuple[Lowered, Steps, Choices, dict[int, int]]:
+    longer: Ints | None,
+) -> tuple[Lowered, Steps, Choices, Ints]:
     """Small changes to a plan that fits, each kept if it is faster and still fits."""
     gaps, link = decider.gaps, decider.link
+    assert longer is not None
     late = delays(gaps, fits, best, link)
     changes: tuple[Callable[[], bool], ...] = (
         lambda: relax(decider, target),
@@ -359,20 +351,20 @@ def _improve(
         if failed == len(changes):
             break
         decider.choice[:] = chosen
-        decider.longer = dict(longer)
+        decider.longer = longer.copy()
         decider.learn(fits)
         failed += 1
         if not changes[turn % len(changes)]():
             continue
         steps = decider.walked()
-        if peak_of(steps) > budget:
+        if steps.peak > budget:
             decider.learn(steps)
             decider.reach(target)
             steps = decider.walked()
-        if peak_of(steps) > budget:
+        if steps.peak > budget:
             continue
         lowered = lower(gaps.graph, steps, budget, link)
         if lowered.seconds < best.seconds:
-            best, fits, chosen, longer, failed = lowered, steps, decider.choice.copy(), dict(decider.longer), 0
+            best, fits, chosen, longer, failed = lowered, steps, decider.choice.copy(), decider.longer.copy(), 0
             late = delays(gaps, fits, best, link)
     return best, fits, chosen, longer

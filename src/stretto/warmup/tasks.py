@@ -54,6 +54,7 @@ def tasks(*, fast: bool = False) -> list[Task]:
         *_topic_models(),
         *_readers(),
         Task("helpers of loops", "loops", _loops),
+        Task("plans of training steps", "memory", _plan),
     ]
     if fast:
         small = _ratings(300, 200)
@@ -241,6 +242,21 @@ def _read(data: Any, format: str) -> None:
         path = Path(folder) / "ratings"
         write(data, path, format)
         read(path, format, cache=False)
+
+
+def _plan() -> None:
+    """A training step in half of its memory; neither torch nor a GPU is needed."""
+    from stretto.memory.graph import Graph, Node, Storage
+    from stretto.memory.planner import Settings, make_placed
+
+    layers, size = 6, 8 << 20
+    forward = tuple(Node("forward", (k - 1,) if k else (), (k,), seconds=1e-3) for k in range(layers))
+    backward = tuple(
+        Node("backward", (layers - 1 - k, *((layers + k - 1,) if k else ())), (layers + k,), seconds=1e-3)
+        for k in range(layers)
+    )
+    storages = tuple(Storage(size, "activation") for _ in range(2 * layers))
+    make_placed(Graph(storages, forward + backward, (2 * layers - 1,)), Settings(6 * size))
 
 
 def _sparse_matrices() -> None:
