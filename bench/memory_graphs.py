@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+SLACK = 152 << 20  # bytes that libraries and the allocator take beside a plan on an H200, about
+
 
 def parser() -> argparse.ArgumentParser:
     """The options."""
@@ -49,61 +51,73 @@ def main(arguments: Sequence[str] | None = None) -> None:
     wanted.out.mkdir(parents=True, exist_ok=True)
     for name in names:
         try:
-            written(name, wanted)
+            written(name, wanted, shares)
         except Exception as error:  # the next model may do
             print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0][:300]}", flush=True)
 
 
-def written(name: str, wanted: argparse.Namespace) -> None:
+def written(name: str, wanted: argparse.Namespace, shares: Sequence[float]) -> None:
     """Measure eager and the operations of one model, and write its graphs."""
     import torch
 
-    from stretto.memory.costs import PLAYED, costed
-    from stretto.memory.planning import capture
-
     from . import zoo
-    from .memory_turns import metered, turn
-    from .memory_zoo_observe import to_host
+    from .memory_turns import turn
+    from .memory_zoo_observe import plain_peak, to_host
 
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     gpu = wanted.device == "cuda"
-    with turn(still=False):
-        eager = _eager(name, wanted) if gpu else {}
+    if gpu:
+        with turn(still=False):
+            eager = _eager(name, wanted)
+    else:
+        eager = {"reserved": plain_peak(zoo.make(name, "meta", wanted.size))}
     job = zoo.make(name, wanted.device if gpu else "meta", wanted.size)
     if gpu:
         to_host(job)
     device = torch.device("cuda", 0) if gpu else torch.device("cpu")
-    variants: dict[str, Any] = {}
-    clocks: dict[str, tuple[float, float]] = {}
-    for chunks in (None, "auto"):
-        began = time.perf_counter()
-        captured = capture(
-            job.step,
-            job.modules,
-            job.optimizers,
-            job.batch,
-            device,
-            1 << 33,
-            chunks,
-            tight=2 if chunks else 0,
-            record=True,
-        )
-        traced = time.perf_counter() - began
-        if chunks and not captured.notes:
-            break
-        with metered():
-            graph = costed(captured.lifted, device, call=PLAYED)
-        label = "whole" if chunks is None else "chunks"
-        clocks[label] = traced, time.perf_counter() - began - traced
-        variants[label] = {"graph": graph, "besides": dict(captured.lifted.besides), "notes": captured.notes}
-    parameters = sum(1 for module in job.modules for _ in module.parameters())
-    found = {"model": name, "eager": eager, "variants": variants, "clocks": clocks, "parameters": parameters}
+    variants, clocks = _variants(job, device, eager, shares)
+    found = {"model": name, "eager": eager, "variants": variants, "clocks": clocks}
     (wanted.out / f"{name}.pickle").write_bytes(pickle.dumps(found))
-    nodes = {label: len(one["graph"].nodes) for label, one in variants.items()}
+    nodes = {f"{label} {share:.0%}": len(one["graph"].nodes) for (label, share), one in variants.items()}
     print(f"{name}: {nodes} nodes, eager {eager}, clocks {clocks}", flush=True)
     del job
     if gpu:
         torch.cuda.empty_cache()
+
+
+def _variants(
+    job: Any, device: Any, eager: dict[str, float], shares: Sequence[float]
+) -> tuple[dict[Any, Any], dict[str, float]]:
+    """Costed graphs by how operations are cut and by budget, since both decide how parameters are updated; and how long
+    the parts of planning took."""
+    from stretto.memory import planning
+    from stretto.memory.capture import trace
+    from stretto.memory.chunks import cut
+    from stretto.memory.costs import PLAYED, costed
+    from stretto.memory.fuse import NONE
+
+    from .memory_turns import metered
+
+    began = time.perf_counter()
+    plain = trace(job.step, job.modules, job.optimizers, job.batch, device)
+    clocks = {"traced": time.perf_counter() - began, "lifted": 0.0, "measured": 0.0}
+    lent = planning._lent(job.batch, device)
+    ratio = planning._ratios(job.optimizers, plain.watched.parameters, device)
+    variants: dict[Any, Any] = {}
+    for label, tight in (("whole", 0), ("losses", 1), ("all", 2)):
+        for share in shares:
+            budget, began = int(share * eager["reserved"]), time.perf_counter()
+            traced, notes = cut(plain, "auto" if tight else None, budget, tight=tight)
+            if tight and (not notes or any(notes == one["notes"] for (_, at), one in variants.items() if at == share)):
+                continue
+            captured = planning._lifted(traced, notes, NONE, job.optimizers, lent, budget, record=True)
+            clocks["lifted"] += time.perf_counter() - began
+            began = time.perf_counter()
+            with metered():
+                graph = costed(captured.lifted, device, call=PLAYED, ratio=ratio)
+            clocks["measured"] += time.perf_counter() - began
+            variants[label, share] = {"graph": graph, "besides": dict(captured.lifted.besides), "notes": notes}
+    return variants, clocks
 
 
 def _eager(name: str, wanted: argparse.Namespace) -> dict[str, float]:
@@ -134,28 +148,35 @@ def _eager(name: str, wanted: argparse.Namespace) -> dict[str, float]:
 
 def planned(path: Path, shares: Sequence[float]) -> None:
     """Plan one step for several budgets; a line for each."""
-    from stretto.memory.planner import Infeasible, Settings, make, make_placed
+    from stretto.memory.fragmentation import footprint
+    from stretto.memory.planner import Infeasible, Settings, make_placed
     from stretto.memory.planning import updates_apart
+    from stretto.memory.program import Link
 
     found = pickle.loads(path.read_bytes())
-    for label, one in found["variants"].items():
+    whole = found["eager"]["reserved"]
+    link = Link(53e9, 53e9)
+    for (label, share), one in found["variants"].items():
+        if share not in shares:
+            continue
         graph, besides = updates_apart(one["graph"])
-        held = sum(one["besides"].values()) + besides
-        keep = make(graph, Settings(1 << 50, policy="keep"))
-        whole = found["eager"].get("reserved", keep.costs.peak + held)
-        for share in shares:
-            began = time.process_time()
-            head = f"{found['model']:20} {label:6} {share:5.0%}"
-            try:
-                plan = make_placed(graph, Settings(int(share * whole) - held))
-            except Infeasible as error:
-                print(f"{head} none below {(error.smallest + held) / whole:.0%}: {error.node}", flush=True)
-                continue
-            costs = plan.costs
-            print(
-                f"{head} {costs.seconds / keep.costs.seconds:5.2f}× of {keep.costs.seconds * 1e3:.1f} ms, waits "
-                f"{costs.waited / costs.seconds:4.0%}, recomputes {costs.repeated / costs.seconds:4.0%}, copies "
-                f"{costs.bytes_in / 2**30:.1f}, {costs.bytes_out / 2**30:.1f} GiB; planned in "
-                f"{time.process_time() - began:.1f} s",
-                flush=True,
-            )
+        held = sum(one["besides"].values()) + besides + SLACK + int(share * whole) // 64
+        computing = sum(node.seconds for node in graph.nodes)
+        eager = found["eager"].get("seconds", computing)
+        began = time.process_time()
+        head = f"{found['model']:20} {label:6} {share:5.0%}"
+        try:
+            plan = make_placed(graph, Settings(max(1, int(share * whole) - held), link=link))
+        except Infeasible as error:
+            print(f"{head} none below {(error.smallest + held) / whole:.0%}: {error.node}", flush=True)
+            continue
+        costs = plan.costs
+        over = held + footprint(plan.program) - share * whole
+        print(
+            f"{head} {costs.seconds / eager:5.2f}× eager, {costs.seconds / computing:5.2f}× of "
+            f"{computing * 1e3:.1f} ms, waits {costs.waited / costs.seconds:4.0%}, "
+            f"recomputes {costs.repeated / costs.seconds:4.0%}, copies "
+            f"{costs.bytes_in / 2**30:.1f}, {costs.bytes_out / 2**30:.1f} GiB; planned in "
+            f"{time.process_time() - began:.1f} s{'; over' if over > 0 else ''}",
+            flush=True,
+        )

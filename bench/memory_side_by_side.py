@@ -190,7 +190,6 @@ def start(job: Job, folder: Path, turns: Path, seconds: float) -> Running:
     given = {name: value for name, value in os.environ.items() if name not in OWN}
     given.setdefault("OMP_NUM_THREADS", "2")
     given.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "4")
-    given.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     given |= job.environment() | {
         "OUT": str(folder),
         "STRETTO_TURNS": str(turns),

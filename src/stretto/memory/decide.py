@@ -296,6 +296,7 @@ class Decider:
         """Chooses until the bytes in use stay under the target everywhere, as far as is known without a walk. Gives
         the first position that it cannot bring under the target, if there is one."""
         stuck: int | None = None
+        target = max(0, target)
         hopeless = np.zeros(len(self.bytes), bool)  # and positions near such ones
         apart = len(self.bytes) // _STUCK
         while True:
