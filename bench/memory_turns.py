@@ -57,7 +57,7 @@ def metered() -> Iterator[None]:
     if not os.environ.get("STRETTO_TURNS"):
         yield
         return
-    from stretto.memory import planning
+    from stretto.memory import meter, planning
     from stretto.memory.fuse import Chain
     from stretto.memory.meter import Cost, Meter, Remembered
 
@@ -69,13 +69,13 @@ def metered() -> Iterator[None]:
         with turn(still=False):
             return alone(self, call)
 
-    measured = planning.link
+    measured = meter.link
 
     def link_in_turn(device: Any, remembered: Remembered) -> Any:
         with turn(still=False):
             return measured(device, remembered)
 
-    with mock.patch.object(Meter, "_try", in_turn), mock.patch.object(planning, "link", link_in_turn):
+    with mock.patch.object(Meter, "_try", in_turn), mock.patch.object(planning, "measured_link", link_in_turn):
         yield
 
 

@@ -15,10 +15,10 @@ from memory_graphs import random_graph
 from stretto.memory.arena import SMALL, Arena, Full, rounded, whole
 from stretto.memory.fragmentation import arena_bytes, footprint
 from stretto.memory.graph import RETURNED, TEMPORARY, Graph, Node, Storage
-from stretto.memory.lifetimes import find_lifetimes, travelling
+from stretto.memory.lifetimes import PARTS, find_lifetimes, travelling
 from stretto.memory.placement import place
 from stretto.memory.planner import Infeasible, Settings, make, make_placed, smallest_budget
-from stretto.memory.program import AGAIN, FREE, HOLD, IN, RELEASE, ROOM, RUN, Program, account
+from stretto.memory.program import AGAIN, FREE, HOLD, IN, RELEASE, ROOM, RUN, UNHOLD, Program, account
 from stretto.memory.steering import natural, steered
 
 MIB = 1 << 20
@@ -124,7 +124,7 @@ def test_results_that_are_there_already_are_dropped_once_more() -> None:
     )
     found = find_lifetimes(Program(graph, ((RUN, 0), (FREE, 0), (AGAIN, 0), (RUN, 1), (FREE, 0), (FREE, 1))))
     assert found.requests[2] == (2, 3, ~3)  # the second result is still there
-    assert (found.storage[2], found.storage[3], found.end[3]) == (0, -1, 3)
+    assert (found.storage[2], found.storage[3], found.until[3] // PARTS) == (0, -1, 2)
 
 
 def random_program(seed: int, count: int = 60) -> Program:
@@ -160,7 +160,7 @@ def test_placed_allocations_do_not_overlap_and_a_steered_program_takes_what_was_
     assert found is not None
     address, top = found
     spans = [
-        (lifetimes.begin[k], lifetimes.end[k], address[k], address[k] + rounded(lifetimes.nbytes[k])) for k in address
+        (lifetimes.since[k], lifetimes.until[k], address[k], address[k] + rounded(lifetimes.nbytes[k])) for k in address
     ]
     for i, a in enumerate(spans):
         for b in spans[:i]:
@@ -174,6 +174,38 @@ def test_travelling_storages_come_back_to_where_they_were() -> None:
     programs = [random_program(seed) for seed in range(12)]
     returned = [followed(steered(one, int(1.1 * natural(one)))) for one in programs]
     assert sum(returned) >= 11
+
+
+def several_at_once(seed: int, count: int = 50) -> Program:
+    """Operations with three results, two of one size, and a workspace between them that they give back at once."""
+    random = np.random.default_rng(seed)
+    sizes = [int(n) * MIB for n in random.choice([20, 30, 50, 80, 130], (count, 2)).ravel()]
+    storages = tuple(Storage(sizes[k // 3 * 2 + (k % 3 == 1)], "activation") for k in range(3 * count))
+    nodes = []
+    for n in range(count):
+        makes = (3 * n, 3 * n + 1, 3 * n + 2)
+        workspace = int(random.choice([40, 60])) * MIB
+        order = [(k, storages[s].nbytes) for k, s in enumerate(makes)]
+        order[1:1] = [(TEMPORARY, workspace)]
+        order.insert(int(random.integers(2, 5)), (RETURNED, 1))
+        nodes.append(Node(f"n{n}", makes=makes, workspace=workspace, allocations=tuple(order)))
+    instructions: list[tuple[int, int]] = []
+    live: list[int] = []
+    for n in range(count):
+        instructions.append((RUN, n))
+        live += nodes[n].makes
+        while len(live) > 12:
+            instructions.append((FREE, live.pop(int(random.integers(len(live))))))
+    return Program(Graph(storages, tuple(nodes)), tuple(instructions + [(FREE, s) for s in live]))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_several_allocations_of_an_operation_go_where_they_are_wanted(seed: int) -> None:
+    program = several_at_once(seed)
+    best = steered(program)
+    assert any(what == UNHOLD for what, _ in best.instructions)
+    assert (best.arena or 0) < natural(program)
+    followed(best)
 
 
 def followed(program: Program) -> bool:
@@ -192,7 +224,16 @@ def followed(program: Program) -> bool:
         memory.give(address)
     held, seats = [], dict(at)
     for what, which in program.instructions:
-        if what == RUN:
+        if what == RUN and nodes[which].allocations:
+            made: list[int] = []
+            for result, nbytes in nodes[which].allocations:
+                if result == RETURNED:
+                    memory.give(made[nbytes])
+                    continue
+                made.append(memory.take(nbytes))
+                if result >= 0:
+                    at[nodes[which].makes[result]] = made[-1]
+        elif what == RUN:
             at[which] = memory.take(storages[which].nbytes)
             if nodes[which].workspace:
                 memory.give(memory.take(nodes[which].workspace))
@@ -202,10 +243,14 @@ def followed(program: Program) -> bool:
             memory.give(at.pop(which))
         elif what == HOLD:
             held.append(memory.take(which))
+        elif what == UNHOLD:
+            memory.give(held[which])
+            held[which] = -1
         elif what == RELEASE:
             assert which == len(held)
             for address in held:
-                memory.give(address)
+                if address >= 0:
+                    memory.give(address)
             held = []
     assert travelling(program) == set(seats)
     return at == seats

@@ -14,6 +14,7 @@ allocation goes where it is wanted.
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 
 SMALL = 1 << 20  # bytes up to which the allocator takes memory from elsewhere, and what it does not split off
 ENDLESS = 1 << 60
@@ -47,10 +48,12 @@ class Arena:
     ----------
     top : int
         One beyond the last byte that was ever allocated.
+    nbytes : int
+        Bytes of the large block.
     """
 
     def __init__(self, nbytes: int = ENDLESS) -> None:
-        self.top = 0
+        self.top, self.nbytes = 0, nbytes
         self._free = [(nbytes, 0)]  # (bytes, address), sorted
         self._starts = [0]  # addresses of free blocks, sorted
         self._begins: dict[int, int] = {0: nbytes}  # free blocks: bytes by address
@@ -63,6 +66,13 @@ class Arena:
         if at == len(self._free):
             raise Full(f"no free block of {nbytes} bytes")
         return self._free[at]
+
+    def hold(self, nbytes: int) -> int:
+        """Allocate what nothing uses, which may be far beyond all else; the address."""
+        top = self.top
+        address = self.take(nbytes)
+        self.top = top
+        return address
 
     def take(self, nbytes: int) -> int:
         """Allocate; the address."""
@@ -98,6 +108,13 @@ class Arena:
             size += after
         self._add(address, size)
 
+    def last(self) -> int:
+        """Bytes of the last block if it is free and is what an allocation of that size is taken from; otherwise 0."""
+        start = self._starts[-1] if self._starts else 0
+        nbytes = self._begins.get(start, 0)
+        last = start + nbytes == self.nbytes and nbytes > SMALL and self._best(nbytes)[1] == start
+        return nbytes if last else 0
+
     def near(self, address: int, nbytes: int) -> int | None:
         """The nearest address at or below the wanted one at which so many bytes can be allocated: the address itself,
         or the beginning of its free block if that is less than a megabyte below. None if it is not free."""
@@ -122,6 +139,51 @@ class Arena:
         left = size - before, address
         found += [n for n, place in self._from(least) if (n, place) < left and (not before or n < before)]
         return tuple(found)
+
+    def carve(self, wanted: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]] | None:
+        """Holds after which free blocks are just where some allocations are wanted, and large enough for them alone.
+
+        Parameters
+        ----------
+        wanted : sequence of (address, bytes)
+            They do not overlap.
+
+        Returns
+        -------
+        tuple or None
+            Allocations to hold, in this order, and which of them are freed before the wanted ones are made. None if an
+            address is not free.
+        """
+        inside: dict[int, list[tuple[int, int]]] = {}
+        for address, nbytes in sorted(wanted):
+            at = bisect.bisect_right(self._starts, address) - 1
+            if at < 0 or address + nbytes > self._starts[at] + self._begins[self._starts[at]]:
+                return None
+            inside.setdefault(self._starts[at], []).append((address, rounded(nbytes)))
+        least = min(rounded(nbytes) for _, nbytes in wanted)
+        for start, those in inside.items():
+            ends = [start, *(address + n for address, n in those)]
+            gaps = [address - end for (address, _), end in zip(those, ends, strict=False)]
+            least = min([least, *(gap for gap in gaps if gap > SMALL)])
+        holds: list[int] = []
+        freed: list[int] = []
+        for size, start in self._from(least):  # the smallest first: larger ones would be taken after them
+            if start not in inside:
+                holds.append(size)
+                continue
+            cursor, end = start, start + size
+            for address, nbytes in inside[start]:
+                if address - cursor > SMALL:
+                    holds.append(address - cursor)
+                    cursor = address
+                freed.append(len(holds))
+                holds.append(nbytes)
+                cursor += nbytes
+                if cursor > end:
+                    return None
+            if end - cursor > SMALL:
+                holds.append(end - cursor)
+        return holds, freed
 
     def _from(self, nbytes: int) -> list[tuple[int, int]]:
         """Free blocks of at least so many bytes, the smallest first."""

@@ -11,13 +11,14 @@ and keeps the code, until `resume()`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from .devices import Device
-from .fragmentation import arena_bytes
+from .fragmentation import arena_bytes, small_bytes
 from .host_buffers import HostBuffers
 from .lifetimes import travelling
 from .lift import UPDATES, Lifted, Ref, Update, generators
@@ -30,6 +31,7 @@ from .views import flat, laid_out, layout_of, placed, view
 from .watched import Watched
 
 _BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
+_SMALL_BLOCKS = 8 << 20  # bytes of blocks for small tensors that are in use in part
 
 
 class Runner:
@@ -69,12 +71,14 @@ class Runner:
         self.counts = {k: Counts(one) for k, one in enumerate(optimizers) if keeps_numbers(one)}
         self._holders = self._find_holders()
         self.made: set[int] = set()
-        self._held: list[torch.Tensor] = []
+        self._held: list[torch.Tensor | None] = []
         self._seats: dict[int, int] = {}  # by travelling storage: its address when a step begins
         self.parked: set[int] = set()
         self.blocks: dict[int, torch.Tensor] = {}  # by storage that stays on the device: its bytes there
         self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
         self.travels = sorted(travelling(program))
+        self._records = record is not None
+        self.over = 0  # bytes that steps will take beyond the budget, as far as that is known before the first
         self.host, self._owners = host or HostBuffers(device), owners(lifted)
         self.there = self.host.reserve(program, self._owners, lifted.nbytes)
         self.resume()
@@ -151,10 +155,16 @@ class Runner:
 
     def take_arena(self) -> None:
         """Let temporary storages have a block of the size that was planned, and updates another one."""
+        self.over = 0
         if self.budget is None or self.device.reserved() is None:
             return
         self.park()
-        self.device.set_arena(arena_bytes(self.program), self.lifted.besides.get(UPDATES, 0))
+        arena, updates = arena_bytes(self.program), self.lifted.besides.get(UPDATES, 0)
+        self.device.set_arena(arena, updates)
+        # What is there now stays: persistent storages, the caller's tensors, and what is free in blocks with them.
+        places = sum(value.dtype.itemsize * math.prod(value.size) for value in self.layouts) if self._records else 0
+        will = (self.device.reserved() or 0) + arena + updates + small_bytes(self.program) + _SMALL_BLOCKS + places
+        self.over = will - self.budget
 
     def park(self) -> None:
         """Let storages that are away in a part of every step wait on the host, which has a place for them: they are in
@@ -363,21 +373,30 @@ class Runner:
 
     def hold(self, nbytes: int) -> None:
         """Allocate what nothing uses, so that the next allocation goes where it is wanted."""
-        if (held := self.device.hold(nbytes)) is not None:
-            self._held.append(held)
+        self._held.append(self.device.hold(nbytes))
+
+    def unhold(self, which: int) -> None:
+        """Free one of what is held: an operation allocates there."""
+        self._held[which] = None
 
     def release(self) -> None:
         """Free what is held."""
         self._held.clear()
 
     def take(self, s: int) -> None:
-        """Memory for a storage that comes from the host; for state that is not made yet, the place where it will be."""
-        self.a[s] = self.device.room(self.lifted.nbytes[s])
+        """Memory for a storage that comes from the host; for state that is not made yet, the place where it will be.
+        It is as large as what an operation allocates for it, which may be more than it fills: so it was planned."""
+        self.a[s] = self.device.room(max(self.lifted.nbytes[s], self._planned_bytes(s)))
+
+    def _planned_bytes(self, s: int) -> int:
+        planned, traced = self.program.graph.storages[s].nbytes, self.lifted.graph.storages[s].nbytes
+        return planned if planned > traced else 0
 
     def begin(self, s: int) -> None:
         """Copy a storage from the host into its memory."""
         if self._exists(s):
-            self.device.into(s, self.there[s], flat(self.a[s]))
+            here = self.bytes_of(s)
+            self.device.into(s, self.there[s][: len(here)], here)
 
     def into(self, s: int) -> None:
         """Take memory for a storage, and copy it from the host."""

@@ -16,6 +16,8 @@ from .arena import SMALL
 from .graph import RETURNED, TEMPORARY, Node
 from .program import AGAIN, FREE, GONE, IN, RUN, Program
 
+PARTS = 1 << 12  # moments in an instruction
+
 
 @dataclass(eq=False)
 class Lifetimes:
@@ -23,9 +25,9 @@ class Lifetimes:
 
     Attributes
     ----------
-    nbytes, begin, end, storage : list of int
-        By allocation: its size, the instruction that allocates it (-1: before the first), the first instruction after
-        which it is free, and its storage (-1: an operation's own workspace).
+    nbytes, since, until, storage : list of int
+        By allocation: its size, when it is made and freed, and its storage (-1: an operation's own workspace).
+        Instruction n is at n × PARTS; what it allocates and frees follows one by one. -1: before the first.
     requests : dict
         By instruction: what it allocates, in order; ~k frees allocation k again.
     freed : dict
@@ -36,17 +38,18 @@ class Lifetimes:
 
     count: int  # instructions
     nbytes: list[int] = field(default_factory=list)
-    begin: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
+    since: list[int] = field(default_factory=list)
+    until: list[int] = field(default_factory=list)
     storage: list[int] = field(default_factory=list)
     requests: dict[int, tuple[int, ...]] = field(default_factory=dict)
     freed: dict[int, tuple[int, ...]] = field(default_factory=dict)
     first: list[int] = field(default_factory=list)
 
-    def new(self, nbytes: int, at: int, storage: int = -1) -> int:
+    def new(self, nbytes: int, since: int, storage: int = -1) -> int:
+        """A new allocation, which lives to the end unless it is freed; its number."""
         self.nbytes.append(nbytes)
-        self.begin.append(at)
-        self.end.append(self.count)
+        self.since.append(since)
+        self.until.append(self.count * PARTS)
         self.storage.append(storage)
         return len(self.nbytes) - 1
 
@@ -81,11 +84,11 @@ def find_lifetimes(program: Program) -> Lifetimes:
                 found.requests[at] = events
         elif what == IN:
             if which not in live and counts(which):
-                live[which] = found.new(storages[which].nbytes, at, which)
+                live[which] = found.new(storages[which].nbytes, at * PARTS, which)
                 found.requests[at] = (live[which],)
         elif what in (FREE, GONE) and which in live:
             k = live.pop(which)
-            found.end[k] = at
+            found.until[k] = at * PARTS
             found.freed[at] = (k,)
     return found
 
@@ -104,10 +107,10 @@ def _events(
     for place, (what, nbytes) in enumerate(order):
         if what == RETURNED:
             if nbytes in number:
-                found.end[number[nbytes]] = at + 1
+                found.until[number[nbytes]] = at * PARTS + len(events)
                 events.append(~number[nbytes])
             continue
-        k = found.new(nbytes, at)
+        k = found.new(nbytes, at * PARTS + len(events))
         events.append(k)
         number[place] = k
         if what >= 0 and node.makes[what] in counted and node.makes[what] not in live:
@@ -118,6 +121,6 @@ def _events(
         elif (RETURNED, place) not in order:
             dropped.append(k)  # a result that is unused
     for k in dropped:
-        found.end[k] = at + 1
+        found.until[k] = at * PARTS + len(events)
         events.append(~k)
     return tuple(events)

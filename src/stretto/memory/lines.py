@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from .lift import Call, Ref, Update, Value
-from .program import AGAIN, BEGIN, FREE, GONE, HOLD, IN, LEFT, OUT, READY, RELEASE, ROOM, RUN, Instruction
+from .program import AGAIN, BEGIN, FREE, GONE, HOLD, IN, LEFT, OUT, READY, RELEASE, ROOM, RUN, UNHOLD, Instruction
 from .updating import Updater
 from .views import as_said, view
 
@@ -66,6 +66,8 @@ class Writer:
                 self._call(run)
         elif what == HOLD:
             self.lines.append(f"R.hold({which})")
+        elif what == UNHOLD:
+            self.lines.append(f"R.unhold({which})")
         elif what == RELEASE:
             self.lines.append("R.release()")
         elif not self.lifted.graph.storages[which].nbytes:

@@ -205,6 +205,9 @@ def workspace_ratio(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parame
         tried = torch.nn.Parameter(torch.zeros(shape, dtype=parameter.dtype, device=device))
         tried.grad = torch.ones_like(tried)
         trial = _trial(optimizer, group_of(optimizer, parameter), [tried])
+        for name, kept in optimizer.state.get(parameter, {}).items():  # some make their state before the first step
+            large = _as_large(kept, parameter)
+            trial.state[tried][name] = torch.zeros_like(tried, dtype=kept.dtype) if large else copy.copy(kept)
         nbytes, most = tried.numel() * tried.element_size(), 0
         for turn in range(2):
             torch.cuda.synchronize(device)

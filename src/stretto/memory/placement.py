@@ -1,23 +1,23 @@
 """Addresses for all allocations of a program at once, so that little memory is lost between them.
 
 Lifetimes are known beforehand, so addresses can be chosen with the future in view: the largest allocations are placed
-first, each at the lowest address that is free for as long as it lives. An operation that allocates several times is
-placed as a whole, in the layout that the allocator gives it in free memory. A storage that is away for a part of the
-step has the same address before and after.
+first, each at the lowest address that is free for as long as it lives. A storage that is away for a part of the step
+has the same address before and after.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
 
 from stretto.kernels.plan_place import packed
 
-from .arena import Arena, rounded
+from .arena import SMALL, rounded
 from .gaps import Ints
-from .lifetimes import Lifetimes
+from .lifetimes import PARTS, Lifetimes
 
 _MANY = 20_000  # allocations from which on nothing is placed: it would take minutes
 _ROUNDS, _FEWEST, _WORK = 60, 3, 300_000_000  # orders that are tried for either start; the square of items times these
@@ -27,27 +27,37 @@ Rows = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """Allocations that are placed together.
+    """Allocations that have one address.
 
     which : their numbers
-    offsets : by allocation, its address beyond that of the item
-    rects : [n, 4]: from when, until when, the first byte and the first beyond, relative to the item
+    rects : [n, 4]: from when, until when, the first byte and the first beyond, relative to the address
     """
 
     which: tuple[int, ...]
-    offsets: tuple[int, ...]
     rects: Rows
 
 
-def place(lifetimes: Lifetimes, enough: int = 0) -> tuple[dict[int, int], int] | None:
+def extents(lifetimes: Lifetimes) -> list[int]:
+    """Bytes of the blocks that allocations are to have. Those of one operation have no two of one size: the allocator
+    would take the one with the lower address first, which may be wanted for the one that is allocated later."""
+    found = [rounded(nbytes) for nbytes in lifetimes.nbytes]
+    for events in lifetimes.requests.values():
+        made = sorted((found[k], k) for k in events if k >= 0)
+        for (_, before), (_, k) in itertools.pairwise(made):
+            found[k] = max(found[k], found[before] + 512)
+    return found
+
+
+def place(lifetimes: Lifetimes, enough: int = 0, apart: Set[int] = frozenset()) -> tuple[dict[int, int], int] | None:
     """An address for every allocation, and the bytes that all take. None if there are too many to be placed.
 
     The order in which items are placed decides. Those that end up too high are placed earlier the next time, until all
-    take no more than `enough` bytes, or for some rounds; the best round counts.
+    take no more than `enough` bytes, or for some rounds; the best round counts. apart: instructions whose allocations
+    must not be next to each other.
     """
     if len(lifetimes.nbytes) > _MANY:
         return None
-    items = _items(lifetimes)
+    items = _items(lifetimes, apart)
     if not items:
         return {}, 0
     packing = _Packing(items)
@@ -67,12 +77,7 @@ def place(lifetimes: Lifetimes, enough: int = 0) -> tuple[dict[int, int], int] |
             rank = rank.argsort(kind="stable").argsort(kind="stable").astype(np.float64)
         if best <= aim:
             break
-    address = {
-        k: int(base[n]) + offset
-        for n, item in enumerate(items)
-        for k, offset in zip(item.which, item.offsets, strict=True)
-    }
-    return address, best
+    return {k: int(base[n]) for n, item in enumerate(items) for k in item.which}, best
 
 
 class _Packing:
@@ -104,46 +109,33 @@ class _Packing:
 
 def _peak(lifetimes: Lifetimes) -> int:
     """The most bytes that are allocated at once: no placement takes less."""
-    change = np.zeros(lifetimes.count + 3, np.int64)
     sizes = np.array([rounded(n) for n in lifetimes.nbytes], np.int64)
-    once = np.array(
-        [s >= 0 or e > b + 1 for s, b, e in zip(lifetimes.storage, lifetimes.begin, lifetimes.end, strict=True)]
-    )
-    np.add.at(
-        change, np.array(lifetimes.begin)[once] + 1, sizes[once]
-    )  # parts of workspaces need not be there together
-    np.add.at(change, np.array(lifetimes.end)[once] + 1, -sizes[once])
-    return int(np.cumsum(change).max())
+    when = np.concatenate((lifetimes.until, lifetimes.since))  # of equal moments, what is freed comes first
+    order = np.argsort(when, kind="stable")
+    return int(np.cumsum(np.concatenate((-sizes, sizes))[order]).max(initial=0))
 
 
-def _items(lifetimes: Lifetimes) -> list[Item]:
+def _items(lifetimes: Lifetimes, apart: Set[int]) -> list[Item]:
     items: list[Item] = []
+    sizes = extents(lifetimes)
     returning: dict[int, list[int]] = {lifetimes.storage[k]: [k] for k in lifetimes.first}
     for at, events in lifetimes.requests.items():
-        made = [k for k in events if k >= 0]
-        if len(made) == 1 and lifetimes.storage[made[0]] in returning:
-            returning[lifetimes.storage[made[0]]].append(made[0])
-        elif len(made) == 1:
-            items.append(Item((made[0],), (0,), _rects(lifetimes, made, (0,))))
-        else:
-            arena = Arena()
-            offsets: dict[int, int] = {}
-            for k in events:
-                if k >= 0:
-                    offsets[k] = arena.take(lifetimes.nbytes[k])
-                else:
-                    arena.give(offsets[~k])
-            places = tuple(offsets.values())
-            rects = _rects(lifetimes, made, places)
-            items.append(Item(tuple(made), places, np.vstack((rects, [[at, at + 1, 0, arena.top]]))))
-    for those in returning.values():
-        items.append(Item(tuple(those), (0,) * len(those), _rects(lifetimes, those, (0,) * len(those))))
-    return items
+        for k in events:
+            if k < 0:
+                continue
+            if lifetimes.storage[k] in returning:
+                returning[lifetimes.storage[k]].append(k)
+                continue
+            # Free blocks that are next to each other are one, of which the first allocation takes the beginning. What
+            # is held between a workspace and a result keeps them apart.
+            if len(events) > 1 and (lifetimes.storage[k] < 0 or at in apart):
+                sizes[k] += SMALL + 512
+            rects = _rects(lifetimes, sizes, [k])
+            if at in apart:  # nor has one the address of another one that was freed before
+                rects[0, :2] = at * PARTS, max(lifetimes.until[k], (at + 1) * PARTS - 1)
+            items.append(Item((k,), rects))
+    return items + [Item(tuple(those), _rects(lifetimes, sizes, those)) for those in returning.values()]
 
 
-def _rects(lifetimes: Lifetimes, which: Sequence[int], offsets: Sequence[int]) -> Rows:
-    rows = [
-        (lifetimes.begin[k], lifetimes.end[k], y, y + rounded(lifetimes.nbytes[k]))
-        for k, y in zip(which, offsets, strict=True)
-    ]
-    return np.array(rows, np.int64)
+def _rects(lifetimes: Lifetimes, sizes: Sequence[int], which: Sequence[int]) -> Rows:
+    return np.array([(lifetimes.since[k], lifetimes.until[k], 0, sizes[k]) for k in which], np.int64)

@@ -29,7 +29,9 @@ from .there import there_at
 from .walk import Steps, walk
 
 POLICIES = ("best", "dissertation", "keep")
-_GAP_ROUNDS, _GAP_MARGIN = 5, 1.05  # plans for less, each for so many times what the one before was over
+_TARGETS = 10  # plans for less that are tried at most, if allocations leave gaps
+_MARGIN = 1.1  # by how much less, as a multiple of what was too much
+_UNUSED = 0.015  # of the budget: so much may be left
 
 
 @dataclass(frozen=True)
@@ -107,34 +109,84 @@ def make(graph: Graph, settings: Settings) -> Planned:
 
 
 def make_placed(graph: Graph, settings: Settings) -> Planned:
-    """A plan whose allocations have places in the budget, the gaps between them included (`steering`). If a plan does
-    not, it is adapted to as much less as its gaps take. Raises `Infeasible` if there is none for this budget."""
+    """A plan whose allocations have places in the budget, the gaps between them included (`steering`). If the plan for
+    the whole budget does not, plans for less are tried, and the fastest that fits is taken. Raises `Infeasible` if
+    none does."""
     graph.check()
     if settings.policy != "best":
         made = make(graph, settings)
         return replace(made, program=steered(made.program, settings.budget - beside_arena(made.program)))
     gaps = _gaps(graph, settings)
-    target = settings.budget
-    found = _search(gaps, settings, target) or _second_look(gaps, settings)
-    for left in range(_GAP_ROUNDS - 1, -1, -1):
+    found = _search(gaps, settings, settings.budget) or _second_look(gaps, settings)
+    over = _Bracket(settings.budget)
+    best: Planned | None = None
+    for _ in range(_TARGETS):
         program = found.lowered.program
         beside = beside_arena(program)
         program = steered(program, settings.budget - beside)
-        over = beside + (program.arena or 0) - settings.budget
-        if over <= 0 or not left:
+        made = Planned(program, account(program, settings.link), settings, found.notes)
+        more = beside + (program.arena or 0) - settings.budget
+        if more <= 0 and (best is None or made.costs.seconds < best.costs.seconds):
+            best = made
+        target = over.next(made.costs.peak, more, found)
+        if target is None:
             break
-        target = max(1, target - int(_GAP_MARGIN * over))
-        smaller = replace(settings, budget=target)
         try:
-            found = (
-                adapt(found, target, settings.link, settings.host_budget)
-                or _search(gaps, smaller, target)
-                or _second_look(gaps, smaller)
-            )
+            found = _for_less(gaps, settings, target, over.found)
         except Infeasible as error:
+            if best is not None:
+                break
             more = settings.budget - target
             raise Infeasible(settings.budget, error.smallest + more, error.side, error.node, error.there) from None
-    return Planned(program, account(program, settings.link), settings, found.notes)
+    if best is None:
+        node, there = there_at(made.program, made.costs.peak_at)
+        raise Infeasible(settings.budget, settings.budget + more, "device", node, there)
+    return best
+
+
+class _Bracket:
+    """Budgets that plans are made for, when their gaps between allocations must fit too: between one that was too
+    large and one that was small enough.
+
+    found : the plan for the smallest budget that was too large, which others are adapted from
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget, self.target = budget, budget
+        self.found: Found | None = None
+        self._high: tuple[int, int] | None = None  # a budget, and how many bytes its plan took beyond all that is given
+        self._low: tuple[int, int] | None = None
+
+    def next(self, peak: int, over: int, found: Found) -> int | None:
+        """The next budget, after a plan with this peak took so many bytes too many (less than 0: they are left). None
+        if that is close enough."""
+        if over <= 0:
+            if self.target == self.budget or -over <= _UNUSED * self.budget:
+                return None
+            self._low = self.target, over
+        else:
+            self._high, self.found = (min(self.target, peak), over), found
+        assert self._high is not None  # the first plan fitted otherwise
+        high, more = self._high
+        if self._low is None:
+            self.target = max(1, high - int(_MARGIN * more))
+        else:
+            low, less = self._low
+            if high - low <= _UNUSED * self.budget / 2:
+                return None
+            share = min(0.8, max(0.2, -less / (more - less)))
+            self.target = low + int(share * (high - low))
+        return self.target
+
+
+def _for_less(gaps: Gaps, settings: Settings, budget: int, known: Found | None) -> Found:
+    """A plan for a smaller budget, adapted from a known one if it can be."""
+    smaller = replace(settings, budget=budget)
+    return (
+        (None if known is None else adapt(known, budget, settings.link, settings.host_budget))
+        or _search(gaps, smaller, budget)
+        or _second_look(gaps, smaller)
+    )
 
 
 def smallest_budget(graph: Graph, settings: Settings) -> int:

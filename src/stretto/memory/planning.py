@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -9,8 +10,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
-
-from stretto.errors import PlanError
 
 from .capture import Traced, trace
 from .chunks import ALL as ALL_OPERATIONS
@@ -22,7 +21,8 @@ from .fuse import ALL, BACKWARD, NONE, fused
 from .graph import Graph
 from .guard import CannotCapture
 from .lift import BUCKET, UPDATES, Lifted, Update, lift
-from .meter import Remembered, link
+from .meter import Remembered
+from .meter import link as measured_link
 from .optimizers import at_a_time, group_of, kept_for, workspace_ratio
 from .planner import Infeasible, Planned, Settings, make, make_placed
 from .program import Link
@@ -33,11 +33,12 @@ _UPDATED = 4.0  # times the bytes of a parameter: what an update allocates, wher
 
 @dataclass(frozen=True, eq=False)
 class Captured:
-    """A step that is written down. notes: what was done to it."""
+    """A step that is written down. notes: what was done to it. plain: its trace before that."""
 
     traced: Traced
     lifted: Lifted
     notes: list[str] = field(default_factory=list)
+    plain: Traced | None = None
 
 
 def capture(
@@ -121,22 +122,23 @@ def planned(
     record: bool = False,
     join: bool = False,
     others: int = 0,
+    traced: Traced | None = None,
 ) -> tuple[Captured, Graph, Planned]:
-    """Write a step down and plan it; with chunks="auto" again in pieces if there is no plan otherwise. budget: what
+    """Write a step down and plan it; with chunks="auto" again in chunks if there is no plan otherwise. budget: what
     was asked for, if the plan is made for less. record: as a step that is recorded. others: bytes on the device
-    that are not the step's, such as workspaces of libraries."""
+    that are not the step's, such as workspaces of libraries. traced: the step, if it was traced before."""
     whole, lent = budget or settings.budget, _lent(batch, device)
     refused: Infeasible | None = None
     best: _Candidate | None = None
     movable = _with_gradients([*tensors_of(modules), *states_of(optimizers)])
     if device.type == "cuda" and settings.link == Link():
-        settings = replace(settings, link=link(device, Remembered.of(torch.cuda.get_device_name(device))))
-    plain = trace(step, modules, optimizers, batch, device)
+        settings = replace(settings, link=measured_link(device, Remembered.of(torch.cuda.get_device_name(device))))
+    plain = traced or trace(step, modules, optimizers, batch, device)
 
     def attempt(traced: Traced, notes: list[str], chains: str) -> _Candidate | None:
         """A plan of the step with these changes; keeps the fastest of all in `best`."""
         nonlocal best, refused
-        captured = _lifted(traced, notes, chains, optimizers, lent, whole, record=record)
+        captured = replace(_lifted(traced, notes, chains, optimizers, lent, whole, record=record), plain=plain)
         constants = bytes_on(captured.lifted.constants.values(), device)
         captured.lifted.besides["others on the device"] = max(0, others - constants)
         graph = costed(
@@ -220,10 +222,9 @@ def _ratios(
         for p in found:
             key = update.optimizer, id(group_of(optimizer, p)), p.dtype, p.dim() > 1
             if key not in known:
-                try:
+                with contextlib.suppress(Exception):  # an optimizer may need more than a parameter and a gradient
                     known[key] = workspace_ratio(optimizer, p, device)
-                except (RuntimeError, PlanError):  # an optimizer that needs more than a parameter and a gradient
-                    known[key] = _UPDATED
+                known.setdefault(key, _UPDATED)
         return max(known[update.optimizer, id(group_of(optimizer, p)), p.dtype, p.dim() > 1] for p in found)
 
     return ratio

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .planner import Planned
-from .program import AGAIN, FREE, GONE, HOLD, IN, OUT, READY, RELEASE, RUN
+from .program import AGAIN, FREE, GONE, HOLD, IN, OUT, READY, RELEASE, RUN, UNHOLD
 from .segments import Segment, cut
 
 # Seconds that Python takes for an instruction (about: seen with GPT and residual networks on an H200's host), and to
@@ -19,6 +19,7 @@ _CALLS = {
     IN: 100e-6,
     READY: 15e-6,
     HOLD: 5e-6,
+    UNHOLD: 1e-6,
     RELEASE: 1e-6,
 }
 _UPDATED = 100e-6

@@ -11,6 +11,7 @@ follow from the list and from nothing else. Two other streams copy: one to the h
     IN s      take room for s and begin to copy it from the host
     READY s   wait until that copy is made
     HOLD n    allocate n bytes that nothing uses, so that the next allocation goes elsewhere (`steering`)
+    UNHOLD k  free the k-th of the held allocations, where an operation is to allocate
     RELEASE n free the n held allocations
 
 Segments of a recording (`segments`) also have ROOM s (allocate s), BEGIN s (begin to copy it from the host into that
@@ -27,8 +28,8 @@ from dataclasses import dataclass, field
 
 from .graph import Graph
 
-RUN, AGAIN, OUT, GONE, FREE, IN, READY, ROOM, LEFT, BEGIN, HOLD, RELEASE = range(12)
-NAMES = ("RUN", "AGAIN", "OUT", "GONE", "FREE", "IN", "READY", "ROOM", "LEFT", "BEGIN", "HOLD", "RELEASE")
+RUN, AGAIN, OUT, GONE, FREE, IN, READY, ROOM, LEFT, BEGIN, HOLD, UNHOLD, RELEASE = range(13)
+NAMES = ("RUN", "AGAIN", "OUT", "GONE", "FREE", "IN", "READY", "ROOM", "LEFT", "BEGIN", "HOLD", "UNHOLD", "RELEASE")
 
 Instruction = tuple[int, int]  # (what, node or storage)
 
@@ -162,7 +163,7 @@ class Ledger:
     def _one(self, what: int, which: int) -> int:
         if what in (RUN, AGAIN):
             return self._run(which, what == AGAIN)
-        if what in (HOLD, RELEASE):
+        if what in (HOLD, UNHOLD, RELEASE):
             return self.in_use  # of memory that is free
         size = self.graph.storages[which].nbytes
         if what == OUT:

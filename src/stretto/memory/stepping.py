@@ -18,7 +18,7 @@ from stretto.plan.cost import show_bytes
 
 from . import planning
 from .batch_numbers import Numbers, is_number
-from .capture import trace
+from .capture import Traced, trace
 from .chunks import Chunks
 from .costs import Rates
 from .devices import Device
@@ -114,7 +114,7 @@ class Step:
         self._said: set[int] = set()  # numbers of the batch that were warned of
         self._lost = ""  # why it cannot be called any more
         self._standing = Standing(self._modules, self._optimizers, device.torch.type)
-        self._switch(self._made(batch))
+        self._use(self._made(batch), batch)
         everybody = (*modules, *optimizers)
         self._hooks = [owner.register_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
         self._hooks += [owner.register_load_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
@@ -150,10 +150,12 @@ class Step:
     def _runner(self) -> Runner | None:
         return None if self._current is None else self._current.runner
 
-    def _made(self, batch: Any) -> Plan:
-        """Plan for a batch like this. Nothing moves."""
-        numbers = Numbers(batch, self._device.torch)
-        if numbers.names:
+    def _made(self, batch: Any, known: Plan | None = None) -> Plan:
+        """Plan for a batch like this; known: a plan for such batches whose trace can be used. Nothing moves."""
+        numbers = Numbers(batch, self._device.torch) if known is None else known.numbers
+        if known is not None:
+            captured, graph, made = self._planned(self._function, batch, known.captured.plain)
+        elif numbers.names:
             try:
                 captured, graph, made = self._planned(numbers.traced(self._function), batch)
             except CannotCapture:  # perhaps for the numbers' sake
@@ -168,7 +170,9 @@ class Step:
         order = [places[id(node)] for node in made.program.graph.nodes]
         return Plan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
 
-    def _planned(self, function: Callable[[Any], Any], batch: Any) -> tuple[Captured, Graph, Planned]:
+    def _planned(
+        self, function: Callable[[Any], Any], batch: Any, traced: Traced | None = None
+    ) -> tuple[Captured, Graph, Planned]:
         return planning.planned(
             function,
             self._modules,
@@ -182,6 +186,7 @@ class Step:
             record=self._record,
             join=self._join,
             others=self._others,
+            traced=traced,
         )
 
     def _plan_for(self, batch: Any) -> Plan:
@@ -197,14 +202,14 @@ class Step:
             _LOG.info("a batch of another shape: making a plan for it")
         return self._made_beside(batch)
 
-    def _made_beside(self, batch: Any) -> Plan:
+    def _made_beside(self, batch: Any, known: Plan | None = None) -> Plan:
         """Plan for a batch while there is another plan, whose recording gives its memory back: operations are measured
         on the device. If no plan is found, the other one goes on."""
         runner = self._runner
         if runner is not None:
             runner.suspend()
         try:
-            return self._made(batch)
+            return self._made(batch, known)
         except BaseException:
             if runner is not None:
                 runner.resume()
@@ -227,6 +232,14 @@ class Step:
                 at,
                 _PLANS,
             )
+
+    def _use(self, plan: Plan, batch: Any) -> Plan:
+        """Let a plan be the one in use, or one for a smaller budget if it would take too much beside what else is on
+        the device: the caller's own tensors may have blocks of which a part is free, and cannot be used."""
+        self._switch(plan)
+        while plan.runner is not None and plan.runner.over > 0 and self._replanned < _REPLANS:
+            plan = self._replan(plan, batch, plan.runner.over, logging.DEBUG)
+        return plan
 
     def _switch(self, plan: Plan) -> None:
         """Let a plan be the one in use. Plans share host memory, and only the present one has memory on the device
@@ -281,7 +294,7 @@ class Step:
         self._standing.check()
         plan = self._check_numbers(self._plan_for(batch), batch)
         if plan is not self._current or plan.runner is None:
-            self._switch(plan)
+            plan = self._use(plan, batch)
         tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
         plan.numbers.fill(_numbers(batch))
         assert plan.runner is not None
@@ -303,29 +316,34 @@ class Step:
         real, budget = self._device.peak(), self._settings.budget
         if real is None or real <= budget:
             return
-        over = real - budget
+        if self._replanned >= _REPLANS:
+            raise RunError(
+                f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device after planning "
+                f"{self._replanned + 1} times; give a budget of {show_bytes(real)}, or see what else is on the device"
+            )
+        self._replan(plan, batch, real - budget, logging.WARNING)
+
+    def _replan(self, plan: Plan, batch: Any, over: int, level: int) -> Plan:
+        """Plan again for a budget that is smaller by what is over."""
+        budget = self._settings.budget
         smaller = self._budget - int(over * _MARGIN + budget * _MORE)
         if smaller <= 0:
             raise RunError(
-                f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device, and the budget has no "
-                "space for such a margin; let go of what else is on the device, or give a larger budget"
+                f"budget={show_bytes(budget)}: steps take {show_bytes(budget + over)} on the device, and the budget "
+                "has no space for such a margin; let go of what else is on the device, or give a larger budget"
             )
         self._replanned += 1
-        if self._replanned > _REPLANS:
-            raise RunError(
-                f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device after planning "
-                f"{self._replanned} times; give a budget of {show_bytes(real)}, or see what else is on the device"
-            )
         self._budget = smaller
-        _LOG.warning("steps take %s more than the budget: planning again, with that margin", show_bytes(over))
+        _LOG.log(level, "steps take %s more than the budget: planning again, with that margin", show_bytes(over))
         try:
-            new = self._made_beside(batch)
+            new = self._made_beside(batch, plan)
         except Infeasible as error:
-            error.add_note(f"the step before took {show_bytes(real)}; what a plan does not see must fit beside it")
+            error.add_note(f"a step takes {show_bytes(over)} more than planned; what a plan does not see must fit too")
             raise
         self._leave(plan)
         self._plans, self._current = [], None
         self._switch(new)
+        return new
 
     def _check_numbers(self, plan: Plan, batch: Any) -> Plan:
         """Python numbers that the step can reach, such as a temperature that is an attribute, may be others than when
