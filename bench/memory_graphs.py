@@ -94,7 +94,9 @@ def _variants(
     from stretto.memory.capture import trace
     from stretto.memory.chunks import cut
     from stretto.memory.costs import PLAYED, costed
+    from stretto.memory.devices import CudaDevice
     from stretto.memory.fuse import NONE
+    from stretto.memory.update_memory import UpdateMemory
 
     from .memory_turns import metered
 
@@ -102,7 +104,11 @@ def _variants(
     plain = trace(job.step, job.modules, job.optimizers, job.batch, device)
     clocks = {"traced": time.perf_counter() - began, "lifted": 0.0, "measured": 0.0}
     lent = planning._lent(job.batch, device)
-    ratio = planning._ratios(job.optimizers, plain.watched.parameters, device)
+    memory = UpdateMemory(job.optimizers, CudaDevice(device)) if device.type == "cuda" else None
+
+    def updating(update: Any, sizes: list[int]) -> int:
+        return memory.bytes(update, plain.watched.parameters, sizes) if memory is not None else 2 * sum(sizes)
+
     variants: dict[Any, Any] = {}
     for label, tight in (("whole", 0), ("losses", 1), ("all", 2)):
         for share in shares:
@@ -114,7 +120,7 @@ def _variants(
             clocks["lifted"] += time.perf_counter() - began
             began = time.perf_counter()
             with metered():
-                graph = costed(captured.lifted, device, call=PLAYED, ratio=ratio)
+                graph = costed(captured.lifted, device, call=PLAYED, updating=updating)
             clocks["measured"] += time.perf_counter() - began
             variants[label, share] = {"graph": graph, "besides": dict(captured.lifted.besides), "notes": notes}
     return variants, clocks

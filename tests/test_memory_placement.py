@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from torch import nn
 from stretto.memory import Step, fit
 from stretto.memory.devices import PlainDevice
 from stretto.memory.lifetimes import travelling
+from stretto.memory.optimizers import Turns
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -61,16 +63,55 @@ def plain(steps: int) -> list[float]:
 def test_what_stays_on_the_device_is_in_blocks_and_so_is_state_once_it_is_made() -> None:
     device = PlainDevice()
     model, optimizer, batch, step = made(1 << 30, device)
-    assert all(device.in_a_block(p) for p in model.parameters())
+    assert all(device.block_of(p) is not None for p in model.parameters())
     step(batch)
     kept = [x for state in optimizer.state.values() for name, x in state.items() if name.startswith("exp_avg")]
     assert len(kept) == 24
-    assert all(device.in_a_block(x) for x in kept)
+    assert all(device.block_of(x) is not None for x in kept)
     where = [x.data_ptr() for x in kept]
     assert [float(step(batch)) for _ in range(3)] == plain(4)[1:]
     assert where == [
         x.data_ptr() for state in optimizer.state.values() for name, x in state.items() if name.startswith("exp_avg")
     ]
+
+
+def test_a_first_update_makes_the_state_of_one_parameter_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[list[int]] = []
+    real = Turns._step
+
+    def counted(self: Turns, parts: Any) -> None:
+        turns[-1].append(sum(len(mine) for _, mine in parts))
+        real(self, parts)
+
+    monkeypatch.setattr(Turns, "_step", counted)
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(16, n) for n in (16, 16, 160)))
+    optimizer, batch = torch.optim.AdamW(model.parameters()), (torch.ones(4, 16), torch.ones(4, 160))
+    step = fit(model, F.mse_loss, optimizer, batch, budget=1 << 30, device=PlainDevice())
+    for _ in range(2):
+        turns.append([])
+        step(batch)
+    assert turns[0] == [1] * 6  # of many at once it would take much memory
+    assert max(turns[1]) > 1
+
+
+def test_rows_of_a_parameter_let_go_of_their_state_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = nn.Parameter(torch.zeros(8, 4))
+    p.grad = torch.ones_like(p)
+    optimizer = torch.optim.AdamW([p])
+    alive: list[int] = []
+    made: list[weakref.ref[torch.Tensor]] = []
+    real = Turns._step
+
+    def watched(self: Turns, parts: Any) -> None:
+        alive.append(sum(one() is not None for one in made))
+        real(self, parts)
+        made.extend(weakref.ref(optimizer.state[parts[0][1][0]][name]) for name in ("exp_avg", "exp_avg_sq"))
+
+    monkeypatch.setattr(Turns, "_step", watched)
+    Turns(optimizer, [p]).run(piece=32)
+    assert alive == [0, 0, 0, 0]
+    assert torch.equal(optimizer.state[p]["exp_avg"], torch.full((8, 4), 0.1))
 
 
 def test_what_is_away_in_part_of_a_step_waits_on_the_host_while_there_is_no_arena() -> None:

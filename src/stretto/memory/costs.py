@@ -46,12 +46,12 @@ def costed(
     meter: Meter | None = None,
     call: float = CALLED,
     movable: Iterable[torch.Tensor] = (),
-    ratio: Callable[[Update], float] | None = None,
+    updating: Callable[[Update, list[int]], int] | None = None,
 ) -> Graph:
     """The graph with seconds and workspaces. meter: measures; without one, a GPU is measured and all else estimated.
     call: seconds that an operation takes whatever it does. movable: tensors that are away from the device, for a while,
-    if there is no space beside them to try an operation. ratio: what an update allocates, as a multiple of the bytes of
-    its parameters."""
+    if there is no space beside them to try an operation. updating: bytes that an update of parameters of some sizes
+    allocates."""
     rates = rates or Rates()
     if meter is None and device.type == "cuda":
         meter = Meter(lifted, device, Remembered.of(torch.cuda.get_device_name(device)))
@@ -60,7 +60,7 @@ def costed(
         with _same_random_numbers(lifted, device):
             _measure(meter, lifted, device, movable)
     for node, run in zip(lifted.graph.nodes, lifted.runs, strict=True):
-        seconds, workspace = estimated(lifted, run, rates, ratio)
+        seconds, workspace = estimated(lifted, run, rates, updating)
         order: Order = ()
         if meter is not None and isinstance(run, Call):
             seconds, workspace, order = meter.measured(run) or (seconds, workspace, order)
@@ -124,16 +124,16 @@ def _same_random_numbers(lifted: Lifted, device: torch.device) -> Iterator[None]
 
 
 def estimated(
-    lifted: Lifted, run: Call | Update, rates: Rates, ratio: Callable[[Update], float] | None = None
+    lifted: Lifted, run: Call | Update, rates: Rates, updating: Callable[[Update, list[int]], int] | None = None
 ) -> tuple[float, int]:
     """Seconds from operations and bytes, whichever takes longer."""
     values = lifted.values
     if isinstance(run, Update):
-        nbytes = sum(lifted.nbytes[values[v].storage] for v, _ in run.values)
+        sizes = [lifted.nbytes[values[v].storage] for v, _ in run.values]
         kept = sum(lifted.nbytes[s] for number in run.parameters for s in lifted.states[number].values())
-        largest = max(lifted.nbytes[values[v].storage] for v, _ in run.values)
-        at_once = nbytes if len(run.parameters) > 1 else min(largest, run.piece or largest)
-        workspace = int((2.0 if ratio is None else ratio(run)) * at_once)
+        nbytes = sum(sizes)
+        at_once = nbytes if len(sizes) > 1 else min(nbytes, run.piece or nbytes)
+        workspace = 2 * at_once if updating is None else updating(run, sizes)
         workspace += sum(
             lifted.nbytes[values[g].storage] for (_, g), read in zip(run.values, run.read, strict=True) if read
         )

@@ -46,7 +46,8 @@ class Device(Protocol):
     what computes between recordings is done within.
 
     hold(nbytes): memory that nothing uses, if there is any, so that the next allocation goes elsewhere.
-    block(sizes): memory for tensors that stay, next to one another; in_a_block(tensor): whether it has such memory.
+    block(sizes): memory for tensors that stay, next to one another; block_of(tensor): where the block that it is in
+    begins and ends, None if it is in none.
     set_arena(nbytes, updates): temporary tensors are cut from one block of that size, within `in_arena`, and those of
     updates from another one, within `updating`; 0: no longer.
     within(budget): the device gives out no more than that within, unless an operation would fail otherwise: `retries`
@@ -63,7 +64,7 @@ class Device(Protocol):
     def room(self, nbytes: int) -> torch.Tensor: ...
     def hold(self, nbytes: int) -> torch.Tensor | None: ...
     def block(self, sizes: Sequence[int]) -> list[torch.Tensor]: ...
-    def in_a_block(self, tensor: torch.Tensor) -> bool: ...
+    def block_of(self, tensor: torch.Tensor) -> tuple[int, int] | None: ...
     def give_back(self, budget: int | None) -> None: ...
     def set_arena(self, nbytes: int, updates: int = 0) -> None: ...
     def in_arena(self) -> AbstractContextManager[Any]: ...
@@ -123,8 +124,8 @@ class PlainDevice:
             for at, n in zip(places, sizes, strict=False)
         ]
 
-    def in_a_block(self, tensor: torch.Tensor) -> bool:
-        return any(begin <= tensor.data_ptr() < end for begin, end in self._blocks)
+    def block_of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
+        return next((one for one in self._blocks if one[0] <= tensor.data_ptr() < one[1]), None)
 
     def give_back(self, budget: int | None) -> None:
         """Ordinary memory is given back at once."""
@@ -233,8 +234,9 @@ class CudaDevice:
 
     def __init__(self, device: torch.device | None = None) -> None:
         self.torch = device or torch.device("cuda", torch.cuda.current_device())
-        # Libraries keep a workspace for every stream that they ever see: all steps share the same four.
-        self._out_stream, self._in_stream, self._computing, self._updating = _streams(self.torch.index or 0)
+        # Libraries keep a workspace for every stream that they ever see: all steps share the same five.
+        found = _streams(self.torch.index or 0)
+        self._out_stream, self._in_stream, self._computing, self._updating, self._staying = found
         self._passed = torch.cuda.Event()  # who waits for it has seen its last record: one will do for all
         self._out_events: dict[int, Any] = {}
         self._in_events: dict[int, Any] = {}
@@ -258,15 +260,21 @@ class CudaDevice:
             return None
 
     def block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
-        whole = self.room(sum(map(_rounded, sizes)))
+        """The allocator keeps memory by stream: on one that has blocks only, none is a part of something larger, which
+        could not be given back to the device then."""
+        torch.cuda.synchronize(self.torch)  # what was there before may still be in use on another stream
+        torch.cuda.empty_cache()
+        with torch.cuda.stream(self._staying):
+            whole = self.room(sum(map(_rounded, sizes)))
         self._blocks = [one for one in self._blocks if one[2]() is not None]
         self._blocks.append((whole.data_ptr(), whole.data_ptr() + len(whole), weakref.ref(whole)))
         places = itertools.accumulate(map(_rounded, sizes), initial=0)
         return [self.alias(whole[at : at + n], whole) for at, n in zip(places, sizes, strict=False)]
 
-    def in_a_block(self, tensor: torch.Tensor) -> bool:
+    def block_of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
         address = tensor.data_ptr()
-        return any(begin <= address < end and alive() is not None for begin, end, alive in self._blocks)
+        found = (span for *span, alive in self._blocks if span[0] <= address < span[1] and alive() is not None)
+        return next(((begin, end) for begin, end in found), None)
 
     def give_back(self, budget: int | None) -> None:
         """Give memory that is not in use back to the device, if nearly all of the budget was taken."""
@@ -496,7 +504,7 @@ def _rounded(nbytes: int) -> int:
 
 @functools.cache
 def _streams(device: int) -> tuple[Any, ...]:
-    return tuple(torch.cuda.Stream(device) for _ in range(4))
+    return tuple(torch.cuda.Stream(device) for _ in range(5))
 
 
 class _Bytes:

@@ -31,6 +31,7 @@ from .views import flat, laid_out, layout_of, placed, view
 from .watched import Watched
 
 _BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
+_LOST = 2 << 20  # bytes of a block that may be lost
 _SMALL_BLOCKS = 8 << 20  # bytes of blocks for small tensors that are in use in part
 
 
@@ -136,7 +137,7 @@ class Runner:
         ]
         staying = [s for s in staying if self.lifted.graph.storages[s].nbytes and self.lifted.nbytes[s]]
         there = [s for s in staying if self.a[s] is not None]
-        self.blocks.update((s, flat(self.a[s])) for s in there if self.device.in_a_block(self.a[s]))
+        self.blocks.update((s, flat(self.a[s])) for s in self._in_full_blocks(there))
         left = sorted((s for s in there if s not in self.blocks), key=lambda s: int(self.a[s].data_ptr()))
         left += [s for s in staying if self.a[s] is None]
         with torch.no_grad():
@@ -152,6 +153,19 @@ class Runner:
                         self.a[s] = place
                         self.show(s, away=False)
                 self.device.give_back(self.budget)
+
+    def _in_full_blocks(self, storages: Sequence[int]) -> list[int]:
+        """Those of some storages whose blocks hold nothing else: what left a block is lost until the block is freed."""
+        inside: dict[tuple[int, int], list[int]] = {}
+        for s in storages:
+            if (block := self.device.block_of(self.a[s])) is not None:
+                inside.setdefault(block, []).append(s)
+        return [
+            s
+            for (begin, end), those in inside.items()
+            if sum(self.lifted.nbytes[s] for s in those) + _LOST >= end - begin
+            for s in those
+        ]
 
     def take_arena(self) -> None:
         """Let temporary storages have a block of the size that was planned, and updates another one."""

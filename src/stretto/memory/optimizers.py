@@ -197,26 +197,34 @@ def at_a_time(optimizer: torch.optim.Optimizer, budget: int) -> int:
 _TRIED = 4 << 20  # numbers of the parameter that an update is tried with
 
 
-def workspace_ratio(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter, device: torch.device) -> float:
-    """Bytes that an update of a parameter takes on a GPU beside the parameter, its gradient and its state, as a
-    multiple of the parameter's bytes: the most of a first update, which makes the state, and of later ones."""
+def workspace_ratios(
+    optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter, device: torch.device
+) -> tuple[float, float]:
+    """Bytes that an update of a parameter takes on a GPU beside the parameter, its gradient and its state, as
+    multiples of the parameter's bytes: a first update, which makes the state, and later ones."""
     shape = (_TRIED // 1024, 1024) if parameter.dim() > 1 else (_TRIED,)
-    with torch.random.fork_rng([device]):
-        tried = torch.nn.Parameter(torch.zeros(shape, dtype=parameter.dtype, device=device))
-        tried.grad = torch.ones_like(tried)
-        trial = _trial(optimizer, group_of(optimizer, parameter), [tried])
-        for name, kept in optimizer.state.get(parameter, {}).items():  # some make their state before the first step
-            large = _as_large(kept, parameter)
-            trial.state[tried][name] = torch.zeros_like(tried, dtype=kept.dtype) if large else copy.copy(kept)
-        nbytes, most = tried.numel() * tried.element_size(), 0
-        for turn in range(2):
-            torch.cuda.synchronize(device)
-            before = torch.cuda.memory_allocated(device)
-            torch.cuda.reset_peak_memory_stats(device)
-            type(optimizer).step(trial)
-            made = torch.cuda.memory_allocated(device) - before if turn else 0  # of state that is made anew every time
-            most = max(most, torch.cuda.max_memory_allocated(device) - before - made)
-    return float(most / nbytes)
+    found = 0.0, 0.0
+    for _ in range(2):  # libraries take workspaces for themselves the first time
+        with torch.random.fork_rng([device]):
+            tried = torch.nn.Parameter(torch.zeros(shape, dtype=parameter.dtype, device=device))
+            tried.grad = torch.ones_like(tried)
+            trial = _trial(optimizer, group_of(optimizer, parameter), [tried])
+            for name, kept in optimizer.state.get(parameter, {}).items():  # some make their state before the first step
+                large = _as_large(kept, parameter)
+                trial.state[tried][name] = torch.zeros_like(tried, dtype=kept.dtype) if large else copy.copy(kept)
+            nbytes = tried.numel() * tried.element_size()
+            found = _most_of_a_step(trial, device) / nbytes, _most_of_a_step(trial, device, again=True) / nbytes
+    return found
+
+
+def _most_of_a_step(optimizer: Any, device: torch.device, *, again: bool = False) -> int:
+    """Bytes that a step takes on a GPU at most, without those of state that is made anew in every step."""
+    torch.cuda.synchronize(device)
+    before = torch.cuda.memory_allocated(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    type(optimizer).step(optimizer)
+    made = torch.cuda.memory_allocated(device) - before if again else 0
+    return int(torch.cuda.max_memory_allocated(device) - before - made)
 
 
 class Turns:
@@ -274,14 +282,28 @@ class Turns:
                 self._step([(group, [part])])
             finally:
                 done = optimizer.state.pop(part)
-            for name, x in done.items():
-                if _as_large(x, part) and x is not given.get(name):
-                    if name not in made and name in places:
-                        made[name] = places[name].view(x.dtype).as_strided(p.shape, p.stride())
-                    elif name not in made:
-                        made[name] = torch.empty_like(p.data, dtype=x.dtype)
-                    made[name].narrow(*rows).copy_(x)
+            for name in [name for name, x in done.items() if _as_large(x, part) and x is not given.get(name)]:
+                self._put(done, name, made, rows, p, places)
         state.update({name: made.get(name, x) for name, x in done.items()})
+
+    @staticmethod
+    def _put(
+        done: dict[str, Any],
+        name: str,
+        made: dict[str, Any],
+        rows: tuple[int, int, int],
+        p: torch.nn.Parameter,
+        places: dict[str, torch.Tensor],
+    ) -> None:
+        """Put state that was made for some rows where that of all rows is, and let go of it: the next rows need the
+        memory."""
+        x = done[name]
+        if name not in made and name in places:
+            made[name] = places[name].view(x.dtype).as_strided(p.shape, p.stride())
+        elif name not in made:
+            made[name] = torch.empty_like(p.data, dtype=x.dtype)
+        made[name].narrow(*rows).copy_(x)
+        done[name] = None
 
     def _step(self, parts: list[tuple[dict[str, Any], list[Any]]]) -> None:
         """The optimizer's own step with groups that have these parameters only."""

@@ -20,7 +20,7 @@ from .gaps import Ints
 from .lifetimes import PARTS, Lifetimes
 
 _MANY = 20_000  # allocations from which on nothing is placed: it would take minutes
-_ROUNDS, _FEWEST, _WORK = 60, 3, 300_000_000  # orders that are tried for either start; the square of items times these
+_ROUNDS, _FEWEST, _WORK = 16, 3, 60_000_000  # orders that are tried for either start; the square of items times these
 
 Rows = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 

@@ -30,8 +30,8 @@ from .walk import Steps, walk
 
 POLICIES = ("best", "dissertation", "keep")
 _TARGETS = 10  # plans for less that are tried at most, if allocations leave gaps
-_MARGIN = 1.1  # by how much less, as a multiple of what was too much
-_UNUSED = 0.015  # of the budget: so much may be left
+_MARGIN, _MORE = 1.1, 0.002  # by how much less: a multiple of what was too much, and a share of the budget
+_UNUSED, _FITTING = 0.02, 3  # of the budget: so much may be left; plans that fit of which the fastest is taken
 
 
 @dataclass(frozen=True)
@@ -154,6 +154,7 @@ class _Bracket:
     def __init__(self, budget: int) -> None:
         self.budget, self.target = budget, budget
         self.found: Found | None = None
+        self._fitting = 0
         self._high: tuple[int, int] | None = None  # a budget, and how many bytes its plan took beyond all that is given
         self._low: tuple[int, int] | None = None
 
@@ -164,12 +165,15 @@ class _Bracket:
             if self.target == self.budget or -over <= _UNUSED * self.budget:
                 return None
             self._low = self.target, over
+            self._fitting += 1
+            if self._fitting == _FITTING:
+                return None
         else:
             self._high, self.found = (min(self.target, peak), over), found
         assert self._high is not None  # the first plan fitted otherwise
         high, more = self._high
         if self._low is None:
-            self.target = max(1, high - int(_MARGIN * more))
+            self.target = max(1, high - int(_MARGIN * more + _MORE * self.budget))
         else:
             low, less = self._low
             if high - low <= _UNUSED * self.budget / 2:

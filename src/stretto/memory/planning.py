@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -23,12 +23,12 @@ from .guard import CannotCapture
 from .lift import BUCKET, UPDATES, Lifted, Update, lift
 from .meter import Remembered
 from .meter import link as measured_link
-from .optimizers import at_a_time, group_of, kept_for, workspace_ratio
+from .optimizers import at_a_time, kept_for
 from .planner import Infeasible, Planned, Settings, make, make_placed
 from .program import Link
+from .update_memory import UpdateMemory
 
 _MUCH = 0.1  # of a step
-_UPDATED = 4.0  # times the bytes of a parameter: what an update allocates, where it cannot be tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,10 +123,12 @@ def planned(
     join: bool = False,
     others: int = 0,
     traced: Traced | None = None,
+    updates: UpdateMemory | None = None,
 ) -> tuple[Captured, Graph, Planned]:
     """Write a step down and plan it; with chunks="auto" again in chunks if there is no plan otherwise. budget: what
     was asked for, if the plan is made for less. record: as a step that is recorded. others: bytes on the device
-    that are not the step's, such as workspaces of libraries. traced: the step, if it was traced before."""
+    that are not the step's, such as workspaces of libraries. traced: the step, if it was traced before.
+    updates: what updates allocate, where that was tried."""
     whole, lent = budget or settings.budget, _lent(batch, device)
     refused: Infeasible | None = None
     best: _Candidate | None = None
@@ -147,7 +149,7 @@ def planned(
             rates,
             call=PLAYED if record else CALLED,
             movable=movable,
-            ratio=_ratios(optimizers, plain.watched.parameters, device),
+            updating=None if updates is None else partial(_update_bytes, updates, plain.watched.parameters),
         )
         if record or device.type == "cuda":
             graph, captured.lifted.besides[UPDATES] = updates_apart(graph)
@@ -208,26 +210,10 @@ def _told(refused: Infeasible, chunks: Chunks, notes: list[str]) -> Infeasible:
     return refused
 
 
-def _ratios(
-    optimizers: Sequence[torch.optim.Optimizer], parameters: Sequence[torch.nn.Parameter], device: torch.device
-) -> Callable[[Update], float] | None:
-    """What updates allocate, as multiples of the bytes of their parameters: tried on a GPU, None without one."""
-    if device.type != "cuda":
-        return None
-    known: dict[Any, float] = {}
-
-    def ratio(update: Update) -> float:
-        optimizer = optimizers[update.optimizer]
-        found = [parameters[n] for n in update.parameters]
-        for p in found:
-            key = update.optimizer, id(group_of(optimizer, p)), p.dtype, p.dim() > 1
-            if key not in known:
-                with contextlib.suppress(Exception):  # an optimizer may need more than a parameter and a gradient
-                    known[key] = workspace_ratio(optimizer, p, device)
-                known.setdefault(key, _UPDATED)
-        return max(known[update.optimizer, id(group_of(optimizer, p)), p.dtype, p.dim() > 1] for p in found)
-
-    return ratio
+def _update_bytes(
+    memory: UpdateMemory, parameters: Sequence[torch.nn.Parameter], update: Update, sizes: list[int]
+) -> int:
+    return memory.bytes(update, parameters, sizes)
 
 
 def updates_apart(graph: Graph) -> tuple[Graph, int]:

@@ -56,6 +56,8 @@ def _placed(lifetimes: Lifetimes, enough: int) -> list[_Follow]:
         ways.append(_followed(lifetimes, found[0]))
         if ways[-1].bytes <= max(enough, _LARGER * whole(found[1])) or apart == several:
             break
+        if 0 < enough < found[1]:  # it would not be enough if all of them were reached
+            break
         apart = several if apart or not ways[-1].missed else ways[-1].missed
     return ways
 

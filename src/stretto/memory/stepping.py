@@ -32,6 +32,7 @@ from .playing import recorded
 from .report import Report
 from .segments import Segment
 from .standing import Standing, Told, take_over
+from .update_memory import UpdateMemory
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
@@ -104,6 +105,7 @@ class Step:
         self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
         self._replanned = 0
         ours = [*tensors_of(self._modules), *states_of(self._optimizers), *pytree.tree_leaves(batch)]
+        self._updates = UpdateMemory(self._optimizers, device) if device.torch.type == "cuda" else None
         self._others = max(0, device.in_use() - bytes_on(ours, device.torch))
         self._others += device.slack(settings.budget)
         self._warned = False
@@ -187,6 +189,7 @@ class Step:
             join=self._join,
             others=self._others,
             traced=traced,
+            updates=self._updates,
         )
 
     def _plan_for(self, batch: Any) -> Plan:

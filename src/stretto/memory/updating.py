@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -44,7 +45,19 @@ class Updater:
         self._homes: dict[int, torch.Tensor] = {}  # by storage: its view on the host
 
     def __call__(self) -> None:
-        self.apply(self.hands(), fixed=False)
+        states = self.runner.lifted.states
+        first = any(s not in self.runner.made for n in self.update.parameters for s in states[n].values())
+        if first and len(self.parameters) > 1 and self.update.optimizer not in self.runner.counts:
+            for alone in self._one_by_one():
+                alone()
+        else:
+            self.apply(self.hands(), fixed=False)
+
+    def _one_by_one(self) -> Iterator[Updater]:
+        """An update of each parameter alone: an optimizer that makes the state of many at once takes much memory."""
+        update = self.update
+        for number, value, read in zip(update.parameters, update.values, update.read, strict=True):
+            yield Updater(self.runner, replace(update, parameters=(number,), values=(value,), read=(read,)))
 
     def hands(self, *, fixed: bool = False) -> list[Hand]:
         """What the update needs. fixed: as tensors that own nothing, for rooms that others use at other times."""

@@ -247,6 +247,8 @@ def _read(data: Any, format: str) -> None:
 def _plan() -> None:
     """A training step in half of its memory; neither torch nor a GPU is needed."""
     from stretto.memory.graph import Graph, Node, Storage
+    from stretto.memory.lifetimes import find_lifetimes
+    from stretto.memory.placement import place
     from stretto.memory.planner import Settings, make_placed
 
     layers, size = 6, 8 << 20
@@ -256,7 +258,8 @@ def _plan() -> None:
         for k in range(layers)
     )
     storages = tuple(Storage(size, "activation") for _ in range(2 * layers))
-    make_placed(Graph(storages, forward + backward, (2 * layers - 1,)), Settings(6 * size))
+    made = make_placed(Graph(storages, forward + backward, (2 * layers - 1,)), Settings(6 * size))
+    place(find_lifetimes(made.program))
 
 
 def _sparse_matrices() -> None:
