@@ -26,6 +26,7 @@ from . import pinning
 
 _ALIGNED = 512  # bytes: where tensors begin
 _NEAR = 128 << 20  # bytes
+_END = 2 << 20  # bytes: the allocator splits blocks that are at least a megabyte larger than what is asked for
 _PIECES = 32 << 20  # bytes: pieces that hold small tensors, on two streams
 _PARTLY = 64  # a share of the budget: what operations take for a moment is known in part only
 
@@ -47,7 +48,7 @@ class Device(Protocol):
 
     hold(nbytes): memory that nothing uses, if there is any, so that the next allocation goes elsewhere.
     block(sizes): memory for tensors that stay, next to one another; block_of(tensor): where the block that it is in
-    begins and ends, None if it is in none.
+    begins and ends, None if it is in none. staying: what is allocated within is not in the way of anything else.
     set_arena(nbytes, updates): temporary tensors are cut from one block of that size, within `in_arena`, and those of
     updates from another one, within `updating`; 0: no longer.
     within(budget): the device gives out no more than that within, unless an operation would fail otherwise: `retries`
@@ -65,6 +66,7 @@ class Device(Protocol):
     def hold(self, nbytes: int) -> torch.Tensor | None: ...
     def block(self, sizes: Sequence[int]) -> list[torch.Tensor]: ...
     def block_of(self, tensor: torch.Tensor) -> tuple[int, int] | None: ...
+    def staying(self) -> AbstractContextManager[Any]: ...
     def give_back(self, budget: int | None) -> None: ...
     def set_arena(self, nbytes: int, updates: int = 0) -> None: ...
     def in_arena(self) -> AbstractContextManager[Any]: ...
@@ -126,6 +128,9 @@ class PlainDevice:
 
     def block_of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
         return next((one for one in self._blocks if one[0] <= tensor.data_ptr() < one[1]), None)
+
+    def staying(self) -> AbstractContextManager[Any]:
+        return nullcontext()
 
     def give_back(self, budget: int | None) -> None:
         """Ordinary memory is given back at once."""
@@ -246,6 +251,7 @@ class CudaDevice:
         self._arena, self._arena_taken, self._update_space = 0, False, 0
         self._cap: float | None = None  # share of the device's memory that was allowed before `within`
         self._bound: float | None = None  # and that is allowed now
+        self._end: torch.Tensor | None = None  # of the arena
         self._first: Callable[[], None] | None = None
         self.generators: list[torch.Generator] = []
 
@@ -260,11 +266,7 @@ class CudaDevice:
             return None
 
     def block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
-        """The allocator keeps memory by stream: on one that has blocks only, none is a part of something larger, which
-        could not be given back to the device then."""
-        torch.cuda.synchronize(self.torch)  # what was there before may still be in use on another stream
-        torch.cuda.empty_cache()
-        with torch.cuda.stream(self._staying):
+        with self.staying():
             whole = self.room(sum(map(_rounded, sizes)))
         self._blocks = [one for one in self._blocks if one[2]() is not None]
         self._blocks.append((whole.data_ptr(), whole.data_ptr() + len(whole), weakref.ref(whole)))
@@ -275,6 +277,16 @@ class CudaDevice:
         address = tensor.data_ptr()
         found = (span for *span, alive in self._blocks if span[0] <= address < span[1] and alive() is not None)
         return next(((begin, end) for begin, end in found), None)
+
+    @contextmanager
+    def staying(self) -> Iterator[None]:
+        """The allocator keeps memory by stream. On one that nothing else is allocated on, a block is not a part of
+        something larger, which could not be given back to the device; and what is left over of it is not taken for
+        tensors whose addresses were planned."""
+        torch.cuda.synchronize(self.torch)  # what was there before may still be in use on another stream
+        torch.cuda.empty_cache()
+        with torch.cuda.stream(self._staying):
+            yield
 
     def give_back(self, budget: int | None) -> None:
         """Give memory that is not in use back to the device, if nearly all of the budget was taken."""
@@ -287,6 +299,7 @@ class CudaDevice:
         the allocator keeps memory by stream; nothing else of more than a megabyte is allocated on that stream, so that
         addresses are those of the plan."""
         self._arena, self._arena_taken, self._update_space = nbytes, False, updates
+        self._end = None
         torch.cuda.synchronize(self.torch)
         torch.cuda.empty_cache()
 
@@ -296,7 +309,12 @@ class CudaDevice:
             self._arena_taken = True
             torch.cuda.empty_cache()
             with suppress(torch.OutOfMemoryError):  # then tensors have blocks of their own
-                self._first_piece(self._arena)
+                self._first_piece(self._arena + _END)
+                before = self.room(self._arena)
+                # The allocator gives blocks of which nothing is in use back to the device before it fails to find
+                # memory. So the end of this one is in use, all the time.
+                self._end = self.room(_END)
+                del before
                 with self.updating():
                     self._first_piece(max(1, self._update_space))
         yield

@@ -88,10 +88,11 @@ class Recording:
 
     def _put(self, batch: Sequence[torch.Tensor]) -> None:
         if self._given is None:
-            self._given = [
-                torch.empty_strided(one.size, one.stride, dtype=one.dtype, device=self._runner.device.torch)
-                for one in self._runner.layouts
-            ]
+            with self._runner.device.staying():
+                self._given = [
+                    torch.empty_strided(one.size, one.stride, dtype=one.dtype, device=self._runner.device.torch)
+                    for one in self._runner.layouts
+                ]
             for s, tensor in zip(self._runner.lifted.inputs, self._given, strict=True):
                 self._runner.a[s] = tensor
         for place, tensor in zip(self._given, batch, strict=True):
@@ -227,9 +228,10 @@ class Recording:
         here = [flat(runner.a[s]) for s in travels]
         moves = orderly([_span(one) for one in here], [_span(one) for one in seats])
         # What is put aside is the recording's no more: its own memory may be somebody's seat.
-        aside = {k: torch.empty_like(here[k]) for what, k in moves if what == ASIDE}
         shown = {s: flat(runner.a[s]) for s in self._results() if s not in travels}
-        apart = {s: torch.empty_like(one) for s, one in shown.items()}
+        with runner.device.staying():
+            aside = {k: torch.empty_like(here[k]) for what, k in moves if what == ASIDE}
+            apart = {s: torch.empty_like(one) for s, one in shown.items()}
 
         def move() -> None:
             for s, one in shown.items():
