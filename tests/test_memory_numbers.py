@@ -286,8 +286,17 @@ def test_an_integer_is_no_float(plans: Counted) -> None:
     assert plans.plans == 4  # integers, floats, and two that are not exact in floating point
 
 
-def test_a_step_that_looks_at_values_still_runs_with_hooks() -> None:
-    models, optimizers, functions = steps(lambda x, n: x * n if x.sum().item() > 0 else x)
+def test_a_branch_by_a_value_may_depend_on_a_number_of_the_batch() -> None:
+    models, optimizers, functions = steps(lambda x, n: x * n if x.sum().item() > n else x)
+    run = step(functions[0], [models[0]], [optimizers[0]], {"x": torch.zeros(5, 6), "n": 0.5}, budget="1MiB")
+    assert isinstance(run, Step)
+    for scale, n in ((1.0, 0.5), (-1.0, 0.5), (1.0, -20.0), (1.0, 0.5)):
+        batch = {"x": scale * torch.ones(5, 6), "n": n}
+        assert torch.equal(run(batch), functions[1](batch))
+
+
+def test_a_step_that_uses_values_still_runs_with_hooks() -> None:
+    models, optimizers, functions = steps(lambda x, n: x * n * x.sum().item())
     batch = {"x": torch.randn(5, 6), "n": 0.5}
     hooked = step(functions[0], [models[0]], [optimizers[0]], batch, budget="1MiB", device=PlainDevice())
     assert isinstance(hooked, HookedStep)

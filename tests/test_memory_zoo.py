@@ -26,10 +26,6 @@ STEPS = 3
 # In `make test`: different kinds, each taking a few seconds. The rest is slow.
 QUICK = ("dlrm", "graph_network", "llama", "branching", "frozen_backbone", "point_cloud", "mixer")
 ROUNDING = {"rtol": 1e-5, "atol": 1e-6}  # where `Entry.rounding` says why bits are not equal
-# What is expected to fail today, and why.
-FAILING = {
-    "branching": "the step branches on a value: it runs as it is, outside of any budget",
-}
 
 
 def named(names: Any) -> list[Any]:
@@ -37,8 +33,6 @@ def named(names: Any) -> list[Any]:
     found = []
     for name in names:
         marks = [] if name in QUICK else [pytest.mark.slow]
-        if name in FAILING:
-            marks.append(pytest.mark.xfail(strict=True, reason=FAILING[name]))
         found.append(pytest.param(name, marks=marks))
     return found
 

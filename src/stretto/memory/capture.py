@@ -11,7 +11,7 @@ import contextlib
 import gc
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -39,6 +39,7 @@ from .guard import (
 from .inplace import without_changes
 from .optimizers import check_separate, keeps_numbers
 from .python_state import Change, PythonState, ReadNumbers, show, without_memory
+from .read_values import Named, Reads
 from .refusals import reason
 from .source_lines import at, line_that_changes
 from .watched import Watched, check_owned, optimizers_watched
@@ -50,7 +51,8 @@ class Traced:
     """The operations (an FX graph: parameters, buffers and batch in, results out), and what the updates stand for.
 
     updates: by call of an optimizer's step, (optimizer number, numbers of its parameters). numbers: Python numbers
-    that the step may have read. operations: a digest of the operations as they were traced."""
+    that the step may have read. operations: a digest of the operations as they were traced. reads: values of tensors
+    that the step reads into Python; they are the last results."""
 
     module: torch.fx.GraphModule
     watched: Watched
@@ -60,6 +62,7 @@ class Traced:
     results: int
     numbers: ReadNumbers
     operations: str
+    reads: Reads = field(default_factory=Reads)
 
 
 def trace(
@@ -68,12 +71,14 @@ def trace(
     optimizers: Sequence[torch.optim.Optimizer],
     batch: Any,
     device: torch.device,
+    reads: Reads | None = None,
 ) -> Traced:
     """Run `step(batch)` without memory and write down what it does on `device`.
 
     No tensor of the user is written, and Python state that the step changes is put back. Where that state differs
     after the step, the step runs once more: a change that a second run does not repeat, such as a cache that is filled
-    or an option that is set, has no effect on later steps and is left as it is; any other is refused.
+    or an option that is set, has no effect on later steps and is left as it is; any other is refused. reads: what is
+    known of values that the step reads; without it such steps are refused.
     """
     watched = Watched.of(modules)
     numbers = {id(p): n for n, p in enumerate(watched.parameters)}
@@ -88,7 +93,7 @@ def trace(
     if any(tensor.requires_grad for tensor in tensors):
         raise CannotCapture("a tensor of the batch wants a gradient; detach() it, or make it a parameter of a module")
     state = PythonState.of(step, modules, optimizers)
-    attempt = _Attempt(step, watched, optimizers, numbers, batch, device)
+    attempt = _Attempt(step, watched, optimizers, numbers, batch, device, reads)
     accepted = False
     try:
         first, changes = _run(attempt, state)
@@ -109,7 +114,7 @@ def trace(
 
 def _run(attempt: _Attempt, state: PythonState) -> tuple[_Ran, list[Change]]:
     """One attempt, checked; and what it changed in Python, but for tensors of the trace, which are taken away."""
-    ran = attempt()
+    ran = _with_guesses(attempt, state)
     changes = state.changes()
     state.restore(only=without_memory)
     check_constants(
@@ -117,6 +122,23 @@ def _run(attempt: _Attempt, state: PythonState) -> tuple[_Ran, list[Change]]:
     )
     check_draws(ran.module, attempt.device)
     return ran, [one for one in changes if not one.leaked]
+
+
+def _with_guesses(attempt: _Attempt, state: PythonState) -> _Ran:
+    """An attempt. Where the step reads values that nobody knows, the first guess that leads somewhere."""
+    refused: CannotCapture | None = None
+    while True:
+        try:
+            return attempt()
+        except Named as error:
+            state.restore()
+            assert attempt.reads is not None
+            attempt.reads.rename(error)
+        except CannotCapture as error:
+            refused = refused or error
+            if attempt.reads is None or not attempt.reads.other_guess():
+                raise refused from refused.__cause__
+            state.restore()
 
 
 def _changed(changes: Sequence[Change], attempt: _Attempt, state: PythonState) -> str:
@@ -149,6 +171,7 @@ class _Ran:
     updates: tuple[tuple[int, tuple[int, ...]], ...]
     result_spec: Any
     read: list[torch.Tensor]
+    reads: Reads
 
     def traced(self, batch: Sequence[torch.Tensor], numbers: ReadNumbers) -> Traced:
         """Without operations in place."""
@@ -162,7 +185,9 @@ class _Ran:
         module.graph.eliminate_dead_code()
         results = len(_outputs(module))
         operations = _operations(self.module)
-        return Traced(module, self.watched, self.updates, len(batch), self.result_spec, results, numbers, operations)
+        return Traced(
+            module, self.watched, self.updates, len(batch), self.result_spec, results, numbers, operations, self.reads
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +200,7 @@ class _Attempt:
     numbers: dict[int, int]
     batch: Any
     device: torch.device
+    reads: Reads | None = None
 
     def __call__(self) -> _Ran:
         watched, device = self.watched, self.device
@@ -193,14 +219,16 @@ class _Attempt:
             again = pytree.tree_unflatten([next(given) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
             gradients = Gradients(watched.parameters, live)
             stepping = optimizers_watched(self.optimizers, self.numbers, live, updates, gradients)
+            reading = contextlib.nullcontext() if self.reads is None else self.reads.watched()
             with watched.replaced(live, buffers), stepping:
-                with gradients:
+                with gradients, reading:
                     result = self.step(again)
                 watched.check_buffers(buffers)
             trained = {self.numbers[id(p)] for one in self.optimizers for g in one.param_groups for p in g["params"]}
             gradients.check(live, trained)
             flat, one_spec = pytree.tree_flatten(result)
             result_spec.append(one_spec)
+            flat = flat if self.reads is None else self.reads.results(flat)
             return [x.detach() if isinstance(x, torch.Tensor) else x for x in flat]
 
         mode = FakeTensorMode(allow_non_fake_inputs=True)
@@ -230,7 +258,7 @@ class _Attempt:
         except Exception as error:
             raise CannotCapture(reason(error)) from error
         args, watched = _with_arguments(module, changed, args, watched)
-        return _Ran(module, mode, args, watched, tuple(updates), result_spec[0], read)
+        return _Ran(module, mode, args, watched, tuple(updates), result_spec[0], read, self.reads or Reads())
 
     def _written(
         self, function: Callable[..., list[Any]], args: list[Any], mode: FakeTensorMode, read: list[torch.Tensor]

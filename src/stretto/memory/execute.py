@@ -233,6 +233,12 @@ class Runner:
         if self._recording is not None:
             self._recording.drop()
 
+    def abandon(self) -> None:
+        """End a step halfway, before anything that lasts has changed. The next one begins as if there had been none."""
+        self.release()
+        self.suspend()
+        self.resume()
+
     def _home(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor's bytes, at home; the tensor there."""
         layout = layout_of(s, tensor)

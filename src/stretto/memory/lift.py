@@ -19,6 +19,7 @@ from . import recurrent
 from .capture import Traced
 from .graph import Graph, Node, Storage
 from .guard import CannotCapture
+from .read_values import is_read
 from .real_results import is_seed, real_dtype, returned
 
 BUCKET = 128 << 20  # bytes of small parameters that are updated together
@@ -137,6 +138,7 @@ class _Lift:
         self.borrowed = 0
         self.casts: dict[Any, int] = {}
         self.unless: dict[int, int] = {}  # by call: the value that decides whether its updates are left out
+        self.read: list[int] = []  # storages of values that Python has read: what lasts is not changed before
         self.version: dict[int, int] = {}  # of parameters: how often they were updated
 
     def made(self) -> Lifted:
@@ -320,11 +322,22 @@ class _Lift:
                 node.name,
                 reads,
                 tuple(dict.fromkeys(fresh)),
-                again=bool(made) and not _random(node) and not recurrent.once(node),
-                fixed=_random(node),
+                again=bool(made) and not _random(node) and not recurrent.once(node) and not is_read(node),
+                fixed=_random(node) or is_read(node),
                 phase="forward" if self._kind(node) == "activation" else "backward",
             )
         )
+        if is_read(node):
+            self._check_read(node)
+            self.read += fresh
+
+    def _check_read(self, node: Any) -> None:
+        """A step that takes another branch begins again, so nothing that lasts may have changed by then."""
+        if self.traced.reads.decides(node.args[1]) and any(one.writes for one in self.nodes):
+            raise CannotCapture(
+                "the step decides by a value that it reads after a parameter or a buffer has changed; read it before "
+                "optimizer.step()"
+            )
 
     def _cast_before(self, node: Any) -> int | None:
         """The value of an equal cast of a parameter, if there was one since it last changed: mixed precision casts a
@@ -360,7 +373,8 @@ class _Lift:
         self._flush()
         target, origin = self.values[into].storage, self.values[source].storage
         self.runs.append(Call(torch.ops.aten.copy_.default, (Ref(into), Ref(source)), {}, (), True))
-        self.nodes.append(Node(name, (origin,), (), (target,), again=False, fixed=False, phase="end"))
+        reads = tuple(dict.fromkeys((origin, *self.read)))
+        self.nodes.append(Node(name, reads, (), (target,), again=False, fixed=False, phase="end"))
 
     # -- updates -------------------------------------------------------------------------------------------------------
 
@@ -419,7 +433,7 @@ class _Lift:
         self.pending.clear()
 
     def _add_update(self, optimizer: int, items: list[tuple[int, int, int]], unless: int | None) -> None:
-        reads: list[int] = [] if unless is None else [self.values[unless].storage]
+        reads: list[int] = [*self.read] if unless is None else [*self.read, self.values[unless].storage]
         writes: list[int] = []
         for number, value, grad in items:
             if number not in self.states:

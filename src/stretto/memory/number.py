@@ -14,7 +14,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 if TYPE_CHECKING:
-    from .batch_numbers import Numbers
+    pass
 
 Evaluate = Callable[[Sequence[Any]], Any]  # a value, from the numbers of a batch
 
@@ -30,7 +30,7 @@ class Number:
 
     Attributes
     ----------
-    numbers : Numbers
+    numbers : Numbers or Reads
         Where its uses are reported.
     evaluate : callable
         Its value, from the numbers of a batch.
@@ -43,7 +43,7 @@ class Number:
     __slots__ = ("entries", "evaluate", "numbers", "value")
     __array_ufunc__ = None  # NumPy leaves arithmetic to us
 
-    def __init__(self, numbers: Numbers, evaluate: Evaluate, value: Any, entries: tuple[int, ...]) -> None:
+    def __init__(self, numbers: Any, evaluate: Evaluate, value: Any, entries: tuple[int, ...]) -> None:
         self.numbers, self.evaluate, self.value, self.entries = numbers, evaluate, value, entries
 
     @property  # type: ignore[misc]
@@ -98,6 +98,8 @@ class Number:
     def _both(self, other: Any, operation: Callable[[Any, Any], Any], *, swapped: bool = False) -> Any:
         """This and another number: a new one, which is computed for every batch."""
         mine = self.evaluate
+        if type(other) is Number and other.numbers is not self.numbers:  # one of the batch, one that the step has read
+            other = other.numbers.used(other)
         if type(other) is Number:
             others: Evaluate = other.evaluate
             entries, value = (*self.entries, *other.entries), other.value
@@ -122,6 +124,10 @@ class Number:
 
     def _one(self, operation: Callable[[Any], Any]) -> Any:
         return self._made(self.derived(operation), operation(self.value), self.entries)
+
+    def converted(self, kind: Any) -> Any:
+        """As a float or an int."""
+        return self._one(kind)
 
     def _order(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
         if isinstance(other, torch.Tensor):

@@ -26,6 +26,7 @@ from .meter import link as measured_link
 from .optimizers import at_a_time, kept_for
 from .planner import Infeasible, Planned, Settings, make, make_placed
 from .program import Link
+from .read_values import Reads
 from .update_memory import UpdateMemory
 
 _MUCH = 0.1  # of a step
@@ -124,18 +125,21 @@ def planned(
     others: int = 0,
     traced: Traced | None = None,
     updates: UpdateMemory | None = None,
+    reads: Reads | None = None,
 ) -> tuple[Captured, Graph, Planned]:
     """Write a step down and plan it; with chunks="auto" again in chunks if there is no plan otherwise. budget: what
     was asked for, if the plan is made for less. record: as a step that is recorded. others: bytes on the device
     that are not the step's, such as workspaces of libraries. traced: the step, if it was traced before.
-    updates: what updates allocate, where that was tried."""
+    updates: what updates allocate, where that was tried. reads: values that the step reads, as far as they are known;
+    without it a step that reads any is refused."""
     whole, lent = budget or settings.budget, _lent(batch, device)
     refused: Infeasible | None = None
     best: _Candidate | None = None
     movable = _with_gradients([*tensors_of(modules), *states_of(optimizers)])
     if device.type == "cuda" and settings.link == Link():
         settings = replace(settings, link=measured_link(device, Remembered.of(torch.cuda.get_device_name(device))))
-    plain = traced or trace(step, modules, optimizers, batch, device)
+    plain = traced or trace(step, modules, optimizers, batch, device, reads)
+    record = record and not plain.reads.conditions  # a recording cannot stop halfway
 
     def attempt(traced: Traced, notes: list[str], chains: str) -> _Candidate | None:
         """A plan of the step with these changes; keeps the fastest of all in `best`."""

@@ -25,7 +25,7 @@ def users_line(depth: int = 1) -> str:
     """Where the user's own code is now, as "file.py:12 (x.add_(1))"; empty if it is not being run."""
     frame: types.FrameType | None = sys._getframe(depth)
     while frame is not None:
-        if _is_users(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
             return _shown(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return ""
@@ -36,7 +36,7 @@ def line_of_error(error: BaseException) -> str:
     found = ""
     traceback = error.__traceback__
     while traceback is not None:
-        if _is_users(name := traceback.tb_frame.f_code.co_filename):
+        if is_users(name := traceback.tb_frame.f_code.co_filename):
             found = _shown(name, traceback.tb_lineno)
         traceback = traceback.tb_next
     return found
@@ -48,7 +48,7 @@ def line_that_changes(run: Callable[[], Any], changed: Callable[[], bool]) -> st
 
     def follow(frame: Any, event: str, _: Any) -> Any:
         nonlocal found, last
-        if found or not _is_users(frame.f_code.co_filename):
+        if found or not is_users(frame.f_code.co_filename):
             return None
         if last[0] and changed():
             found = _shown(*last)
@@ -72,7 +72,7 @@ def at(line: str) -> str:
     return f", at {line}" if line else ""
 
 
-def _is_users(filename: str) -> bool:
+def is_users(filename: str) -> bool:
     return not filename.startswith(_LIBRARIES) and "site-packages" not in filename
 
 

@@ -29,6 +29,8 @@ from .host_buffers import HostBuffers
 from .planner import Infeasible, Planned, Settings
 from .planning import Captured, bytes_on, states_of, tensors_of
 from .playing import recorded
+from .random_state import RandomState
+from .read_values import OtherBranch, Reads
 from .report import Report
 from .segments import Segment
 from .standing import Standing, Told, take_over
@@ -36,6 +38,7 @@ from .update_memory import UpdateMemory
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
+_BRANCHES = 16  # that are tried for one batch
 _REPLANS = 3  # how often reality may take more than a plan says
 _MARGIN, _MORE = 1.1, 1 / 256  # of what is over, and of the budget: the next plan is made for so much less
 _PLANS = 8  # shapes of batches whose plans are kept
@@ -152,28 +155,29 @@ class Step:
     def _runner(self) -> Runner | None:
         return None if self._current is None else self._current.runner
 
-    def _made(self, batch: Any, known: Plan | None = None) -> Plan:
-        """Plan for a batch like this; known: a plan for such batches whose trace can be used. Nothing moves."""
+    def _made(self, batch: Any, known: Plan | None = None, read: Sequence[Any] = ()) -> Plan:
+        """Plan for a batch like this; known: a plan for such batches whose trace can be used. read: values that the
+        step reads first. Nothing moves."""
         numbers = Numbers(batch, self._device.torch) if known is None else known.numbers
         if known is not None:
             captured, graph, made = self._planned(self._function, batch, known.captured.plain)
         elif numbers.names:
             try:
-                captured, graph, made = self._planned(numbers.traced(self._function), batch)
+                captured, graph, made = self._planned(numbers.traced(self._function), batch, read=read)
             except CannotCapture:  # perhaps for the numbers' sake
-                captured, graph, made = self._planned(self._function, batch)
+                captured, graph, made = self._planned(self._function, batch, read=read)
                 numbers.constant()
         else:
-            captured, graph, made = self._planned(self._function, batch)
+            captured, graph, made = self._planned(self._function, batch, read=read)
         segments = None
-        if self._record:
+        if self._record and not captured.traced.reads.conditions:
             made, segments = recorded(made, len(captured.traced.watched.parameters))
         places = {id(node): n for n, node in enumerate(graph.nodes)}
         order = [places[id(node)] for node in made.program.graph.nodes]
         return Plan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
 
     def _planned(
-        self, function: Callable[[Any], Any], batch: Any, traced: Traced | None = None
+        self, function: Callable[[Any], Any], batch: Any, traced: Traced | None = None, read: Sequence[Any] = ()
     ) -> tuple[Captured, Graph, Planned]:
         return planning.planned(
             function,
@@ -190,6 +194,7 @@ class Step:
             others=self._others,
             traced=traced,
             updates=self._updates,
+            reads=Reads(read),
         )
 
     def _plan_for(self, batch: Any) -> Plan:
@@ -205,14 +210,14 @@ class Step:
             _LOG.info("a batch of another shape: making a plan for it")
         return self._made_beside(batch)
 
-    def _made_beside(self, batch: Any, known: Plan | None = None) -> Plan:
+    def _made_beside(self, batch: Any, known: Plan | None = None, read: Sequence[Any] = ()) -> Plan:
         """Plan for a batch while there is another plan, whose recording gives its memory back: operations are measured
         on the device. If no plan is found, the other one goes on."""
         runner = self._runner
         if runner is not None:
             runner.suspend()
         try:
-            return self._made(batch, known)
+            return self._made(batch, known, read)
         except BaseException:
             if runner is not None:
                 runner.resume()
@@ -295,15 +300,8 @@ class Step:
         if self._paused:
             raise RunError("the step was called while it is paused; call it after the `with step.paused():` block")
         self._standing.check()
-        plan = self._check_numbers(self._plan_for(batch), batch)
-        if plan is not self._current or plan.runner is None:
-            plan = self._use(plan, batch)
-        tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
-        plan.numbers.fill(_numbers(batch))
-        assert plan.runner is not None
-        if plan.unwatched:
-            self._device.watch_peak()
-        shown = plan.numbers.shown(plan.runner(tensors))
+        plan, results = self._run(self._check_numbers(self._plan_for(batch), batch), batch)
+        shown = plan.numbers.shown(plan.captured.traced.reads.shown(results))
         result = pytree.tree_unflatten(shown, plan.captured.traced.result_spec)
         if self._expected is not None:
             self.settle()
@@ -313,6 +311,39 @@ class Step:
             plan.unwatched -= 1
             self._compare_peak(plan, batch)
         return result
+
+    def _run(self, plan: Plan, batch: Any) -> tuple[Plan, list[Any]]:
+        """One step; with another plan if it takes another branch. Which plan it was, and its results."""
+        tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
+        for _ in range(_BRANCHES):
+            if plan is not self._current or plan.runner is None:
+                plan = self._use(plan, batch)
+            plan.numbers.fill(_numbers(batch))
+            assert plan.runner is not None
+            if plan.unwatched:
+                self._device.watch_peak()
+            reads = plan.captured.traced.reads
+            if not reads.conditions:
+                return plan, plan.runner(tensors)
+            drawn = RandomState(self._device)
+            try:
+                with reads.checked():
+                    return plan, plan.runner(tensors)
+            except OtherBranch as other:
+                plan.runner.abandon()
+                drawn.restore()
+                plan = self._branch(plan, batch, other.values)
+        raise RunError(f"the step took {_BRANCHES} different branches for one batch; decide by values that it computes")
+
+    def _branch(self, plan: Plan, batch: Any, values: list[Any]) -> Plan:
+        """The plan of a step that reads these values first."""
+        numbers = _numbers(batch)
+        for one in reversed(self._plans):
+            alike = one.shapes == plan.shapes and one.numbers.fit(numbers)
+            if one is not plan and alike and one.captured.traced.reads.agree(values):
+                return one
+        _LOG.info("the step takes another branch: making a plan for it")
+        return self._made_beside(batch, read=values)
 
     def _compare_peak(self, plan: Plan, batch: Any) -> None:
         """The device may give out more than was predicted: plan again, with what is over as a margin."""
@@ -359,7 +390,8 @@ class Step:
         function = numbers.traced(self._function) if numbers.names else self._function
         again = None
         with known.numbers.reading(changed) as read, contextlib.suppress(CannotCapture):
-            again = trace(function, self._modules, self._optimizers, batch, self._device.torch)
+            values = Reads(known.reads.values)
+            again = trace(function, self._modules, self._optimizers, batch, self._device.torch, values)
         if not read or (again is not None and again.operations == known.operations):
             return plan
         if not self._warned:
