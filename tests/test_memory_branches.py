@@ -99,6 +99,30 @@ def test_each_branch_has_a_plan_and_the_bits_of_the_plain_step(loss_of: Loss) ->
     assert len(run.plans) == {"compared": 3, "raised": 1}.get(loss_of.__name__, 2)
 
 
+@pytest.mark.parametrize("causal", [True, False])
+def test_layers_that_look_at_their_mask_are_planned(causal: bool) -> None:
+    """torch's transformer layers compare a mask with a causal one."""
+    mask = torch.triu(torch.full((5, 5), -math.inf), 1 if causal else 2)
+    batch = torch.randn(3, 5, 8), torch.randn(3, 7, 8)
+    found = []
+    for plan in (False, True):
+        torch.manual_seed(0)
+        model = nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(batch: Any, model: nn.Module = model, optimizer: Any = optimizer) -> Any:
+            optimizer.zero_grad()
+            loss = model(*batch, mask).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = planned_step(step, [model], [optimizer], batch, budget=1 << 20, device=PlainDevice()) if plan else step
+        assert not plan or isinstance(run, Step)
+        found.append([float(run(batch)) for _ in range(3)])
+    assert found[0] == found[1]
+
+
 def test_a_step_that_is_left_out_changes_nothing() -> None:
     given = batches()[:4]
     given[2] = (given[2][0], torch.full((32, 4), math.nan))

@@ -410,13 +410,6 @@ REFUSED: dict[str, tuple[Callable[[], Case], str]] = {
         ),
         "targets of all texts in one row",
     ),
-    "a mask that may be causal": (
-        lambda: (
-            nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2, 16, batch_first=True), 1),
-            (torch.randn(3, 5, 8), torch.randn(3, 7, 8), LATER),
-        ),
-        r"compare the mask with a causal one.*is_causal=",
-    ),
     "mask as an index": (lambda: (Then(nn.Linear(6, 4), lambda x: x[x > 0]), (ROWS,)), "size of a result depends on"),
     "a value": (
         lambda: (Then(nn.Linear(6, 4), lambda x: x * float(x.sum())), (ROWS,)),

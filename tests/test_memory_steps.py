@@ -320,16 +320,15 @@ def test_a_plan_without_memory_and_its_words(tmp_path: Any) -> None:
     assert picture.stat().st_size > 10_000
 
 
-def test_steps_that_look_at_values_run_with_hooks(caplog: pytest.LogCaptureFixture) -> None:
+def test_steps_that_use_values_run_with_hooks(caplog: pytest.LogCaptureFixture) -> None:
     model = nn.Linear(4, 4)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def train_step(batch: Any) -> torch.Tensor:
         optimizer.zero_grad()
         loss = F.mse_loss(model(batch[0]), batch[1])
-        if loss.item() > 0:
-            loss.backward()
-            optimizer.step()
+        (loss * loss.item()).backward()
+        optimizer.step()
         return loss
 
     batch = torch.ones(2, 4), torch.zeros(2, 4)

@@ -28,6 +28,7 @@ from .guard import CannotCapture
 from .mesh import Devices, spread
 from .planner import Settings
 from .planning import capture, planned
+from .read_values import Reads
 from .refusals import check_kinds, compiled
 from .report import Report
 from .stepping import Step
@@ -155,7 +156,8 @@ def plan(
     check_chunks(chunks)
     check_kinds([model], [optimizer])
     train_step = common_step(model, loss_fn, optimizer)
-    captured, _, made = planned(train_step, [model], [optimizer], batch, place, wanted, rates=rates, chunks=chunks)
+    parts = train_step, [model], [optimizer], batch, place, wanted
+    captured, _, made = planned(*parts, rates=rates, chunks=chunks, reads=Reads())
     return Report(made, captured.lifted)
 
 

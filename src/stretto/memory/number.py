@@ -78,7 +78,7 @@ class Number:
         return result.to(x.dtype) if low else result
 
     def _can_be_slot(self, name: str, x: Any) -> bool:
-        if not isinstance(x, torch.Tensor) or x.device.type != self.numbers.device.type or not self.numbers.tracing:
+        if not self.numbers.tracing or not isinstance(x, torch.Tensor) or x.device.type != self.numbers.device.type:
             return False
         whole = isinstance(self.value, int)
         if whole and not self.numbers.small(self):

@@ -107,7 +107,7 @@ class Reads:
     """
 
     # No dictionary of attributes: what a step keeps for the next one is looked for in those.
-    __slots__ = ("_names", "_results", "_tensors", "conditions", "device", "known", "tracing", "values")
+    __slots__ = ("_names", "_results", "_tensors", "conditions", "known", "tracing", "values")
 
     def __init__(self, known: Sequence[Any] = ()) -> None:
         self.known = list(known)
