@@ -84,6 +84,18 @@ def test_single_operations_are_measured_in_a_turn_while_others_go_on(
     assert not any(seen)  # who is not within asks for no turn
 
 
+def test_the_order_of_allocations_is_that_of_a_step_which_lays_results_out_anew(tmp_path: Path) -> None:
+    one = meter(tmp_path / "costs.json", join=False)
+    call = next(run for run in one.lifted.runs if isinstance(run, Call) and run.single and run.makes)
+    value = one.lifted.values[call.makes[0]]
+    as_traced = torch.zeros(value.size, dtype=value.dtype)
+    assert one._laid_out(call, [as_traced])[0] is as_traced
+    otherwise = as_traced.t().contiguous().t()
+    (laid,) = one._laid_out(call, [otherwise])
+    assert laid is not otherwise
+    assert laid.stride() == value.stride
+
+
 def test_chains_are_compiled_before_the_turn(
     tmp_path: Path, in_turn: Callable[[], bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,7 +27,7 @@ from stretto.memory.devices import NotRecorded, PlainDevice
 from stretto.memory.door import common_step
 from stretto.memory.planner import Infeasible, Planned, Settings, make
 from stretto.memory.playing import recorded
-from stretto.memory.program import BEGIN, FREE, GONE, IN, LEFT, OUT, READY, ROOM, RUN, account
+from stretto.memory.program import BEGIN, FREE, GONE, IN, LEFT, OUT, READY, ROOM, RUN, Link, account
 from stretto.memory.seats import ASIDE, BACK, orderly
 from stretto.memory.segments import as_played, cut, segments
 from test_memory_steps import SMALL
@@ -269,6 +269,16 @@ def test_a_recording_waits_no_longer_than_its_plan_when_it_is_cut_at_copies() ->
     found, costs = cut(program, apart)
     assert costs.seconds <= coarse.seconds + 1e-4
     assert len(found) > 1
+
+
+def test_segments_are_few_where_python_binds() -> None:
+    program = tight_gpt(8, 1.2).program
+    nodes = tuple(replace(node, seconds=node.seconds / 1000) for node in program.graph.nodes)
+    quick = replace(program, graph=replace(program.graph, nodes=nodes))
+    apart = {n for n, node in enumerate(nodes) if node.phase == "update"}
+    fast = Link(1e18, 1e18)
+    assert len(cut(quick, apart, fast)[0]) < len(segments(quick, apart, at_copies=True))
+    assert cut(quick, apart, fast, 1.0)[1].seconds > 1.0
 
 
 @pytest.mark.parametrize(("longer", "played"), [(1.0, True), (1.5, False)])

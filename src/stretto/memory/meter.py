@@ -21,18 +21,17 @@ from torch.utils._pytree import tree_map
 from stretto.paths import cache_root
 
 from .allocations import SMALL, Order, allocations, plain, recorded
-from .graph import RETURNED, TEMPORARY
 from .guard import CannotCapture
 from .lift import Call, Lifted, Ref, Value
 from .program import Link
 from .trial_inputs import TrialInputs
-from .views import lies_otherwise
+from .views import as_said, lies_otherwise
 
 _TIMES = 3
 _ROUNDS = 2  # the better one counts: others may be at the device
 _AHEAD = 1_000_000  # cycles
 _SEED = 16  # bytes of attention's random state, whose layout depends on how it is run: never worth a copy
-_VERSION = 5  # of the file
+_VERSION = 6  # of the file
 _LINK = ("copies to the host, seconds a byte", "copies from the host, seconds a byte")
 _COPIED = 256 << 20  # bytes
 
@@ -176,11 +175,8 @@ class Meter:
         spare = _spare(result) if call.single and call.makes else 0
         del result
         seconds, workspace = self.timed(call, args, kwargs)
-        odd = workspace > SMALL or large > 1 or spare > SMALL
-        order = self.order(call, args, kwargs) if odd else ()
-        if more:  # a result is copied to the layout that was traced, and then dropped: after all else
-            order = ((TEMPORARY, more), (0, more), (RETURNED, 0)) if call.single and not order else ()
-        return Cost(seconds, workspace + more, order)
+        odd = workspace > SMALL or large > 1 or spare > SMALL or more > SMALL
+        return Cost(seconds, workspace + more, self.order(call, args, kwargs) if odd else ())
 
     def order(self, call: Call, args: Any, kwargs: Any) -> Order:
         """In which order a call allocates; empty where only one order is possible, or none is known."""
@@ -188,8 +184,18 @@ class Meter:
             return ()
         with recorded(self.device) as events:
             result = call.target(*args, **kwargs)
-        found = allocations(events, [result] if call.single else list(result))
+            results = self._laid_out(call, [result] if call.single else list(result))
+            del result
+        found = allocations(events, results)
         return () if plain(found, self._sizes(call)) else found
+
+    def _laid_out(self, call: Call, results: list[Any]) -> list[Any]:
+        """Results as a step keeps them: some are copied to the layout that was traced, and then dropped."""
+        found = list(results)
+        for k, (number, tensor) in enumerate(zip(call.makes, results, strict=False)):
+            if number >= 0 and isinstance(tensor, torch.Tensor):
+                found[k] = as_said(tensor, self.lifted.values[number])
+        return found
 
     def _sizes(self, call: Call) -> list[int]:
         return [_nbytes(self.lifted.values[v]) if v >= 0 else 0 for v in call.makes]

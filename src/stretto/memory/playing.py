@@ -31,7 +31,7 @@ def recorded(made: Planned, parameters: int) -> tuple[Planned, list[Segment] | N
     not. parameters: how many are updated."""
     program, costs = made.program, made.costs
     apart = {n for n, node in enumerate(program.graph.nodes) if node.phase == "update"}
-    segments, played = cut(program, apart, made.settings.link)
+    segments, played = cut(program, apart, made.settings.link, parameters * _UPDATED)
     calling = parameters * _UPDATED + sum(_CALLS[what] for what, _ in program.instructions)
     called = max(costs.seconds + _SEEN * calling, calling)
     if called < played.seconds:

@@ -31,7 +31,8 @@ from .program import (
 )
 
 _LENGTHS = (4e-3, 1e-3, 0.25e-3)  # seconds of segments that are tried
-_START = 8e-6  # seconds that it takes to start one
+_START = 8e-6  # seconds that the device takes to start one
+_STARTED, _COPIED = 40e-6, 15e-6  # seconds of Python to start one, and to begin a copy or wait for it, about
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +87,12 @@ def segments(
     return [Segment(tuple(b), tuple(i), tuple(a), u) for b, i, a, u in zip(before, inside, after, updates, strict=True)]
 
 
-def cut(program: Program, apart: Container[int], link: Link | None = None) -> tuple[list[Segment], Costs]:
+def cut(
+    program: Program, apart: Container[int], link: Link | None = None, updating: float = 0.0
+) -> tuple[list[Segment], Costs]:
     """The segments that make the fastest recording, and what it costs. Few wait for copies too early and begin them too
-    late; many have to be started one by one."""
+    late; many have to be started one by one, and a step takes as long as Python does for that. updating: seconds that
+    Python takes for updates."""
     ways: list[tuple[float, bool]] = [(math.inf, False)]
     if any(what in (OUT, IN) for what, _ in program.instructions):
         ways = [(longest, at_copies) for longest in _LENGTHS for at_copies in (False, True)]
@@ -96,7 +100,9 @@ def cut(program: Program, apart: Container[int], link: Link | None = None) -> tu
     for longest, at_copies in ways:
         found = segments(program, apart, longest, at_copies=at_copies)
         costs = account(as_played(program, found), link)
-        costs = replace(costs, seconds=costs.seconds + len(found) * _START)
+        copies = sum(len(one.before) + len(one.after) for one in found)
+        python = updating + len(found) * _STARTED + copies * _COPIED
+        costs = replace(costs, seconds=max(costs.seconds + len(found) * _START, python))
         if best is None or costs.seconds < best[1].seconds:
             best = found, costs
     assert best is not None
