@@ -10,7 +10,7 @@ killed keeps what it has. Budgets are shares of the bytes that eager *reserves* 
 `torch.cuda.max_memory_reserved` reports over all steps, recording included. Ours begins with the parameters on the
 host, eager and peers with everything on the device. Steps are seeded alike; losses, and parameters and buffers after
 the last step, are compared with eager's, and eager's with those of a second run of eager, since not all of its kernels
-give the same bits twice. Seconds are the median of five steps after three; TF32 is off.
+give the same bits twice. Seconds are the median of `--steps` steps after three; TF32 is off.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     found.add_argument("--out", type=Path, default=DEFAULT, help="a file of JSON lines, which is appended to")
     found.add_argument("--page", nargs="+", type=Path, metavar="FILE", help="write the page from these files instead")
+    found.add_argument("--note", default="", help="what a reader of the page must know")
     found.add_argument("--here", action="store_true", help="measure in this process, not in one for each model")
     return found
 
@@ -56,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if wanted.page:
         from .memory_zoo_page import publish
 
-        publish([json.loads(line) for path in wanted.page for line in path.read_text().splitlines()], report.RESULTS)
+        rows = [json.loads(line) for path in wanted.page for line in path.read_text().splitlines()]
+        publish(rows, report.RESULTS, wanted.note)
         return
     import torch
 
@@ -134,4 +136,4 @@ def apart(models: Sequence[str], wanted: argparse.Namespace) -> None:
 
 def _handed_on(name: str, value: Any) -> bool:
     """Whether an option goes to the process of a model as it is."""
-    return name not in ("models", "out", "page", "here", "compile", "cap", "seconds") and value is not None
+    return name not in ("models", "out", "page", "note", "here", "compile", "cap", "seconds") and value is not None

@@ -45,11 +45,11 @@ def latest(rows: Sequence[Row]) -> list[Row]:
     return list(found.values())
 
 
-def publish(rows: Sequence[Row], folder: Path) -> None:
-    """Write memory_zoo.md and, if matplotlib is installed, memory_zoo.png."""
+def publish(rows: Sequence[Row], folder: Path, note: str = "") -> None:
+    """Write memory_zoo.md and, if matplotlib is installed, memory_zoo.png. note: what a reader must know."""
     rows = latest(rows)
     models = {row["model"]: row for row in rows if row["method"] == "eager" and "seconds" in row}
-    parts = [_summary(rows, models)]
+    parts = [_summary(rows, models), _overview(rows, models)]
     with contextlib.suppress(ImportError):
         draw(rows, models, folder / "memory_zoo.png")
         parts.append("![Time of a step against reserved memory, a panel for each model](memory_zoo.png)")
@@ -59,9 +59,29 @@ def publish(rows: Sequence[Row], folder: Path) -> None:
         lines = [_cells(row, models.get(name)) for row in of_model]
         parts.append(f"## {name} ({of_model[0]['dtype']}, {seen})\n\n{report.table(COLUMNS, lines)}")
     about = sorted({f"- {row['machine']}, {row['date']}" for row in rows})
-    text = "\n\n".join(["# Thirty models under a budget", report.text(memory_zoo.__doc__), "\n".join(about), *parts])
+    told = [report.text(memory_zoo.__doc__), "\n".join(about), *([note] if note else [])]
+    text = "\n\n".join(["# Thirty models under a budget", *told, *parts])
     (folder / "memory_zoo.md").write_text(text + "\n", encoding="utf-8")
     print(parts[0])
+
+
+def _overview(rows: Sequence[Row], models: dict[str, Row]) -> str:
+    """A line for each model and budget, beside checkpoints."""
+    lines = []
+    for row in rows:
+        eager = models.get(row["model"])
+        if row["method"] != "ours" or eager is None or "reserved" not in row:
+            continue
+        other = next((x for x in rows if x["model"] == row["model"] and x["method"] == "checkpoint"), {})
+        times, beside = row["seconds"] / eager["seconds"], ""
+        if "seconds" in other:
+            beside = f"{other['seconds'] / eager['seconds']:.2f} at {other['reserved'] / eager['reserved']:.0%}"
+        predicted = f"{row['predicted_seconds'] / eager['seconds']:.2f}" if "predicted_seconds" in row else ""
+        name = row["model"] if row["seen"] else f"{row['model']} (unseen)"
+        held = f"{row['reserved'] / row['budget']:.2f}"
+        lines.append([name, f"{row['share']:.0%}", held, f"{times:.2f}", predicted, beside])
+    last = "checkpoint per block: time, memory"
+    return report.table(("model", "budget", "reserved, of the budget", "time, × eager", "predicted", last), lines)
 
 
 def _summary(rows: Sequence[Row], models: dict[str, Row]) -> str:

@@ -155,8 +155,22 @@ def _changed(changes: Sequence[Change], attempt: _Attempt, state: PythonState) -
 
 def _operations(module: torch.fx.GraphModule) -> str:
     """A digest of a trace: equal ones have the same operations on the same constants."""
-    constants = [id(getattr(module, node.target)) for node in module.graph.nodes if node.op == "get_attr"]
-    return hashlib.sha256(f"{module.graph} {constants}".encode()).hexdigest()
+    number: dict[Any, int] = {}
+    found = hashlib.sha256()
+
+    def text(x: Any) -> str:
+        if isinstance(x, torch.fx.Node):
+            return f"%{number[x]}"
+        if isinstance(x, (list, tuple)):
+            return f"({','.join(map(text, x))})"
+        return repr(x)
+
+    for n, node in enumerate(module.graph.nodes):
+        number[node] = n
+        what = str(id(getattr(module, node.target))) if node.op == "get_attr" else str(node.target)
+        named = "".join(f"{key}={text(x)}" for key, x in node.kwargs.items())
+        found.update(f"{node.op} {what} {text(node.args)} {named};".encode())
+    return found.hexdigest()
 
 
 @dataclass(frozen=True, eq=False)

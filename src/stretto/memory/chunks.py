@@ -22,7 +22,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, Node
 
 from stretto.errors import PlanError
 from stretto.plan.cost import show_bytes
@@ -34,6 +34,7 @@ from .named import found_dims, starts
 from .pieces import Writer, made_again, noted
 from .ready import made_ready, same_shapes_joined
 from .runs import in_runs
+from .writing import module_of
 
 aten = torch.ops.aten
 Chunks = int | str | Mapping[str, int] | None
@@ -75,6 +76,8 @@ def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> t
         return traced, []
     if not isinstance(chunks, Mapping) and tight < ALL and not _losses(traced.module.graph):
         return traced, []
+    if chunks == "auto" and not tight and 4 * max(map(_touches, _operations(traced.module.graph)), default=0) <= budget:
+        return traced, []  # nothing is too large; copying the step takes seconds
     graph = Graph()
     copies: dict[Node, Node] = {}
     graph.output(graph.graph_copy(traced.module.graph, copies))
@@ -99,7 +102,11 @@ def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> t
         return traced, [f"{cutting.what} is not cut, nor is anything else: {str(error).splitlines()[0]}"]
     if not cutting.done:
         return traced, cutting.notes
-    return replace(traced, module=GraphModule(traced.module, graph)), cutting.notes
+    return replace(traced, module=module_of(traced.module, graph)), cutting.notes
+
+
+def _operations(graph: Graph) -> list[Node]:
+    return [node for node in graph.nodes if node.op == "call_function"]
 
 
 def _losses(graph: Graph) -> list[Node]:
@@ -163,7 +170,7 @@ class _Cutting:
 
     def _sweep(self) -> list[str]:
         """Cut what is too large now; pieces may still be, along another dimension. Returns what cannot be cut."""
-        large = [(_touches(node), node) for node in self.graph.nodes if node.op == "call_function"]
+        large = [(_touches(node), node) for node in _operations(self.graph)]
         large = sorted((x for x in large if 4 * x[0] > self.budget), key=lambda x: -x[0])
         refused: list[str] = []
         for node in dict.fromkeys(_largest(node) for _, node in large[:_SEEDS]):

@@ -14,6 +14,7 @@ import torch
 from torch import fx
 
 from .capture import Traced
+from .writing import module_of
 
 _aten = torch.ops.aten
 _SAMPLE = 4096  # numbers on which the two ways are compared
@@ -44,7 +45,7 @@ def cut_dropouts(traced: Traced) -> tuple[Traced, int]:
     if not count:
         return traced, 0
     graph.lint()
-    return replace(traced, module=fx.GraphModule(traced.module, graph)), count
+    return replace(traced, module=module_of(traced.module, graph)), count
 
 
 def _cut(graph: fx.Graph, node: fx.Node, x: fx.Node, results: list[fx.Node], chance: float) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch import fx
 
 from .capture import Traced
+from .writing import module_of
 
 _NAMES = frozenset(
     {
@@ -120,7 +121,7 @@ def fused(traced: Traced, which: str = ALL) -> tuple[Traced, list[str]]:
     graph.eliminate_dead_code()
     graph.lint()
     count = sum(len(one) for one in chains)
-    module = fx.GraphModule(traced.module, graph)
+    module = module_of(traced.module, graph)
     return replace(traced, module=module), [f"{count} operations were joined into {len(chains)} by the compiler"]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx._lazy_graph_module import _make_graph_module
+from torch.fx._lazy_graph_module import _make_graph_module, _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import snapshot_fake
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -80,6 +80,12 @@ def written(
         raise TakesGradient(taking[0])
     book.graph.output([book.arg(x) for x in results])
     return _make_graph_module(book.root, book.graph), list(book.outside.values())
+
+
+def module_of(root: Any, graph: torch.fx.Graph) -> torch.fx.GraphModule:
+    """A module with these operations. Their Python is not written before it is called, which it seldom is."""
+    with _use_lazy_graph_module(True):
+        return _make_graph_module(root, graph)
 
 
 def _restored(one: Outside) -> bool:
