@@ -48,6 +48,8 @@ def latest(rows: Sequence[Row]) -> list[Row]:
 def publish(rows: Sequence[Row], folder: Path, note: str = "") -> None:
     """Write memory_zoo.md and, if matplotlib is installed, memory_zoo.png. note: what a reader must know."""
     rows = latest(rows)
+    beside = {row["model"] for row in rows if row["method"] != "eager"}
+    rows = [row for row in rows if row["model"] in beside]
     models = {row["model"]: row for row in rows if row["method"] == "eager" and "seconds" in row}
     parts = [_summary(rows, models), _overview(rows, models)]
     with contextlib.suppress(ImportError):
