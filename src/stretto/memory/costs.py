@@ -134,10 +134,13 @@ def estimated(
         nbytes = sum(sizes)
         at_once = nbytes if len(sizes) > 1 else min(nbytes, run.piece or nbytes)
         workspace = 2 * at_once if updating is None else updating(run, sizes)
+        streamed = sum(size for _, size in run.streamed)
+        workspace += streamed * at_once // max(1, nbytes)
         workspace += sum(
             lifted.nbytes[values[g].storage] for (_, g), read in zip(run.values, run.read, strict=True) if read
         )
-        return rates.least * 5 + (4 * nbytes + 3 * kept) / rates.memory, workspace
+        copied = streamed / rates.link.out + streamed / rates.link.into
+        return rates.least * 5 + (4 * nbytes + 3 * (kept + streamed)) / rates.memory + copied, workspace
     moved = sum(_nbytes(values[leaf.value]) for leaf in tree_leaves((run.args, run.kwargs)) if isinstance(leaf, Ref))
     made = [values[v] for v in run.makes if v >= 0]
     moved += sum(_nbytes(value) for value in made)

@@ -82,6 +82,7 @@ class Runner:
         self.over = 0  # bytes that steps will take beyond the budget, as far as that is known before the first
         self.host, self._owners = host or HostBuffers(device), owners(lifted)
         self.there = self.host.reserve(program, self._owners, lifted.nbytes)
+        self.streamed = self._streams()  # by parameter and name of its state: memory on the host where it stays
         self.resume()
         self._recording = None if record is None else Recording(self, record)
         self._parts = [] if record is not None else Writer(self).parts(program.instructions)
@@ -106,6 +107,7 @@ class Runner:
         self.made.clear()
         self._copied.clear()
         with torch.no_grad():
+            self._stream()
             for to_host in (True, False):
                 self._move(to_host)
             for tensor, s in zip(watched.outside, lifted.outside, strict=True):
@@ -117,6 +119,26 @@ class Runner:
         self._compact()
         self.take_arena()
         self._places = [p.data_ptr() for p in watched.parameters]  # where parameters are between steps
+
+    def _streams(self) -> dict[int, dict[str, torch.Tensor]]:
+        found: dict[int, dict[str, torch.Tensor]] = {}
+        for run in self.lifted.runs:
+            if isinstance(run, Update) and run.streamed and run.parameters[0] not in found:
+                places = {name: self.device.host_room(nbytes) for name, nbytes in run.streamed}
+                for place in places.values():
+                    self.device.pin(place)
+                found[run.parameters[0]] = places
+        return found
+
+    def _stream(self) -> None:
+        """State that stays on the host goes there, wherever another plan or the user had it."""
+        for number, places in self.streamed.items():
+            state = self.optimizers[self._owner[number]].state.get(self.watched.parameters[number], {})
+            for name, place in places.items():
+                if name in state and state[name].data_ptr() != place.data_ptr():
+                    here = placed(place, layout_of(0, state[name]))
+                    here.copy_(state[name])
+                    state[name] = here
 
     def _move(self, to_host: bool) -> None:
         """Move parameters, buffers and optimizer state that belong on the host, or those that belong on the device."""
@@ -339,6 +361,8 @@ class Runner:
     def adopt(self) -> None:
         """State that was loaded into the optimizers goes to its home."""
         self.settle()
+        with torch.no_grad():
+            self._stream()
         for s, (number, name) in self._states.items():
             p = self.watched.parameters[number]
             state = self.optimizers[self._owner[number]].state.get(p)

@@ -62,7 +62,8 @@ class Update:
     """Updates of one call of an optimizer's step, for one or several parameters: their numbers, and values of
     (parameter, gradient). piece: bytes of a parameter that are updated at a time, 0 for all of it. read: gradients
     that others read too, by parameter: an optimizer may change what it is given. unless: the value of a number; if it
-    is not zero, the update is left out."""
+    is not zero, the update is left out. streamed: (name, bytes) of state that stays on the host, from where some rows
+    after others are updated: it is no storage of the graph."""
 
     optimizer: int
     parameters: tuple[int, ...]
@@ -70,6 +71,7 @@ class Update:
     piece: int = 0
     read: tuple[bool, ...] = ()
     unless: int | None = None
+    streamed: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(eq=False)
@@ -104,11 +106,13 @@ def lift(
     *,
     pieces: Sequence[int] = (),
     lent: bool = False,
+    streamed: int = 0,
 ) -> Lifted:
     """states(optimizer, parameter): {name: bytes} of what the optimizer keeps for a parameter. bucket: bytes of small
     parameters that are updated together. pieces: by optimizer, bytes of a parameter at a time, 0 for all of it. lent:
-    whoever calls holds on to the batch, so its room is never given back."""
-    return _Lift(traced, states, bucket, pieces, lent).made()
+    whoever calls holds on to the batch, so its room is never given back. streamed: bytes from which on the state of a
+    parameter stays on the host, if its optimizer can update some rows after others; 0: of none."""
+    return _Lift(traced, states, bucket, pieces, lent, streamed).made()
 
 
 class _Lift:
@@ -119,8 +123,11 @@ class _Lift:
         bucket: int,
         pieces: Sequence[int],
         lent: bool,
+        streamed: int,
     ) -> None:
         self.traced, self.states_of, self.bucket, self.pieces, self.lent = traced, states, bucket, pieces, lent
+        self.streamed = streamed
+        self.streams: dict[int, tuple[tuple[str, int], ...]] = {}  # by parameter: what of its state stays on the host
         self.storages: list[Storage] = []
         self.nbytes: list[int] = []
         self.values: list[Value] = []
@@ -432,7 +439,16 @@ class _Lift:
                 self._add_update(optimizer, bucket, self.unless.get(call))
         self.pending.clear()
 
+    def _is_streamed(self, optimizer: int, items: list[tuple[int, int, int]]) -> bool:
+        """Whether the state of a parameter stays on the host: it is so large that its update would bind."""
+        nbytes = self.nbytes[self.values[items[0][1]].storage]
+        able = len(items) == 1 and bool(self.pieces) and 0 < self.pieces[optimizer] < nbytes
+        return able and 0 < self.streamed < nbytes and items[0][0] not in self.states
+
     def _add_update(self, optimizer: int, items: list[tuple[int, int, int]], unless: int | None) -> None:
+        first = items[0][0]
+        if self._is_streamed(optimizer, items):
+            self.streams[first], self.states[first] = tuple(self.states_of(optimizer, first).items()), {}
         reads: list[int] = [*self.read] if unless is None else [*self.read, self.values[unless].storage]
         writes: list[int] = []
         for number, value, grad in items:
@@ -451,7 +467,7 @@ class _Lift:
         numbers = tuple(number for number, _, _ in items)
         piece = self.pieces[optimizer] if self.pieces and len(items) == 1 else 0
         values = tuple((value, grad) for _, value, grad in items)
-        self.runs.append(Update(optimizer, numbers, values, piece, unless=unless))
+        self.runs.append(Update(optimizer, numbers, values, piece, unless=unless, streamed=self.streams.get(first, ())))
         self.nodes.append(
             Node(
                 f"update {label}",

@@ -250,7 +250,7 @@ class Turns:
 
     def run(self, piece: int = 0, places: dict[str, torch.Tensor] | None = None) -> None:
         """One step of the parameters; they have their gradients. piece: bytes at a time, if there is but one. places:
-        bytes, by name, in which state of it that is made in chunks is put together."""
+        bytes, by name, in which state of it that is made in chunks is put together, on the device or on the host."""
         p = self.parameters[0]
         if self._counts is not None:
             self._counts.begin(self)
@@ -262,7 +262,8 @@ class Turns:
             self._step([(group, mine) for group in groups if (mine := self._mine(group))])
 
     def _run_in_pieces(self, p: torch.nn.Parameter, count: int, places: dict[str, torch.Tensor]) -> None:
-        """Update some rows of a parameter after others, each time as a parameter of its own."""
+        """Update some rows of a parameter after others, each time as a parameter of its own. State that is on the host
+        comes and goes in rows, too."""
         assert p.grad is not None
         optimizer, state, group = self.optimizer, self.optimizer.state[p], group_of(self.optimizer, p)
         large = {name: x for name, x in state.items() if _as_large(x, p)}
@@ -275,15 +276,16 @@ class Turns:
             rows = (dim, at, min(size, p.shape[dim] - at))
             part = torch.nn.Parameter(p.data.narrow(*rows))
             part.grad = p.grad.narrow(*rows)
-            given = {name: x.narrow(*rows) for name, x in large.items()}
+            given = {name: x.narrow(*rows).to(p.device, non_blocking=True) for name, x in large.items()}
             own = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in small.items()}
             optimizer.state[part] = {**own, **given}
             try:
                 self._step([(group, [part])])
             finally:
                 done = optimizer.state.pop(part)
-            for name in [name for name, x in done.items() if _as_large(x, part) and x is not given.get(name)]:
-                self._put(done, name, made, rows, p, places)
+            for name in [name for name, x in done.items() if _as_large(x, part)]:
+                if done[name] is not given.get(name) or made[name].device != p.device:
+                    self._put(done, name, made, rows, p, places)
         state.update({name: made.get(name, x) for name, x in done.items()})
 
     @staticmethod
@@ -302,7 +304,7 @@ class Turns:
             made[name] = places[name].view(x.dtype).as_strided(p.shape, p.stride())
         elif name not in made:
             made[name] = torch.empty_like(p.data, dtype=x.dtype)
-        made[name].narrow(*rows).copy_(x)
+        made[name].narrow(*rows).copy_(x, non_blocking=True)
         done[name] = None
 
     def _step(self, parts: list[tuple[dict[str, Any], list[Any]]]) -> None:

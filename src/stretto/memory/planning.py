@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
+from stretto.plan.cost import show_bytes
+
 from .capture import Traced, trace
 from .chunks import ALL as ALL_OPERATIONS
 from .chunks import LOSSES, Chunks
@@ -30,6 +32,7 @@ from .read_values import Reads
 from .update_memory import UpdateMemory
 
 _MUCH = 0.1  # of a step
+_LARGE = 8  # a share of the budget: state of larger parameters may stay on the host
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,11 +74,13 @@ def _lifted(
     budget: int,
     *,
     record: bool,
+    streamed: int = 0,
 ) -> Captured:
-    """A step that is traced, with chains of it joined, as storages. lent: the caller holds on to the batch."""
+    """A step that is traced, with chains of it joined, as storages. lent: the caller holds on to the batch. streamed:
+    see `lift`."""
     traced, more = fused(traced, join)
     try:
-        lifted = _as_storages(traced, optimizers, budget, lent=lent, record=record)
+        lifted = _as_storages(traced, optimizers, budget, lent=lent, record=record, streamed=streamed)
         lifted.graph.check()
     except CannotCapture:
         raise
@@ -87,7 +92,13 @@ def _lifted(
 
 
 def _as_storages(
-    traced: Traced, optimizers: Sequence[torch.optim.Optimizer], budget: int, *, lent: bool, record: bool
+    traced: Traced,
+    optimizers: Sequence[torch.optim.Optimizer],
+    budget: int,
+    *,
+    lent: bool,
+    record: bool,
+    streamed: int = 0,
 ) -> Lifted:
     parameters = traced.watched.parameters
     known: dict[Any, dict[str, int]] = {}
@@ -103,7 +114,7 @@ def _as_storages(
     largest = max((p.numel() * p.element_size() for p in parameters), default=0)
     bucket = min(BUCKET, budget // 128, largest)
     pieces = [at_a_time(one, budget) for one in optimizers]
-    return lift(traced, kept, bucket, pieces=pieces, lent=lent or record)
+    return lift(traced, kept, bucket, pieces=pieces, lent=lent or record, streamed=streamed)
 
 
 _Candidate = tuple[Captured, Graph, Planned]
@@ -144,7 +155,8 @@ def planned(
     def attempt(traced: Traced, notes: list[str], chains: str) -> _Candidate | None:
         """A plan of the step with these changes; keeps the fastest of all in `best`."""
         nonlocal best, refused
-        captured = replace(_lifted(traced, notes, chains, optimizers, lent, whole, record=record), plain=plain)
+        captured = _lifted(traced, notes, chains, optimizers, lent, whole, record=record, streamed=streamed)
+        captured = replace(captured, plain=plain, notes=[*captured.notes, *_streamed(captured.lifted)])
         constants = bytes_on(captured.lifted.constants.values(), device)
         captured.lifted.besides["others on the device"] = max(0, others - constants)
         graph = costed(
@@ -171,30 +183,46 @@ def planned(
             best = found
         return found
 
-    known: list[list[str]] = []
-    for tight in (0, LOSSES, ALL_OPERATIONS) if chunks == "auto" else (0,):
-        traced, notes = cut_operations(plain, chunks, whole, tight=tight)
-        if notes in known:
-            continue
-        known.append(notes)
-        for chains in (ALL, BACKWARD, NONE) if join else (NONE,):
-            found = attempt(traced, notes, chains)
-            # What is joined can only be recomputed, or wait on the host, as a whole: it may be faster apart.
-            if found is not None and not _slow(found):
-                return found
-        if best is None or _slow(best):
-            split, count = cut_dropouts(traced)
-            if count:
-                attempt(split, [*notes, f"{count} dropouts are recomputed from their masks"], NONE)
-        # A loss in chunks leaves more bytes for all else, so it may also be faster where a plan was found.
-        if best is not None and (tight or best[2].costs.waited < _MUCH * best[2].costs.seconds):
+    for streamed in (0, whole // _LARGE) if settings.swap and settings.place else (0,):
+        if streamed and not any(p.numel() * p.element_size() > streamed for p in plain.watched.parameters):
             break
-        if refused is not None and refused.side != "device":
+        known: list[list[str]] = []
+        for tight in (0, LOSSES, ALL_OPERATIONS) if chunks == "auto" else (0,):
+            traced, notes = cut_operations(plain, chunks, whole, tight=tight)
+            if notes in known:
+                continue
+            known.append(notes)
+            for chains in (ALL, BACKWARD, NONE) if join else (NONE,):
+                found = attempt(traced, notes, chains)
+                # What is joined can only be recomputed, or wait on the host, as a whole: it may be faster apart.
+                if found is not None and not _slow(found):
+                    return found
+            if best is None or _slow(best):
+                split, count = cut_dropouts(traced)
+                if count:
+                    attempt(split, [*notes, f"{count} dropouts are recomputed from their masks"], NONE)
+            # A loss in chunks leaves more bytes for all else, so it may also be faster where a plan was found.
+            if best is not None and (tight or best[2].costs.waited < _MUCH * best[2].costs.seconds):
+                break
+            if refused is not None and refused.side != "device":
+                break
+        if best is not None or (refused is not None and refused.side != "device"):
             break
     if best is not None:
         return best
     assert refused is not None
     raise refused
+
+
+def _streamed(lifted: Lifted) -> list[str]:
+    """What a report says about state that stays on the host."""
+    found = [run for run in lifted.runs if isinstance(run, Update) and run.streamed]
+    if not found:
+        return []
+    nbytes = sum(size for run in found for _, size in run.streamed)
+    return [
+        f"optimizer state of {len(found)} large parameters ({show_bytes(nbytes)}) stays on the host, updated in rows"
+    ]
 
 
 def _slow(found: _Candidate) -> bool:
@@ -229,8 +257,12 @@ def updates_apart(graph: Graph) -> tuple[Graph, int]:
 
 
 def beside(settings: Settings, lifted: Lifted) -> Settings:
-    """What is left of the budget beside a batch that is the caller's."""
-    return replace(settings, budget=max(1, settings.budget - lifted.borrowed))
+    """What is left of the budget beside a batch that is the caller's, and on the host beside state that stays there."""
+    host = settings.host_budget
+    if host is not None:
+        streams = {run.parameters: run.streamed for run in lifted.runs if isinstance(run, Update)}
+        host = max(0, host - sum(nbytes for one in streams.values() for _, nbytes in one))
+    return replace(settings, budget=max(1, settings.budget - lifted.borrowed), host_budget=host)
 
 
 def tensors_of(modules: Sequence[nn.Module]) -> list[torch.Tensor]:

@@ -98,6 +98,7 @@ class Updater:
                 if tensor is not None:
                     state[name] = tensor
         places = {} if fixed else {n: flat(p) for n, s, _ in hands[0].kept if (p := self._place(s)) is not None}
+        places |= self.runner.streamed.get(self.update.parameters[0], {})
         with self.runner.device.updating():
             self._turns.run(self.update.piece, places)
         for k, (hand, home) in enumerate(zip(hands, homes, strict=True)):

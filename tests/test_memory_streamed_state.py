@@ -1,0 +1,118 @@
+"""Optimizer state of a parameter that is large beside the budget: it stays on the host and is updated in rows."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'")
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from stretto.memory import Step, optimizers
+from stretto.memory import step as planned_step
+from stretto.memory.devices import PlainDevice
+from stretto.memory.planner import Infeasible
+
+pytestmark = pytest.mark.usefixtures("one_torch_thread")
+ROWS, WIDTH = 4000, 16
+TABLE = ROWS * WIDTH * 4
+OPTIMIZERS: dict[str, Any] = {
+    "Adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),  # makes its state at once
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optimizers, "_LEAST", 4096)
+
+
+def made(name: str) -> tuple[Any, torch.optim.Optimizer, Any]:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.EmbeddingBag(ROWS, WIDTH, mode="sum"), nn.Linear(WIDTH, 8), nn.Tanh(), nn.Linear(8, 1))
+    optimizer = OPTIMIZERS[name](model.parameters())
+
+    def step(batch: Any) -> Any:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(batch[0]), batch[1])
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    return model, optimizer, step
+
+
+def batch_of(rows: int, seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    return torch.randint(0, ROWS, (rows, 3)), torch.randn(rows, 1)
+
+
+def under(budget: float, given: Any, **options: Any) -> Step:
+    device = PlainDevice(late=0.5, poison=True)
+    run = planned_step(given[2], [given[0]], [given[1]], batch_of(64), budget=int(budget), device=device, **options)
+    assert isinstance(run, Step)
+    return run
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_update_of_a_large_table_needs_no_memory_for_its_state(name: str) -> None:
+    plain, ours = made(name), made(name)
+    run = under(2.3 * TABLE, ours)  # the table and its gradient
+    assert run.report.peak <= 2.3 * TABLE
+    assert "stays on the host" in run.report.explain()
+    for k in range(4):
+        batch = batch_of(64 if k != 2 else 16, k)  # another shape has a plan of its own
+        assert torch.equal(run(batch), plain[2](batch))
+    run.settle()
+    assert same(ours[0], plain[0])
+    states = [optimizer.state_dict()["state"][0] for optimizer in (ours[1], plain[1])]
+    assert all(torch.equal(torch.as_tensor(x), torch.as_tensor(states[1][key])) for key, x in states[0].items())
+    with pytest.raises(Infeasible, match="smallest"):
+        under(TABLE, made(name))
+
+
+def test_state_that_is_loaded_goes_to_the_host() -> None:
+    plain, ours = made("Adam"), made("Adam")
+    run = under(2.3 * TABLE, ours)
+    for one in (run, plain[2]):
+        for k in range(2):
+            one(batch_of(64, k))
+    saved = copy.deepcopy(plain[1].state_dict())
+    for k in range(2, 4):
+        run(batch_of(64, k))
+    ours[1].load_state_dict(saved)
+    ours[0].load_state_dict(plain[0].state_dict())
+    for k in range(4, 6):
+        assert torch.equal(run(batch_of(64, k)), plain[2](batch_of(64, k)))
+    run.close()
+    assert same(ours[0], plain[0])
+    assert torch.equal(ours[1].state[ours[0][0].weight]["exp_avg"], plain[1].state[plain[0][0].weight]["exp_avg"])
+
+
+def test_without_copies_nothing_stays_on_the_host() -> None:
+    with pytest.raises(Infeasible):
+        under(2.3 * TABLE, made("Adam"), place=False)
+
+
+def test_state_is_copied_in_rows_where_it_is_on_another_device() -> None:
+    p = nn.Parameter(torch.zeros(8, 4))
+    p.grad = torch.ones_like(p)
+    optimizer = torch.optim.AdamW([p])
+    places = {name: torch.empty(8 * 4 * 4, dtype=torch.uint8) for name in ("exp_avg", "exp_avg_sq")}
+    turns = optimizers.Turns(optimizer, [p])
+    for _ in range(2):
+        turns.run(piece=32, places=places)
+    state = optimizer.state[p]
+    assert state["exp_avg"].data_ptr() == places["exp_avg"].data_ptr()
+    assert int(state["step"]) == 2
+    assert torch.allclose(state["exp_avg"], torch.full((8, 4), 0.19))
