@@ -33,9 +33,21 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optimizers, "_LEAST", 4096)
 
 
-def made(name: str) -> tuple[Any, torch.optim.Optimizer, Any]:
+class Words(nn.Module):
+    """The sum of a few rows of a table, not as a bag."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(ROWS, WIDTH, padding_idx=3)
+
+    def forward(self, x: Any) -> Any:
+        return self.table(x).sum(1)
+
+
+def made(name: str, table: nn.Module | None = None) -> tuple[Any, torch.optim.Optimizer, Any]:
     torch.manual_seed(0)
-    model = nn.Sequential(nn.EmbeddingBag(ROWS, WIDTH, mode="sum"), nn.Linear(WIDTH, 8), nn.Tanh(), nn.Linear(8, 1))
+    table = table or nn.EmbeddingBag(ROWS, WIDTH, mode="sum")
+    model = nn.Sequential(table, nn.Linear(WIDTH, 8), nn.Tanh(), nn.Linear(8, 1))
     optimizer = OPTIMIZERS[name](model.parameters())
 
     def step(batch: Any) -> Any:
@@ -79,6 +91,44 @@ def test_the_update_of_a_large_table_needs_no_memory_for_its_state(name: str) ->
     assert all(torch.equal(torch.as_tensor(x), torch.as_tensor(states[1][key])) for key, x in states[0].items())
     with pytest.raises(Infeasible, match="smallest"):
         under(TABLE, made(name))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_gradients_of_tables_are_made_in_rows(name: str) -> None:
+    torch.manual_seed(0)
+    table = Words()
+    plain, ours = made(name, copy.deepcopy(table)), made(name, table)
+    run = under(1.3 * TABLE, ours)
+    assert "made and used in rows" in run.report.explain()
+    for k in range(3):
+        assert torch.equal(run(batch_of(64, k)), plain[2](batch_of(64, k)))
+    run.settle()
+    assert same(ours[0], plain[0])
+
+
+def test_those_of_bags_are_equal_up_to_rounding_and_wait_to_be_asked() -> None:
+    plain, ours = made("Adam"), made("Adam")
+    with pytest.raises(Infeasible):
+        under(1.3 * TABLE, made("Adam"))
+    run = under(1.3 * TABLE, ours, chunks="auto")
+    for k in range(3):
+        assert torch.allclose(run(batch_of(64, k)), plain[2](batch_of(64, k)))
+
+
+def test_a_gradient_that_is_read_is_made_as_a_whole() -> None:
+    model, optimizer, _ = given = made("SGD", Words())
+
+    def step(batch: Any) -> Any:
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(batch[0]), batch[1])
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 0.1)
+        optimizer.step()
+        return loss.detach()
+
+    with pytest.raises(Infeasible):
+        under(1.3 * TABLE, (model, optimizer, step))
+    assert under(2.4 * TABLE, (*given[:2], step))
 
 
 def test_state_that_is_loaded_goes_to_the_host() -> None:

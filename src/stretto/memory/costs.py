@@ -136,6 +136,10 @@ def estimated(
         workspace = 2 * at_once if updating is None else updating(run, sizes)
         streamed = sum(size for _, size in run.streamed)
         workspace += streamed * at_once // max(1, nbytes)
+        if run.gradient is not None:  # rows of it, and what sorts the indices
+            index = _nbytes(values[run.gradient.args[1].value])
+            workspace += at_once + 6 * index
+            nbytes += -(-nbytes // max(1, at_once)) * 20 * index
         workspace += sum(
             lifted.nbytes[values[g].storage] for (_, g), read in zip(run.values, run.read, strict=True) if read
         )

@@ -17,6 +17,7 @@ import torch
 
 from . import recurrent
 from .capture import Traced
+from .embedding_rows import source
 from .graph import Graph, Node, Storage
 from .guard import CannotCapture
 from .read_values import is_read
@@ -63,7 +64,8 @@ class Update:
     (parameter, gradient). piece: bytes of a parameter that are updated at a time, 0 for all of it. read: gradients
     that others read too, by parameter: an optimizer may change what it is given. unless: the value of a number; if it
     is not zero, the update is left out. streamed: (name, bytes) of state that stays on the host, from where some rows
-    after others are updated: it is no storage of the graph."""
+    after others are updated: it is no storage of the graph. gradient: what makes the gradient, of which only some rows
+    are there at a time; None if it is a storage like others."""
 
     optimizer: int
     parameters: tuple[int, ...]
@@ -72,6 +74,7 @@ class Update:
     read: tuple[bool, ...] = ()
     unless: int | None = None
     streamed: tuple[tuple[str, int], ...] = ()
+    gradient: Call | None = None
 
 
 @dataclass(eq=False)
@@ -107,12 +110,14 @@ def lift(
     pieces: Sequence[int] = (),
     lent: bool = False,
     streamed: int = 0,
+    rounding: bool = False,
 ) -> Lifted:
     """states(optimizer, parameter): {name: bytes} of what the optimizer keeps for a parameter. bucket: bytes of small
     parameters that are updated together. pieces: by optimizer, bytes of a parameter at a time, 0 for all of it. lent:
     whoever calls holds on to the batch, so its room is never given back. streamed: bytes from which on the state of a
-    parameter stays on the host, if its optimizer can update some rows after others; 0: of none."""
-    return _Lift(traced, states, bucket, pieces, lent, streamed).made()
+    parameter stays on the host, if its optimizer can update some rows after others, and its gradient is made in rows if
+    it can be; 0: of none. rounding: also if results are equal up to rounding only."""
+    return _Lift(traced, states, bucket, pieces, lent, streamed, rounding=rounding).made()
 
 
 class _Lift:
@@ -124,9 +129,14 @@ class _Lift:
         pieces: Sequence[int],
         lent: bool,
         streamed: int,
+        *,
+        rounding: bool,
     ) -> None:
         self.traced, self.states_of, self.bucket, self.pieces, self.lent = traced, states, bucket, pieces, lent
-        self.streamed = streamed
+        self.streamed, self.rounding = streamed, rounding
+        self.skipped: set[Any] = set()  # FX nodes of gradients that are made in rows
+        self.in_rows: dict[Any, Any] = {}  # by FX node of an update: the operation that makes its gradient
+        self.gradients: dict[int, Call] = {}  # by value of a gradient: the same
         self.streams: dict[int, tuple[tuple[str, int], ...]] = {}  # by parameter: what of its state stays on the host
         self.storages: list[Storage] = []
         self.nbytes: list[int] = []
@@ -155,6 +165,8 @@ class _Lift:
         names_of_kinds = ("parameter", "buffer", "outside", "input")
         kinds = [k for kind, n in zip(names_of_kinds, counts, strict=True) for k in [kind] * n]
         names = self._names()
+        if self.streamed:
+            self._find_gradients_in_rows()
         given: list[int] = []
         for node in graph.nodes:
             if node.op == "placeholder":
@@ -276,8 +288,24 @@ class _Lift:
 
     # -- operations ----------------------------------------------------------------------------------------------------
 
+    def _find_gradients_in_rows(self) -> None:
+        for node in self.traced.module.graph.nodes:
+            if node.target is not torch.ops.stretto.update.default:
+                continue
+            param, grad, call, _ = node.args
+            value = param.meta["val"]
+            piece = self.pieces[self.traced.updates[call][0]] if self.pieces else 0
+            large = 0 < max(piece, self.streamed) < value.numel() * value.element_size() and piece > 0
+            if large and value.dim() == 2 and value.is_contiguous():
+                chain = source(grad, rounding=self.rounding)
+                self.skipped.update(chain)
+                if chain:
+                    self.in_rows[node] = chain[0]
+
     def _operation(self, node: Any) -> None:
         target = node.target
+        if node in self.skipped:
+            return
         if target is operator.getitem:
             found = self.value_of[node.args[0]]
             self.value_of[node] = found[node.args[1]]
@@ -391,6 +419,10 @@ class _Lift:
             self.unless[call] = self.value_of[found[0]]
         number = self.traced.updates[call][1][place]
         value = self._put_back(number, self.value_of[param])
+        if (maker := self.in_rows.get(node)) is not None:
+            self.value_of[grad], _ = self._tensor_value(maker.meta["val"], "gradient", maker.name, movable=False)
+            args = self._ref(tuple(maker.args))
+            self.gradients[self.value_of[grad]] = Call(maker.target, args, {}, (), True)
         self.pending.setdefault(call, []).append((number, value, self.value_of[grad]))
         self._is(node, value)
         storage = self.values[value].storage
@@ -461,13 +493,19 @@ class _Lift:
                     )
                     self.nbytes.append(nbytes)
             changed = [self.values[value].storage, *self.states[number].values()]
-            reads += [self.values[grad].storage, *changed]
+            made = self.gradients.get(grad)
+            if made is None:
+                reads.append(self.values[grad].storage)
+            else:
+                reads += [self.values[ref.value].storage for ref in _refs(made.args)]
+            reads += changed
             writes += changed
         label = f"update of {len(items)} parameters" if len(items) > 1 else self.storages[writes[0]].name
         numbers = tuple(number for number, _, _ in items)
         piece = self.pieces[optimizer] if self.pieces and len(items) == 1 else 0
         values = tuple((value, grad) for _, value, grad in items)
-        self.runs.append(Update(optimizer, numbers, values, piece, unless=unless, streamed=self.streams.get(first, ())))
+        streamed, in_rows = self.streams.get(first, ()), self.gradients.get(items[0][2])
+        self.runs.append(Update(optimizer, numbers, values, piece, unless=unless, streamed=streamed, gradient=in_rows))
         self.nodes.append(
             Node(
                 f"update {label}",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -227,6 +227,9 @@ def _most_of_a_step(optimizer: Any, device: torch.device, *, again: bool = False
     return int(torch.cuda.max_memory_allocated(device) - before - made)
 
 
+Rows = Callable[[int, int], torch.Tensor]
+
+
 class Turns:
     """Runs an optimizer's own step for some of its parameters. Groups are looked at anew each time: rates change."""
 
@@ -248,23 +251,25 @@ class Turns:
             known = self._found[id(group)] = whole, len(whole), [p for p in whole if id(p) in self._chosen]
         return list(known[2])
 
-    def run(self, piece: int = 0, places: dict[str, torch.Tensor] | None = None) -> None:
+    def run(self, piece: int = 0, places: dict[str, torch.Tensor] | None = None, gradient: Rows | None = None) -> None:
         """One step of the parameters; they have their gradients. piece: bytes at a time, if there is but one. places:
-        bytes, by name, in which state of it that is made in chunks is put together, on the device or on the host."""
+        bytes, by name, in which state of it that is made in chunks is put together, on the device or on the host.
+        gradient: some rows of its gradient, from the first on so many, if it has none."""
         p = self.parameters[0]
         if self._counts is not None:
             self._counts.begin(self)
         count = -(-p.numel() * p.element_size() // piece) if piece and len(self.parameters) == 1 else 1
         if count > 1:
-            self._run_in_pieces(p, count, places or {})
+            self._run_in_pieces(p, count, places or {}, gradient)
         else:
             groups = self.optimizer.param_groups
             self._step([(group, mine) for group in groups if (mine := self._mine(group))])
 
-    def _run_in_pieces(self, p: torch.nn.Parameter, count: int, places: dict[str, torch.Tensor]) -> None:
+    def _run_in_pieces(
+        self, p: torch.nn.Parameter, count: int, places: dict[str, torch.Tensor], gradient: Rows | None
+    ) -> None:
         """Update some rows of a parameter after others, each time as a parameter of its own. State that is on the host
         comes and goes in rows, too."""
-        assert p.grad is not None
         optimizer, state, group = self.optimizer, self.optimizer.state[p], group_of(self.optimizer, p)
         large = {name: x for name, x in state.items() if _as_large(x, p)}
         small = {name: x for name, x in state.items() if name not in large}
@@ -275,7 +280,7 @@ class Turns:
         for at in range(0, p.shape[dim], size):
             rows = (dim, at, min(size, p.shape[dim] - at))
             part = torch.nn.Parameter(p.data.narrow(*rows))
-            part.grad = p.grad.narrow(*rows)
+            part.grad = p.grad.narrow(*rows) if gradient is None else gradient(*rows[1:])
             given = {name: x.narrow(*rows).to(p.device, non_blocking=True) for name, x in large.items()}
             own = {name: x.clone() if isinstance(x, torch.Tensor) else x for name, x in small.items()}
             optimizer.state[part] = {**own, **given}

@@ -75,12 +75,15 @@ def _lifted(
     *,
     record: bool,
     streamed: int = 0,
+    rounding: bool = False,
 ) -> Captured:
-    """A step that is traced, with chains of it joined, as storages. lent: the caller holds on to the batch. streamed:
-    see `lift`."""
+    """A step that is traced, with chains of it joined, as storages. lent: the caller holds on to the batch. streamed,
+    rounding: see `lift`."""
     traced, more = fused(traced, join)
     try:
-        lifted = _as_storages(traced, optimizers, budget, lent=lent, record=record, streamed=streamed)
+        lifted = _as_storages(
+            traced, optimizers, budget, lent=lent, record=record, streamed=streamed, rounding=rounding
+        )
         lifted.graph.check()
     except CannotCapture:
         raise
@@ -99,6 +102,7 @@ def _as_storages(
     lent: bool,
     record: bool,
     streamed: int = 0,
+    rounding: bool = False,
 ) -> Lifted:
     parameters = traced.watched.parameters
     known: dict[Any, dict[str, int]] = {}
@@ -114,7 +118,7 @@ def _as_storages(
     largest = max((p.numel() * p.element_size() for p in parameters), default=0)
     bucket = min(BUCKET, budget // 128, largest)
     pieces = [at_a_time(one, budget) for one in optimizers]
-    return lift(traced, kept, bucket, pieces=pieces, lent=lent or record, streamed=streamed)
+    return lift(traced, kept, bucket, pieces=pieces, lent=lent or record, streamed=streamed, rounding=rounding)
 
 
 _Candidate = tuple[Captured, Graph, Planned]
@@ -155,7 +159,8 @@ def planned(
     def attempt(traced: Traced, notes: list[str], chains: str) -> _Candidate | None:
         """A plan of the step with these changes; keeps the fastest of all in `best`."""
         nonlocal best, refused
-        captured = _lifted(traced, notes, chains, optimizers, lent, whole, record=record, streamed=streamed)
+        given = traced, notes, chains, optimizers, lent, whole
+        captured = _lifted(*given, record=record, streamed=streamed, rounding=chunks == "auto")
         captured = replace(captured, plain=plain, notes=[*captured.notes, *_streamed(captured.lifted)])
         constants = bytes_on(captured.lifted.constants.values(), device)
         captured.lifted.besides["others on the device"] = max(0, others - constants)
@@ -216,13 +221,13 @@ def planned(
 
 def _streamed(lifted: Lifted) -> list[str]:
     """What a report says about state that stays on the host."""
-    found = [run for run in lifted.runs if isinstance(run, Update) and run.streamed]
-    if not found:
-        return []
+    updates = [run for run in lifted.runs if isinstance(run, Update)]
+    found, in_rows = [run for run in updates if run.streamed], sum(run.gradient is not None for run in updates)
     nbytes = sum(size for run in found for _, size in run.streamed)
-    return [
-        f"optimizer state of {len(found)} large parameters ({show_bytes(nbytes)}) stays on the host, updated in rows"
-    ]
+    told = (
+        [f"optimizer state of {len(found)} large parameters ({show_bytes(nbytes)}) stays on the host"] if found else []
+    )
+    return told + ([f"gradients of {in_rows} tables are made and used in rows"] if in_rows else [])
 
 
 def _slow(found: _Candidate) -> bool:

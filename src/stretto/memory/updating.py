@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .lift import Update, Value
-from .optimizers import Turns
+from .embedding_rows import rows
+from .lift import Ref, Update, Value
+from .optimizers import Rows, Turns
 from .views import flat, in_place, layout_of, placed, view
 
 if TYPE_CHECKING:
@@ -20,13 +22,14 @@ if TYPE_CHECKING:
 class Hand:
     """A parameter and what it is updated with. data: None if the parameter is where it always is. kept: by name in the
     optimizer's state, (storage, tensor), the tensor None likewise or if it is not made yet. unless: not zero if the
-    update is to be left out."""
+    update is to be left out. rows: some rows of the gradient, where there is no grad."""
 
     parameter: torch.nn.Parameter
     data: torch.Tensor | None
-    grad: torch.Tensor
+    grad: torch.Tensor | None
     kept: list[tuple[str, int, torch.Tensor | None]]
     unless: torch.Tensor | None = None
+    rows: Rows | None = None
 
 
 class Updater:
@@ -79,7 +82,12 @@ class Updater:
                 there = s in runner.made and s in self._away
                 kept.append((name, s, seen(s, layout_of(s, state[name])) if there else None))
             data = seen(own.storage, own) if own.storage in self._away else None
-            hands.append(Hand(p, data, seen(slope.storage, slope), kept, found))
+            made = self.update.gradient
+            if made is None:
+                hands.append(Hand(p, data, seen(slope.storage, slope), kept, found))
+                continue
+            args = [seen(values[x.value].storage, values[x.value]) if isinstance(x, Ref) else x for x in made.args]
+            hands.append(Hand(p, data, None, kept, found, partial(rows, made.target, args)))
         return hands
 
     def apply(self, hands: list[Hand], *, fixed: bool = True) -> None:
@@ -92,7 +100,7 @@ class Updater:
         for hand, read in zip(hands, self.update.read, strict=True):
             if hand.data is not None:
                 hand.parameter.data = hand.data
-            hand.parameter.grad = hand.grad.clone() if read else hand.grad
+            hand.parameter.grad = hand.grad.clone() if read and hand.grad is not None else hand.grad
             state = optimizer.state[hand.parameter]
             for name, _, tensor in hand.kept:
                 if tensor is not None:
@@ -100,7 +108,7 @@ class Updater:
         places = {} if fixed else {n: flat(p) for n, s, _ in hands[0].kept if (p := self._place(s)) is not None}
         places |= self.runner.streamed.get(self.update.parameters[0], {})
         with self.runner.device.updating():
-            self._turns.run(self.update.piece, places)
+            self._turns.run(self.update.piece, places, hands[0].rows)
         for k, (hand, home) in enumerate(zip(hands, homes, strict=True)):
             hand.parameter.grad = None
             if hand.data is not None:
