@@ -149,6 +149,18 @@ def test_state_that_is_loaded_goes_to_the_host() -> None:
     assert torch.equal(ours[1].state[ours[0][0].weight]["exp_avg"], plain[1].state[plain[0][0].weight]["exp_avg"])
 
 
+def test_plans_share_the_places_on_the_host_and_the_host_budget_holds() -> None:
+    ours = made("Adam")
+    run = under(2.3 * TABLE, ours, host_budget=int(4.2 * TABLE))
+    assert run.planned.costs.host >= 2 * TABLE
+    for rows in (64, 8, 16, 24, 32):
+        run(batch_of(rows))
+    assert len(run.plans) == 5
+    assert run._host.nbytes <= 4.2 * TABLE
+    with pytest.raises(Infeasible, match="host_budget"):
+        under(2.3 * TABLE, made("Adam"), host_budget=TABLE)
+
+
 def test_without_copies_nothing_stays_on_the_host() -> None:
     with pytest.raises(Infeasible):
         under(2.3 * TABLE, made("Adam"), place=False)

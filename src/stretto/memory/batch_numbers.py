@@ -89,7 +89,7 @@ class Numbers:
     """
 
     # No dictionary of attributes: what a step keeps for the next one is looked for in those.
-    __slots__ = ("_slots", "_small", "conditions", "device", "names", "results", "tracing", "values")
+    __slots__ = ("_slots", "_small", "conditions", "device", "log", "names", "results", "tracing", "values")
 
     def __init__(self, batch: Any, device: torch.device) -> None:
         found = [(path, x) for path, x in pytree.tree_flatten_with_path(batch)[0] if is_number(x)]
@@ -101,6 +101,7 @@ class Numbers:
 
     def _reset(self) -> None:
         self.conditions: list[Condition] = []
+        self.log: list[str] = []  # arithmetic and comparisons with other numbers, which may change between steps
         self._slots: dict[Any, tuple[Number, Slot]] = {}
         self._small: dict[int, tuple[Number, bool]] = {}  # numbers are held: no other may have their identity
         self.results: dict[int, Number] = {}  # by place among the results
@@ -120,8 +121,8 @@ class Numbers:
             finally:
                 self.tracing = False
             flat, shape = pytree.tree_flatten(result)
-            self.results.update((k, x) for k, x in enumerate(flat) if type(x) is Number)
-            return pytree.tree_unflatten([None if type(x) is Number else x for x in flat], shape)
+            self.results.update((k, x) for k, x in enumerate(flat) if type(x) is Number and x.numbers is self)
+            return pytree.tree_unflatten([None if k in self.results else x for k, x in enumerate(flat)], shape)
 
         return watched
 

@@ -37,6 +37,7 @@ from .guard import (
     taken_before,
 )
 from .inplace import without_changes
+from .number import Number
 from .optimizers import check_separate, keeps_numbers
 from .python_state import Change, PythonState, ReadNumbers, show, without_memory
 from .read_values import Named, Reads
@@ -116,6 +117,12 @@ def _run(attempt: _Attempt, state: PythonState) -> tuple[_Ran, list[Change]]:
     """One attempt, checked; and what it changed in Python, but for tensors of the trace, which are taken away."""
     ran = _with_guesses(attempt, state)
     changes = state.changes()
+    for one in changes:
+        if any(type(x) is Number for x in pytree.tree_leaves(one.after)):
+            raise CannotCapture(
+                f"{one.label} keeps a number of the batch, or a value that the step reads, for later; a planned step "
+                "does not run its Python again: return it, and keep it outside of the step"
+            )
     state.restore(only=without_memory)
     check_constants(
         ran.module, [*attempt.watched.parameters, *attempt.watched.buffers], [one for one in changes if one.leaked]
@@ -126,7 +133,7 @@ def _run(attempt: _Attempt, state: PythonState) -> tuple[_Ran, list[Change]]:
 
 def _with_guesses(attempt: _Attempt, state: PythonState) -> _Ran:
     """An attempt. Where the step reads values that nobody knows, the first guess that leads somewhere."""
-    refused: CannotCapture | None = None
+    refused: BaseException | None = None
     while True:
         try:
             return attempt()
@@ -134,7 +141,7 @@ def _with_guesses(attempt: _Attempt, state: PythonState) -> _Ran:
             state.restore()
             assert attempt.reads is not None
             attempt.reads.rename(error)
-        except CannotCapture as error:
+        except (CannotCapture, SystemExit) as error:
             refused = refused or error
             if attempt.reads is None or not attempt.reads.other_guess():
                 raise refused from refused.__cause__

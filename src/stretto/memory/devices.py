@@ -203,6 +203,8 @@ class PlainDevice:
     def settle(self) -> None:
         for which in list(self._outs):
             self._make_out(which)
+        for which in list(self._ins):
+            self._make_in(which)
 
     def watch_peak(self) -> None:
         """Ordinary memory is not counted."""

@@ -124,10 +124,8 @@ class Runner:
         found: dict[int, dict[str, torch.Tensor]] = {}
         for run in self.lifted.runs:
             if isinstance(run, Update) and run.streamed and run.parameters[0] not in found:
-                places = {name: self.device.host_room(nbytes) for name, nbytes in run.streamed}
-                for place in places.values():
-                    self.device.pin(place)
-                found[run.parameters[0]] = places
+                n = run.parameters[0]
+                found[n] = {name: self.host.place(("state", n, name, size), size) for name, size in run.streamed}
         return found
 
     def _stream(self) -> None:

@@ -122,6 +122,7 @@ def guarded() -> Iterator[None]:
                 _put(stack, kind, "step", _said("a scheduler advances in the step; call it after the step"))
         for room, name in _SEEDS:
             _put(stack, room, name, _said("the step sets the state of random numbers, which a trace does not see"))
+        _put(stack, torch, "save", _said("the step writes a file; save after the step"))
         unnamed = register_optimizer_step_pre_hook(_said("an optimizer steps that was not named in optimizers="))
         stack.callback(unnamed.remove)
         checkpoint = torch.utils.checkpoint

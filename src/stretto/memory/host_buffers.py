@@ -40,6 +40,14 @@ class HostBuffers:
         self._scratch: torch.Tensor | None = None
         self._unpinned: list[torch.Tensor] = []
 
+    def place(self, owner: Owner, nbytes: int) -> torch.Tensor:
+        """The place of one persistent storage, which may be in no program."""
+        if owner not in self._fixed:
+            self._fixed[owner] = slab = self._device.host_room(nbytes)
+            self._unpinned.append(slab)
+            self.nbytes += nbytes
+        return self._fixed[owner]
+
     def missing(self, program: Program, owners: Mapping[int, Owner]) -> int:
         """Bytes that `reserve` would allocate for a program."""
         fixed, scratch = self._wanted(program, owners)

@@ -105,6 +105,7 @@ class Number:
             entries, value = (*self.entries, *other.entries), other.value
         elif type(other) in (int, float, bool):
             others, entries, value = (lambda _: other), self.entries, other
+            self.numbers.log.append(f"{operation.__name__} {other!r}")
         else:
             plain = self.numbers.used(self)
             return operation(other, plain) if swapped else operation(plain, other)

@@ -136,6 +136,8 @@ def make_placed(graph: Graph, settings: Settings) -> Planned:
         except Infeasible as error:
             if best is not None:
                 break
+            if error.side != "device":
+                raise
             more = settings.budget - target
             raise Infeasible(settings.budget, error.smallest + more, error.side, error.node, error.there) from None
     if best is None:

@@ -183,6 +183,7 @@ def planned(
                 refused = error
             return None
         made.notes.extend(captured.notes)
+        made = replace(made, costs=replace(made.costs, host=made.costs.host + streamed_bytes(captured.lifted)))
         found = captured, graph, made
         if best is None or made.costs.seconds < best[2].costs.seconds:
             best = found
@@ -217,6 +218,12 @@ def planned(
         return best
     assert refused is not None
     raise refused
+
+
+def streamed_bytes(lifted: Lifted) -> int:
+    """Bytes of optimizer state that stays on the host."""
+    streams = {run.parameters: run.streamed for run in lifted.runs if isinstance(run, Update)}
+    return sum(nbytes for one in streams.values() for _, nbytes in one)
 
 
 def _streamed(lifted: Lifted) -> list[str]:
@@ -265,8 +272,10 @@ def beside(settings: Settings, lifted: Lifted) -> Settings:
     """What is left of the budget beside a batch that is the caller's, and on the host beside state that stays there."""
     host = settings.host_budget
     if host is not None:
-        streams = {run.parameters: run.streamed for run in lifted.runs if isinstance(run, Update)}
-        host = max(0, host - sum(nbytes for one in streams.values() for _, nbytes in one))
+        streams = streamed_bytes(lifted)
+        if streams > host:
+            raise Infeasible(host, streams, "host", "state that stays on the host", {})
+        host -= streams
     return replace(settings, budget=max(1, settings.budget - lifted.borrowed), host_budget=host)
 
 

@@ -15,6 +15,7 @@ read.
 from __future__ import annotations
 
 import contextlib
+import dis
 import operator
 import sys
 from collections.abc import Iterator, Sequence
@@ -40,6 +41,7 @@ _READERS = {
     torch.Tensor.__int__: int,
 }
 _MANY = 64  # values in a step
+_OTHERS: dict[type, list[Any]] = {float: [1e30, 0.0, -1e30], int: [1 << 40, 0, -(1 << 40)]}  # guesses after the first
 
 
 class OtherBranch(Exception):
@@ -107,12 +109,25 @@ class Reads:
     """
 
     # No dictionary of attributes: what a step keeps for the next one is looked for in those.
-    __slots__ = ("_names", "_results", "_tensors", "conditions", "known", "tracing", "values")
+    __slots__ = (
+        "_given",
+        "_lines",
+        "_names",
+        "_results",
+        "_tensors",
+        "_tried",
+        "conditions",
+        "known",
+        "log",
+        "tracing",
+        "values",
+    )
 
     def __init__(self, known: Sequence[Any] = ()) -> None:
         self.known = list(known)
         self.tracing = False  # a value that enters arithmetic with a tensor is used as it is, and refused
         self._names: list[tuple[dict[str, Any], Any]] = []
+        self._given, self._tried = len(self.known), dict[int, int]()  # by value: how many guesses were tried
         self._begin()
 
     def _begin(self) -> None:
@@ -120,6 +135,8 @@ class Reads:
         self.conditions: list[Condition] = []
         self._tensors: list[Any] = []
         self._results: dict[int, Evaluate] = {}  # by place among the results
+        self._lines: dict[str, Any] = {}  # by line of the user's: the value that was last read there
+        self.log: list[str] = []  # arithmetic and comparisons with other numbers, which may change between steps
 
     def __len__(self) -> int:
         return len(self.values)
@@ -148,11 +165,14 @@ class Reads:
         self._names.append((error.names, error.kind))
 
     def other_guess(self) -> bool:
-        """Let the last condition that was guessed have the other outcome; False if there is none. A guess may lead to
-        a branch that raises an error."""
-        for k in range(len(self.values) - 1, len(self.known) - 1, -1):
-            if isinstance(self.values[k], bool):
-                self.known = [*self.values[:k], not self.values[k]]
+        """Let the last value that was guessed be another one; False if there is none. A guess may lead to a branch that
+        raises an error, or that does what a trace must not."""
+        for k in range(len(self.values) - 1, -1, -1):
+            guesses = [not self.values[k]] if isinstance(self.values[k], bool) else _OTHERS[type(self.values[k])]
+            tried = self._tried.get(k, 0)
+            if k >= self._given and tried < len(guesses):
+                self._tried = {**{n: t for n, t in self._tried.items() if n < k}, k: tried + 1}
+                self.known = [*self.values[:k], guesses[tried]]
                 return True
         return False
 
@@ -170,7 +190,12 @@ class Reads:
             raise CannotCapture(f"the step reads more than {_MANY} values into Python{at(users_line())}")
         with torch.no_grad():
             self._tensors.append(torch.ops.stretto.read(x.detach(), k))
-        self.values.append(self.known[k] if k < len(self.known) else _guess(x))
+        line = users_line()
+        guess = _guess(x)
+        if type(self._lines.get(line)) is type(guess):  # in a loop, or for another batch
+            guess = self._lines[line]
+        self.values.append(self.known[k] if k < len(self.known) else guess)
+        self._lines[line] = self.values[k]
         evaluate: Evaluate = operator.itemgetter(k)
         if isinstance(self.values[k], bool):
             self.compared(evaluate, self.values[k], (k,))
@@ -269,12 +294,26 @@ def _names_of_user(kind: Any) -> dict[str, Any]:
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
     names = {} if frame is None else frame.f_globals
-    if kind.__name__ in names or kind.__name__ not in (() if frame is None else frame.f_code.co_names):
+    if kind.__name__ in names or frame is None or not _only_called(kind.__name__, frame, names):
         raise CannotCapture(
             f"the step reads a value of a tensor into Python{at(users_line())}; keep it a tensor (conditions such as "
             "`if loss > 2.0` are planned)"
         )
     return names
+
+
+def _only_called(name: str, frame: Any, names: dict[str, Any]) -> bool:
+    """Whether the functions of a module that are running use a built-in name to call it and for nothing else, such as
+    `type(x) is float`: that would be another one while it is replaced."""
+    codes, called = [], name in frame.f_code.co_names
+    while frame is not None:
+        codes += [frame.f_code] if frame.f_globals is names else []
+        frame = frame.f_back
+    for code in codes:
+        for step in dis.get_instructions(code):
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and step.argval == name and "NULL" not in step.argrepr:
+                return False
+    return called
 
 
 def _guess(x: Any) -> Any:
@@ -288,7 +327,7 @@ def _guess(x: Any) -> Any:
         if node is None or len(nodes) > 8:
             break
         name = str(node.target)
-        if "isnan" in name or "isinf" in name or ("ne." in name and len(set(node.args)) == 1):
+        if "isnan" in name or "isinf" in name or (".ne." in f".{name}" and len(set(node.args)) == 1):
             return False
         nodes += [one for one in pytree.tree_leaves(node.args) if isinstance(one, torch.fx.Node)]
     return True

@@ -31,13 +31,16 @@ def users_line(depth: int = 1) -> str:
     return ""
 
 
-def line_of_error(error: BaseException) -> str:
-    """The user's line in which an error was raised, or the last one on the way there."""
+def line_of_error(error: BaseException, *, last: bool = False) -> str:
+    """The user's line in which an error was raised, or the last one on the way there; last: only if it was raised
+    there."""
     found = ""
     traceback = error.__traceback__
     while traceback is not None:
         if is_users(name := traceback.tb_frame.f_code.co_filename):
             found = _shown(name, traceback.tb_lineno)
+        elif last:
+            found = ""
         traceback = traceback.tb_next
     return found
 

@@ -19,7 +19,7 @@ from .lifetimes import Lifetimes, find_lifetimes
 from .placement import extents, place
 from .program import HOLD, RELEASE, ROOM, UNHOLD, Instruction, Program
 
-_LARGER = 1.004
+_LARGER, _TIMES = 1.004, 200  # how much larger a block is the next time, and how often
 
 
 def natural(program: Program) -> int:
@@ -70,13 +70,16 @@ def _followed(lifetimes: Lifetimes, wanted: dict[int, int]) -> _Follow:
     follow.go()
     nbytes, missed = whole(follow.arena.top), follow.missed
     found = dict(enumerate(follow.planned.first.tolist())) if wanted else {}
-    while True:
+    for _ in range(_TIMES):
         follow = _Follow(lifetimes, found, nbytes, strict=bool(found))
         with suppress(Full):
             follow.go()
             follow.missed = missed
             return follow
         nbytes = whole(int(nbytes * _LARGER))
+    if wanted:  # its own choices need less
+        return _followed(lifetimes, {})
+    raise Full(f"{nbytes} bytes are not enough")
 
 
 class _Follow:

@@ -33,12 +33,13 @@ from .random_state import RandomState
 from .read_values import OtherBranch, Reads
 from .report import Report
 from .segments import Segment
+from .source_lines import line_of_error
 from .standing import Standing, Told, take_over
 from .update_memory import UpdateMemory
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
-_BRANCHES = 16  # that are tried for one batch
+_BRANCHES = 64  # that are tried for one batch
 _REPLANS = 3  # how often reality may take more than a plan says
 _MARGIN, _MORE = 1.1, 1 / 256  # of what is over, and of the budget: the next plan is made for so much less
 _PLANS = 8  # shapes of batches whose plans are kept
@@ -341,9 +342,15 @@ class Step:
         for one in reversed(self._plans):
             alike = one.shapes == plan.shapes and one.numbers.fit(numbers)
             if one is not plan and alike and one.captured.traced.reads.agree(values):
-                return one
+                return self._check_numbers(one, batch, values)
         _LOG.info("the step takes another branch: making a plan for it")
-        return self._made_beside(batch, read=values)
+        try:
+            return self._made_beside(batch, read=values)
+        except CannotCapture as error:
+            if error.__cause__ is not None and line_of_error(error.__cause__, last=True):
+                raise error.__cause__ from None  # the step's own, which it raises in that branch
+            error.add_note("the step takes this branch for the first time; do what cannot be planned after the step")
+            raise
 
     def _compare_peak(self, plan: Plan, batch: Any) -> None:
         """The device may give out more than was predicted: plan again, with what is over as a margin."""
@@ -379,7 +386,7 @@ class Step:
         self._switch(new)
         return new
 
-    def _check_numbers(self, plan: Plan, batch: Any) -> Plan:
+    def _check_numbers(self, plan: Plan, batch: Any, read: Sequence[Any] = ()) -> Plan:
         """Python numbers that the step can reach, such as a temperature that is an attribute, may be others than when
         it was traced. Then it is traced again, to see whether it reads the number, and has other operations."""
         known = plan.captured.traced
@@ -389,20 +396,20 @@ class Step:
         numbers = Numbers(batch, self._device.torch)
         function = numbers.traced(self._function) if numbers.names else self._function
         again = None
-        with known.numbers.reading(changed) as read, contextlib.suppress(CannotCapture):
+        with known.numbers.reading(changed) as looked_at, contextlib.suppress(CannotCapture):
             values = Reads(known.reads.values)
             again = trace(function, self._modules, self._optimizers, batch, self._device.torch, values)
-        if not read or (again is not None and again.operations == known.operations):
+        if not looked_at or (again is not None and _alike(again, known) and numbers.log == plan.numbers.log):
             return plan
         if not self._warned:
             self._warned = True
             _LOG.warning(
                 "%s has another value than when the step was planned: it is planned again, as for every such change; "
                 "pass the number in with the batch",
-                read[0].label,
+                looked_at[0].label,
             )
         self._plans = []
-        return self._made_beside(batch)
+        return self._made_beside(batch, read=read)
 
     # -- between steps -------------------------------------------------------------------------------------------------
 
@@ -496,6 +503,11 @@ class Step:
             one.runner = None
         self._plans = []
         self._host = HostBuffers(self._device)
+
+
+def _alike(a: Traced, b: Traced) -> bool:
+    """Whether two traces do the same, and compare what they read with the same numbers."""
+    return a.operations == b.operations and a.reads.log == b.reads.log
 
 
 def _shapes(batch: Any) -> Any:
