@@ -161,6 +161,23 @@ def test_plans_share_the_places_on_the_host_and_the_host_budget_holds() -> None:
         under(2.3 * TABLE, made("Adam"), host_budget=TABLE)
 
 
+def test_few_long_rows_are_not_updated_from_the_host() -> None:
+    torch.manual_seed(0)
+    model = nn.Linear(30_000, 2, bias=False)
+    optimizer = torch.optim.Adam(model.parameters())
+
+    def step(batch: Any) -> Any:
+        optimizer.zero_grad()
+        loss = model(batch).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    budget = int(3.3 * model.weight.numel() * 4)  # a row of it would be as large as half of the parameter
+    with pytest.raises(Infeasible):
+        planned_step(step, [model], [optimizer], torch.ones(1, 30_000), budget=budget, device=PlainDevice())
+
+
 def test_without_copies_nothing_stays_on_the_host() -> None:
     with pytest.raises(Infeasible):
         under(2.3 * TABLE, made("Adam"), place=False)

@@ -473,8 +473,10 @@ class _Lift:
 
     def _is_streamed(self, optimizer: int, items: list[tuple[int, int, int]]) -> bool:
         """Whether the state of a parameter stays on the host: it is so large that its update would bind."""
-        nbytes = self.nbytes[self.values[items[0][1]].storage]
+        value = self.values[items[0][1]]
+        nbytes, rows = self.nbytes[value.storage], max(zip(value.stride, value.size, strict=True), default=(0, 1))[1]
         able = len(items) == 1 and bool(self.pieces) and 0 < self.pieces[optimizer] < nbytes
+        able = able and nbytes <= rows * self.pieces[optimizer]  # a row is not larger than what is updated at a time
         return able and 0 < self.streamed < nbytes and items[0][0] not in self.states
 
     def _add_update(self, optimizer: int, items: list[tuple[int, int, int]], unless: int | None) -> None:
