@@ -240,6 +240,7 @@ def test_the_smallest_budget_falls_with_the_number_of_pieces() -> None:
         assert floor(job, pieces) < 1.35 * whole / pieces, f"{pieces} pieces of {whole} bytes"
 
 
+@pytest.mark.slow
 def test_cut_by_itself_only_where_the_budget_asks_for_it() -> None:
     job = gpt("cpu", batch=8, length=64, width=64, layers=1, words=4096)
     options: dict[str, Any] = {"device": PlainDevice(), "chunks": "auto"}

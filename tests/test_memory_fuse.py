@@ -48,6 +48,7 @@ def _as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fuse, "_made", {})
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_as_they_are")
 @pytest.mark.parametrize(
     ("kind", "dtype", "share"),

@@ -68,6 +68,7 @@ def test_a_step_that_takes_more_is_planned_again_with_that_margin_and_goes_on(
             assert torch.equal(a, b)
 
 
+@pytest.mark.slow
 def test_if_that_does_not_help_it_is_an_error_that_says_by_how_much(budget: int) -> None:
     job, planned = made(budget, Greedy([20_000] * 4))
     for _ in range(3):

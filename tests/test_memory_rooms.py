@@ -118,6 +118,7 @@ def test_a_host_that_cannot_hold_all_that_lasts(share: float) -> None:
     assert planned.costs.seconds <= 1.25 * free.costs.seconds
 
 
+@pytest.mark.slow
 def test_a_host_and_a_device_that_are_too_small_together_are_refused() -> None:
     graph = gpt(4, 2048, 2048)
     with pytest.raises(Infeasible) as caught:

@@ -136,6 +136,7 @@ def test_a_plan_in_use_is_the_only_one_with_memory_on_the_device() -> None:
     assert first._recording._given is None
 
 
+@pytest.mark.slow
 def test_plans_share_host_memory_and_a_budget_for_it_is_kept() -> None:
     class Host(PlainDevice):
         taken = 0
@@ -283,6 +284,7 @@ def test_a_step_is_not_called_while_paused_and_goes_on_after_an_error() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_tensor_of_the_callers_may_be_changed_in_place_wherever_the_plan_has_it() -> None:
     torch.manual_seed(0)
     models = [nn.Sequential(*(nn.Linear(32, 32) for _ in range(3)))]

@@ -110,8 +110,10 @@ def same(plain: Any, planned: Any) -> None:
     "options",
     [
         {"gradient_accumulation_steps": 2, "max_grad_norm": 0.5, "eval_strategy": "steps", "eval_steps": 2},
-        {"max_grad_norm": 0.0, "optim": "sgd", "lr_scheduler_type": "linear"},
-        {"bf16": True, "label_smoothing_factor": 0.1, "gradient_checkpointing": True},
+        pytest.param({"max_grad_norm": 0.0, "optim": "sgd", "lr_scheduler_type": "linear"}, marks=pytest.mark.slow),
+        pytest.param(
+            {"bf16": True, "label_smoothing_factor": 0.1, "gradient_checkpointing": True}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_the_same_log_and_parameters_as_the_plain_trainer(

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 SHARES = (1.0, 0.5, 0.35)
 STEPS = 3
 # In `make test`: different kinds, each taking a few seconds. The rest is slow.
-QUICK = ("dlrm", "graph_network", "llama", "branching", "frozen_backbone", "point_cloud", "mixer")
+QUICK = ("dlrm", "llama", "branching", "point_cloud")
 ROUNDING = {"rtol": 1e-5, "atol": 1e-6}  # where `Entry.rounding` says why bits are not equal
 
 
