@@ -26,6 +26,7 @@ NAMES = {
     "memory_batches": "the largest batches under a cap of 12 GiB, eager and ours, with items per second",
     "memory_frontier": "training steps on a GPU: time against peak memory, beside what PyTorch offers",
     "memory_zoo": "thirty models under budgets on a GPU: whether they hold, time, results beside eager's; has options",
+    "memory_addresses": "whether tensors are where plans of the zoo say, on a GPU; has options",
     "memory_graphs": "the zoo's steps as costed graphs, and plans of them without a GPU; has options",
     "memory_pieces": "models in which single operations are too large: budgets, peaks and seconds with pieces",
     "memory_side_by_side": "parts of these five side by side on one GPU, taking turns: for when its minutes are few",
@@ -58,8 +59,12 @@ NAMES = {
     "logistic_grid": "L1 logistic regression over a grid of C: objective and seconds, beside liblinear",
     "wire": "what travels between two processes: blocks and rows with CURVE and without, beside a Ray actor",
 }
-GATHERED = ("memory_side_by_side", "memory_graphs")  # made of others, or for others: only when named
-OPTIONS = ("memory_zoo", "memory_graphs")  # all that follows their name is theirs
+GATHERED = (
+    "memory_side_by_side",
+    "memory_graphs",
+    "memory_addresses",
+)  # made of others, or for others: only when named
+OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses")  # all that follows their name is theirs
 
 
 def main() -> None:

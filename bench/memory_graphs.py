@@ -68,7 +68,7 @@ def written(name: str, wanted: argparse.Namespace, shares: Sequence[float]) -> N
     gpu = wanted.device == "cuda"
     if gpu:
         with turn(still=False):
-            eager = _eager(name, wanted)
+            eager = plain_step(name, wanted.device, wanted.size)
     else:
         eager = {"reserved": plain_peak(zoo.make(name, "meta", wanted.size))}
     job = zoo.make(name, wanted.device if gpu else "meta", wanted.size)
@@ -94,7 +94,7 @@ def _variants(
     from stretto.memory.capture import trace
     from stretto.memory.chunks import cut
     from stretto.memory.costs import PLAYED, costed
-    from stretto.memory.devices import CudaDevice
+    from stretto.memory.cuda_device import CudaDevice
     from stretto.memory.fuse import NONE
     from stretto.memory.update_memory import UpdateMemory
 
@@ -107,7 +107,7 @@ def _variants(
     memory = UpdateMemory(job.optimizers, CudaDevice(device)) if device.type == "cuda" else None
 
     def updating(update: Any, sizes: list[int]) -> int:
-        return memory.bytes(update, plain.watched.parameters, sizes) if memory is not None else 2 * sum(sizes)
+        return memory.bytes(plain.watched.parameters, update, sizes) if memory is not None else 2 * sum(sizes)
 
     variants: dict[Any, Any] = {}
     for label, tight in (("whole", 0), ("losses", 1), ("all", 2)):
@@ -126,7 +126,8 @@ def _variants(
     return variants, clocks
 
 
-def _eager(name: str, wanted: argparse.Namespace) -> dict[str, float]:
+def plain_step(name: str, device: str, size: str) -> dict[str, float]:
+    """Seconds and bytes of the plain step."""
     import statistics
 
     import torch
@@ -135,7 +136,7 @@ def _eager(name: str, wanted: argparse.Namespace) -> dict[str, float]:
 
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
-    job = zoo.make(name, wanted.device, wanted.size)
+    job = zoo.make(name, device, size)
     seconds = []
     for _ in range(6):
         began = time.perf_counter()
@@ -155,9 +156,12 @@ def _eager(name: str, wanted: argparse.Namespace) -> dict[str, float]:
 def planned(path: Path, shares: Sequence[float]) -> None:
     """Plan one step for several budgets; a line for each."""
     from stretto.memory.fragmentation import footprint
+    from stretto.memory.lifetimes import find_lifetimes
+    from stretto.memory.placement import peak
     from stretto.memory.planner import Infeasible, Settings, make_placed
     from stretto.memory.planning import updates_apart
     from stretto.memory.program import Link
+    from stretto.memory.steering import natural
 
     found = pickle.loads(path.read_bytes())
     whole = found["eager"]["reserved"]
@@ -177,12 +181,14 @@ def planned(path: Path, shares: Sequence[float]) -> None:
             print(f"{head} none below {(error.smallest + held) / whole:.0%}: {error.node}", flush=True)
             continue
         costs = plan.costs
-        over = held + footprint(plan.program) - share * whole
+        over, least = held + footprint(plan.program) - share * whole, max(1, peak(find_lifetimes(plan.program)))
         print(
             f"{head} {costs.seconds / eager:5.2f}× eager, {costs.seconds / computing:5.2f}× of "
             f"{computing * 1e3:.1f} ms, waits {costs.waited / costs.seconds:4.0%}, "
             f"recomputes {costs.repeated / costs.seconds:4.0%}, copies "
             f"{costs.bytes_in / 2**30:.1f}, {costs.bytes_out / 2**30:.1f} GiB; planned in "
-            f"{time.process_time() - began:.1f} s{'; over' if over > 0 else ''}",
+            f"{time.process_time() - began:.1f} s{'; over' if over > 0 else ''}; arena "
+            f"{(plan.program.arena or 0) / least:.3f} of the bytes in use, "
+            f"{natural(plan.program) / least:.3f} by torch's own choices",
             flush=True,
         )

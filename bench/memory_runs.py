@@ -23,7 +23,8 @@ import torch
 from torch.utils import _pytree as pytree
 
 from stretto.memory.costs import costed
-from stretto.memory.devices import CudaDevice, Device, PlainDevice
+from stretto.memory.cuda_device import CudaDevice
+from stretto.memory.devices import Device, PlainDevice
 from stretto.memory.execute import Runner
 from stretto.memory.gaps import find_gaps
 from stretto.memory.graph import Graph

@@ -52,7 +52,7 @@ class Steps:
     on_host: frozenset[int] = frozenset()
     start: int = 0  # bytes before the first step
     touched: list[tuple[int, int]] = field(default_factory=list)  # (storage, position): read to make others again
-    remade: list[tuple[int, int]] = field(default_factory=list)  # (storage, position): made again, and then stays
+    remade: list[tuple[int, int]] = field(default_factory=list)  # (storage, position): recomputed, and then stays
 
     def __len__(self) -> int:
         return len(self.node)
@@ -62,7 +62,7 @@ def walk(gaps: Gaps, choice: Sequence[int], longer: dict[int, int] | None = None
     """The steps under these choices (KEEP, SWAP or DROP, by gap). patience: what comes from the host only to make
     others again stays if it is wanted itself within so many positions; otherwise it goes and comes a second time.
 
-    longer: storages that are kept after their last use, up to a position, because others are made again from them.
+    longer: storages that are kept after their last use, up to a position, because others are recomputed from them.
     What is missing there is found on the way and added to it.
     """
     longer = {} if longer is None else longer
@@ -276,7 +276,7 @@ class _Walk:
                     self._free(r)
 
     def _stays(self, s: int, position: int, *, made: bool) -> bool:
-        """Whether something made again, or brought back for that, is kept: it has a use of its own to come."""
+        """Whether something recomputed, or copied back for that, is kept: it has a use of its own to come."""
         g = self.in_gap[s]
         if g == TAIL or (g >= 0 and self.beyond[g] and (self.choice[g] == DROP or self.gaps.end[g] < position)):
             return self.longer.get(s, -1) >= position

@@ -20,7 +20,7 @@ from torch import nn
 from stretto.memory.costs import costed
 from stretto.memory.door import common_step
 from stretto.memory.fuse import Chain
-from stretto.memory.lift import Call
+from stretto.memory.lifted import Call
 from stretto.memory.meter import Cost, Meter, Remembered
 from stretto.memory.planning import capture
 

@@ -344,9 +344,11 @@ def test_values_are_read_before_updates(caplog: pytest.LogCaptureFixture) -> Non
     run = planned_step(step, [made[0]], [made[1]], batches()[0], budget=1 << 20, device=PlainDevice())
     assert not isinstance(run, Step)
     assert "before optimizer.step()" in caplog.text
+    assert "loss > 1.5" in caplog.text  # the line that decides
 
 
 def test_names_of_the_users_module_are_put_back() -> None:
     made = case(converted)
-    planned_step(made[2], [made[0]], [made[1]], batches()[0], budget=1 << 20, device=PlainDevice())
+    run = planned_step(made[2], [made[0]], [made[1]], batches()[0], budget=1 << 20, device=PlainDevice())
+    assert isinstance(run, Step)
     assert "float" not in globals()

@@ -18,7 +18,7 @@ from stretto.memory.aside import aside
 from stretto.memory.costs import costed
 from stretto.memory.door import common_step
 from stretto.memory.guard import CannotCapture
-from stretto.memory.lift import Call, Lifted
+from stretto.memory.lifted import Call, Lifted
 from stretto.memory.meter import Cost, Meter, Remembered
 from stretto.memory.planning import capture
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bench.memory_addresses import expected
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -254,6 +255,18 @@ def followed(program: Program) -> bool:
             held = []
     assert travelling(program) == set(seats)
     return at == seats
+
+
+def test_the_addresses_of_a_steered_program_are_those_of_its_placement() -> None:
+    """What `bench/memory_addresses.py` compares a GPU with."""
+    for program in (random_program(1), several_at_once(1)):
+        best = steered(program)
+        found = expected(best)
+        made = {s for at in found.values() for s in at}
+        assert made >= {s for s, one in enumerate(program.graph.storages) if one.kind == "activation"}
+        assert max(address for at in found.values() for address in at.values()) < (best.arena or 0)
+        with pytest.raises(Full):
+            expected(replace(best, arena=(best.arena or 0) // 2))
 
 
 def test_steering_saves_memory() -> None:

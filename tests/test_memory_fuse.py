@@ -17,7 +17,7 @@ from torch import nn
 from stretto.memory import Step, fit, fuse, step
 from stretto.memory.devices import PlainDevice
 from stretto.memory.fuse import ALL, BACKWARD, NONE, Chain, fused
-from stretto.memory.lift import Call
+from stretto.memory.lifted import Call
 from stretto.memory.planner import Infeasible, Settings
 from stretto.memory.planning import Captured, capture, planned
 from test_memory_steps import SMALL

@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from stretto.memory import Experts, grouped, trial_inputs
 from stretto.memory.costs import Rates, estimated
-from stretto.memory.lift import Call
+from stretto.memory.lifted import Call
 from stretto.memory.planning import capture
 
 ENDS = {  # of five experts and 20 rows

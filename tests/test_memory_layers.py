@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from stretto.memory import Step, step
 from stretto.memory.devices import PlainDevice
 from stretto.memory.fallback import HookedStep
-from stretto.memory.lift import Call
+from stretto.memory.lifted import Call
 from stretto.memory.planning import capture
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")

@@ -16,7 +16,7 @@ from torch import nn
 from stretto.memory import Step, fit, optimizers
 from stretto.memory.devices import PlainDevice
 from stretto.memory.door import common_step
-from stretto.memory.lift import Update
+from stretto.memory.lifted import Update
 from stretto.memory.optimizers import Turns, at_a_time
 
 WAYS: list[tuple[str, dict[str, Any]]] = [

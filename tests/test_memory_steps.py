@@ -23,7 +23,7 @@ from stretto.memory.devices import PlainDevice
 from stretto.memory.door import common_step
 from stretto.memory.fallback import HookedStep
 from stretto.memory.graph import Graph
-from stretto.memory.lift import Lifted
+from stretto.memory.lifted import Lifted
 from stretto.memory.lines import Writer
 from stretto.memory.planner import Infeasible, Settings, make
 from stretto.memory.planning import beside, capture

@@ -183,7 +183,7 @@ def test_without_copies_nothing_stays_on_the_host() -> None:
         under(2.3 * TABLE, made("Adam"), place=False)
 
 
-def test_state_is_copied_in_rows_where_it_is_on_another_device() -> None:
+def test_state_that_is_made_in_rows_goes_to_its_place() -> None:
     p = nn.Parameter(torch.zeros(8, 4))
     p.grad = torch.ones_like(p)
     optimizer = torch.optim.AdamW([p])

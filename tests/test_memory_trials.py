@@ -20,7 +20,7 @@ from stretto.memory import recurrent
 from stretto.memory.costs import costed
 from stretto.memory.door import common_step
 from stretto.memory.graph import Graph
-from stretto.memory.lift import Call, Lifted, Ref, Value
+from stretto.memory.lifted import Call, Lifted, Ref, Value
 from stretto.memory.meter import Meter, Remembered
 from stretto.memory.planning import capture
 from stretto.memory.real_results import is_seed, returned

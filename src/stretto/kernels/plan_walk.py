@@ -175,7 +175,7 @@ def _closure(p, w, choice, counts, lost, position):
 
 @inner
 def _stays(p, w, choice, longer, patience, s, position, made):
-    """Whether something recomputed, or brought back for that, is kept: it has a use of its own to come."""
+    """Whether something recomputed, or copied back for that, is kept: it has a use of its own to come."""
     g = w.in_gap[s]
     if g == TAIL or (g >= 0 and p.beyond[g] and (choice[g] == DROP or p.gap_end[g] < position)):
         return longer[s] >= position

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from .arena import SMALL
 from .graph import RETURNED, TEMPORARY
 
-SMALL = 1 << 20  # bytes up to which torch's allocator takes memory from other blocks
 _EVENTS = 10_000  # that are kept
 
 Order = tuple[tuple[int, int], ...]

@@ -18,13 +18,13 @@ from collections.abc import Sequence
 
 SMALL = 1 << 20  # bytes up to which the allocator takes memory from elsewhere, and what it does not split off
 ENDLESS = 1 << 60
-_ROUND = 512
+ALIGNED = 512  # bytes: allocations begin at multiples of it
 _SEGMENT, _SEGMENTS = 20 << 20, 2 << 20  # bytes that the allocator takes from the device at least, and multiples of it
 
 
 def rounded(nbytes: int) -> int:
     """Bytes that an allocation takes."""
-    return max(_ROUND, -(-nbytes // _ROUND) * _ROUND)
+    return max(ALIGNED, -(-nbytes // ALIGNED) * ALIGNED)
 
 
 def whole(nbytes: int) -> int:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .allocations import SMALL, Order
-from .arena import rounded
+from .allocations import Order
+from .arena import SMALL, rounded
 from .aside import aside
 from .graph import TEMPORARY, Graph, Node, Storage
-from .lift import Call, Lifted, Ref, Update, Value, generators
+from .lifted import Call, Lifted, Ref, Update, generators
 from .meter import Meter, Remembered
 from .program import Link
 
@@ -137,7 +137,7 @@ def estimated(
         streamed = sum(size for _, size in run.streamed)
         workspace += streamed * at_once // max(1, nbytes)
         if run.gradient is not None:  # rows of it, and what sorts the indices
-            index = _nbytes(values[run.gradient.args[1].value])
+            index = values[run.gradient.args[1].value].nbytes
             workspace += at_once + 6 * index
             nbytes += -(-nbytes // max(1, at_once)) * 20 * index
         workspace += sum(
@@ -145,19 +145,12 @@ def estimated(
         )
         copied = streamed / rates.link.out + streamed / rates.link.into
         return rates.least * 5 + (4 * nbytes + 3 * (kept + streamed)) / rates.memory + copied, workspace
-    moved = sum(_nbytes(values[leaf.value]) for leaf in tree_leaves((run.args, run.kwargs)) if isinstance(leaf, Ref))
+    moved = sum(values[leaf.value].nbytes for leaf in tree_leaves((run.args, run.kwargs)) if isinstance(leaf, Ref))
     made = [values[v] for v in run.makes if v >= 0]
-    moved += sum(_nbytes(value) for value in made)
+    moved += sum(value.nbytes for value in made)
     narrow = any(value.dtype in (torch.bfloat16, torch.float16) for value in made)
     rate = rates.narrow if narrow else rates.wide
     return max(rates.least, _operations(lifted, run) / rate, moved / rates.memory), 0
-
-
-def _nbytes(value: Value) -> int:
-    n = 1
-    for size, stride in zip(value.size, value.stride, strict=True):
-        n *= size if stride else 1
-    return n * value.dtype.itemsize  # type: ignore[no-any-return]
 
 
 def _operations(lifted: Lifted, run: Call) -> float:

@@ -22,7 +22,8 @@ from stretto.plan.cost import parse_bytes
 
 from .chunks import Chunks, check_chunks
 from .costs import Rates, costed
-from .devices import CudaDevice, Device, PlainDevice
+from .cuda_device import CudaDevice
+from .devices import Device, PlainDevice
 from .fallback import HookedStep
 from .guard import CannotCapture
 from .mesh import Devices, spread

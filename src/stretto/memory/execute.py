@@ -21,7 +21,7 @@ from .devices import Device
 from .fragmentation import arena_bytes, small_bytes
 from .host_buffers import HostBuffers
 from .lifetimes import travelling
-from .lift import UPDATES, Lifted, Ref, Update, generators
+from .lifted import UPDATES, Lifted, Ref, Update, generators
 from .lines import Writer
 from .optimizers import Counts, keeps_numbers
 from .program import HOLD, ROOM, Program
@@ -254,7 +254,7 @@ class Runner:
             self._recording.drop()
 
     def abandon(self) -> None:
-        """End a step halfway, before anything that lasts has changed. The next one begins as if there had been none."""
+        """End a step halfway, before anything persistent has changed. The next one begins as if there had been none."""
         self.release()
         self.suspend()
         self.resume()

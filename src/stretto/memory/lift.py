@@ -10,96 +10,23 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from . import recurrent
+from .arena import ALIGNED
 from .capture import Traced
 from .embedding_rows import source
 from .graph import Graph, Node, Storage
 from .guard import CannotCapture
+from .lifted import Call, Lifted, Ref, Update, Value, refs
 from .read_values import is_read
 from .real_results import is_seed, real_dtype, returned
+from .source_lines import at
 
 BUCKET = 128 << 20  # bytes of small parameters that are updated together
-_ROUND = 512  # bytes that devices give out at a time
-UPDATES = "space for updates"  # among `Lifted.besides`
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A view of a storage; offset and stride in elements."""
-
-    storage: int
-    dtype: Any
-    size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class Ref:
-    """Stands for a value among the arguments of a call."""
-
-    value: int
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """How a node is run. args, kwargs: with `Ref`s for tensors. makes: the value of each of the results, in order; -1
-    for a result nobody uses. A write copies args[1] into args[0]."""
-
-    target: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    makes: tuple[int, ...]
-    single: bool  # the result is one tensor, no tuple
-
-
-@dataclass(frozen=True, slots=True)
-class Update:
-    """Updates of one call of an optimizer's step, for one or several parameters: their numbers, and values of
-    (parameter, gradient). piece: bytes of a parameter that are updated at a time, 0 for all of it. read: gradients
-    that others read too, by parameter: an optimizer may change what it is given. unless: the value of a number; if it
-    is not zero, the update is left out. streamed: (name, bytes) of state that stays on the host, from where some rows
-    after others are updated: it is no storage of the graph. gradient: what makes the gradient, of which only some rows
-    are there at a time; None if it is a storage like others."""
-
-    optimizer: int
-    parameters: tuple[int, ...]
-    values: tuple[tuple[int, int], ...]
-    piece: int = 0
-    read: tuple[bool, ...] = ()
-    unless: int | None = None
-    streamed: tuple[tuple[str, int], ...] = ()
-    gradient: Call | None = None
-
-
-@dataclass(eq=False)
-class Lifted:
-    """The graph, and for every node its call or update. values: all of them; shown: the results' values (or constants).
-
-    parameters, buffers, outside: their storages; states: by parameter, {name: storage} of what its optimizer keeps."""
-
-    graph: Graph
-    runs: tuple[Call | Update, ...]
-    values: list[Value]
-    nbytes: list[int]  # of storages, not rounded
-    parameters: list[int]
-    buffers: list[int]
-    inputs: list[int]
-    outside: list[int]
-    states: dict[int, dict[str, int]]
-    shown: list[Any]
-    constants: dict[int, torch.Tensor] = field(default_factory=dict)  # by storage
-    besides: dict[str, int] = field(default_factory=dict)  # by kind: bytes in use all the time that the graph lacks
-
-    @property
-    def borrowed(self) -> int:
-        """Bytes of a batch that is the caller's, and of what else is on the device all the time."""
-        return sum(self.besides.values())
 
 
 def lift(
@@ -155,7 +82,7 @@ class _Lift:
         self.borrowed = 0
         self.casts: dict[Any, int] = {}
         self.unless: dict[int, int] = {}  # by call: the value that decides whether its updates are left out
-        self.read: list[int] = []  # storages of values that Python has read: what lasts is not changed before
+        self.read: list[int] = []  # storages of values that Python reads: persistent ones change after all of them
         self.version: dict[int, int] = {}  # of parameters: how often they were updated
 
     def made(self) -> Lifted:
@@ -237,7 +164,7 @@ class _Lift:
                 self.dtypes[len(self.storages), tensor.dtype] = dtype
             self.known[key] = len(self.storages)
             self.alive.append(tensor)
-            room = -(-size // _ROUND) * _ROUND
+            room = -(-size // ALIGNED) * ALIGNED
             if kind == "input" and self.lent:
                 self.borrowed, room = self.borrowed + room, 0
             if kind == "outside":  # the user's own: it stays where it is, and is no business of the planner's
@@ -350,7 +277,7 @@ class _Lift:
     def _run(self, node: Any, made: Sequence[int], fresh: Sequence[int], *, single: bool) -> None:
         self._flush()  # updates happen before anything else does
         args, kwargs = self._ref(tuple(node.args)), self._ref(dict(node.kwargs))
-        reads = tuple(dict.fromkeys(self.values[r.value].storage for r in _refs((args, kwargs))))
+        reads = tuple(dict.fromkeys(self.values[r.value].storage for r in refs((args, kwargs))))
         self.runs.append(Call(node.target, args, kwargs, tuple(made), single))
         self.nodes.append(
             Node(
@@ -367,11 +294,12 @@ class _Lift:
             self.read += fresh
 
     def _check_read(self, node: Any) -> None:
-        """A step that takes another branch begins again, so nothing that lasts may have changed by then."""
-        if self.traced.reads.decides(node.args[1]) and any(one.writes for one in self.nodes):
+        """A step that takes another branch begins again, so nothing persistent may have changed by then."""
+        condition = self.traced.reads.decides(node.args[1])
+        if condition is not None and any(one.writes for one in self.nodes):
             raise CannotCapture(
-                "the step decides by a value that it reads after a parameter or a buffer has changed; read it before "
-                "optimizer.step()"
+                f"the step decides by a value{at(condition.line)} that it reads after a parameter or a buffer has "
+                "changed; read it before optimizer.step()"
             )
 
     def _cast_before(self, node: Any) -> int | None:
@@ -491,7 +419,7 @@ class _Lift:
                 for name, nbytes in self.states_of(optimizer, number).items():
                     self.states[number][name] = len(self.storages)
                     self.storages.append(
-                        Storage(-(-nbytes // _ROUND) * _ROUND, "state", f"{name} of parameter {number}")
+                        Storage(-(-nbytes // ALIGNED) * ALIGNED, "state", f"{name} of parameter {number}")
                     )
                     self.nbytes.append(nbytes)
             changed = [self.values[value].storage, *self.states[number].values()]
@@ -499,7 +427,7 @@ class _Lift:
             if made is None:
                 reads.append(self.values[grad].storage)
             else:
-                reads += [self.values[ref.value].storage for ref in _refs(made.args)]
+                reads += [self.values[ref.value].storage for ref in refs(made.args)]
             reads += changed
             writes += changed
         label = f"update of {len(items)} parameters" if len(items) > 1 else self.storages[writes[0]].name
@@ -529,17 +457,6 @@ class _Lift:
 def begins_backward(node: Any) -> bool:
     """Whether an operation is of the backward pass for sure; the gradient of the loss is the first thing of it."""
     return "backward" in str(node.target) or node.target is torch.ops.aten.ones_like.default
-
-
-def generators(lifted: Lifted) -> list[torch.Generator]:
-    """The user's own generators that operations draw from."""
-    calls = [run for run in lifted.runs if isinstance(run, Call)]
-    found = [x for one in calls for x in (*one.args, *one.kwargs.values()) if isinstance(x, torch.Generator)]
-    return list(dict.fromkeys(found))
-
-
-def _refs(x: Any) -> list[Ref]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(x) if isinstance(leaf, Ref)]
 
 
 def _random(node: Any) -> bool:

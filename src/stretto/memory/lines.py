@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import torch
-
-from .lift import Call, Ref, Update, Value
+from .lifted import Call, Ref, Update, Value, refs
 from .program import AGAIN, BEGIN, FREE, GONE, HOLD, IN, LEFT, OUT, READY, RELEASE, ROOM, RUN, UNHOLD, Instruction
 from .updating import Updater
 from .views import as_said, view
@@ -96,7 +94,7 @@ class Writer:
 
     def _call(self, call: Call) -> None:
         storages = self.lifted.graph.storages
-        for ref in _refs((call.args, call.kwargs)):
+        for ref in refs((call.args, call.kwargs)):
             self._view(ref.value)
         args = [self._text(x) for x in call.args] + [f"{k}={self._text(x)}" for k, x in call.kwargs.items()]
         if self.runner.device.retries:
@@ -138,7 +136,7 @@ class Writer:
     def _text(self, x: Any) -> str:
         if isinstance(x, Ref):
             return f"v[{self.number[x.value]}]"
-        if isinstance(x, (list, tuple)) and _refs(x):
+        if isinstance(x, (list, tuple)) and refs(x):
             inner = ", ".join(self._text(y) for y in x)
             return f"[{inner}]" if isinstance(x, list) else f"({inner},)"
         if x is None or isinstance(x, (bool, int)):
@@ -148,7 +146,3 @@ class Writer:
     def _name(self, x: Any) -> str:
         self.pool.append(x)
         return f"K[{len(self.pool) - 1}]"
-
-
-def _refs(x: Any) -> list[Ref]:
-    return [leaf for leaf in torch.utils._pytree.tree_leaves(x) if isinstance(leaf, Ref)]

@@ -20,9 +20,10 @@ from torch.utils._pytree import tree_map
 
 from stretto.paths import cache_root
 
-from .allocations import SMALL, Order, allocations, plain, recorded
+from .allocations import Order, allocations, plain, recorded
+from .arena import SMALL
 from .guard import CannotCapture
-from .lift import Call, Lifted, Ref, Value
+from .lifted import Call, Lifted, Ref
 from .program import Link
 from .trial_inputs import TrialInputs
 from .views import as_said, lies_otherwise
@@ -198,7 +199,7 @@ class Meter:
         return found
 
     def _sizes(self, call: Call) -> list[int]:
-        return [_nbytes(self.lifted.values[v]) if v >= 0 else 0 for v in call.makes]
+        return [self.lifted.values[v].nbytes if v >= 0 else 0 for v in call.makes]
 
     def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
         """Seconds and temporary bytes of a call that ran once already."""
@@ -229,14 +230,14 @@ class Meter:
             if number < 0 or not isinstance(tensor, torch.Tensor):
                 continue
             value = self.lifted.values[number]
-            tiny = max(tensor.numel() * tensor.element_size(), _nbytes(value)) <= _SEED
+            tiny = max(tensor.numel() * tensor.element_size(), value.nbytes) <= _SEED
             if not tiny and (tensor.dtype, tensor.shape) != (value.dtype, value.size):
                 raise CannotCapture(
                     f"result {k} of {call.target} is {tensor.dtype} {tuple(tensor.shape)} on {self.device}, and torch "
                     f"says without running it that it is {value.dtype} {value.size}: it could not come back from the "
                     "host as it was; use another dtype there, or another operation"
                 )
-            more += _nbytes(value) if lies_otherwise(tensor, value) else 0
+            more += value.nbytes if lies_otherwise(tensor, value) else 0
         return more
 
 
@@ -249,10 +250,3 @@ def _spare(result: Any) -> int:
     if not isinstance(result, torch.Tensor):
         return 0
     return int(result.untyped_storage().nbytes() - result.numel() * result.element_size())
-
-
-def _nbytes(value: Value) -> int:
-    n = 1
-    for size in value.size:
-        n *= size
-    return n * int(value.dtype.itemsize)

@@ -34,7 +34,7 @@ from .chunks import Chunks, check_chunks
 from .costs import Rates, costed
 from .devices import Device, PlainDevice
 from .execute import Runner, _version
-from .lift import Call, Lifted, Ref, Update, Value
+from .lifted import Call, Lifted, Ref, Update, Value
 from .mesh import Devices, spread
 from .planning import capture
 from .several import Part, Receive, Send

@@ -8,13 +8,10 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
-
-if TYPE_CHECKING:
-    pass
 
 Evaluate = Callable[[Sequence[Any]], Any]  # a value, from the numbers of a batch
 

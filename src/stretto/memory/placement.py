@@ -15,7 +15,7 @@ import numpy as np
 
 from stretto.kernels.plan_place import packed
 
-from .arena import SMALL, rounded
+from .arena import ALIGNED, SMALL, rounded
 from .gaps import Ints
 from .lifetimes import PARTS, Lifetimes
 
@@ -44,7 +44,7 @@ def extents(lifetimes: Lifetimes) -> list[int]:
     for events in lifetimes.requests.values():
         made = sorted((found[k], k) for k in events if k >= 0)
         for (_, before), (_, k) in itertools.pairwise(made):
-            found[k] = max(found[k], found[before] + 512)
+            found[k] = max(found[k], found[before] + ALIGNED)
     return found
 
 
@@ -61,7 +61,7 @@ def place(lifetimes: Lifetimes, enough: int = 0, apart: Set[int] = frozenset()) 
     if not items:
         return {}, 0
     packing = _Packing(items)
-    aim = max(enough, _peak(lifetimes))
+    aim = max(enough, peak(lifetimes))
     best, base = -1, np.empty(0, np.int64)
     for start in (np.lexsort((-packing.long, -packing.tall)), np.lexsort((-packing.tall, -packing.long))):
         rank = np.empty(len(items))
@@ -107,7 +107,7 @@ class _Packing:
         return int(packed(order, self.bounds, *self.rects, *self._space, self.base))
 
 
-def _peak(lifetimes: Lifetimes) -> int:
+def peak(lifetimes: Lifetimes) -> int:
     """The most bytes that are allocated at once: no placement takes less."""
     sizes = np.array([rounded(n) for n in lifetimes.nbytes], np.int64)
     when = np.concatenate((lifetimes.until, lifetimes.since))  # of equal moments, what is freed comes first
@@ -129,7 +129,7 @@ def _items(lifetimes: Lifetimes, apart: Set[int]) -> list[Item]:
             # Free blocks that are next to each other are one, of which the first allocation takes the beginning. What
             # is held between a workspace and a result keeps them apart.
             if len(events) > 1 and (lifetimes.storage[k] < 0 or at in apart):
-                sizes[k] += SMALL + 512
+                sizes[k] += SMALL + ALIGNED
             rects = _rects(lifetimes, sizes, [k])
             if at in apart:  # nor has one the address of another one that was freed before
                 rects[0, :2] = at * PARTS, max(lifetimes.until[k], (at + 1) * PARTS - 1)

@@ -22,7 +22,8 @@ from .dropouts import cut_dropouts
 from .fuse import ALL, BACKWARD, NONE, fused
 from .graph import Graph
 from .guard import CannotCapture
-from .lift import BUCKET, UPDATES, Lifted, Update, lift
+from .lift import BUCKET, lift
+from .lifted import UPDATES, Lifted, Update
 from .meter import Remembered
 from .meter import link as measured_link
 from .optimizers import at_a_time, kept_for
@@ -80,9 +81,18 @@ def _lifted(
     """A step that is traced, with chains of it joined, as storages. lent: the caller holds on to the batch. streamed,
     rounding: see `lift`."""
     traced, more = fused(traced, join)
+    parameters = traced.watched.parameters
+    # No larger than the largest parameter, whose update takes that much anyway: it must not be the bucket that binds.
+    largest = max((p.numel() * p.element_size() for p in parameters), default=0)
     try:
-        lifted = _as_storages(
-            traced, optimizers, budget, lent=lent, record=record, streamed=streamed, rounding=rounding
+        lifted = lift(
+            traced,
+            _states_kept(parameters, optimizers),
+            min(BUCKET, budget // 128, largest),
+            pieces=[at_a_time(one, budget) for one in optimizers],
+            lent=lent or record,
+            streamed=streamed,
+            rounding=rounding,
         )
         lifted.graph.check()
     except CannotCapture:
@@ -94,17 +104,10 @@ def _lifted(
     return Captured(traced, lifted, notes + more)
 
 
-def _as_storages(
-    traced: Traced,
-    optimizers: Sequence[torch.optim.Optimizer],
-    budget: int,
-    *,
-    lent: bool,
-    record: bool,
-    streamed: int = 0,
-    rounding: bool = False,
-) -> Lifted:
-    parameters = traced.watched.parameters
+def _states_kept(
+    parameters: Sequence[nn.Parameter], optimizers: Sequence[torch.optim.Optimizer]
+) -> Callable[[int, int], dict[str, int]]:
+    """By optimizer and parameter: {name: bytes} of the state that is kept. Parameters alike are tried once."""
     known: dict[Any, dict[str, int]] = {}
 
     def kept(optimizer: int, number: int) -> dict[str, int]:
@@ -114,11 +117,7 @@ def _as_storages(
             known[key] = kept_for(optimizers[optimizer], p)
         return known[key]
 
-    # No larger than the largest parameter, whose update takes that much anyway: it must not be the bucket that binds.
-    largest = max((p.numel() * p.element_size() for p in parameters), default=0)
-    bucket = min(BUCKET, budget // 128, largest)
-    pieces = [at_a_time(one, budget) for one in optimizers]
-    return lift(traced, kept, bucket, pieces=pieces, lent=lent or record, streamed=streamed, rounding=rounding)
+    return kept
 
 
 _Candidate = tuple[Captured, Graph, Planned]
@@ -170,7 +169,7 @@ def planned(
             rates,
             call=PLAYED if record else CALLED,
             movable=movable,
-            updating=None if updates is None else partial(_update_bytes, updates, plain.watched.parameters),
+            updating=None if updates is None else partial(updates.bytes, plain.watched.parameters),
         )
         if record or device.type == "cuda":
             graph, captured.lifted.besides[UPDATES] = updates_apart(graph)
@@ -183,7 +182,7 @@ def planned(
                 refused = error
             return None
         made.notes.extend(captured.notes)
-        made = replace(made, costs=replace(made.costs, host=made.costs.host + streamed_bytes(captured.lifted)))
+        made = replace(made, costs=replace(made.costs, host=made.costs.host + captured.lifted.streamed))
         found = captured, graph, made
         if best is None or made.costs.seconds < best[2].costs.seconds:
             best = found
@@ -220,20 +219,12 @@ def planned(
     raise refused
 
 
-def streamed_bytes(lifted: Lifted) -> int:
-    """Bytes of optimizer state that stays on the host."""
-    streams = {run.parameters: run.streamed for run in lifted.runs if isinstance(run, Update)}
-    return sum(nbytes for one in streams.values() for _, nbytes in one)
-
-
 def _streamed(lifted: Lifted) -> list[str]:
     """What a report says about state that stays on the host."""
     updates = [run for run in lifted.runs if isinstance(run, Update)]
     found, in_rows = [run for run in updates if run.streamed], sum(run.gradient is not None for run in updates)
-    nbytes = sum(size for run in found for _, size in run.streamed)
-    told = (
-        [f"optimizer state of {len(found)} large parameters ({show_bytes(nbytes)}) stays on the host"] if found else []
-    )
+    large = f"{len(found)} large parameters ({show_bytes(lifted.streamed)})"
+    told = [f"optimizer state of {large} stays on the host, updated in rows"] if found else []
     return told + ([f"gradients of {in_rows} tables are made and used in rows"] if in_rows else [])
 
 
@@ -254,12 +245,6 @@ def _told(refused: Infeasible, chunks: Chunks, notes: list[str]) -> Infeasible:
     return refused
 
 
-def _update_bytes(
-    memory: UpdateMemory, parameters: Sequence[torch.nn.Parameter], update: Update, sizes: list[int]
-) -> int:
-    return memory.bytes(update, parameters, sizes)
-
-
 def updates_apart(graph: Graph) -> tuple[Graph, int]:
     """The graph of a step without the workspaces of updates, and bytes for those. Updates allocate apart from all else:
     what they take cannot be a recording's, and must not be in the way of what was planned."""
@@ -272,10 +257,9 @@ def beside(settings: Settings, lifted: Lifted) -> Settings:
     """What is left of the budget beside a batch that is the caller's, and on the host beside state that stays there."""
     host = settings.host_budget
     if host is not None:
-        streams = streamed_bytes(lifted)
-        if streams > host:
-            raise Infeasible(host, streams, "host", "state that stays on the host", {})
-        host -= streams
+        if lifted.streamed > host:
+            raise Infeasible(host, lifted.streamed, "host", "state that stays on the host", {})
+        host -= lifted.streamed
     return replace(settings, budget=max(1, settings.budget - lifted.borrowed), host_budget=host)
 
 

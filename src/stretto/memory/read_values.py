@@ -226,9 +226,9 @@ class Reads:
         finally:
             _COMPARING.pop()
 
-    def decides(self, number: int) -> bool:
-        """Whether a branch depends on a value."""
-        return any(number in one.entries for one in self.conditions)
+    def decides(self, number: int) -> Condition | None:
+        """The first condition on a value; None if no branch depends on it."""
+        return next((one for one in self.conditions if number in one.entries), None)
 
     def agree(self, values: Sequence[Any]) -> bool:
         """Whether a step that has read these values may take this branch."""

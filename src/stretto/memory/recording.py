@@ -19,7 +19,7 @@ from stretto.plan.cost import show_bytes
 
 from .devices import NotRecorded
 from .fragmentation import arena_bytes
-from .lift import UPDATES, Ref
+from .lifted import UPDATES, Ref
 from .lines import Part, Writer
 from .program import LEFT, OUT, Instruction
 from .seats import ASIDE, BACK, orderly

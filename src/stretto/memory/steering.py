@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from .arena import ENDLESS, SMALL, Arena, Full, whole
+from .arena import ALIGNED, ENDLESS, SMALL, Arena, Full, whole
 from .gaps import Bools
 from .lifetimes import Lifetimes, find_lifetimes
 from .placement import extents, place
@@ -247,7 +247,7 @@ class _Follow:
         for low, high in self.planned.gaps(k, extent):
             near = self.arena.near(low, extent)
             if near is not None and near != low:  # further away, so that what is in front of it can be held
-                low = near + SMALL + 512
+                low = near + SMALL + ALIGNED
                 near = self.arena.near(low, extent)
             if near is not None and near == low <= high:
                 return near

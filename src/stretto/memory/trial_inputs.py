@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .lift import Call, Lifted, Ref, Value
+from .lifted import Call, Lifted, Ref, Value
 from .real_results import SEEDS
 from .views import as_said, view
 

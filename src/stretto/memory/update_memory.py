@@ -1,7 +1,7 @@
 """What updates allocate on a GPU beside parameters, gradients and state: tried before anything is planned.
 
 memory = UpdateMemory(optimizers, device)
-memory.bytes(update, parameters, sizes)      # for one turn of an optimizer
+memory.bytes(parameters, update, sizes)      # for one turn of an optimizer
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .optimizers import group_of, keeps_numbers, workspace_ratios
 
 if TYPE_CHECKING:
     from .devices import Device
-    from .lift import Update
+    from .lifted import Update
 
 _UNKNOWN = 4.0  # times the bytes of a parameter, where it cannot be tried
 
@@ -45,7 +45,7 @@ class UpdateMemory:
     def _key(self, number: int, group: dict[str, Any], p: torch.nn.Parameter) -> Any:
         return number, id(group), p.dtype, p.dim() > 1
 
-    def bytes(self, update: Update, parameters: Sequence[torch.nn.Parameter], sizes: Sequence[int]) -> int:
+    def bytes(self, parameters: Sequence[torch.nn.Parameter], update: Update, sizes: Sequence[int]) -> int:
         """For an update of parameters of these sizes. A first one, which makes their state, takes one after another."""
         number, optimizer = update.optimizer, self._optimizers[update.optimizer]
         keys = [self._key(number, group_of(optimizer, p), p) for p in (parameters[n] for n in update.parameters)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .embedding_rows import rows
-from .lift import Ref, Update, Value
+from .lifted import Ref, Update, Value
 from .optimizers import Rows, Turns
 from .views import flat, in_place, layout_of, placed, view
 

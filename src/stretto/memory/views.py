@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from .lift import Value
+from .lifted import Value
 
 
 def view(anchor: torch.Tensor, value: Value) -> torch.Tensor:
