@@ -31,10 +31,11 @@ from numpy.typing import NDArray
 from stretto.data.data import Data
 from stretto.data.partition import cut, cut_evenly, hashed
 from stretto.kernels.topic_rows import Counts, Tokens
-from stretto.models.lda_base import Census, Problem, Shape
+from stretto.models.lda_base import Problem
 from stretto.models.lda_job import Priors, document_rows, epoch_seed, merge_totals, sampling_step
 from stretto.models.lda_layout import lay_out_tokens, new_counts, pointers, take_census
 from stretto.models.lda_priors import CountRows, joint_likelihood
+from stretto.models.lda_shape import Census, Shape
 from stretto.runtime.crew import Crew
 from stretto.runtime.source import InMemory
 from stretto.schedule.bound import bound

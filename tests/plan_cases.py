@@ -71,9 +71,9 @@ def data(name: str) -> Any:
 def learned(model: Any) -> dict[str, NDArray[Any]]:
     """What a fitted model has learned."""
     if isinstance(model, MF):
-        names = ("row_factors_", "col_factors_", "row_bias_", "col_bias_")
+        names = ["row_factors_", "col_factors_", "row_bias_", "col_bias_"]
     else:
-        names = ("components_", "doc_topic_prior_")
+        names = ["components_", "doc_topic_prior_"]
     return {name: np.asarray(getattr(model, name)) for name in names}
 
 

@@ -17,12 +17,13 @@ from clirun import same_model, stretto
 from jobs import digest
 from ring_fleet import InProcess, QueueHosts
 from stretto.errors import PlanError
+from stretto.kernels.reference import KernelReference
 from stretto.models import lda_base
 from stretto.models.lda_base import Problem
 from stretto.models.lda_watch import Watch
 from stretto.observe.events import EpochDone, Event
+from stretto.plan.arrays import StepSpec, by_rows, constant, number
 from stretto.runtime.cluster.crew import ClusterCrew
-from stretto.runtime.cluster.spread import NUMBER, SAME, Found, Spread, by_rows
 from stretto.runtime.runtimes import Serial
 from stretto.runtime.session import Session
 from stretto.runtime.train import Saving, Trainer
@@ -95,8 +96,12 @@ def test_tokens_travel_once_and_little_is_brought_back() -> None:
         assert counted == {"load": 2, "put": 2, "run": 10, "fetch": 2}
         # A node has the documents and topics of its own visits only; together they have all.
         loaded = [hosts.hosts[n].task.nodes[n]._plans[0] for n in range(2)]
-        flat = loaded[0].load.spread.flat(job.steps(5)[0].args)
-        for at, whole in ((1, job.laid.tokens.doc), (2, job.laid.tokens.topic), (13, job.counts.doc_rows)):
+        flat = loaded[0].load.spec.flat(job.steps(5)[0].args)
+        for at, whole in (
+            ("doc", job.laid.tokens.doc),
+            ("topic", job.laid.tokens.topic),
+            ("doc_rows", job.counts.doc_rows),
+        ):
             assert flat[at] is whole
             parts = [node.args[at].astype(np.int64) for node in loaded]
             assert all(0 < np.count_nonzero(part) < np.count_nonzero(whole) for part in parts)
@@ -106,14 +111,14 @@ def test_tokens_travel_once_and_little_is_brought_back() -> None:
 def test_arguments_in_named_tuples_count_one_by_one() -> None:
     from stretto.kernels.topic_rows import Model
 
-    rows, numbers = by_rows([0, 2, 4]), cast(Any, [NUMBER] * 6)
-    spread = Spread(Found("", ""), (SAME, Model(rows, *numbers), NUMBER))
+    rows, numbers = by_rows("W", [0, 2, 4]), cast(Any, [number(f"n{k}") for k in range(6)])
+    spec = StepSpec("", KernelReference("", ""), (constant("first"), Model(rows, *numbers), number("last")))
     args = ("a", Model(*cast(Any, range(7))), 9)
-    assert spread.flat(args) == ["a", 0, 1, 2, 3, 4, 5, 6, 9]
-    assert spread.nested(spread.flat(args)) == list(args)
-    assert type(spread.nested(spread.flat(args))[1]) is Model
-    assert spread.roles[1] is rows
-    assert spread.states == [1]
+    assert list(spec.flat(args).values()) == ["a", 0, 1, 2, 3, 4, 5, 6, 9]
+    assert spec.nested(spec.flat(args)) == list(args)
+    assert type(spec.nested(spec.flat(args))[1]) is Model
+    assert spec.arrays["W"] is rows
+    assert spec.states == ["W"]
 
 
 # --- stopping, losing, going on -------------------------------------------------------------------------------------

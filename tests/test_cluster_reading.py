@@ -63,11 +63,11 @@ def test_the_same_bits_and_no_node_has_all(file: Path, validation: Any) -> None:
     mine = model(runtime, memory="1MB").fit(file, validation=validation)
     same(mine, model(st.Serial()).fit(file, validation=validation))
     nodes = [runtime.hosts[0].hosts[n].task.nodes[n]._plans[0] for n in range(3)]  # type: ignore[union-attr]
-    held = [np.count_nonzero(node.args[3]) for node in nodes]  # the ratings, none of which is 0 in its units
+    held = [np.count_nonzero(node.args["r"]) for node in nodes]  # the ratings, none of which is 0 in its units
     assert sum(held) == len(mine._trained_on) < RATINGS + 1
     assert all(0 < n < 0.6 * sum(held) for n in held)
     plan = cast(Any, runtime.crews[0])._plan
-    assert not plan.args[3].any(), "the driver has ratings"
+    assert not plan.args["r"].any(), "the driver has ratings"
     assert runtime.hosts[0].asked.count("load") == 3
 
 

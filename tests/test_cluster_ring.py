@@ -13,19 +13,20 @@ import pytest
 import stretto as st
 from jobs import PROBLEMS, digest, job_on, some_ratings
 from ring_fleet import InProcess, QueueHosts
-from stretto.errors import Diverged, PlanError
+from stretto.errors import Diverged
 from stretto.kernels import claims
 from stretto.kernels.departures import arrive, await_departures
 from stretto.models.mf_base import Problem
+from stretto.plan.arrays import by_cols, by_rows
 from stretto.runtime.cluster.crew import ClusterCrew
 from stretto.runtime.cluster.pages import LEAST, Pages
 from stretto.runtime.cluster.ring import Block, Ring
-from stretto.runtime.cluster.spread import Route, by_cols, by_rows, owners
 from stretto.runtime.runtimes import Runtime, Serial
 from stretto.runtime.session import Session
 from stretto.runtime.train import Saving, Trainer
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent, panels, rotation
+from stretto.schedule.route import Route, owners
 from stretto.schedule.wavefront import wavefront
 
 DATA = some_ratings()
@@ -90,12 +91,15 @@ def test_the_exchange_order_moves_blocks_seldom() -> None:
 
 def test_pieces_put_together_are_the_array() -> None:
     array = np.arange(60.0).reshape(10, 6)
-    for role in (by_rows([0, 3, 3, 10]), by_cols([0, 2, 5, 6], axis=1)):
+    for role in (by_rows("a", [0, 3, 3, 10]).ranges, by_cols("b", [0, 2, 5, 6], axis=1).ranges):
+        assert role is not None
         other = np.zeros_like(array)
         for blocks in ([0, 2], [1]):
             role.fill(other, role.pieces(array, blocks))
         assert np.array_equal(other, array)
-    assert by_rows([0, 3, 3, 10]).spans([0, 1, 2]) == [(0, 10)]
+    ranges = by_rows("a", [0, 3, 3, 10]).ranges
+    assert ranges is not None
+    assert ranges.spans([0, 1, 2]) == [(0, 10)]
 
 
 class _World:
@@ -266,7 +270,7 @@ def test_a_node_has_only_its_part_of_the_data() -> None:
     runtime = on(3)
     with job_on(runtime, PROBLEMS["sgd"], DATA) as (job, crew):
         Trainer(job, crew).run(1)
-        held = [host.task.nodes[n]._plans[0].args[3] for n, host in runtime.hosts[0].hosts.items()]  # the ratings
+        held = [host.task.nodes[n]._plans[0].args["r"] for n, host in runtime.hosts[0].hosts.items()]
         whole = job.steps(0)[0].args[3]
         assert all(0 < np.count_nonzero(part) < np.count_nonzero(whole) for part in held)
         assert np.array_equal(sum(held), whole)
@@ -294,24 +298,6 @@ def test_validation_early_stopping_and_going_on() -> None:
     assert np.array_equal(model.row_factors_, other.row_factors_)
     assert np.array_equal(model.predict([[0, 1], [5, 3]]), other.predict([[0, 1], [5, 3]]))
     assert "inprocess" in model.plan_.explain()
-
-
-def test_what_does_not_run_on_a_cluster_is_refused() -> None:
-    for settings in ({"solver": "als"}, {"solver": "ccd"}):
-        model = st.MatrixFactorization(runtime=cast(Any, _Cluster()), **cast(Any, settings))
-        with pytest.raises(PlanError, match=r"on a cluster: .* use solver='sgd'"):
-            model.fit(DATA)
-
-
-class _Cluster(InProcess):
-    def __init__(self) -> None:
-        super().__init__(2)
-
-    def open(self) -> Any:
-        raise AssertionError("refused too late")
-
-
-_Cluster.__name__ = "Cluster"
 
 
 def test_divergence_names_the_block() -> None:

@@ -22,6 +22,7 @@ from stretto.models.lda_cut import on_disk, weigh
 from stretto.models.lda_input import UnknownWordsWarning, as_corpus
 from stretto.models.lda_job import LdaJob, build_lda
 from stretto.models.lda_layout import take_census
+from stretto.models.lda_shape import Shape
 from stretto.models.lda_stream import StreamedLdaJob, build_streamed
 from stretto.models.lda_tiles import PanelTiles, need, turns
 from stretto.models.lda_watch import Watch
@@ -325,7 +326,7 @@ def needs(problem: Problem, crew: Crew, side: int, workers: int) -> int:
     """What `need` says of DATA."""
     census = take_census(InMemory(DATA), crew)
     logical = lda_base.logical_lda(problem, census, seed=5, profile="exact", width=4)
-    shape = lda_base.Shape.of(problem, census, logical.rows, logical.cols)
+    shape = Shape.of(problem, census, logical.rows, logical.cols)
     return need(logical, shape, side, *weigh(InChunks(DATA, 999), logical.rows, logical.cols, logical.order), workers)
 
 

@@ -12,7 +12,8 @@ from jobs import job_on, some_ratings
 from stretto.data.data import Data
 from stretto.errors import PlanError
 from stretto.models.mf_base import Problem
-from stretto.plan.plan import Binding, Physical
+from stretto.plan.arrays import Array
+from stretto.plan.plan import Physical
 from stretto.runtime.runtimes import Serial, Threads
 
 DATA = some_ratings(4000, 120, 90)
@@ -115,4 +116,4 @@ def test_an_unknown_placement_is_refused() -> None:
     with pytest.raises(
         PlanError, match="W: no placement 'floating'; there are owned, rotating, served, replicated, shared"
     ):
-        Binding("W", "floating", "rows", 4)
+        Array("W", "cut", "floating")

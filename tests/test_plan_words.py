@@ -36,8 +36,8 @@ def test_explain_says_what_runs_where_and_what_is_promised(plan: Plan) -> None:
     assert lines["grid"].startswith(f"grid        {side} × {side} blocks from width 4, cut by histogram")
     assert lines["order"].startswith(f"order       rotation/exchange: {side * side} visits a pass, no barrier")
     assert re.match(r"bound       2 workers can be busy \d+% of the time", lines["bound"])
-    assert "state       row factors: owned, in blocks along the rows, " in text
-    assert "state       column factors: rotating, in blocks along the cols, " in text
+    assert "array       W [300×16] float32: owned, cut by rows, written, 18.8 KiB" in text
+    assert "array       H [200×16] float32: rotating, cut by columns, written, 12.5 KiB" in text
     assert lines["runs"] == "runs on     threads, 2 workers"
 
 
@@ -56,7 +56,7 @@ def test_explain_of_a_streamed_plan(plan: Plan) -> None:
 def test_the_cost_counts_what_is_held(plan: Plan) -> None:
     # Two 2-byte indices and a float for each rating; 16 floats and a bias for each row and column.
     assert plan.cost.entry_bytes == 12_000 * 8
-    assert plan.cost.state_bytes == (300 + 200) * 17 * 4 == sum(binding.nbytes for binding in plan.bindings)
+    assert plan.cost.state_bytes == (300 + 200) * 17 * 4 == sum(plan.arrays[name].nbytes for name in "WHbc")
     assert plan.cost.memory == plan.cost.entry_bytes + plan.cost.state_bytes
     assert int(plan.weight.sum()) == plan.cost.entries == 12_000
 

@@ -15,8 +15,9 @@ from stretto.data.data import Data
 from stretto.data.partition import cut
 from stretto.kernels.topic_dense import MOST_TOPICS
 from stretto.kernels.topic_rows import Counts, Tokens
-from stretto.models.lda_base import Census, Problem, Shape
+from stretto.models.lda_base import Problem
 from stretto.models.lda_job import LdaJob, Priors, build_lda, epoch_seed, sampling_step
+from stretto.models.lda_shape import Census, Shape
 from stretto.plan.plan import Physical
 from stretto.runtime.crew import Crew
 from stretto.runtime.passes import start

@@ -12,8 +12,10 @@ import numpy as np
 
 from stretto.cached import cached_property
 from stretto.errors import PlanError
+from stretto.kernels.reference import KernelReference
+from stretto.plan.arrays import Array, Ranges, StepSpec
 from stretto.plan.cost import Cost
-from stretto.plan.plan import Binding, Logical, Physical, Plan
+from stretto.plan.plan import Logical, Physical, Plan
 
 from .bind import Held
 from .strategy import in_words
@@ -25,6 +27,9 @@ if TYPE_CHECKING:
     from .door import Loop
     from .prefetcher import Prefetch
     from .run import Prepared
+
+
+_NONE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,12 +113,12 @@ def plan_of(part: Part, held: Held, runtime: Runtime) -> Plan:
     analysis, visits = part.prepared.analysis, part.prepared.visits
     names = cut_names(analysis)
     axes = {name: axis for axis, name in zip(("rows", "cols"), names, strict=False)}
-    bindings = []
+    arrays = []
     for name, placement, _ in analysis.placements:
-        array = held.arrays.get(name)
-        nbytes = int(array.nbytes) if array is not None else 8
-        follows = _follows(part, name)
-        bindings.append(Binding(name, placement, axes.get(follows, "none"), nbytes))
+        array, axis = held.arrays.get(name), axes.get(_follows(part, name), "")
+        known = {"dtype": "<f8"} if array is None else {"dtype": array.dtype, "shape": array.shape}
+        ranges, written = Ranges(axis, _NONE, _NONE) if axis else None, name in analysis.written
+        arrays.append(Array(name, "cut" if axis else "replicated", placement, ranges, written, **known))
     options = analysis.options
     parameters = (
         ("strategy", analysis.strategy.name),
@@ -134,11 +139,12 @@ def plan_of(part: Part, held: Held, runtime: Runtime) -> Plan:
         visits.cols,
     )
     entry_bytes = sum(int(array.nbytes) for array in visits.arrays.values())
-    state_bytes = sum(binding.nbytes for binding in bindings)
-    moved = sum(binding.nbytes for binding in bindings if binding.placement != "owned") * max(1, len(visits.waves))
+    state_bytes = sum(array.nbytes for array in arrays)
+    moved = sum(array.nbytes for array in arrays if array.placement != "owned") * max(1, len(visits.waves))
     cost = Cost(len(analysis.space), entry_bytes, state_bytes, moved, 0)
+    steps = StepSpec(analysis.function.name, KernelReference("", "visit_worker"), tuple(arrays))
     physical = Physical(type(runtime).__name__.lower(), runtime.workers)
-    return Plan(logical, tuple(bindings), visits.weight, cost, physical, waves=visits.waves, axes=(*names, "", "")[:2])
+    return Plan(logical, (steps,), visits.weight, cost, physical, waves=visits.waves, axes=(*names, "", "")[:2])
 
 
 def cut_names(analysis: Analysis) -> tuple[str, ...]:

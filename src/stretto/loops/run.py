@@ -35,7 +35,7 @@ from .userfunction import digest
 from .visits import Visits, lay
 
 if TYPE_CHECKING:
-    from stretto.runtime.cluster.spread import Spread
+    from stretto.plan.arrays import StepSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,11 +56,11 @@ class Prepared:
         return self.kernels["visit_worker"]
 
     @cached_property
-    def spread(self) -> Spread:
-        """How it runs on several nodes."""
-        from .spreading import spread_of
+    def spec(self) -> StepSpec:
+        """What its arguments are, by name."""
+        from .arrays import spec_of
 
-        return spread_of(self)
+        return spec_of(self)
 
     @cached_property
     def passes(self) -> tuple[tuple[Ints, Order], ...]:
@@ -125,10 +125,10 @@ class Call:
     fault: Ints
     args: tuple[Any, ...]
 
-    def step(self, visits: Ints, order: Order, weight: Ints, spread: Spread | None = None) -> Step:
-        """One pass over some of the visits; spread: over several nodes."""
+    def step(self, visits: Ints, order: Order, weight: Ints, spec: StepSpec | None = None) -> Step:
+        """One pass over some of the visits."""
         args = (self.fault, visits, *self.args)
-        return Step("visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)), spread=spread)
+        return Step("visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)), spec=spec)
 
     def check(self, failed: int | None) -> None:
         """RunError where a visit has failed."""
@@ -195,11 +195,11 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
     analysis, visits = prepared.analysis, prepared.visits
     if not len(analysis.space):
         return 0.0
-    spread = prepared.spread if crew.spreads else None
+    spec = prepared.spec if crew.needs_spec else None
     call = begin(prepared, held, known)
     seconds = 0.0
     for wave, order in prepared.passes:
-        step = call.step(wave, order, visits.weight[wave], spread)
+        step = call.step(wave, order, visits.weight[wave], spec)
         with compiling(analysis):
             done = crew.run(step, analysis.options.profile, again=call.again)
         call.check(done.failed)

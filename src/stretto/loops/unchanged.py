@@ -45,9 +45,8 @@ class Watched:
 
     def unchanged(self, crew: Crew) -> bool:
         """Whether what was prepared still holds."""
-        here = None if crew.spreads else crew
         return all(low <= values.min() and values.max() <= high for values, low, high in self.ranges) and all(
-            summed(array, here) == before for array, before in self.copied
+            summed(array, crew) == before for array, before in self.copied
         )
 
 
@@ -68,8 +67,7 @@ def watch(analysis: Analysis, visits: Visits, crew: Crew) -> Watched:
               if len(index) and not copied(index)]  # fmt: skip
     ranges += [(values, int(values.min()), int(values.max())) for values in others
                if values.dtype.kind in "iu" and len(values) and not copied(values)]  # fmt: skip
-    here = None if crew.spreads else crew
-    return Watched(tuple((array, summed(array, here)) for array in summing), tuple(ranges))
+    return Watched(tuple((array, summed(array, crew)) for array in summing), tuple(ranges))
 
 
 def summed(array: NDArray[Any], crew: Crew | None = None) -> bytes:

@@ -34,7 +34,7 @@ from stretto.runtime.train import Patience, Trainer
 from . import checks, mf_score, mf_serve, mf_store
 from .mf_align import Aligned, entries_of, has_ids
 from .mf_base import Moments, Problem
-from .mf_build import Earlier, FactorJob, build, going_on, put_factors, refuse_cluster, refuse_duplicates
+from .mf_build import Earlier, FactorJob, build, going_on, put_factors, refuse_duplicates
 from .mf_feed import Feed, feed_from
 from .mf_fold import Learned, NewRows, new_rows
 from .mf_grow import Batches, WithSgd, grown, moved, refuse_unlike
@@ -373,7 +373,6 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     ) -> None:
         runtime = self._runtime()
         physical = Physical(type(runtime).__name__.lower(), runtime.workers, self._budget())
-        refuse_cluster(problem, physical)
         done = 0 if earlier is None else earlier.epochs
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)

@@ -31,9 +31,10 @@ from stretto.runtime.layout import index_type, scatter, tally, visit_table
 from stretto.runtime.source import Chunk, Source, Spool
 from stretto.schedule.order import Ints, Order
 
-from .lda_base import Shape, token_bytes
+from .lda_base import token_bytes
 from .lda_input import LARGEST, OPEN_ENDED, UnknownWordsWarning, Words, read_vocabulary
 from .lda_layout import Grouped, pointers
+from .lda_shape import Shape
 from .lda_tiles import most_runs, run_bytes
 from .mf_feed import at_once
 

@@ -26,10 +26,10 @@ from stretto.runtime.source import Source
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Order
 
-from .lda_base import Census, Problem, Shape, logical_lda, plan_lda
+from .lda_base import Problem, logical_lda, plan_lda
 from .lda_layout import Laid, lay_out_tokens, new_counts, put_earlier, take_census, topics_of, word_entries
 from .lda_priors import CountRows, Histogram, count_documents, count_words
-from .lda_spread import spread_lda
+from .lda_shape import Census, Shape
 from .lda_topics import Topics
 from .lda_watch import Watch
 
@@ -128,7 +128,6 @@ class LdaJob:
         self.doc_tokens = shape.doc_tokens.astype(np.int32)
         self.items = int(plan.weight.sum())
         self.summed = Summed(shape, wanted=bool(problem.average_every))
-        self.spread = spread_lda(problem, plan.logical, shape, laid.tokens) if crew.spreads else None
 
     def steps(self, epoch: int) -> Sequence[Step]:
         """One pass over the grid."""
@@ -147,7 +146,7 @@ class LdaJob:
             warmth=self.problem.warmth(epoch),
             # Of several nodes, each tells what its own rows say.
             after=lambda: merge_totals(self.counts, self.counts.row_moved),
-            spread=self.spread,
+            spec=self.plan.steps[0],
         )
         return [step]
 
@@ -257,7 +256,7 @@ def build_lda(
     rows, cols, order = logical.rows, logical.cols, logical.order
     shape = Shape.of(problem, census, rows, cols, earlier)
     laid = lay_out_tokens(source, rows, cols, order, shape, crew)
-    plan = plan_lda(logical, shape, np.diff(laid.tokens.ptr), laid.runs, physical)
+    plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), np.diff(laid.tokens.run_ptr), physical)
     budget = physical.memory or available_memory()
     remedy = "stream it from disk with memory='2GiB', or use fewer topics"
     if earlier is not None:

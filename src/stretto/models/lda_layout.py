@@ -19,7 +19,7 @@ from stretto.runtime.step import make_step
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent
 
-from .lda_base import Census, Shape
+from .lda_shape import Census, Shape
 from .lda_topics import Topics
 
 _WORDS_AT_ONCE = 1 << 14

@@ -20,9 +20,9 @@ from stretto.plan.plan import Logical
 from stretto.runtime.blockfile import FlatFile, Pieces, Resident, Window
 from stretto.schedule.order import Ints
 
-from .lda_base import Shape
 from .lda_cut import AHEAD, CutTokens
 from .lda_layout import pointers
+from .lda_shape import Shape
 from .lda_tiles import PanelTiles, turns
 
 _AT_ONCE = 1 << 20  # numbers written together where a file is filled

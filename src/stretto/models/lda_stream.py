@@ -26,12 +26,13 @@ from stretto.runtime.job import Report
 from stretto.runtime.source import Source
 from stretto.runtime.step import Step
 
-from .lda_base import Census, Problem, Shape, logical_lda, plan_lda
+from .lda_base import Problem, logical_lda, plan_lda
 from .lda_cut import CutTokens, cut_tokens, on_disk, pieces, refuse_if_disk_full, weigh
 from .lda_job import Priors, Summed, document_rows, epoch_seed, merge_totals, sampling_step
 from .lda_layout import pointers, take_census, word_entries
 from .lda_priors import CountRows, Histogram, count_documents, count_words
 from .lda_rooms import TileRooms
+from .lda_shape import Census, Shape
 from .lda_tiles import PanelTiles, choose_side, most_runs
 from .lda_topics import Topics
 from .lda_watch import Watch
@@ -250,13 +251,13 @@ def build_streamed(
     shape = Shape.of(problem, census, logical.rows, logical.cols)
     entries, tokens = weigh(source, logical.rows, logical.cols, logical.order)
     budget: int = physical.memory or available_memory() or 1 << 62
-    at_most = int(most_runs(entries, tokens, logical).sum())
+    at_most = most_runs(entries, tokens, logical)
     averaged = Summed.nbytes(shape, problem)
-    if not always and plan_lda(logical, shape, tokens, at_most, physical).cost.memory + averaged <= budget:
+    if not always and plan_lda(problem, logical, shape, tokens, at_most, physical).cost.memory + averaged <= budget:
         return None
     physical = replace(physical, memory=budget)
     side = choose_side(logical, shape, entries, tokens, physical, averaged)
     refuse_if_disk_full(logical, shape, entries, tokens, side, folder)
     laid = cut_tokens(source, logical, shape, entries, tokens, folder, crew, budget)
-    plan = plan_lda(logical, shape, tokens, int(laid.run_ptr[-1]), replace(physical, tile=side))
+    plan = plan_lda(problem, logical, shape, tokens, np.diff(laid.run_ptr), replace(physical, tile=side))
     return StreamedLdaJob(problem, plan, shape, laid, crew, seed, folder, watch or Watch())

@@ -23,7 +23,8 @@ from stretto.runtime.layout import index_type
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import rotation
 
-from .lda_base import Shape, token_bytes
+from .lda_base import token_bytes
+from .lda_shape import Shape
 
 # Kept for every document and word: its tokens, the place of its row, its length, its place in the plan, its block.
 _PER_INDEX = 40

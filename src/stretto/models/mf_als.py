@@ -23,7 +23,7 @@ from stretto.data.partition import Cut, straight
 from stretto.kernels import als
 from stretto.kernels.lanes import padded
 from stretto.plan.cost import Cost
-from stretto.plan.plan import Binding, Logical, Physical, Plan
+from stretto.plan.plan import Logical, Physical, Plan
 from stretto.runtime.compressed import Compressed, compress
 from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
@@ -37,6 +37,7 @@ from .mf_base import Factors, Problem, factor_reg, new_factors, units
 from .mf_cost import refuse_cost
 from .mf_measure import Held
 from .mf_ranking import HeldRanking
+from .mf_row_arrays import SIDES, specs_als, specs_ccd
 from .mf_serve import Seen
 
 _FLOAT, _INT, _LONG = 4, 4, 8
@@ -75,11 +76,9 @@ def plan_rows(
         moved_bytes=seen.entries * (2 * (_INT + _FLOAT) + bytes_moved),
         flops=2 * (seen.entries * work + (len(rows) + len(cols)) * rank**3 // 3),
     )
-    bindings = (
-        Binding("row factors", "owned", "rows", len(rows) * per_row),
-        Binding("column factors", "owned", "cols", len(cols) * per_row),
-    )
-    return Plan(logical, bindings, np.diff(running[rows.bounds]).astype(np.int64), cost, physical)
+    specs = specs_ccd if problem.solver == "ccd" else specs_als
+    steps = tuple(specs(problem, logical, (seen.row_counts, seen.col_counts)).values())
+    return Plan(logical, steps, np.diff(running[rows.bounds]).astype(np.int64), cost, physical)
 
 
 class AlsJob:
@@ -103,6 +102,8 @@ class AlsJob:
         size = width if problem.implicit else 0
         self._grams = (np.zeros((size, size), np.float32), np.zeros((size, size), np.float32))
         self._partial = np.zeros((plan.order.rows if size else 0, size, size), np.float32)
+        self._specs = {step.name: step for step in plan.steps}
+        self._grams_of = [step for step in plan.steps if step.name == "gram"]
 
     def _states(self, side: int) -> tuple[Rows, Rows, NDArray[np.float32], NDArray[np.float32]]:
         """(solved, fixed, bias of the solved, bias of the fixed) when rows (0) or columns (1) are solved."""
@@ -117,7 +118,8 @@ class AlsJob:
         array, partial, gram = self._states(side)[0].array, self._partial, self._grams[side]
         cut = self._cut(side)
         fold: Callable[[], None] = lambda: als.fold_gram(partial, gram)  # noqa: E731
-        return make_step("gram", als.gram_worker, self.plan.order, cut.sizes, cut.bounds, array, partial, after=fold)
+        args, spec = (cut.bounds, array, partial), self._grams_of[side]
+        return make_step("gram", als.gram_worker, self.plan.order, cut.sizes, *args, after=fold, spec=spec)
 
     def _solve(self, side: int) -> Step:
         problem, data, cut = self.problem, self._sides[side], self._cut(side)
@@ -125,15 +127,14 @@ class AlsJob:
         rank = problem.rank
 
         def borrow(fresh: bool) -> None:
-            if problem.biases and fresh:
+            if fresh:
                 solved.array[:, rank] = bias
                 fixed.array[:, rank] = 1.0
 
         def give_back() -> None:
-            if problem.biases:
-                bias[:] = solved.array[:, rank]
-                solved.array[:, rank] = 0.0
-                fixed.array[:, rank] = 0.0
+            bias[:] = solved.array[:, rank]
+            solved.array[:, rank] = 0.0
+            fixed.array[:, rank] = 0.0
 
         gram = self._grams[1 - side] if problem.implicit else _NO_GRAM
         args: tuple[Any, ...] = (
@@ -155,12 +156,12 @@ class AlsJob:
             np.float32(self.factors.confidence),
         )
         weight = np.diff(data.indptr[cut.bounds])
-        name = "solve rows" if side == 0 else "solve columns"
-        if problem.linear_solver == "cg":
-            args += (problem.inner, self._scratch)
-            return make_step(name, als.cg_worker, self.plan.order, weight, *args, before=borrow, after=give_back)
-        args += (self._scratch,)
-        return make_step(name, als.cholesky_worker, self.plan.order, weight, *args, before=borrow, after=give_back)
+        name = f"solve {SIDES[side]}"
+        cg = problem.linear_solver == "cg"
+        kernel = als.cg_worker if cg else als.cholesky_worker
+        args += (problem.inner, self._scratch) if cg else (self._scratch,)
+        around: dict[str, Any] = {"before": borrow, "after": give_back, "gathers": True} if problem.biases else {}
+        return make_step(name, kernel, self.plan.order, weight, *args, spec=self._specs[name], **around)
 
     def _measure(self) -> Step:
         f, data, cut = self.factors, self._sides[0], self._cut(0)
@@ -168,9 +169,9 @@ class AlsJob:
         args: tuple[Any, ...] = (cut.bounds, data.indptr, data.indices, data.values, f.W.array, f.H.array)
         if self.problem.implicit:
             args += (self._grams[1], np.float32(f.confidence), self._scratch)
-            return make_step("loss", als.implicit_worker, self.plan.order, weight, *args)
+            return make_step("loss", als.implicit_worker, self.plan.order, weight, *args, spec=self._specs["loss"])
         args += (f.b.array, f.c.array, np.float32(0.0))
-        return make_step("loss", als.squared_worker, self.plan.order, weight, *args)
+        return make_step("loss", als.squared_worker, self.plan.order, weight, *args, spec=self._specs["loss"])
 
     def steps(self, epoch: int) -> Sequence[Step]:
         """Solve rows, solve columns, measure."""

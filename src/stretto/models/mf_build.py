@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.duplicates import settle
-from stretto.errors import DataError, PlanError
+from stretto.errors import DataError
 from stretto.plan.plan import Physical
 from stretto.runtime.crew import Crew
 from stretto.runtime.job import Job
@@ -116,15 +116,6 @@ def _within_budget(
     job = stream_sgd(problem, plan, feed.source, seen, scratch, crew, seed=seed)
     job.held = None if feed.test is None else Held.out(feed.test, rows, cols)
     return job
-
-
-def refuse_cluster(problem: Problem, physical: Physical) -> None:
-    """PlanError where a fit that shall run on a cluster cannot."""
-    if physical.runtime == "cluster" and problem.solver != "sgd":
-        raise PlanError(
-            f"MatrixFactorization on a cluster: solver={problem.solver!r} is for one machine; use solver='sgd', or "
-            "runtime=st.Threads()"
-        )
 
 
 def going_on(problem: Problem, earlier: Earlier, *, joined: bool) -> Problem:

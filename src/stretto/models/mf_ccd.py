@@ -70,6 +70,7 @@ class CcdJob:
         self._last = np.zeros(m, np.float32), np.zeros(n, np.float32)
         self._old = np.zeros(m, np.float32)
         self._dummy = np.ones(m, np.float32), np.ones(n, np.float32)
+        self._specs = {step.name: step for step in plan.steps}
 
     @property
     def factors(self) -> Factors:
@@ -112,7 +113,8 @@ class CcdJob:
         data, cut = self._sides[side], self._cut(side)
         common = (cut.bounds, data.indptr, data.indices, self._residuals[side])
         weight = np.diff(data.indptr[cut.bounds])
-        return make_step(name, kernel, self.plan.order, weight, *common, *args, before=before)
+        around: dict[str, Any] = {"before": before, "gathers": before is not None, "spec": self._specs[name]}
+        return make_step(name, kernel, self.plan.order, weight, *common, *args, **around)
 
     def _fit_pair(self, pair: Pair) -> list[Step]:
         """Take the last pair's new part off the residual, put this one's old part back, and fit it."""
@@ -142,7 +144,7 @@ class CcdJob:
         def remember() -> None:
             self._last[0][:], self._last[1][:] = pair.u, pair.v
 
-        return [*steps[:-1], replace(steps[-1], after=remember)]
+        return [*steps[:-1], replace(steps[-1], after=remember, gathers=True)]
 
     def steps(self, epoch: int) -> Sequence[Step]:
         """Fit every pair once, then take the last one's part off."""

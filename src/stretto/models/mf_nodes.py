@@ -21,10 +21,10 @@ from stretto.data.data import Data, held_out
 from stretto.data.partition import Cut
 from stretto.data.scan import Scan
 from stretto.errors import DataError
+from stretto.plan.arrays import Piece, Pieces
 from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Physical
 from stretto.runtime.cluster.pages import Pages
-from stretto.runtime.cluster.spread import Pieces
 from stretto.runtime.crew import Crew
 from stretto.runtime.layout import Blocks, index_type, lay_out, survey, tally
 from stretto.runtime.runtimes import Threads
@@ -87,9 +87,9 @@ def _in_grains(chunks: Iterable[Chunk], at_once: int) -> Iterator[Chunk]:
 
 @dataclass(frozen=True, eq=False)
 class FileReader:
-    """For `Spread.reader`: what a node needs to find its own ratings. weight [V]: entries of each visit.
+    """For `StepSpec.reader`: what a node needs to find its own ratings. weight [V]: entries of each visit.
 
-    at: the numbers of the arguments (u, i, r). once: whether a pair that is rated twice is an error.
+    once: whether a pair that is rated twice is an error.
     """
 
     source: FileSource
@@ -100,9 +100,8 @@ class FileReader:
     mean: float
     scale: float
     once: bool
-    at: tuple[int, int, int] = (1, 2, 3)
 
-    def pieces(self, visits: Ints, threads: int) -> dict[int, Pieces]:
+    def pieces(self, visits: Ints, threads: int) -> dict[str, Pieces]:
         """The entries of some row blocks' visits, as `lay_out` has them."""
         mine = np.zeros(self.order.rows, bool)
         mine[self.order.row_block[visits]] = True
@@ -125,8 +124,8 @@ class FileReader:
             )
         here, there = laid.ptr, _pointers(self.weight)
         spans = [(int(there[v]), slice(int(here[v]), int(here[v + 1]))) for v in visits.tolist()]
-        arrays: tuple[Any, ...] = (laid.u, laid.i, laid.r)
-        return {k: [(at, array[span]) for at, span in spans] for k, array in zip(self.at, arrays, strict=True)}
+        arrays: dict[str, Any] = {"u": laid.u, "i": laid.i, "r": laid.r}
+        return {name: [Piece(at, array[span]) for at, span in spans] for name, array in arrays.items()}
 
 
 def build_from_file(

@@ -23,20 +23,11 @@ from stretto.data.partition import choose_blocks, cut
 from stretto.kernels.adarevision_sgd import adarevision_worker
 from stretto.kernels.lanes import padded, unrolled
 from stretto.kernels.losses import CODES
+from stretto.kernels.reference import named_kernel
 from stretto.kernels.sgd import adagrad_worker, sgd_worker
+from stretto.plan.arrays import Array, Reader, StepSpec, by_cols, by_rows, by_visits, constant, number
 from stretto.plan.cost import Cost
-from stretto.plan.plan import Binding, Logical, Physical, Plan
-from stretto.runtime.cluster.spread import (
-    NUMBER,
-    SAME,
-    Reader,
-    Role,
-    Spread,
-    by_cols,
-    by_rows,
-    by_visits,
-    named_kernel,
-)
+from stretto.plan.plan import Logical, Physical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.layout import Blocks, Survey, index_type, lay_out, survey, tally
@@ -94,14 +85,10 @@ def plan_sgd(problem: Problem, logical: Logical, weight: Ints, physical: Physica
     rows, cols, order = logical.rows, logical.cols, logical.order
     entries = int(weight.sum())
     per_row, per_entry = row_bytes(problem), entry_bytes(logical)
-    more = " and squared gradients" if squares_of(problem) else ""
     touched = rows.sizes[order.row_block].sum() + cols.sizes[order.col_block].sum()
     return Plan(
         logical,
-        (
-            Binding(f"row factors{more}", "owned", "rows", len(rows) * per_row),
-            Binding(f"column factors{more}", "rotating", "cols", len(cols) * per_row),
-        ),
+        (spec_sgd(problem, logical, weight),),
         weight,
         Cost(
             entries,
@@ -132,7 +119,7 @@ class SgdJob:
         self.crew, self.held = crew, held
         self.items, self.repeats = len(blocks.r), blocks.repeats
         self.steps_ahead = held is None
-        self.spread = spread_sgd(problem, plan.logical, blocks, reader) if crew.spreads else None
+        self.spec = plan.steps[0] if reader is None else replace(plan.steps[0], reader=reader)
 
     def steps(self, epoch: int) -> Sequence[Step]:
         """One pass over the grid."""
@@ -141,7 +128,7 @@ class SgdJob:
         states = (factors.W.array, factors.H.array, factors.b.array, factors.c.array)
         squares = tuple(state.array for state in factors.squares.values())
         step = sgd_step(self.problem, self.plan.order, epoch, factors.scale, self.limit, arrays, states, squares)
-        return [step if self.spread is None else replace(step, spread=self.spread)]
+        return [replace(step, spec=self.spec)]
 
     def report(self, epoch: int, steps: Sequence[Step]) -> Report:
         """The loss met on the way through the epoch, and the held-out error after it."""
@@ -183,15 +170,33 @@ def sgd_step(
     return make_step(name, sgd_worker, order, weight, *arrays, *states, *settings, count)
 
 
-def spread_sgd(problem: Problem, logical: Logical, blocks: Blocks, reader: Reader | None = None) -> Spread:
-    """The step on several nodes: entries lie with their visits, row factors stay, column factors go round."""
-    workers = {"sgd": sgd_worker, "adagrad": adagrad_worker, "adarevision": adarevision_worker}
-    entries, cuts = by_visits(blocks.ptr), (by_rows(logical.rows.bounds), by_cols(logical.cols.bounds))
-    biases: tuple[Role, ...] = cuts if problem.biases else (SAME, SAME)
-    squares = tuple(cuts[axis] if wide else SAME for axis, wide in squares_of(problem).values())
-    roles = (SAME, entries, entries, entries, SAME, SAME, *cuts, *biases, *squares)
-    numbers = 7 if problem.optimizer == "adagrad" else 6  # step, two penalties, loss, limit, (rank,) count
-    return Spread(named_kernel(workers[problem.optimizer]), (*roles, *(NUMBER,) * numbers), reader)
+def spec_sgd(problem: Problem, logical: Logical, weight: Ints) -> StepSpec:
+    """The pass of an epoch: entries belong to their visits, row factors are owned, column factors rotate."""
+    worker = {"sgd": sgd_worker, "adagrad": adagrad_worker, "adarevision": adarevision_worker}[problem.optimizer]
+    more = ("rank",) if problem.optimizer == "adagrad" else ()
+    rows, cols, ptr = logical.rows, logical.cols, np.concatenate([[0], np.cumsum(weight)])
+    entries, kinds = int(ptr[-1]), {"u": index_type(rows), "i": index_type(cols), "r": np.float32}
+
+    def state(name: str, axis: int, wide: int) -> Array:
+        """A state with `wide` numbers a row; one that is not wanted has no rows, and no blocks."""
+        if not wide:
+            return constant(name)
+        make, cut = ((by_rows, rows), (by_cols, cols))[axis]
+        shape = (len(cut), wide) if wide > 1 else (len(cut),)
+        return make(name, cut.bounds, dtype="f4", shape=shape)
+
+    wide, bias = padded(problem.rank), int(problem.biases)
+    arguments = (
+        constant("ptr"),
+        *(by_visits(name, ptr, dtype=np.dtype(kind).str, shape=(entries,)) for name, kind in kinds.items()),
+        constant("row_base"),
+        constant("col_base"),
+        *(state(name, axis, width) for name, axis, width in (("W", 0, wide), ("H", 1, wide))),
+        *(state(name, axis, bias) for name, axis in (("b", 0), ("c", 1))),
+        *(state(name, axis, width) for name, (axis, width) in squares_of(problem).items()),
+        *(number(name) for name in ("step", "lam", "lam_bias", "loss", "limit", *more, "count")),
+    )
+    return StepSpec(problem.optimizer, named_kernel(worker), arguments)
 
 
 def build_sgd(

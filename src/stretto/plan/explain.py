@@ -7,12 +7,15 @@ import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .cost import Cost, show_bytes
 
 if TYPE_CHECKING:
     from stretto.schedule.bound import Bound
     from stretto.schedule.order import Order
 
+    from .arrays import Array
     from .plan import Plan
 
 _SUBSCRIPT = re.compile(r"\[[^][]*\]")  # not a place for the end of a line
@@ -70,9 +73,7 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         ("order", f"{order.name}: {len(order):,} visits a pass, {_waiting(order)}"),
         ("bound", busy(plan.bound())),
     ]
-    for binding in plan.bindings:
-        where = "" if binding.axis == "none" else f", in blocks along the {binding.axis}"
-        facts.append(("state", f"{binding.state}: {binding.placement}{where}, {show_bytes(binding.nbytes)}"))
+    facts += [("array", array_line(array)) for array in plan.arrays.values() if array.dtype]
     flops = f", {cost.flops / 1e9:.2f} Gflop" if cost.flops else ""
     facts += [
         ("memory", memory(cost, "entries")),
@@ -80,6 +81,18 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         ("runs on", place(plan)),
     ]
     return facts
+
+
+_CUT = {"rows": "cut by rows", "cols": "cut by columns", "visits": "cut by visits"}
+
+
+def array_line(array: Array) -> str:
+    """One array in words: its shape and type, where it is, how it is cut."""
+    shape = "×".join(f"{n:,}" for n in array.shape)
+    cut = f", {_CUT[array.cut]}" if array.cut else ""
+    written = ", written" if array.written else ""
+    kind = np.dtype(array.dtype).name
+    return f"{array.name} [{shape}] {kind}: {array.placement}{cut}{written}, {show_bytes(array.nbytes)}"
 
 
 def promise(plan: Plan) -> list[tuple[str, str]]:

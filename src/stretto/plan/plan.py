@@ -17,28 +17,13 @@ import numpy as np
 
 from stretto.cached import cached_property
 from stretto.data.partition import Cut
-from stretto.errors import PlanError
 from stretto.schedule.bound import Bound, bound
 from stretto.schedule.order import Ints, Order
 
+from .arrays import Array, StepSpec
 from .cost import Cost
 
-PLACEMENTS = ("owned", "rotating", "served", "replicated", "shared")
 GRADES = ("identical", "replayable", "statistical")
-
-
-@dataclass(frozen=True)
-class Binding:
-    """Where one state lives during the plan."""
-
-    state: str
-    placement: str
-    axis: str  # which axis of the grid its blocks follow: "rows", "cols" or "none"
-    nbytes: int
-
-    def __post_init__(self) -> None:
-        if self.placement not in PLACEMENTS:
-            raise PlanError(f"{self.state}: no placement {self.placement!r}; there are {', '.join(PLACEMENTS)}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +87,7 @@ class Plan:
     """A logical plan, where its states live, what it costs, and a physical plan to run it."""
 
     logical: Logical
-    bindings: tuple[Binding, ...]
+    steps: tuple[StepSpec, ...]  # what an epoch runs; each names its kernel and arrays
     weight: Ints  # [V] entries of each visit
     cost: Cost
     physical: Physical = field(default_factory=Physical)
@@ -120,6 +105,16 @@ class Plan:
     @property
     def order(self) -> Order:
         return self.logical.order
+
+    @cached_property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays of all steps by name, as the first step that uses them sees them; numbers are left out."""
+        found: dict[str, Array] = {}
+        for step in self.steps:
+            for name, array in step.arrays.items():
+                if array.kind != "number":
+                    found.setdefault(name, array)
+        return found
 
     def bound(self, workers: int | None = None) -> Bound:
         """How well the order can be kept busy by so many workers."""

@@ -30,9 +30,13 @@ class _Halting:
 
 
 class Crew:
-    """The threads of one run. spreads: whether steps with a spread run elsewhere, and their arrays with them."""
+    """The threads of one run.
 
-    spreads = False
+    runs_ahead: whether `run` makes use of `then`. needs_spec: whether it has to know what the arguments of a step are.
+    """
+
+    needs_spec = False
+    runs_ahead = False
 
     def __init__(self, workers: int, serial: bool) -> None:
         self.workers = workers

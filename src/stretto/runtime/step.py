@@ -14,7 +14,7 @@ from stretto.kernels.compile import Kernel
 from stretto.schedule.order import Ints, Order
 
 if TYPE_CHECKING:
-    from .cluster.spread import Spread
+    from stretto.plan.arrays import StepSpec
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +24,8 @@ class Step:
     weight [V]: items in each visit. out [V]: one number for each visit.
     before(fresh): called before any visit is made; fresh is False when the step goes on after a stop. after(): called
     when all are made. visits [V]: the plan's numbers of these visits, when the step makes only some of the plan's.
-    spread: how the step runs on several nodes; None: only where its arrays are.
+    spec: what the arguments are, by name; None: the step only runs where its arrays are. gathers: whether `before` and
+    `after` read or write what is learned, so that it has to be here.
     """
 
     name: str
@@ -36,7 +37,8 @@ class Step:
     before: Callable[[bool], None] | None = None
     after: Callable[[], None] | None = None
     visits: Ints | None = None
-    spread: Spread | None = None
+    spec: StepSpec | None = None
+    gathers: bool = False
 
     @property
     def items(self) -> int:
@@ -73,11 +75,12 @@ def make_step(
     *args: Any,
     before: Callable[[bool], None] | None = None,
     after: Callable[[], None] | None = None,
-    spread: Spread | None = None,
+    spec: StepSpec | None = None,
+    gathers: bool = False,
 ) -> Step:
     """A step with an `out` of its own."""
     weight = np.ascontiguousarray(weight, dtype=np.int64)
-    return Step(name, kernel, order, weight, args, np.zeros(len(order)), before, after, spread=spread)
+    return Step(name, kernel, order, weight, args, np.zeros(len(order)), before, after, None, spec, gathers)
 
 
 def parts(n: int, at_most: int, least: int = 65536) -> Ints:

@@ -215,7 +215,7 @@ class Trainer:
         """The first step of the next epoch, when this is the last of its own and nobody looks between the two."""
         last = at.step + 1 == len(steps) and at.epoch + 1 < epochs and not self.crew.asked
         looks = self.patience is not None or self.stop_after is not None
-        ahead = self.crew.spreads and getattr(self.job, "steps_ahead", False)
+        ahead = self.crew.runs_ahead and getattr(self.job, "steps_ahead", False)
         if not last or not ahead or looks or self._saves_after(at.epoch + 1):
             return None
         if self._next is None or self._next[0] != at.epoch + 1:

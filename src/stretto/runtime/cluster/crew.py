@@ -1,7 +1,7 @@
-"""The driver's side of spread steps: a crew whose steps run on the nodes of a cluster.
+"""The driver's side of steps that run on nodes: a crew whose steps run on the nodes of a cluster.
 
     with st.Cluster(nodes=4).open() as crew:
-        done = crew.run(step, "exact")      # a step with a spread: on the nodes; any other: on the driver's threads
+        done = crew.run(step, "exact")      # a step with a spec: on the nodes; any other: on the driver's threads
         crew.gather()                       # the driver's arrays hold what was learned
 
 What never changes (entries) is sent once, states when the driver's copy changed, and both stay on the nodes from run to
@@ -40,20 +40,21 @@ from .ring_task import WITHIN, make_ring_task
 _FAILURE_SECONDS = 86_400.0  # mean time between losses of one host
 _SLOW = 5e6  # bytes a second that any control plane carries
 _COMPILE = 600.0  # seconds for the slowest machine to compile a worker
-_PLANS = 8  # spreads whose entries stay on the nodes
+_PLANS = 8  # steps whose entries stay on the nodes
 
 
 class ClusterCrew(Crew):
     """hosts: `hosts.Hosts`, entered. ran: of the last run, what each node told, for those who measure."""
 
-    spreads = True
+    runs_ahead = True
+    needs_spec = True
 
     def __init__(self, hosts: HostsApi) -> None:
         super().__init__(workers_from(None), serial=False)
         self.hosts = hosts
         self.ran: dict[int, Ran] = {}
         self._runs = Runs(hosts)
-        self._plans: dict[int, CrewPlan] = {}  # by the id of the spread, which the plan keeps alive
+        self._plans: dict[int, CrewPlan] = {}  # by the id of the spec, which the plan keeps alive
         self._plan: CrewPlan | None = None  # the one that ran last
         self._numbered = 0
         self._begun = False
@@ -72,9 +73,9 @@ class ClusterCrew(Crew):
         again: bool = False,
         then: Step | None = None,
     ) -> Done:
-        """As `Crew.run`; on the nodes when the step has a spread. `then` is begun there without another word, when
+        """As `Crew.run`; on the nodes when the step has a spec. `then` is begun there without another word, when
         nothing that this step leaves in the driver can change it."""
-        if step.spread is None:
+        if step.spec is None:
             if self._plan is not None and self._plan.is_ahead_of(step.args):
                 self.gather()
             return super().run(step, profile, finished, seconds, drain=drain, again=again)
@@ -101,6 +102,8 @@ class ClusterCrew(Crew):
         again: bool,
         then: Step | None,
     ) -> Done:
+        if step.gathers:
+            self._gather()
         if step.before is not None:
             step.before(finished is None)
         if not again:
@@ -143,6 +146,8 @@ class ClusterCrew(Crew):
             if failed is not None or not whole or (self._due() and not self.told_ahead):
                 self.gather()
         if whole and failed is None and step.after is not None:
+            if step.gathers:
+                self._gather()
             step.after()
         return Done(
             step,
@@ -192,7 +197,7 @@ class ClusterCrew(Crew):
 
     def _switch(self, step: Step, profile: str) -> CrewPlan:
         """The plan of a step; what another has learned is gathered first, for they may share arrays."""
-        plan = self._plans.get(id(step.spread))
+        plan = self._plans.get(id(step.spec))
         if plan is not self._plan or (plan is not None and plan.other_arrays(step)):
             self.gather()
         if plan is None:
@@ -200,7 +205,7 @@ class ClusterCrew(Crew):
             self._numbered += 1
             for oldest in list(self._plans)[: 1 - _PLANS]:
                 self._drop(self._plans.pop(oldest))
-            self._plans[id(step.spread)] = plan
+            self._plans[id(step.spec)] = plan
         self._plan = plan
         return plan
 

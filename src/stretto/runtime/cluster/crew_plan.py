@@ -1,4 +1,4 @@
-"""One spread as the driver knows it: what the nodes have of it, how far they are ahead, and what a loss would cost."""
+"""One step as the driver knows it: what the nodes have of it, how far they are ahead, and what a loss would cost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.cached import cached_property
+from stretto.plan.arrays import Pieces, StepSpec
 from stretto.runtime.step import Step
 from stretto.schedule.order import Ints
+from stretto.schedule.route import Route, owners
 
 from .ring_node import Go, Load, Put, Ran, turns_of
-from .spread import Pieces, Route, Spread, owners
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +25,9 @@ class Kept:
 
     epoch: int
     finished: Ints
-    numbers: dict[int, Any]
-    wholes: dict[int, Whole]
-    parts: dict[int, NDArray[Any]]
+    numbers: dict[str, Any]
+    wholes: dict[str, Whole]
+    parts: dict[str, NDArray[Any]]
     only: Ints | None = None
 
 
@@ -39,17 +40,17 @@ class Whole(NamedTuple):
 
 @dataclass(eq=False)
 class CrewPlan:
-    """step: the last one; args: its arguments, numbered as in `Spread.flat`: the driver's arrays.
+    """step: the last one; args: its arguments, by name: the driver's arrays.
 
     Those are as they were at (base_epoch, base_turns); the nodes have made `made` of the runs `since`, and are then at
     (epoch, turns). stale: states of which the nodes do not have what the driver has.
     """
 
     number: int
-    spread: Spread
+    spec: StepSpec
     profile: str
     step: Step
-    args: list[Any]
+    args: dict[str, Any]
     route: Route
     turns: Ints
     base_turns: Ints
@@ -58,22 +59,22 @@ class CrewPlan:
     loaded: bool = False
     settled: bool = False  # the nodes know which blocks they have
     warm: bool = False
-    stale: set[int] = field(default_factory=set)
+    stale: set[str] = field(default_factory=set)
     since: list[Kept] = field(default_factory=list)
     made: int = 0
-    _marks: dict[int, bytes] = field(default_factory=dict)  # digests of the driver's states when the nodes got them
-    _kept: dict[int, Whole] = field(default_factory=dict)  # of the arrays that all nodes read, the last that was kept
-    _whole: dict[int, bytes] = field(default_factory=dict)  # digests of those that the nodes have
-    _fresh: dict[int, NDArray[Any]] = field(default_factory=dict)  # what fresh arrays were at base_turns, if not zeros
+    _marks: dict[str, bytes] = field(default_factory=dict)  # digests of the driver's states when the nodes got them
+    _kept: dict[str, Whole] = field(default_factory=dict)  # of the arrays that all nodes read, the last that was kept
+    _whole: dict[str, bytes] = field(default_factory=dict)  # digests of those that the nodes have
+    _fresh: dict[str, NDArray[Any]] = field(default_factory=dict)  # what fresh arrays were at base_turns, if not zeros
 
     @classmethod
     def of(cls, number: int, step: Step, profile: str, nodes: int) -> Self:
         """For a step that was not run before."""
-        assert step.spread is not None
+        assert step.spec is not None
         route = Route(step.order, owners(step.order, step.weight, nodes))
         none = np.zeros(step.order.cols, np.int64)
-        args, stale = step.spread.flat(step.args), set(step.spread.states)
-        return cls(number, step.spread, profile, step, args, route, none, none.copy(), stale=stale)
+        args, stale = step.spec.flat(step.args), set(step.spec.states)
+        return cls(number, step.spec, profile, step, args, route, none, none.copy(), stale=stale)
 
     @property
     def ahead(self) -> bool:
@@ -84,59 +85,59 @@ class CrewPlan:
         """Whether these arguments hold something that the nodes have changed since."""
         if not self.ahead:
             return False
-        out = [self.args[k] for k in self.spread.cut(written=True)]
+        out = [self.args[k] for k in self.spec.cut(written=True)]
         return any(np.may_share_memory(arg, mine) for arg in _arrays(args) for mine in out)
 
     def other_arrays(self, step: Step) -> bool:
         """Whether a step has other arrays than the last one for what is learned."""
-        args = self.spread.flat(step.args)
-        return any(args[k] is not self.args[k] for k in self.spread.states)
+        args = self.spec.flat(step.args)
+        return any(args[k] is not self.args[k] for k in self.spec.states)
 
     # -- before a run ------------------------------------------------------------------------------------------------
 
     def take(self, step: Step, turns: Ints) -> None:
         """The next step: note which of its arrays the nodes do not have as they are."""
-        self.step, self.args = step, self.spread.flat(step.args)
+        self.step, self.args = step, self.spec.flat(step.args)
         if self.ahead:
             return
         if not np.array_equal(turns, self.turns):
-            self.stale.update(self.spread.states)
+            self.stale.update(self.spec.states)
             self.settled = False
         for k in self._asked(turns):
             if k not in self.stale and self._marks.get(k) != _digest(self.args[k]):
                 self.stale.add(k)
         # Should this run be lost after the epoch's end, the driver's are zeros again by then.
-        self._fresh = {k: self.args[k].copy() for k in self.spread.fresh()} if turns.any() else {}
+        self._fresh = {k: self.args[k].copy() for k in self.spec.fresh()} if turns.any() else {}
         self.turns = self.base_turns = turns
         self.base_epoch = self.epoch
 
-    def _asked(self, turns: Ints) -> list[int]:
+    def _asked(self, turns: Ints) -> list[str]:
         """The states that say where a run stands: when an epoch begins, those that are zeros then do not."""
-        return [k for k in self.spread.states if turns.any() or not self.spread.ranges(k).fresh]
+        return [k for k in self.spec.states if turns.any() or not self.spec.arrays[k].fresh]
 
     def next_run(self, finished: Ints) -> Kept:
         """What the next run is given."""
         args = self.args
-        for k in self.spread.of("whole"):  # copied when they change, for their owner writes to them between runs
+        for k in self.spec.of("replicated"):  # copied when they change, for their owner writes to them between runs
             mark = _digest(args[k])
             if k not in self._kept or self._kept[k].mark != mark:
                 self._kept[k] = Whole(mark, args[k].copy())
         return Kept(
             self.epoch,
             finished,
-            {k: args[k] for k in self.spread.of("number")},
+            {k: args[k] for k in self.spec.of("number")},
             dict(self._kept),
-            {k: args[k][:1].copy() for k in self.spread.of("parts")},
+            {k: args[k][:1].copy() for k in self.spec.of("per visit")},
         )
 
     def run_after(self, step: Step) -> Kept | None:
         """The run of the next epoch, when nothing that this one leaves in the driver can change it; else None."""
-        spread = self.spread
-        known = step.spread is spread and not (spread.of("whole") or spread.of("parts") or spread.fresh())
+        spec = self.spec
+        known = step.spec is spec and not (spec.of("replicated") or spec.of("per visit") or spec.fresh())
         if not known or step.before is not None or self.step.after is not None or self.other_arrays(step):
             return None
-        args, none = spread.flat(step.args), np.zeros(0, np.int64)
-        return Kept(self.epoch + 1, none, {k: args[k] for k in spread.of("number")}, {}, {})
+        args, none = spec.flat(step.args), np.zeros(0, np.int64)
+        return Kept(self.epoch + 1, none, {k: args[k] for k in spec.of("number")}, {}, {})
 
     def go(self, kept: Kept) -> Go:
         """A run as the nodes are told of it: with those arrays that they do not have yet."""
@@ -148,18 +149,18 @@ class CrewPlan:
 
     def loads(self, nodes: int) -> dict[int, Load]:
         """What never changes, by node."""
-        args, spread, order = self.args, self.spread, self.step.order
+        args, spec, order = self.args, self.spec, self.step.order
         priority = np.ascontiguousarray(order.tails(self.step.weight))
-        shapes = {k: (args[k].shape, args[k].dtype) for k in spread.cut()}
-        scratch = {k: (args[k].shape[1:], args[k].dtype) for k in spread.of("scratch")}
-        given = {k: args[k] for k in (*spread.of("same"), *spread.of("fault"))}
+        shapes = {k: (args[k].shape, args[k].dtype) for k in spec.cut()}
+        scratch = {k: (args[k].shape[1:], args[k].dtype) for k in spec.of("per worker")}
+        given = {k: args[k] for k in (*spec.of("constant"), *spec.of("fault"))}
         found = {}
         for node in range(nodes):
             own = self.route.own_visits(node)
-            sent = spread.entries if spread.reader is None else []
-            pieces = {k: spread.ranges(k).pieces(args[k], own) for k in sent}
+            sent = spec.entries if spec.reader is None else []
+            pieces = {k: spec.ranges(k).pieces(args[k], own) for k in sent}
             owner, profile = self.route.owner, self.profile
-            found[node] = Load(self.number, spread, order, owner, priority, profile, shapes, given, pieces, scratch)
+            found[node] = Load(self.number, spec, order, owner, priority, profile, shapes, given, pieces, scratch)
         return found
 
     def puts(self, nodes: int) -> dict[int, Put]:
@@ -169,8 +170,8 @@ class CrewPlan:
             own = self.route.own(node, self.base_turns)
             pieces = {}
             for k in sorted(self.stale):
-                ranges = self.spread.ranges(k)
-                if not ranges.fresh:
+                ranges = self.spec.ranges(k)
+                if not self.spec.arrays[k].fresh:
                     pieces[k] = ranges.pieces(self.args[k], own[ranges.by])
                 elif k in self._fresh:
                     pieces[k] = ranges.pieces(self._fresh[k], own[ranges.by])
@@ -180,17 +181,17 @@ class CrewPlan:
     @cached_property
     def entry_bytes(self) -> int:
         """Of what is sent once."""
-        return sum(int(self.args[k].nbytes) for k in self.spread.entries)
+        return sum(int(self.args[k].nbytes) for k in self.spec.entries)
 
     @cached_property
     def state_bytes(self) -> int:
         """Of what is learned."""
-        return sum(int(self.args[k].nbytes) for k in self.spread.states)
+        return sum(int(self.args[k].nbytes) for k in self.spec.states)
 
     @cached_property
     def block_bytes(self) -> int:
         """Of the largest column block."""
-        ranges = [(self.spread.ranges(k), self.args[k]) for k in self.spread.rotating]
+        ranges = [(self.spec.ranges(k), self.args[k]) for k in self.spec.rotating]
         sizes = [(r.last - r.first).clip(0) * (a.nbytes // max(1, a.shape[r.axis])) for r, a in ranges]
         return int(sum(sizes).max(initial=0)) if sizes else 0
 
@@ -204,7 +205,7 @@ class CrewPlan:
             for k, part in one.parts.items():
                 self.args[k][one.made] = part
             for k, left in one.fresh.items():
-                self.spread.ranges(k).fill(self.args[k], left)
+                self.spec.ranges(k).fill(self.args[k], left)
             if one.failed >= 0:
                 failed = one.failed
                 for k, fault in one.faults.items():
@@ -220,12 +221,12 @@ class CrewPlan:
         self.since.append(kept if whole else replace(kept, only=made))
         self.made = len(self.since)
 
-    def gathered(self, answers: list[dict[int, Pieces]]) -> None:
+    def gathered(self, answers: list[dict[str, Pieces]]) -> None:
         """Everything that was learned has come: the driver's arrays are where the nodes are."""
         for pieces in answers:
             for k, found in pieces.items():
-                self.spread.ranges(k).fill(self.args[k], found)
-        self._marks = {k: _digest(self.args[k]) for k in self.spread.states}
+                self.spec.ranges(k).fill(self.args[k], found)
+        self._marks = {k: _digest(self.args[k]) for k in self.spec.states}
         self.since.clear()
         self.made = 0
         self.base_epoch, self.base_turns = self.epoch, self.turns
@@ -233,7 +234,7 @@ class CrewPlan:
     def forget(self) -> None:
         """The nodes have nothing any more."""
         self.loaded = self.settled = self.warm = False
-        self.stale = set(self.spread.states)
+        self.stale = set(self.spec.states)
         self.made = 0
         self._whole.clear()
 

@@ -20,15 +20,14 @@ from numpy.typing import NDArray
 
 from stretto.comm.messages import HEADER
 from stretto.schedule.order import Ints
-
-from .spread import Route
+from stretto.schedule.route import Route
 
 
 @dataclass(slots=True, eq=False)
 class Block:
     """Column block `block` after `turn` of its visits in an epoch: of every rotating array its bytes, in order.
 
-    plan: which of the job's spreads it belongs to. parts: one-dimensional uint8 arrays; nobody writes to them.
+    plan: which of the job's steps it belongs to. parts: one-dimensional uint8 arrays; nobody writes to them.
     """
 
     plan: int

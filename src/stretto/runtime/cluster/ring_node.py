@@ -1,4 +1,4 @@
-"""One node's part of spread steps: its memory, its workers, and the blocks that come and go.
+"""One node's part of the steps of a plan: its memory, its workers, and the blocks that come and go.
 
 On a node run the same compiled workers over the same `Pass` as on one machine, except that only the visits of its own
 row blocks are there. One more thread looks for column blocks that have to leave (`kernels.departures`), copies them out
@@ -21,13 +21,14 @@ from stretto.errors import RunError
 from stretto.kernels import claims
 from stretto.kernels.clock import read_cycles
 from stretto.kernels.departures import arrive, await_departures
+from stretto.plan.arrays import Pieces, StepSpec
 from stretto.runtime import passes
 from stretto.runtime.team import Team
 from stretto.schedule.order import Ints, Order
+from stretto.schedule.route import Route
 
 from .pages import Pages
 from .ring import Block, Leave, Ring, raw
-from .spread import Pieces, Route, Spread
 
 # Microseconds between two looks, of workers that wait for a block and of the thread that waits for blocks to leave. A
 # look costs some ten microseconds of a processor that others could use, and a block travels for milliseconds.
@@ -36,18 +37,18 @@ NAP, WATCH = 250, 500
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """A spread step for one node: everything that is the same in every run. shapes: of the arrays that are cut."""
+    """A step for one node: everything that is the same in every run. shapes: of the arrays that are cut."""
 
     plan: int
-    spread: Spread
+    spec: StepSpec
     order: Order
     owner: Ints
     priority: Ints
     profile: str
-    shapes: dict[int, tuple[tuple[int, ...], str]]
-    given: dict[int, Any]  # arguments with role `same` or `fault`
-    pieces: dict[int, Pieces]  # of those cut by visits and only read, this node's
-    scratch: dict[int, tuple[tuple[int, ...], str]]  # shape and dtype of one worker's
+    shapes: dict[str, tuple[tuple[int, ...], str]]
+    given: dict[str, Any]  # constants, and arrays for faults
+    pieces: dict[str, Pieces]  # of those cut by visits and only read, this node's
+    scratch: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of one worker's
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +58,12 @@ class Put:
     plan: int
     epoch: int
     turns: Ints
-    pieces: dict[int, Pieces]
+    pieces: dict[str, Pieces]
 
 
 @dataclass(frozen=True, eq=False)
 class Go:
-    """A run: make every visit that is not in `finished`. parts: of those with role `parts`, what each begins as.
+    """A run: make every visit that is not in `finished`. parts: what each element of those per visit begins as.
 
     ahead: told while the run before it was being made, and begun only when that one has made all its visits. only: make
     these visits and no others, `finished` among them, and of each block the first.
@@ -71,9 +72,9 @@ class Go:
     plan: int
     epoch: int
     finished: Ints
-    numbers: dict[int, Any]
-    wholes: dict[int, NDArray[Any]]
-    parts: dict[int, NDArray[Any]]
+    numbers: dict[str, Any]
+    wholes: dict[str, NDArray[Any]]
+    parts: dict[str, NDArray[Any]]
     ahead: bool = False
     only: Ints | None = None
 
@@ -85,73 +86,71 @@ class Ran:
     epoch: int
     made: Ints
     out: NDArray[np.float64]
-    parts: dict[int, NDArray[Any]]
+    parts: dict[str, NDArray[Any]]
     log: Ints
     failed: int  # −1: none
-    faults: dict[int, NDArray[Any]]
+    faults: dict[str, NDArray[Any]]
     seconds: float
     waited: float  # seconds that workers waited for blocks, added up
     moved: int  # bytes of blocks sent
-    fresh: dict[int, Pieces]  # of arrays that are zeros when an epoch begins, cut by rows: what there is now
+    fresh: dict[str, Pieces]  # of arrays that are zeros when an epoch begins, cut by rows: what there is now
 
 
 @dataclass(eq=False)
 class Loaded:
-    """A spread step on this node."""
+    """A step on this node."""
 
     load: Load
     route: Route
     ring: Ring
     compiled: Callable[..., Any]
-    args: list[Any]
-    pages: dict[int, Pages]
+    args: dict[str, Any]
+    pages: dict[str, Pages]
     own: Ints  # visits
     sizes: list[list[int]] = field(default_factory=list)  # [C][…] bytes of each rotating array's block
 
     @classmethod
     def of(cls, load: Load, node: int, threads: int) -> Loaded:
-        spread = load.spread
+        spec = load.spec
         route = Route(load.order, load.owner)
         pages = {k: Pages(shape, dtype) for k, (shape, dtype) in load.shapes.items()}
-        args: list[Any] = [None] * len(spread.roles)
-        for k, value in load.given.items():
-            args[k] = value
+        args: dict[str, Any] = dict.fromkeys(spec.arrays) | load.given
         for k, (shape, dtype) in load.scratch.items():
             args[k] = np.zeros((threads, *shape), dtype)
         for k, made in pages.items():
             args[k] = made.array
         entries = load.pieces
-        if spread.reader is not None:
-            entries = spread.reader.pieces(route.own_visits(node), threads)
+        if spec.reader is not None:
+            entries = spec.reader.pieces(route.own_visits(node), threads)
         for k, pieces in entries.items():
-            spread.ranges(k).fill(args[k], pieces)
-        kernel = spread.kernel.load()[load.profile]
+            spec.ranges(k).fill(args[k], pieces)
+        kernel = spec.kernel.load()[load.profile]
         found = cls(load, route, Ring(node, route), kernel, args, pages, route.own_visits(node))
-        found.sizes = [[int(found.view(k, block).nbytes) for k in spread.rotating] for block in range(load.order.cols)]
+        found.sizes = [[int(found.view(k, block).nbytes) for k in spec.rotating] for block in range(load.order.cols)]
         return found
 
-    def view(self, k: int, block: int) -> NDArray[Any]:
+    def view(self, k: str, block: int) -> NDArray[Any]:
         """A block of a rotating array, live."""
-        ranges = self.load.spread.ranges(k)
+        ranges = self.load.spec.ranges(k)
         return ranges.view(
             self.args[k], (int(ranges.first[block]), max(int(ranges.first[block]), int(ranges.last[block])))
         )
 
     def put(self, put: Put, node: int) -> None:
         for k, pieces in put.pieces.items():
-            self.load.spread.ranges(k).fill(self.args[k], pieces)
+            self.load.spec.ranges(k).fill(self.args[k], pieces)
         self.ring.settle(put.epoch, put.turns)
 
     def clear(self, by: str, blocks: Ints) -> None:
         """What is zeros when an epoch begins, of blocks for which one does."""
-        spread = self.load.spread
-        for k in spread.fresh(by):
-            for _, piece in spread.ranges(k).pieces(self.args[k], blocks):
+        spec = self.load.spec
+        for k in spec.fresh(by):
+            for _, piece in spec.ranges(k).pieces(self.args[k], blocks):
                 piece[...] = 0
 
     def call(self) -> list[Any]:
         """Arguments as the worker takes them."""
-        return self.load.spread.nested(self.args)
+        return self.load.spec.nested(self.args)
 
     def prepare(self, go: Go) -> NDArray[np.float64]:
         """The arguments of a run; where visits write their numbers to."""
@@ -162,7 +161,7 @@ class Loaded:
             self.args[k] = array
         for k, one in go.parts.items():
             self.args[k] = np.repeat(one, visits, axis=0)
-        for k in self.load.spread.of("fault"):
+        for k in self.load.spec.of("fault"):
             self.args[k] = np.zeros_like(self.args[k])
         return np.zeros(visits)
 
@@ -259,13 +258,13 @@ class RingNode:
         with self._changed:
             return self._changed.wait_for(lambda: self._halted or ring.complete(turns), seconds) and not self._halted
 
-    def fetch(self, plan: int, turns: Ints) -> dict[int, Pieces]:
+    def fetch(self, plan: int, turns: Ints) -> dict[str, Pieces]:
         """This node's part of what is learned."""
         loaded = self._plans[plan]
-        spread = loaded.load.spread
+        spec = loaded.load.spec
         own, begun = loaded.route.own(self.number, turns), bool(turns.any())
-        learned = {k: spread.ranges(k) for k in spread.cut(written=True)}
-        return {k: r.pieces(loaded.args[k], own[r.by]) for k, r in learned.items() if begun or not r.fresh}
+        learned = {k: spec.ranges(k) for k in spec.cut(written=True) if begun or not spec.arrays[k].fresh}
+        return {k: r.pieces(loaded.args[k], own[r.by]) for k, r in learned.items()}
 
     def stop(self, epoch: int) -> None:
         """Claim no more visits of this epoch, nor of later ones."""
@@ -336,19 +335,19 @@ class RingNode:
         if control[claims.LEFT]:
             with self._changed:  # a run that was told ahead is not begun
                 self._stop_from = min(self._stop_from, go.epoch)
-        spread, own_rows = loaded.load.spread, loaded.route.own_rows(self.number)
+        spec, own_rows = loaded.load.spec, loaded.route.own_rows(self.number)
         return Ran(
             go.epoch,
             made,
             out[made],
-            {k: loaded.args[k][made] for k in spread.of("parts")},
+            {k: loaded.args[k][made] for k in spec.of("per visit")},
             log,
             int(control[claims.FAILED]) - 1,
-            {k: loaded.args[k] for k in spread.of("fault")},
+            {k: loaded.args[k] for k in spec.of("fault")},
             nanoseconds / 1e9,
             float(control[claims.WAITED]) * each / 1e9,
             moved,
-            {k: spread.ranges(k).pieces(loaded.args[k], own_rows) for k in spread.fresh("rows")},
+            {k: spec.ranges(k).pieces(loaded.args[k], own_rows) for k in spec.fresh("rows")},
         )
 
     def progress(self) -> Progress:
@@ -379,7 +378,7 @@ class RingNode:
         ring, moved = loaded.ring, 0
         while count := await_departures.exact(pass_.col_done, ring.leave_at, pass_.control, ready, WATCH):
             for block in ready[:count].tolist():
-                parts = tuple(raw(loaded.view(k, block)) for k in loaded.load.spread.rotating)
+                parts = tuple(raw(loaded.view(k, block)) for k in loaded.load.spec.rotating)
                 with self._changed:
                     leave: Leave = ring.leaves(block)
                 self._forget(loaded, block)
@@ -389,8 +388,8 @@ class RingNode:
         return moved
 
     def _forget(self, loaded: Loaded, block: int) -> None:
-        for k in loaded.load.spread.rotating:
-            ranges = loaded.load.spread.ranges(k)
+        for k in loaded.load.spec.rotating:
+            ranges = loaded.load.spec.ranges(k)
             if ranges.axis == 0:
                 loaded.pages[k].forget(int(ranges.first[block]), int(ranges.last[block]))
 
@@ -406,7 +405,7 @@ class RingNode:
                     f"node {self.number} cannot take block {message.block} after turn {message.turn} of epoch "
                     f"{message.epoch}: {why}; please report this, with the logs of the hosts"
                 )
-            for k, part in zip(loaded.load.spread.rotating, message.parts, strict=True):
+            for k, part in zip(loaded.load.spec.rotating, message.parts, strict=True):
                 place = loaded.view(k, message.block)
                 place[...] = part.view(place.dtype).reshape(place.shape)
             turn = loaded.ring.arrives(message)

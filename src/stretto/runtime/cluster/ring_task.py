@@ -1,4 +1,4 @@
-"""What a host does when steps are spread over nodes: its nodes, the links between them and others, the driver's calls.
+"""What a host does when steps run on several nodes: its nodes, the links between them and others, the driver's calls.
 
     ask("load", {node: Load})       a step: room, and what never changes
     ask("put", {node: Put})         the driver's states

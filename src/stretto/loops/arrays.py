@@ -1,6 +1,6 @@
 """Loops on several nodes: what each argument of a compiled loop is to a node that makes some of the visits.
 
-The node of a visit is the node of its row block (`runtime.cluster.spread`). So an array that is always subscripted by
+The node of a visit is the node of its row block (`plan.arrays`). So an array that is always subscripted by
 the index that is cut along the rows of the grid is *owned*: a node has the part of its own blocks. One that is always
 subscripted by the other cut index, and written, is *rotating*: its blocks go from node to node. One that is only read
 is everywhere. The records lie with their visits. Anything else is touched by several visits at places that only show as
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stretto.errors import PlanError
-from stretto.runtime.cluster.spread import (
-    FAULT,
-    NUMBER,
-    PARTS,
-    SAME,
-    WHOLE,
-    Role,
-    Spread,
+from stretto.kernels.reference import made_kernel
+from stretto.plan.arrays import (
+    Array,
+    StepSpec,
     by_cols,
     by_rows,
     by_visits,
-    made_kernel,
+    constant,
+    fault,
+    number,
+    per_visit,
+    replicated,
 )
 
 from .facts import Access, Dim
@@ -44,23 +44,29 @@ SPREAD = ("independent", "1d", "2d unordered", "2d ordered")
 _ELSEWHERE = "run it with runtime=st.Threads(), or st.Serial()"
 
 
-def spread_of(prepared: Prepared) -> Spread:
-    """How the loop runs on several nodes. PlanError where it cannot."""
+def spec_of(prepared: Prepared) -> StepSpec:
+    """What each argument of the loop's kernel is. PlanError where visits cannot be told apart by it."""
     analysis, visits, lowered = prepared.analysis, prepared.visits, prepared.lowered
     _check(analysis, visits)
     groups = by_array(analysis.accesses)
-    roles: list[Role] = [FAULT, SAME]
+    arguments: list[Array] = [fault("fault"), constant("visits")]
     for what, name in lowered.arguments:
         if what == "array":
-            roles.append(_array(analysis, visits, name, groups.get(name, [])))
+            arguments.append(_array(analysis, visits, name, groups.get(name, [])))
         elif what == "number":
-            roles.append(NUMBER)
+            arguments.append(number(_name(what, name)))
         elif what == "partial":
-            roles.append(PARTS)
+            arguments.append(per_visit(_name(what, name)))
         else:
-            roles.append(_record(analysis, visits, what, name))
+            arguments.append(_record(analysis, visits, what, name))
     digests = [digest(user) for user in lowered.users]
-    return Spread(made_kernel("visit_worker", lowered.source, lowered.users, digests), tuple(roles))
+    kernel = made_kernel("visit_worker", lowered.source, lowered.users, digests)
+    return StepSpec(analysis.function.name, kernel, tuple(arguments))
+
+
+def _name(what: str, name: str) -> str:
+    """Of an argument: an array has the name that the user gave it."""
+    return name if what == "array" else f"{what} {name}".strip()
 
 
 def _check(analysis: Analysis, visits: Visits) -> None:
@@ -79,7 +85,7 @@ def _check(analysis: Analysis, visits: Visits) -> None:
         )
 
 
-def _array(analysis: Analysis, visits: Visits, name: str, group: Sequence[Access]) -> Role:
+def _array(analysis: Analysis, visits: Visits, name: str, group: Sequence[Access]) -> Array:
     """An array of the user's."""
     dims, written = analysis.space.dims, name in analysis.written
     for d, make, cut in zip(analysis.strategy.dims, (by_rows, by_cols), (visits.rows, visits.cols), strict=False):
@@ -88,9 +94,9 @@ def _array(analysis: Analysis, visits: Visits, name: str, group: Sequence[Access
             continue
         offsets = [access.subscripts[found[0]].offset for access in group]
         first, last = _reach(cut, dims[d], min(offsets), max(offsets))
-        return make(first, last, axis=found[0], written=written)
+        return make(name, first, last, axis=found[0], written=written)
     if not written:
-        return WHOLE
+        return replicated(name)
     why = next(why for array, _, why in analysis.placements if array == name)
     raise PlanError(
         f"{analysis.function.name}, line {analysis.loop.line}: {name} is written and belongs to no node ({why}); "
@@ -109,9 +115,9 @@ def _reach(cut: Cut, dim: Dim, low: int, high: int) -> tuple[Any, Any]:
     return np.where(empty, 0, first), np.where(empty, 0, last)
 
 
-def _record(analysis: Analysis, visits: Visits, what: str, name: str) -> Role:
+def _record(analysis: Analysis, visits: Visits, what: str, name: str) -> Array:
     """What a visit reads of the records: its own part, where records lie visit by visit or in order."""
-    arrays, kind = visits.arrays, visits.form.kind
+    arrays, kind, called = visits.arrays, visits.form.kind, _name(what, name)
     if kind == "entries":
         lo, hi = arrays["ptr", ""][:-1], arrays["ptr", ""][1:]
     elif kind == "range":
@@ -120,14 +126,14 @@ def _record(analysis: Analysis, visits: Visits, what: str, name: str) -> Role:
         # The elements of a dense array, row by row: those of the rows of a visit.
         dims = analysis.space.dims
         rest = int(np.prod([dim.extent for dim in dims[1:]], dtype=np.int64))
-        return by_visits(arrays["lo", ""][:, 0] * rest, arrays["hi", ""][:, 0] * rest)
+        return by_visits(called, arrays["lo", ""][:, 0] * rest, arrays["hi", ""][:, 0] * rest)
     else:
-        return SAME
+        return constant(called)
     if what.startswith("index") or what == "field":
-        return by_visits(lo, hi)
+        return by_visits(called, lo, hi)
     if what == "ptr" and name:
-        return by_visits(lo, hi + 1)
+        return by_visits(called, lo, hi + 1)
     if what.startswith("part"):
         ptr = arrays["ptr", name]
-        return by_visits(ptr[lo], ptr[hi])
-    return SAME
+        return by_visits(called, ptr[lo], ptr[hi])
+    return constant(called)

@@ -1,0 +1,58 @@
+"""How another process finds a compiled worker: by module and name, or by the source that it was made from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from stretto.errors import PlanError
+
+if TYPE_CHECKING:
+    from .compile import Kernel
+
+
+@dataclass(frozen=True, eq=False)
+class KernelReference:
+    """module, name: where it is; source: what it was made from, where it was made at run time (`kernels.generated`).
+
+    users: functions of the user's that the source calls, pickled by value; digests: of their code.
+    """
+
+    module: str
+    name: str
+    source: str = ""
+    users: bytes = b""
+    digests: tuple[str, ...] = ()
+
+    def load(self) -> Kernel:
+        """The kernel, in this process."""
+        if not self.source:
+            import importlib
+
+            return getattr(importlib.import_module(self.module), self.name)  # type: ignore[no-any-return]
+        import pickle
+
+        from . import generated
+
+        users = pickle.loads(self.users) if self.users else ()
+        return generated.load(self.source, users, self.digests)[self.name]
+
+
+def named_kernel(kernel: Kernel) -> KernelReference:
+    """A kernel of the library."""
+    return KernelReference(kernel.py.__module__, kernel.py.__name__)
+
+
+def made_kernel(name: str, source: str, users: Sequence[Any], digests: Sequence[str]) -> KernelReference:
+    """A kernel of a source that was written at run time."""
+    from numba import cloudpickle
+
+    try:
+        packed = cloudpickle.dumps(tuple(users), protocol=5) if users else b""
+    except Exception as error:
+        raise PlanError(
+            f"a function that the loop calls cannot be sent to other processes: {error}; make it a function of a "
+            "module, or one that uses only numbers and arrays"
+        ) from error
+    return KernelReference("", name, source, packed, tuple(digests))
