@@ -32,10 +32,12 @@ from stretto.data.data import Data
 from stretto.data.partition import cut, cut_evenly, hashed
 from stretto.kernels.topic_rows import Counts, Tokens
 from stretto.models.lda_base import Problem
+from stretto.models.lda_cut import weigh
 from stretto.models.lda_job import Priors, document_rows, epoch_seed, merge_totals, sampling_step
 from stretto.models.lda_layout import lay_out_tokens, new_counts, pointers, take_census
 from stretto.models.lda_priors import CountRows, joint_likelihood
 from stretto.models.lda_shape import Census, Shape
+from stretto.plan.plan import Logical
 from stretto.runtime.crew import Crew
 from stretto.runtime.source import InMemory
 from stretto.schedule.bound import bound
@@ -152,7 +154,8 @@ class Counted:
         self.cols = cut_evenly(census.word_tokens, order.cols, seed=corpus.seed, axis=1)
         self.shape = Shape.of(corpus.problem, census, self.rows, self.cols)
         assert not self.shape.plain, "more topics: these runs count in packed rows"
-        self.laid = lay_out_tokens(InMemory(corpus.data), self.rows, self.cols, order, self.shape, crew)
+        logical = Logical("lda", (), "", corpus.seed, "exact", 1, order, self.rows, self.cols)
+        self.laid = lay_out_tokens(InMemory(corpus.data), logical, self.shape, crew)
         self.tokens, self.topic = self.laid.tokens, self.laid.tokens.topic
         self.counts = new_counts(self.shape, order)
         self.priors = Priors(corpus.problem.alpha, BETA)
@@ -282,6 +285,5 @@ def span(corpus: Corpus, workers: int, crew: Crew) -> int:
     order, census = ring(workers), corpus.census
     rows = cut(census.doc_tokens, workers, seed=corpus.seed, axis=0)
     cols = cut_evenly(census.word_tokens, workers, seed=corpus.seed, axis=1)
-    shape = Shape.of(corpus.problem, census, rows, cols)
-    laid = lay_out_tokens(InMemory(corpus.data), rows, cols, order, shape, crew)
-    return bound(order, np.diff(laid.tokens.ptr), workers).span
+    _, tokens = weigh(InMemory(corpus.data), rows, cols, order)
+    return bound(order, tokens, workers).span

@@ -17,7 +17,7 @@ import numpy as np
 import stretto as st
 from stretto.errors import Diverged
 from stretto.models.mf_base import Problem
-from stretto.models.mf_sgd import build_sgd
+from stretto.models.mf_build import build_in_memory
 from stretto.observe.events import EpochDone, Event
 from stretto.plan.plan import Physical
 from stretto.runtime.runtimes import Threads
@@ -71,7 +71,7 @@ def lap(data: st.Data, optimizer: str, threads: int) -> float:
     with Threads(threads).open() as crew:
         physical = Physical("threads", threads)
         problem = Problem(RANK, optimizer=optimizer)
-        job = build_sgd(problem, data, crew, seed=0, profile="exact", width=16, physical=physical)
+        job = build_in_memory(problem, data, crew, seed=0, profile="exact", width=16, physical=physical)
         return min(crew.run(job.steps(epoch)[0], "exact").seconds for epoch in range(LAPS))
 
 

@@ -17,7 +17,8 @@ import numpy as np
 
 import stretto as st
 from stretto.models.mf_base import Problem
-from stretto.models.mf_sgd import SgdJob, build_sgd
+from stretto.models.mf_build import build_in_memory
+from stretto.models.mf_sgd import SgdJob
 from stretto.plan.plan import Physical
 from stretto.runtime import passes
 from stretto.runtime.runtimes import Threads
@@ -46,7 +47,9 @@ def build(data: st.Data, threads: int, profile: str) -> SgdJob:
     """The job of the hand-written kernel, laid out with every core."""
     with Threads().open() as crew:
         physical = Physical("threads", threads)
-        return build_sgd(Problem(RANK), data, crew, seed=0, profile=profile, width=16, physical=physical)
+        settings: dict[str, Any] = {"seed": 0, "profile": profile, "width": 16, "physical": physical}
+        job: SgdJob = build_in_memory(Problem(RANK), data, crew, **settings)
+        return job
 
 
 def epochs_of(job: SgdJob, threads: int, profile: str) -> list[Lap]:

@@ -99,7 +99,8 @@ def test_averages_of_large_counts_do_not_wrap() -> None:
     summed = Summed(Shape(1, True, np.array([1]), np.array([1])), wanted=True)
     where = np.zeros(1, np.int64)
     for _ in range(3):
-        summed.add(where, where, np.array([2**30], np.int32))
+        summed.counts[where, where] += np.array([2**30], np.int32)
+        summed.states += 1
     found = summed.mean()
     assert found is not None
     assert found[2][0] == 2**30

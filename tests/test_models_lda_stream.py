@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from jobs import digest
 from stretto.data.data import Data
-from stretto.errors import CheckpointError, DataError, NotEnoughMemory, PlanError
-from stretto.models import lda_base, lda_cut, lda_stream, lda_tiles
+from stretto.errors import DataError, NotEnoughMemory, PlanError, RunError
+from stretto.models import lda_base, lda_cut
 from stretto.models.lda_base import Problem
-from stretto.models.lda_cut import on_disk, weigh
+from stretto.models.lda_cut import on_disk
 from stretto.models.lda_input import UnknownWordsWarning, as_corpus
-from stretto.models.lda_job import LdaJob, build_lda
-from stretto.models.lda_layout import take_census
-from stretto.models.lda_shape import Shape
-from stretto.models.lda_stream import StreamedLdaJob, build_streamed
-from stretto.models.lda_tiles import PanelTiles, need, turns
+from stretto.models.lda_job import LdaJob, build_lda, kept_bytes, plan_fit
 from stretto.models.lda_watch import Watch
 from stretto.plan.plan import Physical
-from stretto.runtime.blockfile import FlatFile, Window
+from stretto.runtime import tile_walk
 from stretto.runtime.crew import Crew
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.source import Chunk, InMemory
 from stretto.runtime.team import Call
 from stretto.runtime.train import Saving, Trainer
-from stretto.schedule.rotation import panels
+from stretto.schedule import tiling
+from stretto.schedule.order import Order
+from stretto.schedule.tiling import Tiling
 
 EPOCHS = 3
 PROBLEMS = {
@@ -81,7 +78,13 @@ def several_panels(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def tiles_of(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """tiles_of(m): whatever the budget, tiles have side m."""
-    return lambda side: monkeypatch.setattr(lda_stream, "choose_side", lambda *args: side)
+
+    def fixed(order: Order, held: Any, budget: int | None, side: int) -> Tiling:
+        tiles = tiling.tiles_of(order, side)
+        assert tiles is not None
+        return Tiling(side, tiles, 0, ahead=True)
+
+    return lambda side: monkeypatch.setattr(tile_walk, "choose_tiling", partial(fixed, side=side))
 
 
 def in_memory(name: str, crew: Crew) -> LdaJob:
@@ -91,19 +94,15 @@ def in_memory(name: str, crew: Crew) -> LdaJob:
     )  # fmt: skip
 
 
-def streamed(
-    name: str, crew: Crew, folder: Path, memory: int = 600_000, source: Any = None, **more: Any
-) -> StreamedLdaJob:
+def streamed(name: str, crew: Crew, folder: Path, memory: int = 600_000, source: Any = None, **more: Any) -> LdaJob:
     folder.mkdir(exist_ok=True)
-    job = build_streamed(
+    return build_lda(
         PROBLEMS[name], source or InChunks(DATA, 1000), crew, seed=5, profile="exact", width=4,
-        physical=Physical("threads", crew.workers, memory), folder=folder, watch=Watch(1, EPOCHS), **more,
+        physical=Physical("threads", crew.workers, memory), scratch=folder, watch=Watch(1, EPOCHS), **more,
     )  # fmt: skip
-    assert job is not None
-    return job
 
 
-def run(job: LdaJob | StreamedLdaJob, crew: Crew, epochs: int = EPOCHS) -> list[dict[str, float]]:
+def run(job: LdaJob, crew: Crew, epochs: int = EPOCHS) -> list[dict[str, float]]:
     """What each epoch reports."""
     reports = []
     for epoch in range(epochs):
@@ -114,7 +113,7 @@ def run(job: LdaJob | StreamedLdaJob, crew: Crew, epochs: int = EPOCHS) -> list[
     return reports
 
 
-def learned(job: LdaJob | StreamedLdaJob) -> str:
+def learned(job: LdaJob) -> str:
     topics = job.topics()
     values = (topics.indptr, topics.topic, topics.count, topics.totals, topics.alpha, np.array(topics.beta))
     return digest(job.arrays(), *values, [a.dtype.str.encode() for a in values[:3]])
@@ -149,10 +148,10 @@ def test_tiles_of_any_side_give_the_bits_of_the_run_in_memory(
         job = streamed(name, crew, tmp_path)
         order = job.plan.order
         assert (order.cols, order.rows) == (4, 12)
-        assert (job.plan.physical.tile, len(job.tiles)) == (side, 3 * (4 // side) ** 2)
+        assert job.plan.physical.tile == side
+        assert job.disk is not None
         reports = run(job, crew)
         found = job.plan.fingerprint, learned(job), reports
-        job.close()
     assert found[0] == wanted[name][0]
     assert found[2] == wanted[name][2]
     assert found[1] == wanted[name][1]
@@ -169,7 +168,6 @@ def test_how_the_corpus_comes_in_changes_nothing(tmp_path: Path, wanted: Any) ->
             job = streamed("plain", crew, tmp_path / str(k), memory, source)
             run(job, crew)
             assert (job.plan.fingerprint, learned(job)) == wanted["plain"][:2]
-            job.close()
 
 
 def test_one_panel_in_one_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,10 +175,9 @@ def test_one_panel_in_one_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(lda_base, "PANEL_TOKENS", 10**6)
     with Threads(2).open() as crew:
         whole, job = in_memory("packed", crew), streamed("packed", crew, tmp_path, 10**9)
-        assert len(job.tiles) == 1
+        assert job.plan.physical.tile == 4
         assert run(job, crew) == run(whole, crew)
         assert learned(job) == learned(whole)
-        job.close()
 
 
 def test_documents_stand_in_the_plans_order(tmp_path: Path, tiles_of: Callable[[int], None]) -> None:
@@ -194,7 +191,7 @@ def test_documents_stand_in_the_plans_order(tmp_path: Path, tiles_of: Callable[[
             place = job.plan.logical.rows.place
             standing = np.argsort(place)
             seen = 0
-            for first, last, rows in job.documents():
+            for first, last, rows in job._documents():
                 assert first == seen
                 for k in range(last - first):
                     at, length = rows.at[k], rows.length[k]
@@ -203,7 +200,6 @@ def test_documents_stand_in_the_plans_order(tmp_path: Path, tiles_of: Callable[[
                     assert counts.sum() == tokens[standing[first + k]]
                 seen = last
             assert seen == DATA.shape[0]
-            job.close()
 
 
 # --- stopped and resumed ----------------------------------------------------------------------------------------------
@@ -247,7 +243,6 @@ def test_stopped_in_the_middle_of_an_epoch(
         assert trainer.run(EPOCHS).status == "stopped"
         assert trainer.position.finished is not None
         trainer.save()
-        job.close()
     for runtime in (Serial(), Threads(3)):
         with runtime.open() as crew:
             copy = tmp_path / f"copy-{runtime.workers}"
@@ -259,7 +254,6 @@ def test_stopped_in_the_middle_of_an_epoch(
             assert outcome.status == "done"
             assert [report.metrics for report in outcome.reports] == wanted[name][2]
             assert learned(job) == wanted[name][1]
-            job.close()
 
 
 def test_checkpoints_all_the_time(tmp_path: Path, wanted: Any, tiles_of: Callable[[int], None]) -> None:
@@ -269,12 +263,11 @@ def test_checkpoints_all_the_time(tmp_path: Path, wanted: Any, tiles_of: Callabl
         job = streamed("packed", crew, tmp_path / "files")
         trainer = Trainer(job, crew, saving=Saving(tmp_path / "saved", every_seconds=0.0))
         assert trainer.run(2).status == "done"
-        assert trainer.position.saves > len(job.tiles)
+        assert trainer.position.saves > 2
         run_on = Trainer(job, crew)
         run_on.position = trainer.position
         assert run_on.run(EPOCHS).status == "done"
         assert learned(job) == wanted["packed"][1]
-        job.close()
 
 
 def test_between_epochs_a_run_moves_from_disk_to_memory_and_back(
@@ -285,7 +278,6 @@ def test_between_epochs_a_run_moves_from_disk_to_memory_and_back(
         tiles_of(2)
         job = streamed("learned", crew, tmp_path / "first")
         Trainer(job, crew, saving=saving).run(2)  # the last checkpoint is after the first epoch
-        job.close()
         whole = in_memory("learned", crew)
         trainer = Trainer(whole, crew, saving=saving)
         assert trainer.restore() == 1
@@ -297,11 +289,10 @@ def test_between_epochs_a_run_moves_from_disk_to_memory_and_back(
         assert trainer.restore() == 2
         trainer.run(EPOCHS)
         assert learned(job) == wanted["learned"][1]
-        job.close()
 
 
-def test_the_middle_of_an_epoch_needs_the_same_tiles(
-    tmp_path: Path, interrupt_after: Callable[[int], None], tiles_of: Callable[[int], None]
+def test_the_middle_of_an_epoch_may_go_on_with_other_tiles(
+    tmp_path: Path, wanted: Any, interrupt_after: Callable[[int], None], tiles_of: Callable[[int], None]
 ) -> None:
     saving = Saving(tmp_path / "saved", every_epochs=100)
     with Threads(2).open() as crew:
@@ -311,100 +302,75 @@ def test_the_middle_of_an_epoch_needs_the_same_tiles(
         interrupt_after(5)
         assert trainer.run(EPOCHS).status == "stopped"
         trainer.save()
-        job.close()
-        tiles_of(4)
+    with Threads(2).open() as crew:
+        tiles_of(1)
         job = streamed("plain", crew, tmp_path / "second")
-        with pytest.raises(CheckpointError, match=r"in the middle of an epoch with tiles of 2 blocks.*same memory="):
-            Trainer(job, crew, saving=saving).restore()
-        job.close()
+        trainer = Trainer(job, crew, saving=saving)
+        trainer.restore()
+        trainer.run(EPOCHS)
+        assert learned(job) == wanted["plain"][1]
 
 
 # --- budgets, files ---------------------------------------------------------------------------------------------------
 
 
-def needs(problem: Problem, crew: Crew, side: int, workers: int) -> int:
-    """What `need` says of DATA."""
-    census = take_census(InMemory(DATA), crew)
-    logical = lda_base.logical_lda(problem, census, seed=5, profile="exact", width=4)
-    shape = Shape.of(problem, census, logical.rows, logical.cols)
-    return need(logical, shape, side, *weigh(InChunks(DATA, 999), logical.rows, logical.cols, logical.order), workers)
-
-
 def test_the_budget_chooses_the_largest_tile_that_fits(tmp_path: Path) -> None:
-    problem = PROBLEMS["packed"]
+    sides: list[int] = []
     with Threads(2).open() as crew:
-        least = [needs(problem, crew, side, 2) for side in (4, 2, 1)]
-        assert least == sorted(least, reverse=True)
-        for side, wanted in zip((4, 2, 1), least, strict=True):
-            job = streamed("packed", crew, tmp_path / f"at-{side}", wanted)
-            assert job.plan.physical.tile == side
-            assert f"{side} × {side} blocks" in job.plan.explain()
-            windows = [*job.rooms._tokens.values(), job.rooms.docs, job.rooms.words]
-            held = [room for window in windows for room in window.rooms]
-            held += [job.rooms.total, job.rooms.row_moved, job.rooms.col_moved]
-            # Beside the workers' own numbers, those of every document and word, and topics handed over at the end.
-            apart = 40 * sum(DATA.shape) + (8 * int(job.shape.word_at[-1]) if side == 4 else 0)
-            said = needs(problem, crew, side, 0) - apart
-            assert 0.9 * said < sum(a.nbytes for a in held) <= said + 256  # what is looked at ahead
-            step = job.steps(0)[0]
-            args = [a for part in step.args for a in (part if isinstance(part, tuple) else [part])]
-            held += [a for a in args if isinstance(a, np.ndarray) and not any(np.shares_memory(a, h) for h in held)]
-            assert sum(a.nbytes for a in held) <= wanted
-            job.close()
+        for memory in (200_000, 240_000, 300_000, 10**9):
+            job = streamed("packed", crew, tmp_path / str(memory), memory)
+            sides.append(job.plan.physical.tile or 0)
+            assert f"{sides[-1]} × {sides[-1]} blocks" in job.plan.explain()
+        assert sides == sorted(sides)
+        assert sides[0] == 1
+        assert sides[-1] >= 4
         (tmp_path / "none").mkdir()
         with pytest.raises(NotEnoughMemory, match=r"raise the budget, use fewer topics, or raise width=") as caught:
-            streamed("packed", crew, tmp_path / "none", least[-1] - 1)
-        assert (caught.value.need, caught.value.budget) == (least[-1], least[-1] - 1)
+            streamed("packed", crew, tmp_path / "none", 100_000)
+        assert caught.value.need > caught.value.budget == 100_000
         assert list((tmp_path / "none").iterdir()) == [], "refused before any work"
+        streamed("packed", crew, tmp_path / "least", caught.value.need)
 
 
-def test_averaging_needs_room_too(tmp_path: Path) -> None:
+def test_averaging_needs_space_too(tmp_path: Path) -> None:
+    plain = replace(PROBLEMS["learned"], average_every=0)
     with Serial().open() as crew:
-        least = needs(PROBLEMS["learned"], crew, 1, 1)
-        with pytest.raises(NotEnoughMemory):
-            streamed("learned", crew, tmp_path, least + DATA.shape[1] * 12 * 4 - 1)
+        found = [
+            plan_fit(problem, InMemory(DATA), crew, seed=5, profile="exact", width=4, physical=Physical())
+            for problem in (PROBLEMS["learned"], plain)
+        ]
+    more, less = (kept_bytes(one.problem, one.plan, one.shape) for one in found)
+    assert more - less == DATA.shape[1] * 12 * 8
 
 
 def test_what_fits_is_left_to_memory_unless_asked_for(tmp_path: Path) -> None:
     with Serial().open() as crew:
         fits = in_memory("plain", crew).plan.cost.memory
-        for memory, here in ((2 * fits, False), (fits // 2, True)):
-            job = build_streamed(
-                PROBLEMS["plain"], InMemory(DATA), crew, seed=5, profile="exact", width=4,
-                physical=Physical("serial", 1, memory), folder=tmp_path, always=False,
-            )  # fmt: skip
-            assert (job is not None) == here
-            if job is not None:
-                job.close()
+        for memory, here in ((2 * fits, False), (fits - 1, True)):
+            job = streamed("plain", crew, tmp_path, memory, InMemory(DATA), data=DATA)
+            assert (job.disk is not None) == here
 
 
-def test_files_go_away_and_what_was_learned_stays(tmp_path: Path, tiles_of: Callable[[int], None]) -> None:
+def test_files_have_no_names_and_what_was_learned_stays(tmp_path: Path, tiles_of: Callable[[int], None]) -> None:
     tiles_of(2)
     with Threads(2).open() as crew:
         job = streamed("packed", crew, tmp_path)
-        assert {path.name for path in tmp_path.iterdir()} == {
-            "doc.tokens", "topic.tokens", "run_word.tokens", "run_length.tokens", "doc_rows.counts", "word_rows.counts",
-        }  # fmt: skip
+        assert list(tmp_path.iterdir()) == []
         run(job, crew, 1)
         first = job.topics()
-        assert isinstance(first.topic, np.memmap), "words that do not fit are not gathered in memory"
         copy = first.topic.copy()
         run(job, crew, 2)
         assert not np.array_equal(job.topics().topic, copy)
-        job.close()
-        assert list(tmp_path.iterdir()) == []
-        np.testing.assert_array_equal(first.topic, copy)
+    np.testing.assert_array_equal(first.topic, copy)
 
 
-def test_a_disk_that_fails_is_heard_of(tmp_path: Path, tiles_of: Callable[[int], None]) -> None:
-    tiles_of(2)
-    with Threads(2).open() as crew:
-        job = streamed("plain", crew, tmp_path)
-        with open(tmp_path / "doc.tokens", "r+b") as file:
-            file.truncate(1000)
-        with pytest.raises(OSError, match=r"doc\.tokens ends at byte"):
-            run(job, crew)
-        job.close()
+def test_a_disk_that_is_full_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with Threads(2).open() as crew, pytest.raises(RunError, match=r"no space for .* KiB of u: No space left on device"):
+        streamed("plain", crew, tmp_path)
 
 
 def test_a_full_disk_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -471,69 +437,6 @@ def test_stored_zeros_are_refused(tmp_path: Path) -> None:
         streamed("plain", crew, tmp_path, source=InMemory(zeros))
 
 
-# --- the walk ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("side", [1, 2, 4, 8])
-@pytest.mark.parametrize("count", [1, 3])
-def test_the_walk_makes_every_visit_once_and_none_too_early(side: int, count: int) -> None:
-    order = panels(8, count)
-    tiles = PanelTiles(order, side)
-    weight = np.random.default_rng(side).integers(0, 100, len(order))
-    made: list[int] = []
-    sums = []
-    for tile in range(len(tiles)):
-        visits = tiles.visits(tile)
-        made += visits.tolist()
-        assert order.finished_closed(np.array(made))
-        assert [v for first, last in tiles.runs(tile) for v in range(first, last)] == visits.tolist()
-        row_group, col_group = tiles.groups_of(tile)
-        np.testing.assert_array_equal(order.row_block[visits], tiles.order.row_block + row_group * side)
-        np.testing.assert_array_equal(order.col_block[visits], tiles.order.col_block + col_group * side)
-        sums.append(int(weight[visits].sum()))
-    assert sorted(made) == list(range(len(order)))
-    assert tiles.heaviest(weight) == max(sums)
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 4), min_size=1, max_size=20))
-def test_neighbours_never_share_a_room(groups: list[int]) -> None:
-    rooms, changing = turns(groups)
-    walk = [(group, room ^ (epoch & changing)) for epoch in range(3) for group, room in zip(groups, rooms, strict=True)]
-    for (group, room), (following, its) in pairwise(walk):
-        assert (group == following) == (room == its)
-    assert set(rooms) <= {0, 1}
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.booleans(), st.booleans()), max_size=30))
-def test_a_window_keeps_what_was_changed(tmp_path_factory: Any, walk: list[tuple[int, int, bool, bool]]) -> None:
-    """Groups come and go, in several pieces; what was changed is in the file in the end, and nothing else moved."""
-    where = [[(0, 3), (7, 9)], [(3, 4)], [(4, 7), (9, 12)], []]
-    truth = np.arange(12, dtype=np.uint16)
-    file = FlatFile(tmp_path_factory.mktemp("window") / "numbers", np.uint16, 12)
-    file.write(0, truth)
-    window = Window(file, lambda group: where[group], rooms=2, widest=6, spare=2)
-    for k, (group, room, change, settle) in enumerate(walk):
-        window.bring(group, room)
-        places = np.array([p for first, last in where[group] for p in range(first, last)], int)
-        array = window.rooms[room]
-        assert array[: len(places)].tolist() == truth[places].tolist()
-        assert array[len(places) : len(places) + 2].tolist() == [0, 0]
-        if change:
-            window.change(room)
-            array[: len(places)] += 100 + k
-            truth[places] += 100 + k
-        if settle:
-            window.settle()
-            assert window.live().tolist() == truth.tolist()
-    window.settle()
-    assert window.live().tolist() == truth.tolist()
-    assert window.rooms[0].ctypes.data % 64 == 0
-    window.remove()
-    assert not file.path.exists()
-
-
 def test_pieces_are_no_heavier_than_asked_for() -> None:
     weight = np.random.default_rng(0).integers(0, 50, 300)
     found = list(lda_cut.pieces(weight, 120))
@@ -541,4 +444,3 @@ def test_pieces_are_no_heavier_than_asked_for() -> None:
     assert found[-1][1] == 300
     assert all(weight[a:b].sum() <= 120 or b == a + 1 for a, b in found)
     assert all(weight[a : b + 1].sum() > 120 for a, b in found[:-1])
-    assert lda_tiles.turns([7]) == ([0], 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -135,28 +134,17 @@ def test_any_order_the_rule_allows_gives_the_same_bits(name: str, seed: int) -> 
 
 
 @pytest.mark.parametrize("runtime", [Serial(), Threads(3)], ids=str)
-@pytest.mark.parametrize("name", ["sgd", "adagrad", "adarevision", "sgd, no biases"])
+@pytest.mark.parametrize("name", ["sgd", "adagrad", "adarevision", "sgd, no biases", "als", "als, implicit", "ccd"])
 @pytest.mark.parametrize("memory", [60_000, 90_000, 120_000])
 def test_streaming_from_disk_gives_the_same_bits(tmp_path: Path, name: str, memory: int, runtime: Runtime) -> None:
     wanted = outcome(Serial(), PROBLEMS[name], DATA)
+    # Row solvers keep the factors of both sides in memory, and working memory of every worker.
+    memory += 0 if "sgd" in name or "ada" in name else 60_000
     with job_on(runtime, PROBLEMS[name], DATA, memory=memory, scratch=tmp_path) as (job, crew):
         assert job.plan.physical.tile is not None
         assert job.plan.physical.tile < job.plan.order.rows
         objectives = run_epochs(job, crew, 3)
-        # Sums of sums: folded tile by tile, so the last bit of the objective may differ; what is learned may not.
-        assert (job.plan.fingerprint, digest(job.arrays())) == (wanted[0], _learned(PROBLEMS[name]))
-        assert len(objectives) == 3
-        _close(job)
-
-
-def _learned(problem: Problem) -> str:
-    with job_on(Serial(), problem, DATA) as (job, crew):
-        run_epochs(job, crew, 3)
-        return digest(job.arrays())
-
-
-def _close(job: Any) -> None:
-    job.close()
+        assert (job.plan.fingerprint, digest(job.arrays(), objectives)) == wanted
 
 
 def test_irregular_values_in_another_order() -> None:

@@ -42,7 +42,6 @@ from .mf_input import as_pairs, known_indices
 from .mf_measure import named
 from .mf_options import refuse_unused
 from .mf_ranking import METRIC
-from .mf_stream import StreamedSgdJob
 from .sklearn_base import (
     BaseEstimator,
     CallbackSupportMixin,
@@ -405,12 +404,8 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 "parameters": mf_store.plain(self.get_params(deep=False)),
             }
             settings |= {"seed": seed, "data": repr(feed), "workers": physical.workers}
-            try:
-                outcome = session.drive(trainer, epochs, settings)
-                self._keep(job, feed, scratch)
-            finally:
-                if isinstance(job, StreamedSgdJob):
-                    job.close()
+            outcome = session.drive(trainer, epochs, settings)
+            self._keep(job, feed, scratch)
         self.n_iter_ = done + outcome.epochs
         self.history_ = (self.history_ if earlier is not None else []) + [
             {"objective": r.objective} | r.metrics for r in outcome.reports

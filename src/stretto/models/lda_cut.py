@@ -2,7 +2,7 @@
 
     source, names = on_disk("docword.txt.gz", memory, folder, None)       # the file, parsed once, in flat files
     entries, tokens = weigh(source, rows, cols, order)                    # what each visit will hold: decides the plan
-    laid = cut_tokens(source, logical, shape, entries, tokens, folder, crew, memory)
+    laid = lay_out_tokens_on_disk(source, logical, shape, entries, tokens, crew, disk, memory)
 
 Nothing here holds more than a piece of the corpus, and the tokens are those that are laid out in memory, in that order.
 """
@@ -13,7 +13,6 @@ import os
 import shutil
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +23,22 @@ from stretto.data.partition import Cut
 from stretto.data.report import Report
 from stretto.errors import DataError, PlanError
 from stretto.plan.cost import show_bytes
-from stretto.plan.plan import Logical
-from stretto.runtime.blockfile import BlockFiles, FlatFile
+from stretto.plan.plan import Logical, Plan
 from stretto.runtime.crew import Crew
-from stretto.runtime.layout import index_type, scatter, tally, visit_table
+from stretto.runtime.disk import Disk
+from stretto.runtime.layout import group_on_disk, index_type, visit_table
 from stretto.runtime.source import Chunk, Source, Spool
 from stretto.schedule.order import Ints, Order
 
-from .lda_base import token_bytes
 from .lda_input import LARGEST, OPEN_ENDED, UnknownWordsWarning, Words, read_vocabulary
-from .lda_layout import Grouped, pointers
+from .lda_layout import Grouped, Laid, by_visit, pointers
 from .lda_shape import Shape
-from .lda_tiles import most_runs, run_bytes
 from .mf_feed import at_once
 
 AHEAD = 64  # the samplers ask for documents a few tokens ahead, beyond the last one too
 # Of a memory budget, the share that tokens may take while they are made; each costs its entry, its document and a run.
 _SHARE, _PER_TOKEN = 4, 28
+_PER_ENTRY = 12
 
 
 def on_disk(
@@ -118,71 +116,59 @@ def weigh(source: Source, rows: Cut, cols: Cut, order: Order) -> tuple[Ints, Int
     return entries, tokens.astype(np.int64)
 
 
-def refuse_if_disk_full(logical: Logical, shape: Shape, entries: Ints, tokens: Ints, side: int, folder: Path) -> None:
+def refuse_if_disk_full(plan: Plan, entries: Ints, folder: Path) -> None:
     """Refuse before any work when the files would not fit."""
-    wanted = int(entries.sum()) * 8 + int(tokens.sum()) * token_bytes(logical, shape) + shape.doc_bytes
-    wanted += int(most_runs(entries, tokens, logical).sum()) * run_bytes(logical)
-    wanted += 0 if side == logical.order.cols else shape.word_bytes
+    wanted = int(entries.sum()) * _PER_ENTRY + plan.cost.memory
     free = shutil.disk_usage(folder).free
     if wanted > free:
         raise PlanError(
             f"streaming this corpus takes {show_bytes(wanted)} of disk in {folder}, and {show_bytes(free)} are free; "
-            "free some room, set TMPDIR to a folder on a larger disk, or raise memory= to hold it in memory"
+            "free some, set TMPDIR to a folder on a larger disk, or raise memory= to hold it in memory"
         )
 
 
-@dataclass(frozen=True, eq=False)
-class CutTokens:
-    """Tokens on disk, by visit: visit v has tokens ptr[v] to ptr[v + 1] and runs run_ptr[v] to run_ptr[v + 1].
+def most_runs(entries: Ints, tokens: Ints, logical: Logical) -> Ints:
+    """[V] no visit has more runs than this: it has no more words than entries, nor than its column block."""
+    words: Ints = logical.cols.sizes[logical.order.col_block]
+    return np.minimum(np.minimum(entries, tokens), words)
 
-    files: "doc", "topic", "run_word" and "run_length", as in `kernels.topic_rows.Tokens`. most: of the longest run.
+
+def lay_out_tokens_on_disk(
+    source: Source, logical: Logical, shape: Shape, entries: Ints, tokens: Ints, crew: Crew, disk: Disk, memory: int
+) -> Laid:
+    """Every token of the corpus, by visit, in files; entries, tokens [V]: what `weigh` found.
+
+    The entries are grouped by visit first, and turned into tokens a few visits at a time.
     """
-
-    ptr: Ints
-    run_ptr: Ints
-    most: int
-    files: dict[str, FlatFile]
-
-    def remove(self) -> None:
-        for file in self.files.values():
-            file.remove()
-
-
-def cut_tokens(
-    source: Source, logical: Logical, shape: Shape, entries: Ints, tokens: Ints, folder: Path, crew: Crew, memory: int
-) -> CutTokens:
-    """Every token of the corpus, by visit, in files of the folder; entries, tokens [V]: what `weigh` found."""
     rows, cols, order = logical.rows, logical.cols, logical.order
-    blocks = BlockFiles(folder, pointers(entries), index_type(rows), index_type(cols))
-    for chunk in source.chunks():
-        tallied = tally(chunk, rows, cols, order, crew)
-        grouped_ptr, u, i, r = scatter(chunk, rows, cols, order, tallied, crew, 0.0, 1.0)
-        blocks.append(grouped_ptr, (u, i, r))
-    types = {"doc": index_type(rows), "run_word": index_type(cols), "run_length": np.int32}
-    files = {name: FlatFile(folder / f"{name}.tokens", dtype, 0) for name, dtype in types.items()}
-    files["topic"] = FlatFile(folder / "topic.tokens", shape.topic_dtype, int(tokens.sum()))
+    entry_ptr, *grouped = group_on_disk(source, rows, cols, order, entries, crew, disk, 0.0, 1.0)
     docs_in, words_in = rows.sizes[order.row_block], cols.sizes[order.col_block]
-    ptr, runs, most = pointers(tokens), np.zeros(len(order), np.int64), 0
-    run = 0
-    for first, last in pieces(tokens, max(1, memory // (_SHARE * _PER_TOKEN))):
-        here = pointers(entries[first:last])
-        into: Any = tuple(np.empty(int(here[-1]), dtype) for dtype in blocks.dtypes)
-        blocks.read([(first, last)], into)
-        grouped = Grouped(here, *into)
-        found, runs[first:last], longest = grouped.measure(words_in[first:last], crew)
-        token_ptr, run_ptr = pointers(found), pointers(runs[first:last])
-        made = (
-            np.zeros(int(token_ptr[-1]), types["doc"]),
-            np.zeros(int(run_ptr[-1]), types["run_word"]),
-            np.zeros(int(run_ptr[-1]), np.int32),
-        )
-        grouped.spread(docs_in[first:last], words_in[first:last], token_ptr, run_ptr, made, crew)
-        files["doc"].write(int(ptr[first]), made[0])
-        files["run_word"].write(run, made[1])
-        files["run_length"].write(run, made[2])
-        run, most = run + int(run_ptr[-1]), max(most, longest)
-    blocks.remove()
-    return CutTokens(ptr, pointers(runs), most, files)
+    runs, most, at_once = np.zeros(len(order), np.int64), 0, max(1, memory // (_SHARE * _PER_TOKEN))
+
+    def parts() -> Iterator[tuple[slice, Grouped]]:
+        for first, last in pieces(tokens, at_once):
+            begin, end = int(entry_ptr[first]), int(entry_ptr[last])
+            some = Grouped(entry_ptr[first : last + 1] - begin, *(array[begin:end] for array in grouped))
+            yield slice(first, last), some
+            disk.release_all()
+
+    for which, part in parts():
+        _, runs[which], longest = part.measure(words_in[which], crew)
+        most = max(most, longest)
+    ptr, run_ptr = pointers(tokens), pointers(runs)
+    doc = disk.array("doc", (int(ptr[-1]) + AHEAD,), index_type(rows))
+    run_word = disk.array("run_word", (int(run_ptr[-1]),), index_type(cols))
+    run_length = disk.array("run_length", (int(run_ptr[-1]),), np.int32)
+    for which, part in parts():
+        first, last = which.start, which.stop
+        here, runs_here = ptr[first : last + 1] - ptr[first], run_ptr[first : last + 1] - run_ptr[first]
+        at, run = slice(int(ptr[first]), int(ptr[last])), slice(int(run_ptr[first]), int(run_ptr[last]))
+        into = (doc[at], run_word[run], run_length[run])
+        part.spread(docs_in[which], words_in[which], here, runs_here, into, crew)
+    topic = disk.array("topic", (int(ptr[-1]),), shape.topic_dtype)
+    for array in grouped:
+        disk.drop(array)
+    return Laid(by_visit(logical, ptr, run_ptr, (doc, topic, run_word, run_length)), most)
 
 
 def pieces(weight: Ints, at_most: int) -> Iterator[tuple[int, int]]:

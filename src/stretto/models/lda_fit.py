@@ -22,11 +22,10 @@ from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer
 
 from . import checks
-from .lda_base import Problem, settled
+from .lda_base import Problem
+from .lda_cut import on_disk
 from .lda_input import Corpus, as_corpus, names_its_words, split_documents, split_tokens
 from .lda_job import LdaJob, build_lda
-from .lda_layout import take_census
-from .lda_stream import StreamedLdaJob, build_streamed, on_disk
 from .lda_topics import Topics
 from .lda_watch import Watch
 from .mf_feed import at_once, is_path
@@ -112,33 +111,28 @@ def learn(
     root.call_on_fit_task_begin(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
     with runtime.open() as crew, session.listen() as tell:
         job = _job(problem, feed, crew, settings, physical, watch, start, folder)
-        try:
-            patience = None
-            if settings.patience is not None and feed.held is not None:
-                epochs, share = settings.patience
-                patience = Patience(epochs, metric="held_perplexity", share=share, least=problem.settling)
-            trainer = Trainer(
-                job,
-                crew,
-                tell=tell,
-                saving=session.saving,
-                patience=patience,
-                stop_after=lambda epoch, report: stop(root, feed.corpus, epoch, report, job.topics),
-            )
-            about = {
-                "estimator": type(estimator).__name__,
-                "parameters": dict(settings.parameters),
-                "seed": settings.seed,
-                "data": _described(feed),
-                "workers": physical.workers,
-            }
-            outcome = session.drive(trainer, settings.epochs, about)
-            history = [{"objective": r.objective} | r.metrics for r in outcome.reports]
-            learned = Learned(
-                job.topics(), job.plan, outcome.epochs, history, feed.vocabulary, outcome.status == "stopped"
-            )
-        finally:
-            job.close()
+        patience = None
+        if settings.patience is not None and feed.held is not None:
+            epochs, share = settings.patience
+            patience = Patience(epochs, metric="held_perplexity", share=share, least=problem.settling)
+        trainer = Trainer(
+            job,
+            crew,
+            tell=tell,
+            saving=session.saving,
+            patience=patience,
+            stop_after=lambda epoch, report: stop(root, feed.corpus, epoch, report, job.topics),
+        )
+        about = {
+            "estimator": type(estimator).__name__,
+            "parameters": dict(settings.parameters),
+            "seed": settings.seed,
+            "data": _described(feed),
+            "workers": physical.workers,
+        }
+        outcome = session.drive(trainer, settings.epochs, about)
+        history = [{"objective": r.objective} | r.metrics for r in outcome.reports]
+        learned = Learned(job.topics(), job.plan, outcome.epochs, history, feed.vocabulary, outcome.status == "stopped")
     root.call_on_fit_task_end(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
     return learned
 
@@ -212,21 +206,18 @@ def _job(
     watch: Watch,
     start: Topics | None,
     folder: Path | None,
-) -> LdaJob | StreamedLdaJob:
-    """The job in memory; on disk when the budget asks for it."""
-    census = take_census(feed.source, crew)
-    problem = settled(problem, census)
-    common: dict[str, Any] = {
-        "seed": settings.seed,
-        "profile": settings.profile,
-        "width": settings.width,
-        "physical": physical,
-    }
-    if settings.memory is not None and folder is not None:
-        job = build_streamed(
-            problem, feed.source, crew, folder=folder, watch=watch, census=census, always=feed.corpus is None, **common
-        )
-        if job is not None:
-            return job
-    source = feed.source if feed.corpus is None else InMemory(feed.corpus.data)
-    return build_lda(problem, source, crew, watch=watch, earlier=start, census=census, **common)
+) -> LdaJob:
+    """The job; from disk when the budget asks for it."""
+    return build_lda(
+        problem,
+        feed.source,
+        crew,
+        seed=settings.seed,
+        profile=settings.profile,
+        width=settings.width,
+        physical=physical,
+        watch=watch,
+        earlier=start,
+        scratch=folder,
+        data=None if feed.corpus is None else feed.corpus.data,
+    )

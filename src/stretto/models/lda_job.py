@@ -1,4 +1,4 @@
-"""Training a topic model in memory: one pass over the grid for each epoch.
+"""Training a topic model: one pass over the grid for each epoch.
 
 The first epoch gives every token its first topic, drawn from what has been counted so far (or at random). In the first
 epochs the prior of words in topics is larger than it will be. The totals of the topics are merged when an epoch ends.
@@ -7,31 +7,50 @@ epochs the prior of words in topics is larger than it will be. The totals of the
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.data import Data
 from stretto.kernels.topic_dense import gibbs_dense_worker
 from stretto.kernels.topic_mh import make_tables, mh_worker, prior_table
 from stretto.kernels.topic_packed import gibbs_packed_worker
-from stretto.kernels.topic_rows import Counts, Model, Tokens, make_rooms
+from stretto.kernels.topic_rows import GROUP, Counts, Model, Tokens, make_rooms
 from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.cpus import available_memory
 from stretto.runtime.crew import Crew
+from stretto.runtime.disk import Disk
 from stretto.runtime.job import Report
-from stretto.runtime.source import Source
+from stretto.runtime.source import InMemory, Source
 from stretto.runtime.step import Step, make_step
-from stretto.schedule.order import Order
+from stretto.runtime.tile_walk import side_within
+from stretto.schedule.order import Ints, Order
 
-from .lda_base import Problem, logical_lda, plan_lda
-from .lda_layout import Laid, lay_out_tokens, new_counts, put_earlier, take_census, topics_of, word_entries
+from .lda_base import Problem, logical_lda, plan_lda, settled
+from .lda_cut import lay_out_tokens_on_disk, most_runs, pieces, refuse_if_disk_full, weigh
+from .lda_layout import (
+    Laid,
+    gather_topics,
+    lay_out_tokens,
+    new_counts,
+    put_earlier,
+    take_census,
+    topics_of,
+    word_entries,
+)
 from .lda_priors import CountRows, Histogram, count_documents, count_words
 from .lda_shape import Census, Shape
 from .lda_topics import Topics
 from .lda_watch import Watch
+
+Entries = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
 
 _FLAT = 1e6  # priors so large that no count shows: every topic is as likely as any other
 
@@ -105,7 +124,7 @@ def merge_totals(counts: Counts, moved: NDArray[np.int32] | None = None) -> None
 
 
 class LdaJob:
-    """Gibbs sampling over tokens held in memory."""
+    """Gibbs sampling. disk: where tokens and counts are, if not in memory."""
 
     def __init__(
         self,
@@ -117,10 +136,11 @@ class LdaJob:
         seed: int,
         watch: Watch,
         earlier: Topics | None = None,
+        disk: Disk | None = None,
     ) -> None:
         self.problem, self.plan, self.shape, self.laid, self.crew, self.seed = problem, plan, shape, laid, crew, seed
-        self.watch = watch
-        self.counts = new_counts(shape, plan.order)
+        self.watch, self.disk = watch, disk
+        self.counts = new_counts(shape, plan.order, disk)
         if earlier is not None:
             put_earlier(self.counts, shape, plan.logical.cols, earlier)
         self.before = None if earlier is None else self._word_histogram()
@@ -157,32 +177,72 @@ class LdaJob:
     def histograms(self, by_topic: bool) -> tuple[Histogram, Histogram]:
         """What the counts say of the priors of documents and of words."""
         self.crew.gather()
-        counts, shape = self.counts, self.shape
-        documents = document_rows(shape, counts.doc_at, counts.doc_length, counts.doc_rows)
-        return (
-            count_documents(documents, shape.doc_tokens, self.crew, by_topic=by_topic),
-            self._word_histogram(),
+        tokens = self.shape.doc_tokens
+        documents = (
+            count_documents(rows, tokens[first:last], self.crew, by_topic=by_topic)
+            for first, last, rows in self._documents()
         )
+        return reduce(add, documents), self._word_histogram()
 
     def _word_histogram(self) -> Histogram:
+        V, total = len(self.shape.word_tokens), self.counts.total
+        words = (
+            count_words(rows, total if first == 0 else total[:0], self.crew, n_words=V)
+            for first, _, rows in self._words()
+        )
+        return reduce(add, words)
+
+    def _documents(self) -> Iterator[tuple[int, int, CountRows]]:
+        """(first position, last + 1, counts of topics) of some documents after the other, which stand in the plan's
+        order; all at once where they are in memory."""
         counts, shape = self.counts, self.shape
-        words = CountRows(counts.word_at, counts.word_length, counts.word_rows, shape.shift, shape.topics)
-        return count_words(words, counts.total, self.crew)
+        for first, last in self._pieces(shape.doc_at, counts.doc_rows):
+            at = shape.doc_at[first : last + 1]
+            rows, places = counts.doc_rows[at[0] : at[-1]], at[:-1] - at[0]
+            yield first, last, document_rows(shape, places, counts.doc_length[first:last], rows)
+
+    def _words(self) -> Iterator[tuple[int, int, CountRows]]:
+        """The same for words."""
+        counts, shape = self.counts, self.shape
+        for first, last in self._pieces(shape.word_at, counts.word_rows):
+            at = shape.word_at[first : last + 1]
+            length, rows = counts.word_length[first:last], counts.word_rows[at[0] : at[-1]]
+            yield first, last, CountRows(at[:-1] - at[0], length, rows, shape.shift, shape.topics)
+
+    def _pieces(self, at: Ints, rows: NDArray[Any]) -> Iterator[tuple[int, int]]:
+        """Neighbours (first, last + 1) of rows that begin at[r]; from disk, a few at a time."""
+        if self.disk is None:
+            yield 0, len(at) - 1
+            return
+        at_once = max(1, self.disk.budget // (4 * rows.dtype.itemsize))
+        for first, last in pieces(np.diff(at), at_once):
+            yield first, last
+            self.disk.release(rows, int(at[first]), int(at[last]))
+
+    def _entries(self) -> Iterator[Entries]:
+        """(word, topic, count) of some words after the other, each word's together."""
+        self.crew.gather()
+        for first, _, rows in self._words():
+            yield word_entries(self.shape, self.plan.logical.cols, rows.length, rows.rows, first)
 
     def add_up(self) -> None:
         """Add the present word counts to those that are averaged."""
-        self.crew.gather()
-        cols = self.plan.logical.cols
-        self.summed.add(*word_entries(self.shape, cols, self.counts.word_length, self.counts.word_rows))
+        for words, topics, counts in self._entries():
+            self.summed.counts[words, topics] += counts  # a pair occurs once
+        self.summed.states += 1
 
     def topics(self) -> Topics:
-        """What has been learned: the average of the states added up, or the present one."""
-        cols, V = self.plan.logical.cols, len(self.shape.word_tokens)
-        entries = self.summed.mean()
-        if entries is None:
-            self.crew.gather()
-            entries = word_entries(self.shape, cols, self.counts.word_length, self.counts.word_rows)
-        return topics_of(entries, V, self.priors.alpha, self.priors.beta)
+        """What has been learned: the average of the states added up, or the present one.
+
+        Its arrays are in files where the counts are.
+        """
+        V = len(self.shape.word_tokens)
+        averaged = self.summed.mean()
+        if self.disk is None:
+            (entries,) = self._entries() if averaged is None else (averaged,)
+            return topics_of(entries, V, self.priors.alpha, self.priors.beta)
+        parts = self._entries if averaged is None else lambda: iter((averaged,))
+        return gather_topics(parts, V, self.priors.alpha, self.priors.beta, self.disk)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """Topics, counts, totals and priors, live."""
@@ -199,9 +259,6 @@ class LdaJob:
             "priors": self.priors.array,
         } | self.summed.arrays()
 
-    def close(self) -> None:
-        """Nothing is open."""
-
 
 def document_rows(shape: Shape, at: Any, length: Any, rows: Any) -> CountRows:
     """Documents' counts as those who only look at them want them."""
@@ -216,10 +273,6 @@ class Summed:
     def __init__(self, shape: Shape, *, wanted: bool) -> None:
         size = (len(shape.word_tokens), shape.topics) if wanted else (0, shape.topics)
         self.counts, self.states = np.zeros(size, np.int64), np.zeros(1, np.int64)
-
-    def add(self, words: Any, topics: Any, counts: Any) -> None:
-        self.counts[words, topics] += counts  # a pair occurs once
-        self.states += 1
 
     def mean(self) -> tuple[Any, Any, Any] | None:
         """(word, topic, mean count), or None when nothing was added up."""
@@ -237,6 +290,54 @@ class Summed:
         return {"summed": self.counts, "states": self.states} if len(self.counts) else {}
 
 
+# Kept for every document and word: its tokens, the place of its row, its length, its place in the plan, its block.
+_PER_INDEX = 48
+# Of K topics, a worker keeps about a dozen numbers each, with alias tables twice as many.
+_PER_TOPIC, _PER_TOKEN_OF_RUN, _PER_ENTRY = 128, 8, 8
+
+
+def kept_bytes(problem: Problem, plan: Plan, shape: Shape) -> int:
+    """Bytes that stay in memory while a plan runs from disk."""
+    order, tokens = plan.order, plan.weight
+    longest_run = min(int(tokens.max(initial=0)), int(shape.word_tokens.max(initial=0)))
+    own = _PER_TOPIC * (shape.topics + GROUP) + _PER_TOKEN_OF_RUN * longest_run + _PER_ENTRY * shape.longest
+    totals = (order.rows + order.cols + 2) * shape.topics * 4
+    indices = _PER_INDEX * (len(plan.logical.rows) + len(plan.logical.cols))
+    return int(plan.physical.workers * own + totals + indices + Summed.nbytes(shape, problem))
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A plan, and what laying the corpus out needs besides."""
+
+    problem: Problem
+    plan: Plan
+    shape: Shape
+    entries: Ints  # [V]
+
+
+def plan_fit(
+    problem: Problem,
+    source: Source,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    earlier: Topics | None = None,
+    census: Census | None = None,
+) -> Planned:
+    """The plan of a topic model; the corpus is counted, nothing is allocated."""
+    census = census or take_census(source, crew)
+    problem = settled(problem, census)
+    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
+    shape = Shape.of(problem, census, logical.rows, logical.cols, earlier)
+    entries, tokens = weigh(source, logical.rows, logical.cols, logical.order)
+    runs = most_runs(entries, tokens, logical)
+    return Planned(problem, plan_lda(problem, logical, shape, tokens, runs, physical), shape, entries)
+
+
 def build_lda(
     problem: Problem,
     source: Source,
@@ -249,17 +350,50 @@ def build_lda(
     watch: Watch | None = None,
     earlier: Topics | None = None,
     census: Census | None = None,
+    scratch: Path | None = None,
+    data: Data | None = None,
 ) -> LdaJob:
-    """Count, plan, lay out."""
-    census = census or take_census(source, crew)
+    """Count, plan, lay out: in memory, or from a scratch folder where the plan does not fit the budget.
+
+    data: the corpus, where it is in memory.
+    """
+    census, watch = census or take_census(source, crew), watch or Watch()
+    if physical.memory is not None and scratch is not None:
+        common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
+        planned = plan_fit(problem, source, crew, earlier=earlier, census=census, **common)
+        needed = planned.plan.cost.memory + Summed.nbytes(planned.shape, planned.problem)
+        if data is None or needed > physical.memory:
+            return _stream(planned, source, crew, seed, watch, earlier, scratch)
+    problem = settled(problem, census)
     logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
-    rows, cols, order = logical.rows, logical.cols, logical.order
-    shape = Shape.of(problem, census, rows, cols, earlier)
-    laid = lay_out_tokens(source, rows, cols, order, shape, crew)
-    plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), np.diff(laid.tokens.run_ptr), physical)
-    budget = physical.memory or available_memory()
+    shape = Shape.of(problem, census, logical.rows, logical.cols, earlier)
+    laid = lay_out_tokens(source if data is None else InMemory(data), logical, shape, crew)
+    plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), laid.runs, physical)
     remedy = "stream it from disk with memory='2GiB', or use fewer topics"
     if earlier is not None:
         remedy = "partial_fit works in memory: give it fewer documents at a time, or more memory="
-    refuse_if_over(plan.cost.memory + Summed.nbytes(shape, problem), budget, remedy)
-    return LdaJob(problem, plan, shape, laid, crew, seed, watch or Watch(), earlier)
+    needed = plan.cost.memory + Summed.nbytes(shape, problem)
+    refuse_if_over(needed, physical.memory or available_memory(), remedy)
+    return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier)
+
+
+def _stream(
+    planned: Planned,
+    source: Source,
+    crew: Crew,
+    seed: int,
+    watch: Watch,
+    earlier: Topics | None,
+    scratch: Path,
+) -> LdaJob:
+    """The job from files of a folder."""
+    problem, plan, shape = planned.problem, planned.plan, planned.shape
+    logical, physical, memory = plan.logical, plan.physical, plan.physical.memory or 0
+    kept = kept_bytes(problem, plan, shape)
+    side = side_within(plan, memory, kept, "raise the budget, use fewer topics, or raise width= for smaller blocks")
+    refuse_if_disk_full(plan, planned.entries, scratch)
+    disk = Disk(scratch, memory - kept)
+    crew.stream(disk)
+    laid = lay_out_tokens_on_disk(source, logical, shape, planned.entries, plan.weight, crew, disk, memory)
+    plan = plan_lda(problem, logical, shape, plan.weight, laid.runs, replace(physical, tile=side))
+    return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier, disk)

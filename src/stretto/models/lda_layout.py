@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,9 @@ from stretto.data.partition import Cut
 from stretto.errors import DataError
 from stretto.kernels.topic_layout import measure_worker, spread_worker
 from stretto.kernels.topic_rows import Counts, Tokens
+from stretto.plan.plan import Logical
 from stretto.runtime.crew import Crew
+from stretto.runtime.disk import Disk, full_array, new_array
 from stretto.runtime.layout import index_type, scatter, survey, tally
 from stretto.runtime.source import Source
 from stretto.runtime.step import make_step
@@ -87,40 +90,51 @@ def group(source: Source, rows: Cut, cols: Cut, order: Order, crew: Crew) -> Gro
 
 @dataclass(frozen=True, eq=False)
 class Laid:
-    """Tokens in memory, and what the plan needs to know of them."""
+    """Tokens by visit, and what the plan needs to know of them."""
 
     tokens: Tokens
-    runs: int
     most: int  # tokens of the longest run
 
+    @property
+    def runs(self) -> Ints:
+        """[V] runs of each visit."""
+        counts: Ints = np.diff(self.tokens.run_ptr)
+        return counts
 
-def lay_out_tokens(source: Source, rows: Cut, cols: Cut, order: Order, shape: Shape, crew: Crew) -> Laid:
+
+def lay_out_tokens(source: Source, logical: Logical, shape: Shape, crew: Crew) -> Laid:
     """Every token of the corpus, by visit."""
+    rows, cols, order = logical.rows, logical.cols, logical.order
     grouped = group(source, rows, cols, order, crew)
     docs_in, words_in = rows.sizes[order.row_block], cols.sizes[order.col_block]
     tokens, runs, most = grouped.measure(words_in, crew)
     ptr, run_ptr = pointers(tokens), pointers(runs)
     doc, topic, run_word, run_length = new_tokens(int(ptr[-1]), int(run_ptr[-1]), rows, cols, shape)
     grouped.spread(docs_in, words_in, ptr, run_ptr, (doc, run_word, run_length), crew)
-    bases = rows.bounds[order.row_block], cols.bounds[order.col_block]
+    return Laid(by_visit(logical, ptr, run_ptr, (doc, topic, run_word, run_length)), most)
+
+
+def by_visit(logical: Logical, ptr: Ints, run_ptr: Ints, arrays: tuple[Any, Any, Any, Any]) -> Tokens:
+    """Tokens from (document, topic, run word, run length), each grouped by visit."""
+    order, (doc, topic, run_word, run_length) = logical.order, arrays
     visits = np.arange(len(order), dtype=np.int64)
-    laid = Tokens(
-        ptr, doc, topic, run_ptr, run_word, run_length, visits, order.row_block, order.col_block, *bases
-    )  # fmt: skip
-    return Laid(laid, int(run_ptr[-1]), most)
+    blocks = order.row_block, order.col_block
+    bases = logical.rows.bounds[order.row_block], logical.cols.bounds[order.col_block]
+    return Tokens(ptr, doc, topic, run_ptr, run_word, run_length, visits, *blocks, *bases)
 
 
-def new_counts(shape: Shape, order: Order) -> Counts:
-    """Counts of a corpus in which no token has a topic yet."""
+def new_counts(shape: Shape, order: Order, disk: Disk | None = None) -> Counts:
+    """Counts of a corpus in which no token has a topic yet; the rows in files where a disk is given."""
     K = shape.topics
-    doc_rows = np.full(int(shape.doc_at[-1]), 0 if shape.plain else shape.padding, shape.doc_dtype)
+    padding = 0 if shape.plain else shape.padding
+    doc_rows = full_array(disk, "doc_rows", (int(shape.doc_at[-1]),), shape.doc_dtype, padding)
     return Counts(
         np.ascontiguousarray(shape.doc_at[:-1]),
         np.zeros(len(shape.doc_tokens), np.int32),
         doc_rows,
         np.ascontiguousarray(shape.word_at[:-1]),
         np.where(shape.word_plain, -1, 0).astype(np.int32),
-        np.zeros(int(shape.word_at[-1]), np.uint32),
+        new_array(disk, "word_rows", (int(shape.word_at[-1]),), np.uint32),
         np.zeros(K, np.int64),
         np.zeros((order.rows, K), np.int32),
         np.zeros((order.cols, K), np.int32),
@@ -165,6 +179,29 @@ def word_entries(
         found.append((standing[first + word[there]], topic[there], count[there]))
     words, topics, counts = (np.concatenate(part) for part in zip(*found, strict=True))
     return words, topics, counts
+
+
+def gather_topics(
+    parts: Callable[[], Iterator[tuple[Any, Any, Any]]], V: int, alpha: Any, beta: float, disk: Disk
+) -> Topics:
+    """Topics in files, from entries (word, topic, count) in parts, which are asked for twice; a word is in one part
+    alone."""
+    in_word, totals, dtype = np.zeros(V, np.int64), np.zeros(len(alpha)), "i4"
+    for words, topics, counts in parts():
+        in_word += np.bincount(words, minlength=V)
+        np.add.at(totals, topics, counts)
+        dtype = "f4" if counts.dtype.kind == "f" else "i4"
+    indptr = pointers(in_word)
+    topic, count = (disk.array(name, (int(indptr[-1]),), kind) for name, kind in (("topics", "i4"), ("counts", dtype)))
+    for words, topics, counts in parts():
+        order = np.lexsort((topics, words))
+        words = words[order]
+        firsts = np.flatnonzero(np.diff(words, prepend=-1))
+        into = indptr[words] + np.arange(len(words)) - np.repeat(firsts, np.diff(firsts, append=len(words)))
+        topic[into], count[into] = topics[order], counts[order]
+    for array in (topic, count):
+        disk.release(array)
+    return Topics(indptr, topic, count, totals, np.array(alpha, np.float64), float(beta))
 
 
 def topics_of(entries: tuple[Any, Any, Any], V: int, alpha: Any, beta: float) -> Topics:

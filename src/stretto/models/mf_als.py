@@ -24,17 +24,17 @@ from stretto.kernels import als
 from stretto.kernels.lanes import padded
 from stretto.plan.cost import Cost
 from stretto.plan.plan import Logical, Physical, Plan
-from stretto.runtime.compressed import Compressed, compress
+from stretto.runtime.compressed import Compressed, compress, compress_on_disk
 from stretto.runtime.crew import Crew
+from stretto.runtime.disk import Disk, pieces_of
 from stretto.runtime.job import Report
-from stretto.runtime.layout import Survey, survey
-from stretto.runtime.source import Entries, InMemory
+from stretto.runtime.layout import Survey
+from stretto.runtime.source import Entries, InMemory, Source
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.rotation import independent
 from stretto.state.rows import Rows
 
 from .mf_base import Factors, Problem, factor_reg, new_factors, units
-from .mf_cost import refuse_cost
 from .mf_measure import Held
 from .mf_ranking import HeldRanking
 from .mf_row_arrays import SIDES, specs_als, specs_ccd
@@ -199,30 +199,27 @@ class AlsJob:
         return self.factors.arrays() | grams
 
 
-def build_als(
+def lay_out_als(
     problem: Problem,
-    data: Entries,
+    plan: Plan,
+    seen: Survey,
+    source: Source,
     crew: Crew,
     *,
     seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
     test: Entries | None = None,
+    disk: Disk | None = None,
 ) -> AlsJob:
-    """Look at the data, plan, compress it both ways and draw the first factors."""
-    seen = survey(InMemory(data), crew)
-    plan = plan_rows("mf/als/2", problem, seen, seed=seed, profile=profile, width=width, physical=physical)
-    refuse_cost(problem, plan, "use solver='sgd', which streams from disk, or lower rank")
+    """Compress the ratings both ways and draw the first factors; the ratings in files where a disk is given."""
     rows, cols = plan.logical.rows, plan.logical.cols
-    by_row, by_col = compress(data, seen.row_counts, seen.col_counts)
+    by_row, by_col = compress_source(source, plan, seen, disk)
     mean, scale = units(problem, seen)
-    standardise((by_row, by_col), mean, scale)
+    standardise((by_row, by_col), mean, scale, disk)
     width = problem.rank + problem.biases
     factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, columns=width)
     held: Held | HeldRanking | None = None
     if problem.implicit:
-        unit = float(np.abs(by_row.values).mean(dtype=np.float64))
+        unit = mean_size(by_row.values, disk)
         factors = replace(factors, confidence=problem.alpha / unit if unit > 0 else 0.0)
         held = None if test is None else HeldRanking.out(test, Seen(by_row.indptr, by_row.indices), cols)
     elif test is not None:
@@ -230,10 +227,35 @@ def build_als(
     return AlsJob(problem, plan, by_row, by_col, factors, crew, held)
 
 
-def standardise(sides: tuple[Compressed, Compressed], mean: float, scale: float) -> None:
+def compress_source(source: Source, plan: Plan, seen: Survey, disk: Disk | None) -> tuple[Compressed, Compressed]:
+    """(by row, by column): in memory, or in files."""
+    if disk is None:
+        assert isinstance(source, InMemory)
+        return compress(source.data, seen.row_counts, seen.col_counts)
+    rows, cols = plan.logical.rows, plan.logical.cols
+    return (
+        compress_on_disk(source, seen.row_counts, rows, disk, by_column=False),
+        compress_on_disk(source, seen.col_counts, cols, disk, by_column=True),
+    )
+
+
+def mean_size(values: NDArray[np.float32], disk: Disk | None) -> float:
+    """The mean of |values|, to the bit what NumPy's `mean` in double precision gives."""
+    if disk is None:
+        return float(np.abs(values).mean(dtype=np.float64))
+    total, at_once = np.float64(0.0), np.getbufsize()  # NumPy converts so many at a time, and adds up their sums
+    for part in pieces_of(disk, values):
+        for first in range(part.start, part.stop, at_once):
+            total += np.add.reduce(np.abs(values[first : min(first + at_once, part.stop)]), dtype=np.float64)
+    return float(total / max(1, len(values)))
+
+
+def standardise(sides: tuple[Compressed, Compressed], mean: float, scale: float, disk: Disk | None = None) -> None:
     """The values of both sides become (value − mean) / scale, in place."""
     if (mean, scale) == (0.0, 1.0):
         return
     for side in sides:
-        np.subtract(side.values, np.float32(mean), out=side.values)
-        np.divide(side.values, np.float32(scale), out=side.values)
+        for part in pieces_of(disk, side.values):
+            some = side.values[part]
+            np.subtract(some, np.float32(mean), out=some)
+            np.divide(some, np.float32(scale), out=some)

@@ -22,10 +22,13 @@ from numpy.typing import NDArray
 
 from stretto.data.partition import Cut
 from stretto.errors import DataError, PlanError
-from stretto.kernels.lanes import aligned, padded
+from stretto.kernels.lanes import padded
 from stretto.kernels.losses import CODES
 from stretto.kernels.random import fill_worker
+from stretto.kernels.reference import named_kernel
+from stretto.plan.arrays import StepSpec, by_rows, constant, number
 from stretto.runtime.crew import Crew
+from stretto.runtime.disk import Disk, full_array, new_array
 from stretto.runtime.layout import Survey
 from stretto.runtime.step import make_step
 from stretto.schedule.rotation import independent
@@ -226,13 +229,13 @@ def squares_of(problem: Problem) -> dict[str, tuple[int, int]]:
     return {"zw": (0, wide), "zh": (1, wide), "zb": (0, bias), "zc": (1, bias)}
 
 
-def new_squares(problem: Problem, rows: Cut, cols: Cut) -> dict[str, Rows]:
+def new_squares(problem: Problem, rows: Cut, cols: Cut, disk: Disk | None = None) -> dict[str, Rows]:
     """The sums of `squares_of`, as they are at the start."""
     found = {}
     for name, (axis, wide) in squares_of(problem).items():
         cut = (rows, cols)[axis]
-        array = aligned((len(cut), wide) if wide > 1 else (len(cut) * wide,))
-        array[...] = 1.0
+        shape = (len(cut), wide) if wide > 1 else (len(cut) * wide,)
+        array = full_array(disk, name, shape, np.float32, 1.0)
         found[name] = Rows(name, array, problem.rank if wide > 1 else 1, cut)
     return found
 
@@ -248,16 +251,18 @@ def new_factors(
     mean: float = 0.0,
     scale: float = 1.0,
     columns: int | None = None,
+    disk: Disk | None = None,
 ) -> Factors:
     """Factors drawn from the seed, each number keyed by its row and column and nothing else; biases zero; squares 1.
 
     empty: rows and columns without a rating; nothing would ever move their factors, so they are zero.
-    columns: room for more columns than the rank (zeros), for solvers that need it.
+    columns: space for more columns than the rank (zeros), for solvers that need it. disk: where they are kept, if not
+    in memory.
     """
     half = math.sqrt(3.0) * problem.spread  # uniform in ± half has this standard deviation
     states = []
     for axis, (name, cut) in enumerate((("W", rows), ("H", cols))):
-        array = aligned((len(cut), padded(columns or problem.rank)))
+        array = new_array(disk, name, (len(cut), padded(columns or problem.rank)), np.float32)
         standing = np.empty(len(cut), np.int64)
         standing[cut.place] = np.arange(len(cut))
         fill = make_step(
@@ -273,10 +278,18 @@ def new_factors(
             half,
             problem.rank,
             array,
+            spec=_drawn(name, cut) if disk is not None else None,
         )
         crew.run(fill, "exact")
         array[cut.place[empty[axis]]] = 0.0
         states.append(Rows(name, array, problem.rank, cut))
-    b = Rows("b", np.zeros(len(rows) if problem.biases else 0, np.float32), 1, rows)
-    c = Rows("c", np.zeros(len(cols) if problem.biases else 0, np.float32), 1, cols)
-    return Factors(states[0], states[1], b, c, mean, scale, new_squares(problem, rows, cols))
+    b = Rows("b", new_array(disk, "b", (len(rows) if problem.biases else 0,), np.float32), 1, rows)
+    c = Rows("c", new_array(disk, "c", (len(cols) if problem.biases else 0,), np.float32), 1, cols)
+    return Factors(states[0], states[1], b, c, mean, scale, new_squares(problem, rows, cols, disk))
+
+
+def _drawn(name: str, cut: Cut) -> StepSpec:
+    """The step that draws first factors."""
+    numbers = (number(what) for what in ("seed", "axis", "low", "high", "rank"))
+    factors = by_rows(name, cut.bounds)
+    return StepSpec("draw", named_kernel(fill_worker), (constant("bounds"), constant("standing"), *numbers, factors))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,23 +11,27 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.data import Data
 from stretto.data.duplicates import settle
 from stretto.errors import DataError
-from stretto.plan.plan import Physical
+from stretto.kernels.lanes import padded
+from stretto.plan.plan import Physical, Plan
 from stretto.runtime.crew import Crew
+from stretto.runtime.disk import Disk
 from stretto.runtime.job import Job
-from stretto.runtime.layout import survey, tally
+from stretto.runtime.layout import Survey, Tally, survey, tally
+from stretto.runtime.source import InMemory, Source
+from stretto.runtime.tile_walk import side_within
+from stretto.schedule.order import Ints
 from stretto.state.rows import Rows
 
-from .mf_als import build_als
+from .mf_als import lay_out_als, plan_rows
 from .mf_base import Factors, Moments, Problem, squares_of
-from .mf_ccd import CcdJob, build_ccd
-from .mf_cost import refuse_rank, refuse_time
+from .mf_ccd import CcdJob, lay_out_ccd
+from .mf_cost import peak_memory, refuse_cost, refuse_rank, refuse_time
 from .mf_feed import Feed
-from .mf_measure import Held
 from .mf_nodes import FileSource, build_from_file
-from .mf_sgd import build_sgd, entry_bytes, logical_sgd, plan_sgd, row_bytes
-from .mf_stream import choose_side, stream_sgd
+from .mf_sgd import lay_out_sgd, logical_sgd, plan_sgd
 
 
 class FactorJob(Job, Protocol):
@@ -61,6 +64,32 @@ class Earlier:
     cols: NDArray[Any]  # [n]
 
 
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """A plan, what one look at the ratings told, and what laying them out would count again."""
+
+    plan: Plan
+    seen: Survey
+    tallied: Tally | None
+
+
+def plan_fit(
+    problem: Problem, source: Source, crew: Crew, *, seed: int, profile: str, width: int, physical: Physical
+) -> Planned:
+    """The plan of the problem's solver; the ratings are counted, nothing is allocated."""
+    seen = survey(source, crew)
+    refuse_rank(problem, seen.shape)
+    if problem.solver != "sgd":
+        program = f"mf/{problem.solver}/2"
+        common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
+        return Planned(plan_rows(program, problem, seen, **common), seen, None)
+    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
+    tallies = [tally(chunk, logical.rows, logical.cols, logical.order, crew) for chunk in source.chunks()]
+    weight: Ints = sum((one.weight for one in tallies), np.zeros(len(logical.order), np.int64))
+    plan = plan_sgd(problem, logical, weight, physical)
+    return Planned(plan, seen, tallies[0] if len(tallies) == 1 else None)
+
+
 def build(
     problem: Problem,
     feed: Feed,
@@ -73,49 +102,60 @@ def build(
     scratch: Path | None = None,
     once: bool = False,
 ) -> FactorJob:
-    """The job of the problem's solver; on disk when the budget asks for it and SGD can. once: nodes that read the
+    """The job of the problem's solver; from disk where it does not fit the memory budget. once: nodes that read the
     ratings refuse pairs that are rated twice."""
+    common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
     if isinstance(feed.source, FileSource):
-        common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
         return build_from_file(problem, feed.source, crew, test=feed.test, once=once, **common)
-    if problem.solver == "sgd" and physical.memory is not None and scratch is not None:
-        job = _within_budget(problem, feed, crew, seed, profile, width, physical, scratch)
-        if job is not None:
-            return job
-    if feed.data is None:
-        raise DataError(f"solver={problem.solver!r} cannot learn from disk; use solver='sgd', or fit without memory=")
-    makers: dict[str, Callable[..., FactorJob]] = {"sgd": build_sgd, "als": build_als, "ccd": build_ccd}
-    make = makers[problem.solver]
-    return make(problem, feed.data, crew, seed=seed, profile=profile, width=width, physical=physical, test=feed.test)
+    planned = plan_fit(problem, feed.source, crew, **common)
+    plan, disk = planned.plan, None
+    if physical.memory is not None and scratch is not None and (feed.data is None or _too_large(plan, physical)):
+        refuse_time(problem, plan)
+        kept = kept_bytes(problem, plan)
+        side = side_within(plan, physical.memory, kept, "raise the budget, lower the rank, or raise width=")
+        plan = replace(plan, physical=replace(physical, tile=side))
+        disk = Disk(scratch, physical.memory - kept)
+        crew.stream(disk)
+    else:
+        refuse_cost(problem, plan, "stream it from disk with memory='2GiB', or lower rank")
+    source = feed.source if disk is not None or feed.data is None else InMemory(feed.data)
+    args = (problem, plan, planned.seen, source)
+    rest: dict[str, Any] = {"seed": seed, "test": feed.test, "disk": disk}
+    if problem.solver == "sgd":
+        tallied = planned.tallied if disk is not None or planned.tallied is not None else _tally(plan, feed, crew)
+        return lay_out_sgd(*args, tallied, crew, **rest)
+    return lay_out_als(*args, crew, **rest) if problem.solver == "als" else lay_out_ccd(*args, crew, **rest)
 
 
-def _within_budget(
-    problem: Problem,
-    feed: Feed,
-    crew: Crew,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
-    scratch: Path,
-) -> FactorJob | None:
-    """A streamed job, or None when everything fits in memory anyway."""
-    seen = survey(feed.source, crew)
-    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
-    rows, cols = logical.rows, logical.cols
-    weight = np.zeros(len(logical.order), np.int64)
-    for chunk in feed.source.chunks():
-        weight += tally(chunk, rows, cols, logical.order, crew).weight
-    plan = plan_sgd(problem, logical, weight, physical)
-    refuse_rank(problem, feed.shape)
-    refuse_time(problem, plan)
-    if feed.data is not None and plan.cost.memory <= (physical.memory or 0):
-        return None
-    side = choose_side(plan, entry_bytes(logical), row_bytes(problem))
-    plan = replace(plan, physical=replace(physical, tile=side))
-    job = stream_sgd(problem, plan, feed.source, seen, scratch, crew, seed=seed)
-    job.held = None if feed.test is None else Held.out(feed.test, rows, cols)
-    return job
+def build_in_memory(problem: Problem, data: Data, crew: Crew, **settings: Any) -> Any:
+    """The job of ratings that are in memory; settings as of `build`."""
+    return build(problem, Feed(InMemory(data), data, None, data.shape, None, None), crew, **settings)
+
+
+def _too_large(plan: Plan, physical: Physical) -> bool:
+    return plan.cost.memory > (physical.memory or 0)
+
+
+def _tally(plan: Plan, feed: Feed, crew: Crew) -> Tally:
+    """Of ratings in memory that were counted in several chunks."""
+    assert feed.data is not None
+    chunk = (feed.data.rows, feed.data.cols, feed.data.values)
+    return tally(chunk, plan.logical.rows, plan.logical.cols, plan.order, crew)
+
+
+# Kept for every row and column besides the factors: its count, its place, its block.
+_PER_INDEX = 24
+
+
+def kept_bytes(problem: Problem, plan: Plan) -> int:
+    """Bytes that stay in memory while a plan runs from disk."""
+    rows, cols = len(plan.logical.rows), len(plan.logical.cols)
+    kept = (rows + cols) * _PER_INDEX
+    if problem.solver == "sgd":
+        return kept
+    # Every visit may read any row of the side that is fixed: both sides' factors stay.
+    width = padded(problem.rank + problem.biases)
+    return kept + 4 * (rows + cols) * (width + 8) + peak_memory(problem, plan, beside=True)
 
 
 def going_on(problem: Problem, earlier: Earlier, *, joined: bool) -> Problem:

@@ -15,18 +15,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels import ccd
-from stretto.plan.plan import Physical, Plan
-from stretto.runtime.compressed import Compressed, compress
+from stretto.plan.plan import Plan
+from stretto.runtime.compressed import Compressed
 from stretto.runtime.crew import Crew
+from stretto.runtime.disk import Disk
 from stretto.runtime.job import Report
-from stretto.runtime.layout import survey
-from stretto.runtime.source import Entries, InMemory
+from stretto.runtime.layout import Survey
+from stretto.runtime.source import Entries, Source
 from stretto.runtime.step import Step, make_step
 from stretto.state.rows import Rows
 
-from .mf_als import plan_rows, standardise
+from .mf_als import compress_source, standardise
 from .mf_base import Factors, Problem, factor_reg, new_factors, units
-from .mf_cost import refuse_cost
 from .mf_measure import Held
 
 Floats = NDArray[np.float32]
@@ -181,25 +181,22 @@ class CcdJob:
         return {"U": self._U, "V": self._V, **biases, **at, **residuals}
 
 
-def build_ccd(
+def lay_out_ccd(
     problem: Problem,
-    data: Entries,
+    plan: Plan,
+    seen: Survey,
+    source: Source,
     crew: Crew,
     *,
     seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
     test: Entries | None = None,
+    disk: Disk | None = None,
 ) -> CcdJob:
-    """Look at the data, plan, compress it both ways and draw the first factors."""
-    seen = survey(InMemory(data), crew)
-    plan = plan_rows("mf/ccd/2", problem, seen, seed=seed, profile=profile, width=width, physical=physical)
-    refuse_cost(problem, plan, "use solver='sgd', which streams from disk, or lower rank")
+    """Compress the ratings both ways and draw the first factors; the ratings in files where a disk is given."""
     rows, cols = plan.logical.rows, plan.logical.cols
-    by_row, by_col = compress(data, seen.row_counts, seen.col_counts)
+    by_row, by_col = compress_source(source, plan, seen, disk)
     mean, scale = units(problem, seen)
-    standardise((by_row, by_col), mean, scale)
+    standardise((by_row, by_col), mean, scale, disk)
     first = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)
     held = None if test is None else Held.out(test, rows, cols)
     return CcdJob(problem, plan, by_row, by_col, first, crew, held)

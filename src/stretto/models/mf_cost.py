@@ -20,18 +20,21 @@ _DAYS = 30
 _DAY = 86_400
 
 
-def peak_memory(problem: Problem, plan: Plan) -> int:
-    """Bytes held at the worst moment of a fit in memory: the plan, what the solver needs beside it, and the result."""
+def peak_memory(problem: Problem, plan: Plan, *, beside: bool = False) -> int:
+    """Bytes held at the worst moment of a fit in memory: the plan, what the solver needs beside it, and the result.
+
+    beside: only what the solver needs beside the plan.
+    """
     rows = len(plan.logical.rows) + len(plan.logical.cols)
     result = _FLOAT * rows * (problem.rank + problem.biases)
-    beside = 0
+    more = 0
     width = padded(problem.rank + problem.biases)
     if problem.solver == "als":
-        beside = _FLOAT * plan.physical.workers * (width + 2 + PACKED) * width
-        beside += _FLOAT * (plan.order.rows + 2) * width * width if problem.implicit else 0
+        more = _FLOAT * plan.physical.workers * (width + 2 + PACKED) * width
+        more += _FLOAT * (plan.order.rows + 2) * width * width if problem.implicit else 0
     if problem.solver == "ccd":
-        beside = _FLOAT * rows * width  # latent columns, beside the same numbers as rows
-    return plan.cost.memory + beside + result
+        more = _FLOAT * rows * width  # latent columns, beside the same numbers as rows
+    return more if beside else plan.cost.memory + more + result
 
 
 def least_seconds(problem: Problem, plan: Plan) -> float:

@@ -29,15 +29,15 @@ from stretto.plan.arrays import Array, Reader, StepSpec, by_cols, by_rows, by_vi
 from stretto.plan.cost import Cost
 from stretto.plan.plan import Logical, Physical, Plan
 from stretto.runtime.crew import Crew
+from stretto.runtime.disk import Disk
 from stretto.runtime.job import Report
-from stretto.runtime.layout import Blocks, Survey, index_type, lay_out, survey, tally
-from stretto.runtime.source import Entries, InMemory
+from stretto.runtime.layout import Blocks, Survey, Tally, index_type, lay_out, lay_out_on_disk
+from stretto.runtime.source import Entries, InMemory, Source
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import rotation
 
 from .mf_base import Factors, Problem, factor_reg, new_factors, squares_of, units
-from .mf_cost import refuse_cost
 from .mf_measure import Held, mean_cost, named
 
 _FLOAT = 4
@@ -199,26 +199,27 @@ def spec_sgd(problem: Problem, logical: Logical, weight: Ints) -> StepSpec:
     return StepSpec(problem.optimizer, named_kernel(worker), arguments)
 
 
-def build_sgd(
+def lay_out_sgd(
     problem: Problem,
-    data: Entries,
+    plan: Plan,
+    seen: Survey,
+    source: Source,
+    tallied: Tally | None,
     crew: Crew,
     *,
     seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
     test: Entries | None = None,
+    disk: Disk | None = None,
 ) -> SgdJob:
-    """Look at the data, plan, lay it out and draw the first factors."""
-    seen = survey(InMemory(data), crew)
-    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
-    rows, cols, order = logical.rows, logical.cols, logical.order
-    tallied = tally((data.rows, data.cols, data.values), rows, cols, order, crew)
-    plan = plan_sgd(problem, logical, tallied.weight, physical)
-    refuse_cost(problem, plan, "stream it from disk with memory='2GiB', or lower rank")
+    """Cut the ratings into blocks and draw the first factors; in files where a disk is given."""
+    rows, cols, order = plan.logical.rows, plan.logical.cols, plan.order
     mean, scale = units(problem, seen)
-    blocks = lay_out(data, rows, cols, order, tallied, crew, mean=mean, scale=scale)
-    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)
+    if disk is not None:
+        blocks = lay_out_on_disk(source, rows, cols, order, plan.weight, crew, disk, mean=mean, scale=scale)
+    else:
+        assert isinstance(source, InMemory)
+        assert tallied is not None
+        blocks = lay_out(source.data, rows, cols, order, tallied, crew, mean=mean, scale=scale)
+    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, disk=disk)
     held = None if test is None else Held.out(test, rows, cols)
     return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held)

@@ -17,9 +17,11 @@ from stretto.kernels.clock import read_cycles
 from stretto.schedule.order import Ints
 
 from . import passes
+from .disk import Disk
 from .interrupts import heeding_ctrl_c, shielding_ctrl_c
 from .step import Done, Step
 from .team import Team
+from .tile_walk import TileWalk
 
 
 class _Halting:
@@ -45,6 +47,7 @@ class Crew:
         with shielding_ctrl_c():
             self._team = Team(workers)
         self._running: claims.Pass | None = None
+        self._walk: TileWalk | None = None
         self.asked = False  # the user wants to stop, which the driver of the crew does between two steps
 
     def run(
@@ -67,12 +70,29 @@ class Crew:
         then: the step that is run next for certain, nothing of this one being looked at before; crews of a cluster may
         begin it, and until it is asked for they are `told_ahead`.
         """
+        if self._walk is not None and self._walk.applies(step):
+            return self._walk.run(self._visits, step, profile, finished, seconds, drain=drain)
         if step.before is not None:
             step.before(finished is None)
+        return self._visits(step, profile, finished, seconds, drain=drain, again=again)
+
+    def _visits(
+        self,
+        step: Step,
+        profile: str,
+        finished: Ints | None,
+        seconds: float | None,
+        only: Ints | None = None,
+        *,
+        drain: bool,
+        again: bool = False,
+    ) -> Done:
+        """Make the visits of a step, or those of them in `only`."""
         script = None
         if self.serial:
-            script = np.setdiff1d(np.arange(len(step.order)), finished if finished is not None else [])
-        pass_ = passes.start(step.order, step.order.tails(step.weight), finished=finished, script=script)
+            every = np.arange(len(step.order)) if only is None else only
+            script = np.setdiff1d(every, finished if finished is not None else [])
+        pass_ = passes.start(step.order, step.order.tails(step.weight), finished=finished, script=script, only=only)
         compiled = step.kernel[profile]
         self._running = pass_ if drain or seconds is not None else None
         if not again:
@@ -123,6 +143,10 @@ class Crew:
             interrupted=interrupted,
         )
 
+    def stream(self, disk: Disk) -> None:
+        """From now on steps whose arrays are in files of `disk` are made tile by tile."""
+        self._walk = TileWalk(disk)
+
     @property
     def told_ahead(self) -> bool:
         """Whether a step was begun that has to be run next."""
@@ -143,4 +167,6 @@ class Crew:
 
     def close(self) -> None:
         with shielding_ctrl_c():
+            if self._walk is not None:
+                self._walk.close()
             self._team.close()

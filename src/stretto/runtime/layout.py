@@ -20,10 +20,13 @@ from numpy.typing import NDArray
 from stretto.data.partition import Cut
 from stretto.errors import DataError
 from stretto.kernels import grid as kernels
+from stretto.kernels.reference import named_kernel
+from stretto.plan.arrays import StepSpec, by_visits, constant
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent
 
 from .crew import Crew
+from .disk import Disk
 from .source import GRAIN, Chunk, Entries, Source
 from .step import make_step, parts
 
@@ -196,11 +199,71 @@ def lay_out(
     return Blocks(ptr, u, i, r, rows.bounds[order.row_block], cols.bounds[order.col_block], repeats)
 
 
+def lay_out_on_disk(
+    source: Source,
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    weight: Ints,
+    crew: Crew,
+    disk: Disk,
+    *,
+    mean: float = 0.0,
+    scale: float = 1.0,
+) -> Blocks:
+    """The same blocks from a source that is read in chunks, in files. weight [V]: entries of each visit."""
+    grouped = group_on_disk(source, rows, cols, order, weight, crew, disk, mean, scale)
+    repeats = arrange(grouped[0], rows, cols, order, *grouped[1:], crew, on_disk=True)
+    return Blocks(*grouped, rows.bounds[order.row_block], cols.bounds[order.col_block], repeats)
+
+
+def group_on_disk(
+    source: Source,
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    weight: Ints,
+    crew: Crew,
+    disk: Disk,
+    mean: float,
+    scale: float,
+) -> tuple[Ints, NDArray[Any], NDArray[Any], NDArray[np.float32]]:
+    """(ptr, u, i, r) of `scatter`, in files: each chunk's entries go behind those that a visit has already."""
+    ptr = np.concatenate([[0], np.cumsum(weight)]).astype(np.int64)
+    kinds: dict[str, Any] = {"u": index_type(rows), "i": index_type(cols), "r": np.float32}
+    u, i, r = (disk.array(name, (int(ptr[-1]),), kind) for name, kind in kinds.items())
+    filled = ptr[:-1].copy()
+    for chunk in source.chunks():
+        tallied = tally(chunk, rows, cols, order, crew)
+        here, *some = scatter(chunk, rows, cols, order, tallied, crew, mean, scale)
+        for v in np.flatnonzero(np.diff(here)).tolist():
+            count = int(here[v + 1] - here[v])
+            for array, part in zip((u, i, r), some, strict=True):
+                array[filled[v] : filled[v] + count] = part[here[v] : here[v + 1]]
+            filled[v] += count
+        disk.release_all()
+    return ptr, u, i, r
+
+
 def arrange(
-    ptr: Ints, rows: Cut, cols: Cut, order: Order, u: NDArray[Any], i: NDArray[Any], r: NDArray[Any], crew: Crew
+    ptr: Ints,
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    u: NDArray[Any],
+    i: NDArray[Any],
+    r: NDArray[Any],
+    crew: Crew,
+    *,
+    on_disk: bool = False,
 ) -> int:
     """Put each block in visiting order, in place; the number of repeated pairs."""
     sizes = (rows.sizes[order.row_block], cols.sizes[order.col_block])
-    step = make_step("arrange", kernels.arrange_worker, independent(len(order)), np.diff(ptr), ptr, *sizes, u, i, r)
+    worker, spec = kernels.arrange_worker, None
+    if on_disk:
+        entries = (by_visits(name, ptr, written=True) for name in "uir")
+        arguments = (constant("ptr"), constant("rows_in"), constant("cols_in"), *entries)
+        spec = StepSpec("arrange", named_kernel(worker), arguments)
+    step = make_step("arrange", worker, independent(len(order)), np.diff(ptr), ptr, *sizes, u, i, r, spec=spec)
     crew.run(step, "exact")
     return int(step.total())

@@ -120,15 +120,7 @@ class Trainer:
         found = checkpoint.latest(
             self.saving.folder, plan.fingerprint, settings=plan.logical.settings, report=self.tell
         )
-        meta, tile = found.meta, self.job.plan.physical.tile
-        if ("finished" in found.arrays or int(meta["pass"])) and meta.get("tile") != tile:
-            then, now = (
-                "everything in memory" if t is None else f"tiles of {t} blocks" for t in (meta.get("tile"), tile)
-            )
-            raise CheckpointError(
-                f"{found.path} was saved in the middle of an epoch with {then}, and this run has {now}; "
-                f"resume with the same memory="
-            )
+        meta = found.meta
         if self.profile == "fast" and meta.get("target") != target():
             raise CheckpointError(
                 f"{found.path} was computed in profile 'fast' for {meta.get('target')}, and this is {target()}: "
@@ -292,7 +284,6 @@ class Trainer:
             "settings": self.job.plan.logical.settings,
             "profile": self.profile,
             "target": target(),
-            "tile": self.job.plan.physical.tile,
             "history": [{"objective": r.objective, "metrics": r.metrics} for r in at.reports],
         }
         began = time.perf_counter()
