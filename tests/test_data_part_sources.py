@@ -523,6 +523,54 @@ def test_read_takes_a_folder_a_glob_and_a_list(tmp_path: Path) -> None:
         st.read([folder / "part-000.csv", 3])  # type: ignore[list-item]
 
 
+# -- What it costs ----------------------------------------------------------------------------------------------------
+
+
+def test_a_part_reads_its_range_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stretto.data.source import open_raw
+
+    counts: list[int] = []
+
+    def counting(path: str) -> Any:
+        file: Any = open_raw(path)
+        here = len(counts)
+        counts.append(0)
+
+        class Counted:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(file, name)
+
+            def __enter__(self) -> Any:
+                return self
+
+            def __exit__(self, *exc: Any) -> None:
+                file.close()
+
+            def read(self, size: int = -1) -> bytes:
+                got: bytes = file.read(size)
+                counts[here] += len(got)
+                return got
+
+            def readinto(self, buffer: Any) -> int:
+                got: int = file.readinto(buffer)
+                counts[here] += got
+                return got
+
+        return Counted()
+
+    text = "".join(f"{k},{k % 9},3\n" for k in range(100_000))
+    path = put(tmp_path, text)
+    monkeypatch.setattr("stretto.data.source.open_raw", counting)
+    parts = open_parts(path).parts(40)
+    assert sum(counts) <= (1 << 16) + 8  # the driver: the first bytes, which say what the file is
+    counts.clear()
+    numbering = merge([part.census() for part in parts])
+    assert max(counts) <= len(text) // 40 + 2 * 4096 + 100  # a node: its range, and both ends to find lines
+    counts.clear()
+    assert list(parts[7].entries(numbering))
+    assert sum(counts) <= len(text) // 40 + 2 * 4096 + 100
+
+
 # -- Memory -----------------------------------------------------------------------------------------------------------
 
 

@@ -158,19 +158,25 @@ def _by_ids(taken: Sequence[PartCensus], axes: Sequence[AxisCensus], what: str) 
     if len(some) == 1:
         k, ids = some[0]
         return axes[k].counts, ids
-    known = some[0][1].ids
     for k, ids in some[1:]:
         if ids.is_text != some[0][1].is_text:
             first, second = taken[some[0][0]].part.path, taken[k].part.path
             kinds = ("text", "integers") if ids.is_text else ("integers", "text")
             raise DataError(f"{second}: its {what} have {kinds[0]} for ids, those of {first} {kinds[1]}; convert one")
-        known = np.union1d(known, ids.ids)
-    known = np.unique(known)  # the ids of one census may be in another order
-    united = IdMap(known)
-    counts = np.zeros(len(known), dtype=np.int64)
+    united = _union([ids for _, ids in some])
+    counts = np.zeros(len(united), dtype=np.int64)
     for k, ids in some:
         counts[united.encode(ids.ids)] += axes[k].counts
     return counts, united
+
+
+def _union(maps: Sequence[IdMap]) -> IdMap:
+    if maps[0].is_text:  # Python sorts characters as `Interner` sorts their bytes, several times faster than NumPy
+        return IdMap(text_array(sorted(set().union(*(ids.ids.tolist() for ids in maps)))))
+    known = np.empty(0, dtype=np.int64)
+    for ids in maps:
+        known = np.union1d(known, ids.ids)
+    return IdMap(known)
 
 
 def _stacked(
