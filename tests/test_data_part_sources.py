@@ -141,6 +141,11 @@ def test_archives_are_loaded(kind: str, tmp_path: Path) -> None:
         assert [part.kind for part in parts] == ["whole"]
 
 
+@pytest.mark.parametrize("n", range(1, 9))
+def test_a_byte_order_mark_inside_a_file_belongs_to_an_id(n: int, tmp_path: Path) -> None:
+    same_as_scan(put(tmp_path, "\ufeffann x 3\nbob y 4\n\ufeffann x 5\nann y 1\n"), n)
+
+
 def test_triples_are_as_written(tmp_path: Path) -> None:
     parts = open_parts(put(tmp_path, "bob\t70\t1\nann\t80\t2\nbob\t80\t3\n")).parts(2)
     assert records(c for part in parts for c in part.triples(chunk=1)) == [
