@@ -250,3 +250,12 @@ def test_generator_edges() -> None:
         ratings(60, 10, 10)
     with pytest.raises(DataError, match="even share"):
         ratings(10, 10, 10, max_share=0.01)
+
+
+@pytest.mark.parametrize("n", [3, 400])
+def test_long_names_are_found(n: int) -> None:
+    names = [f"a name of more than sixteen bytes, {k}" for k in range(n)]
+    users = IdMap.of(names)
+    assert users.decode(users.encode(names)).tolist() == names
+    assert users.decode(users.encode(names[1:2])).tolist() == names[1:2]
+    assert users.encode(["a name of more than sixteen bytes, x", names[0]], "mark").tolist()[0] == -1

@@ -177,6 +177,7 @@ BELOW: dict[str, set[str]] = {
     "kernels": {"kernels", "paths"},
     "kernels/build": {"kernels", "paths"},
     "data": {"data", "kernels", "errors", "paths"},
+    "data/parts": {"data", "errors"},
     "state": {"state", "data", "errors"},
     "schedule": {"schedule", "kernels", "errors"},
     "plan": {"plan", "schedule", "data", "kernels", "errors"},

@@ -13,6 +13,7 @@ from stretto.data.detect import detect
 from stretto.data.generate import Generated, ratings
 from stretto.data.ids import IdMap
 from stretto.data.info import Info, inspect
+from stretto.data.parts import PartSource, open_parts
 from stretto.data.read import read
 from stretto.data.scan import Scan, iter_triples, scan
 from stretto.data.write import write
@@ -26,12 +27,14 @@ __all__ = [
     "Generated",
     "IdMap",
     "Info",
+    "PartSource",
     "Scan",
     "as_data",
     "detect",
     "held_out",
     "inspect",
     "iter_triples",
+    "open_parts",
     "ratings",
     "read",
     "scan",

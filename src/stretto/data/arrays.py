@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from stretto.data.duplicates import settle
 from stretto.data.headers import check_extent
 from stretto.data.ids import IdMap
 from stretto.data.parsing import Options
-from stretto.data.roles import ColumnChoice
+from stretto.data.roles import ColumnChoice, find_roles
 from stretto.data.source import open_plain, size_of
 from stretto.errors import DataError, FormatError
 
@@ -126,24 +128,36 @@ def _from_scipy(path: str, arrays: dict[str, Any]) -> Any:
     raise FormatError(path, None, f"no sparse format {form!r}", "use csr, csc, coo, bsr or dia")
 
 
-def load_parquet(path: str, options: Options, duplicates: str) -> Data:
-    """The columns of a Parquet file that hold user, item and rating, as those of a frame."""
+@contextmanager
+def open_parquet(path: str) -> Iterator[Any]:
+    """A Parquet file as pyarrow has it; an error of pyarrow's becomes one that names the file."""
     try:
         import pyarrow.parquet
     except ImportError as error:
         raise DataError(
             f"{path}: reading Parquet needs pyarrow; install it with: pip install 'stretto[parquet]'"
         ) from error
-    from stretto.data.roles import find_roles
-
     try:
         with open_plain(path) as (stream, _):
-            file = pyarrow.parquet.ParquetFile(stream)
-            names = list(file.schema_arrow.names)
-            columns = [names[k] for k in find_roles(names, options.choice) if k >= 0]
-            table = file.read(columns=columns)
-    except DataError as error:
-        raise FormatError(path, None, str(error)) from None
+            yield pyarrow.parquet.ParquetFile(stream)
+    except DataError:
+        raise
     except Exception as error:  # Arrow's own, and whatever a damaged file makes its parts raise
         raise FormatError(path, None, f"the Parquet file is damaged ({error})", _AGAIN) from error
+
+
+def parquet_columns(path: str, file: Any, choice: ColumnChoice) -> list[str]:
+    """The columns of user, item and, unless every value is 1, rating."""
+    names = list(file.schema_arrow.names)
+    try:
+        return [names[k] for k in find_roles(names, choice) if k >= 0]
+    except DataError as error:
+        raise FormatError(path, None, str(error)) from None
+
+
+def load_parquet(path: str, options: Options, duplicates: str) -> Data:
+    """The columns of a Parquet file that hold user, item and rating, as those of a frame."""
+    with open_parquet(path) as file:
+        columns = parquet_columns(path, file, options.choice)
+        table = file.read(columns=columns)
     return as_data(table, columns=columns, duplicates=duplicates, map_ids=not options.raw_ids, source=path)

@@ -7,6 +7,8 @@ sorted `IdMap` at the end.
 
 from __future__ import annotations
 
+import zlib
+from itertools import pairwise
 from typing import Any, cast
 
 import numpy as np
@@ -173,12 +175,32 @@ class Interner:
 
     def ranks(self, source: str) -> tuple[NDArray[np.int32], IdMap]:
         """For every number the rank of its text, and the map of the texts in rank order."""
-        blob, offsets = self._text.tobytes(), self._offsets[: self._count + 1].tolist()
-        pieces = [blob[offsets[k] : offsets[k + 1]] for k in range(self._count)]
+        pieces = self._pieces(0)
         order = sorted(range(self._count), key=pieces.__getitem__)  # UTF-8 sorts like the characters it stands for
         rank = np.empty(self._count, dtype=np.int32)
         rank[order] = np.arange(self._count, dtype=np.int32)
         try:
             return rank, IdMap(text_array([pieces[k].decode() for k in order]))
         except UnicodeDecodeError as error:
-            raise DataError(f"{source}: an id is not UTF-8 text ({error}); convert the file to UTF-8") from error
+            raise _not_utf8(source, error) from error
+
+    def texts(self, first: int, source: str) -> list[str]:
+        """The texts in the order of their numbers, from number `first` on."""
+        try:
+            return [piece.decode() for piece in self._pieces(first)]
+        except UnicodeDecodeError as error:
+            raise _not_utf8(source, error) from error
+
+    def digest(self) -> int:
+        """A checksum of the texts in the order of their numbers."""
+        ends = self._offsets[: self._count + 1]
+        return zlib.crc32(self._text[: int(ends[-1])].data, zlib.crc32(ends.data))
+
+    def _pieces(self, first: int) -> list[bytes]:
+        offsets = self._offsets[first : self._count + 1].tolist()
+        blob = self._text[offsets[0] : offsets[-1]].tobytes()
+        return [blob[a - offsets[0] : b - offsets[0]] for a, b in pairwise(offsets)]
+
+
+def _not_utf8(source: str, error: UnicodeDecodeError) -> DataError:
+    return DataError(f"{source}: an id is not UTF-8 text ({error}); convert the file to UTF-8")

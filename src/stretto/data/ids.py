@@ -15,6 +15,7 @@ widen all.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -85,7 +86,7 @@ class IdMap:
         asked, known = given, np.ones(len(given), dtype=np.bool_)
         if asked.dtype.kind != self._ids.dtype.kind:  # numbers asked of a text map, or the other way round
             asked, known = _as_kind(asked, self.is_text)
-        found = np.searchsorted(self._ids, asked)
+        found = _ranks_of_text(self._ids, asked) if self.is_text else np.searchsorted(self._ids, asked)
         known &= found < len(self._ids)
         known[known] = self._ids[found[known]] == asked[known]
         if not known.all():
@@ -215,6 +216,18 @@ def _from_objects(items: list[Any]) -> NDArray[Any]:
         f"ids must be all integers or all text; found {bad!r} ({type(bad).__name__}): convert the column, such as "
         "frame[name].astype(str)"
     )
+
+
+def _ranks_of_text(ids: NDArray[Any], asked: NDArray[Any]) -> NDArray[np.int64]:
+    """Where each text is among sorted ones, any place for one that is not.
+
+    NumPy's searchsorted (2.4.6, numpy#31533) reads texts of 16 bytes or more of one array from the memory of the other.
+    """
+    names = asked.tolist()
+    if 16 * len(names) < len(ids):
+        return np.array([bisect_left(ids, name) for name in names], dtype=np.int64)
+    place = {name: k for k, name in enumerate(ids.tolist())}
+    return np.fromiter((place.get(name, len(ids)) for name in names), np.int64, len(names))
 
 
 def _as_kind(asked: NDArray[Any], text: bool) -> tuple[NDArray[Any], NDArray[np.bool_]]:

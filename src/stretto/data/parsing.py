@@ -59,12 +59,30 @@ class Options:
                 raise DataError(f"{name}={getattr(self, name)!r}; there are {', '.join(map(str, known))}")
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a file is, as its first bytes say.
+
+    Parameters
+    ----------
+    guess : Guess
+        Format and layout.
+    sized : Sized or None
+        The sizes its header promises.
+    """
+
+    guess: Guess
+    sized: Sized | None = None
+
+
 class Parsing:
     """Iterate to get `Chunk`s; afterwards `names` knows the text ids. Use as a context manager.
 
     guess : what the file is;  sized : the sizes its header promises, or None
     part : (k, n) to read the k-th of n parts only; what the file is, its first bytes say to all
     report : the one that was given, or for a part one of its own
+    settled : what the file is, where that was found before; its first bytes are then not read again, and text ids are
+        numbered within the part
     """
 
     def __init__(
@@ -75,34 +93,45 @@ class Parsing:
         names: triples.Names | None = None,
         chunk: int = CHUNK,
         part: tuple[int, int] | None = None,
+        settled: Settled | None = None,
     ) -> None:
         self.path, self.report = path, report
         self.names = names or triples.Names.new()
         self.text = Lines(path, chunk)
         try:
-            head, whole = self.text.head()
-            self.guess: Guess = detect(
-                path, head, options.format, sep=options.sep, choice=options.choice, ids=options.ids, whole=whole
-            )
-            self.sized: Sized | None = None
-            if self.guess.format in {"bow", "mm"}:
-                self.sized = (bow_header if self.guess.format == "bow" else mm_header)(path, head)
-                self.check_extent(self.sized.n_rows, "rows", "the header promises")
-                self.check_extent(self.sized.n_cols, "columns", "the header promises")
+            found = self._detect(options) if settled is None else settled
+            self.guess: Guess = found.guess
+            self.sized: Sized | None = found.sized
             if part is not None:
-                self._narrow(*part)
+                self._narrow(*part, numbered=settled is not None)
         except BaseException:
             self.text.close()
             raise
 
-    def _narrow(self, number: int, parts: int) -> None:
+    def _detect(self, options: Options) -> Settled:
+        path = self.path
+        head, whole = self.text.head()
+        guess = detect(path, head, options.format, sep=options.sep, choice=options.choice, ids=options.ids, whole=whole)
+        if guess.format not in {"bow", "mm"}:
+            return Settled(guess)
+        sized = (bow_header if guess.format == "bow" else mm_header)(path, head)
+        self.check_extent(sized.n_rows, "rows", "the header promises")
+        self.check_extent(sized.n_cols, "columns", "the header promises")
+        return Settled(guess, sized)
+
+    @property
+    def settled(self) -> Settled:
+        """What the file is, for walks to come."""
+        return Settled(self.guess, self.sized)
+
+    def _narrow(self, number: int, parts: int, numbered: bool) -> None:
         guess = self.guess if self.sized is None else self.sized.guess
         if not self.is_text or self.is_dense:
             raise DataError(
                 f"{self.path}: {guess.format} files like this one are read whole, no part of them alone; write it as "
                 "text (triples), or read it whole"
             )
-        if guess.row_text or guess.col_text:
+        if not numbered and (guess.row_text or guess.col_text):
             raise DataError(
                 f"{self.path}: the ids are text, which is numbered as it is met, and so otherwise in each part; write "
                 "the file with integer ids, or read it whole"

@@ -7,9 +7,9 @@ from stretto.data.report import Report
 
 
 class PartReport(Report):
-    """Takes problems as the reader of a part meets them."""
+    """Takes problems as the reader of a part meets them. part: None where it is all of a packed file."""
 
-    def __init__(self, path: str, on_error: str, part: FilePart) -> None:
+    def __init__(self, path: str, on_error: str, part: FilePart | None) -> None:
         super().__init__(path, on_error)
         self.part = part
 
@@ -19,5 +19,7 @@ class PartReport(Report):
             return  # what a header promises of the whole file, no part can keep
         if self.on_error == "raise":
             raise wrong(self.part, self.path, line, text, remedy)
-        counted = "" if self.part.walked is not None else f" (counted {origin(self.part)})"
+        counted = ""
+        if self.part is not None and self.part.walked is None:
+            counted = f" (counted {origin(self.part)})"
         super().bad(line, kind, text + counted, remedy)

@@ -27,6 +27,7 @@ from stretto.data.duplicates import check_policy, settle
 from stretto.data.headers import most_entries
 from stretto.data.ids import IdMap
 from stretto.data.parsing import Options, Parsing
+from stretto.data.parts.files import is_several
 from stretto.data.report import Report
 from stretto.data.roles import column_choice
 from stretto.data.source import as_path, is_url, size_of
@@ -34,7 +35,7 @@ from stretto.errors import DataError, FormatError, NotEnoughMemory
 
 
 def read(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     format: str = "auto",
     *,
     duplicates: str = "error",
@@ -54,8 +55,8 @@ def read(
 
     Parameters
     ----------
-    path : str or Path
-        The file.
+    path : str, Path, or a list of them
+        The file; or several that form one data set: a folder, a glob (`"ratings/*.csv"`), a list.
     format : str
         auto, movielens, triples, svmlight, lda-c, bow, mm, npz or parquet.
     duplicates : {"error", "first", "last", "mean", "sum", "keep"}
@@ -79,11 +80,19 @@ def read(
     zero_based : bool
         Whether the indices of svmlight start at 0. Default: they do if a 0 occurs.
     """
-    path = as_path(path)
     check_policy(duplicates)
+    budget = None if memory is None else as_bytes(memory)
+    if is_several(path):
+        from stretto.data.parts.gather import read_files
+
+        return read_files(
+            path, duplicates, lambda source, need: None if budget is None else _refuse(source, need, budget),
+            format=format, on_error=on_error, sep=sep, columns=columns, user=user, item=item, rating=rating, ids=ids,
+            raw_ids=raw_ids, zero_based=zero_based,
+        )  # fmt: skip
+    path = as_path(path)
     options = Options(format, sep, column_choice(columns, user, item, rating), ids, raw_ids, zero_based)
     report = Report(path, on_error)
-    budget = None if memory is None else as_bytes(memory)
     folder = _entry(path, options, duplicates) if cache else None
     if folder is not None:
         data = cached.load(folder, path)

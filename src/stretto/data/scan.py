@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data import arrays
-from stretto.data.columns import Growing, Lookup
+from stretto.data.axis import IdCounts, IdIndex
+from stretto.data.columns import Growing
 from stretto.data.data import SLICE, Data
 from stretto.data.describe import histogram
 from stretto.data.filepart import asked
@@ -29,8 +30,6 @@ from stretto.data.roles import column_choice
 from stretto.data.source import CHUNK, as_path
 from stretto.data.triples import Names
 from stretto.errors import DataError, FormatError
-
-TABLE = 1 << 25  # ids counted in one table: 256 MiB at most, and only for ids that spread that far
 
 Triples = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]
 
@@ -78,64 +77,6 @@ def iter_triples(
     parsing.report.close()
 
 
-class _Axis:
-    """How many records each row (or column) has, as they are met.
-
-    Ids that lie close together are counted in a table that begins at `low`; far-flung ones (hashes, 64-bit keys) in
-    sorted arrays that are merged chunk by chunk.
-    """
-
-    def __init__(self) -> None:
-        self.low = 0
-        self.table = np.zeros(0, dtype=np.int64)
-        self.known = np.empty(0, dtype=np.int64)
-        self.counts = np.empty(0, dtype=np.int64)
-        self.wide = False
-
-    def add(self, ids: NDArray[Any]) -> None:
-        if not len(ids):
-            return
-        low, high = int(ids.min()), int(ids.max())
-        if not self.wide and len(self.table):
-            low, high = min(low, self.low), max(high, self.low + len(self.table) - 1)
-        if self.wide or high - low >= TABLE:
-            self._widen()
-            self._merge(*np.unique(ids, return_counts=True))
-            return
-        from stretto.kernels.scan import tally
-
-        if low < self.low or high >= self.low + len(self.table):
-            larger = np.zeros(max(high - low + 1, min(2 * len(self.table), TABLE)), dtype=np.int64)
-            larger[self.low - low : self.low - low + len(self.table)] = self.table
-            self.low, self.table = low, larger
-        tally(ids, self.low, self.table)
-
-    def _widen(self) -> None:
-        if not self.wide:
-            self.close()
-            self.wide = True
-
-    def _merge(self, fresh: NDArray[Any], times: NDArray[Any]) -> None:
-        merged = np.union1d(self.known, fresh)
-        counts = np.zeros(len(merged), dtype=np.int64)
-        counts[np.searchsorted(merged, self.known)] = self.counts
-        counts[np.searchsorted(merged, fresh)] += times
-        self.known, self.counts = merged, counts
-
-    def close(self) -> None:
-        """Settle `known`, sorted, and their `counts`."""
-        if not self.wide:
-            at = np.flatnonzero(self.table)
-            self.known, self.counts = at + self.low, self.table[at]
-            self.table = np.zeros(0, dtype=np.int64)
-
-    def spread(self, low: int, size: int) -> NDArray[np.int64]:
-        """Counts over `low..low+size-1`, zero where an index never occurred."""
-        out = np.zeros(size, dtype=np.int64)
-        out[self.known - low] = self.counts
-        return out
-
-
 @dataclass(slots=True, eq=False)
 class Scan:
     """What one walk through a file found, and the way to walk it again.
@@ -170,8 +111,8 @@ class Scan:
             return
         report = Report(self.path, "raise" if self.on_error == "raise" else "collect")
         seen = 0
-        row_index = _Index(self.path, self.shape[0], self.row_ids, self._ranks[0], 0)
-        col_index = _Index(self.path, self.shape[1], self.col_ids, self._ranks[1], self._first_col)
+        row_index = IdIndex(self.path, self.shape[0], self.row_ids, self._ranks[0], 0)
+        col_index = IdIndex(self.path, self.shape[1], self.col_ids, self._ranks[1], self._first_col)
         with Parsing(self.path, self.options, report, self._names, chunk) as parsing:
             for part in parsing:
                 rows, cols = row_index(part.rows), col_index(part.cols)
@@ -203,7 +144,7 @@ def scan(
     choice = column_choice(columns, user, item, rating)
     options = Options(format, sep, choice, ids, raw_ids, zero_based)
     report = Report(path, on_error)
-    rows, cols = _Axis(), _Axis()
+    rows, cols = IdCounts(), IdCounts()
     labels = Growing(np.float64, 16)
     with Parsing(path, options, report, chunk=chunk) as parsing:
         sized = parsing.sized
@@ -262,13 +203,13 @@ def scan(
 
 
 def _settled(
-    axis: _Axis, what: str, text: bool, names: Any, raw_ids: bool, parsing: Parsing
+    axis: IdCounts, what: str, text: bool, names: Any, raw_ids: bool, parsing: Parsing
 ) -> tuple[NDArray[np.int64], IdMap | None, NDArray[np.int32] | None]:
     path = parsing.path
     if text:
         rank, id_map = names.ranks(path)
-        counts = np.empty(len(axis.counts), dtype=np.int64)
-        counts[rank] = axis.counts
+        counts = np.empty(len(rank), dtype=np.int64)
+        counts[rank] = axis.spread(0, len(rank))  # a bad line may hold the only mention of an id
         return counts, id_map, rank
     if raw_ids:
         if int(axis.known[0]) < 0:
@@ -278,35 +219,6 @@ def _settled(
         parsing.check_extent(int(axis.known[-1]) + 1, what, "with raw_ids=True the largest id makes")
         return axis.spread(0, int(axis.known[-1]) + 1), None, None
     return axis.counts, IdMap(axis.known), None
-
-
-class _Index:
-    """From what the file says to an index inside the shape; a file that grew since the first walk is noticed."""
-
-    def __init__(self, path: str, size: int, ids: IdMap | None, rank: NDArray[np.int32] | None, first: int) -> None:
-        self.path, self.size, self.rank, self.first = path, size, rank, first
-        self.known = ids.ids if ids is not None and rank is None else None
-        self.lookup = None if self.known is None else Lookup(self.known)
-
-    def __call__(self, said: NDArray[Any]) -> NDArray[Any]:
-        if not len(said):
-            return np.empty(0, dtype=np.int32)
-        low, high = int(said.min()), int(said.max())
-        if self.known is None or self.lookup is None:
-            self._demand(low >= self.first and high < self.first + self.size)
-            if self.rank is not None:
-                return np.asarray(self.rank[said])
-            out: NDArray[Any] = said - self.first
-            return out.astype(np.int32) if self.size < 2**31 else out
-        self._demand(low >= int(self.known[0]) and high <= int(self.known[-1]))
-        indices = np.empty(len(said), dtype=np.int32)
-        self.lookup(said, indices)
-        self._demand(int(indices.min()) >= 0)
-        return indices
-
-    def _demand(self, as_before: bool) -> None:
-        if not as_before:
-            raise DataError(f"{self.path}: it holds ids that were not there when it was looked at; start again")
 
 
 def _of_data(data: Data, options: Options) -> Scan:

@@ -179,6 +179,11 @@ class Lines:
         self.part, self.walked = part, part.walked or 0
         return part
 
+    @property
+    def at_start(self) -> bool:
+        """Whether nothing of the file lies before the next line; a byte order mark elsewhere is text."""
+        return self.walked == 0 and (self.part is None or self.part.begin == 0)
+
     def __iter__(self) -> Iterator[NDArray[np.uint8]]:
         fill = 0
         while True:

@@ -28,7 +28,7 @@ def parse(text: Lines, guess: Guess, report: Report) -> Iterator[Chunk]:
     n_rows = 0
     room = 0
     for buf in text:
-        start = 3 if text.walked == 0 and buf[:3].tobytes() == b"\xef\xbb\xbf" else 0
+        start = 3 if text.at_start and buf[:3].tobytes() == b"\xef\xbb\xbf" else 0
         if len(buf) > room:
             room = len(buf)
             most = room // 4 + 16  # " 1:1" is the shortest entry

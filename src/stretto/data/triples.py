@@ -92,7 +92,7 @@ def parse(text: Lines, guess: Guess, report: Report, names: Names) -> Iterator[C
     skip = guess.skip
     for buf in text:
         start = 0
-        if text.walked == 0 and buf[:3].tobytes() == b"\xef\xbb\xbf":
+        if text.at_start and buf[:3].tobytes() == b"\xef\xbb\xbf":
             start = 3
         while skip and start < len(buf):
             start += int(np.argmax(buf[start:] == 10)) + 1

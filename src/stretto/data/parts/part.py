@@ -1,0 +1,121 @@
+"""`DataPart`: one part of a data set, small enough to send to whoever reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.parsing import Options
+from stretto.data.parts.files import FileState, refuse_change
+from stretto.data.parts.layout import FileLayout
+
+if TYPE_CHECKING:
+    from stretto.data.parts.census import PartCensus
+    from stretto.data.parts.numbering import Numbering
+
+RECORDS = 1 << 18  # of one chunk, unless the caller says otherwise
+
+Entries = tuple[NDArray[Any], NDArray[Any], NDArray[np.float32]]
+
+
+@dataclass(frozen=True, slots=True)
+class DataPart:
+    """Where some of the records are, and how they are read. Nothing of it grows with the data.
+
+    Parameters
+    ----------
+    path : str
+        The file.
+    kind : {"bytes", "row groups", "whole"}
+        What `begin` and `end` count. Bytes: the lines that begin in that range.
+    begin, end : int
+        The range.
+    nbytes : int
+        Bytes of the range.
+    number, parts : int
+        Which part of the plan, from 0, of how many.
+    file : int
+        Which file of the data set, from 0.
+    share : tuple of two ints
+        Which of the file's own parts, from 0, and how many it has.
+    layout : FileLayout
+        What the file is.
+    state : FileState
+        The file's state when the parts were planned.
+    options : Options
+        What the caller said about the files.
+    on_error : {"raise", "skip"}
+        What becomes of a bad line.
+    plan : str
+        Fingerprint of the plan: parts of different plans do not go together.
+    """
+
+    path: str
+    kind: str
+    begin: int
+    end: int
+    nbytes: int
+    number: int
+    parts: int
+    file: int
+    share: tuple[int, int]
+    layout: FileLayout
+    state: FileState
+    options: Options
+    on_error: str
+    plan: str
+
+    def __str__(self) -> str:
+        what = {"bytes": f"bytes {self.begin} to {self.end}", "row groups": f"row groups {self.begin} to {self.end}"}
+        return f"part {self.number} of {self.parts} ({self.path}, {what.get(self.kind, 'the whole file')})"
+
+    def check(self) -> None:
+        """DataError where the file is not as it was when the parts were planned."""
+        refuse_change(self.path, self.state)
+
+    def triples(self, chunk: int = RECORDS) -> Iterator[Entries]:
+        """Records in file order: row ids and column ids as written (int64, or text) and float32 values.
+
+        Rows of svmlight and lda-c, which have no ids, count from 0 in each part; those of other files without ids from
+        0 in each file.
+
+        Parameters
+        ----------
+        chunk : int
+            The most records at once.
+        """
+        from stretto.data.parts.reading import as_written
+
+        return as_written(self, chunk)
+
+    def census(self) -> PartCensus:
+        """Read the part once and count: what `merge` needs to number rows and columns."""
+        from stretto.data.parts.census import take_census
+
+        return take_census(self)
+
+    def entries(self, numbering: Numbering, chunk: int = RECORDS) -> Iterator[Entries]:
+        """Records in file order: rows and columns as indices inside `numbering.shape`, int32 (int64 where it is
+        larger), and float32 values.
+
+        Record k of the part is record `numbering.firsts[part.number] + k` of the data set.
+
+        Parameters
+        ----------
+        numbering : Numbering
+            What `merge` made of all parts' censuses.
+        chunk : int
+            The most records at once.
+
+        Raises
+        ------
+        DataError
+            Where the part holds other records than its census counted.
+        """
+        from stretto.data.parts.numbering import numbered
+
+        return numbered(self, numbering, chunk)
