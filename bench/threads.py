@@ -12,6 +12,7 @@ import statistics
 import threading
 import time
 from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 
