@@ -120,7 +120,7 @@ def _within_budget(
 
 def refuse_cluster(problem: Problem, physical: Physical) -> None:
     """PlanError where a fit that shall run on a cluster cannot."""
-    if physical.runtime == "cluster" and problem.solver != "sgd":
+    if physical.runtime in ("cluster", "simulated") and problem.solver != "sgd":
         raise PlanError(
             f"MatrixFactorization on a cluster: solver={problem.solver!r} is for one machine; use solver='sgd', or "
             "runtime=st.Threads()"
