@@ -71,7 +71,8 @@ class Loop:
             )
         if runtime is not None and not hasattr(runtime, "workers"):
             raise TypeError(
-                f"runtime={runtime!r} is not a runtime; give st.Threads(n), st.Serial(), st.Cluster(...) or st.Simulated(...)"
+                f"runtime={runtime!r} is not a runtime; give st.Threads(n), st.Serial(), st.Cluster(...) or "
+                "st.Simulated(...)"
             )
         check(options)
         self.plain = fn

@@ -110,6 +110,11 @@ class VirtualHost:
         """Its node, once there is a task."""
         return None if self.task is None else self.task.nodes[self.number]
 
+    @property
+    def incarnation(self) -> int:
+        """Of its task, 0 without one."""
+        return 0 if self._begun is None else self._begun.incarnation
+
     # -- what its node asks ------------------------------------------------------------------------------------------
 
     def seconds(self, items: float) -> float:

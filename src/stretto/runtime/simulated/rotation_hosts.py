@@ -38,6 +38,10 @@ _CALL = 256  # bytes of a call or an answer besides its arrays
 _NO_LIMIT = 10**9  # losses that are too many
 
 
+class Crashed(HostLost):
+    """A host that is gone because it crashed; one that only counts as lost is still there."""
+
+
 @dataclass(frozen=True)
 class Loss:
     """A node that was lost: when the driver heard of it, in virtual seconds, and why."""
@@ -61,7 +65,6 @@ class VirtualHosts:
         self.asked: Callable[[], bool] = lambda: False
         self._driver = spec.nodes  # its end of the network
         self._hosts = [VirtualHost(number, self) for number in range(spec.nodes)]
-        self._lives = [0] * spec.nodes  # of each host: its life when it last began a task
         self._gone: set[int] = set()  # hosts that the driver knows to be lost
         self._told: list[Told] = []
         self._lost: list[HostLost] = []
@@ -127,7 +130,7 @@ class VirtualHosts:
         self._gone.add(number)
         self._lost = [other for other in self._lost if other.host != number]
         host = self._hosts[number]
-        if host.alive and host.life == self._lives[number]:
+        if host.alive and not isinstance(lost, Crashed):
             self._end(number, float(self.spec.back_after))
         self._early[number] += 1
         self._vain += 1
@@ -173,8 +176,6 @@ class VirtualHosts:
             content: Any = train.frames[0]
             if isinstance(content, Question):
                 content.answered = True
-                if content.begin is not None:
-                    self._lives[content.host] = self._hosts[content.host].life
             elif content.incarnation == self.incarnation:
                 self._told.append(content)
             self.hub.over = True  # the driver looks whether it has what it waits for
@@ -227,9 +228,8 @@ class VirtualHosts:
     def _crash(self, fault: Crash) -> None:
         host = self._hosts[fault.node]
         if host.alive:
-            life = host.life
             self._end(fault.node, float(fault.back_after))
-            self.hub.at(self.hub.now + float(self.spec.detect), self._notice, (fault.node, life, self.hub.now))
+            self.hub.at(self.hub.now + float(self.spec.detect), self._notice, (fault.node, self.hub.now))
 
     def _end(self, number: int, back_after: float) -> None:
         """A node loses everything, and is back after a while."""
@@ -240,11 +240,11 @@ class VirtualHosts:
         self._hosts[number].restart()
         self.hub.over = True
 
-    def _notice(self, what: tuple[int, int, float]) -> None:
-        """The driver hears of a crash, unless it has begun again there meanwhile."""
-        number, life, when = what
-        if number not in self._gone and self._lives[number] == life:
-            self._lost.append(HostLost(number, f"it crashed at {when:.3f} virtual seconds"))
+    def _notice(self, what: tuple[int, float]) -> None:
+        """The driver hears of a crash, unless the task of this incarnation was begun there since."""
+        number, when = what
+        if number not in self._gone and self._hosts[number].incarnation != self.incarnation:
+            self._lost.append(Crashed(number, f"it crashed at {when:.3f} virtual seconds"))
             self.hub.over = True
 
 
