@@ -28,6 +28,7 @@ from .source import GRAIN, Chunk, Entries, Source
 from .step import make_step, parts
 
 _PARTS = 16
+_LISTS = 1024  # lists that blocks to be arranged are dealt out to, at most
 _SMALL = 1 << 16
 
 
@@ -201,6 +202,10 @@ def arrange(
 ) -> int:
     """Put each block in visiting order, in place; the number of repeated pairs."""
     sizes = (rows.sizes[order.row_block], cols.sizes[order.col_block])
-    step = make_step("arrange", kernels.arrange_worker, independent(len(order)), np.diff(ptr), ptr, *sizes, u, i, r)
+    # A worker looks at every row block whenever it claims a visit: many blocks are dealt out to fewer lists.
+    visits = np.arange(len(order))
+    lists = min(len(order), _LISTS)
+    each = Order("independent", lists, len(order), visits * lists // max(1, len(order)), visits)
+    step = make_step("arrange", kernels.arrange_worker, each, np.diff(ptr), ptr, *sizes, u, i, r)
     crew.run(step, "exact")
     return int(step.total())

@@ -39,25 +39,26 @@ class SimulatedCrew(ClusterCrew):
 
     def run(self, step: Step, profile: str, *args: Any, **options: Any) -> Done:
         """As `ClusterCrew.run`."""
+        began = self.hosts.now()
         done = super().run(step, profile, *args, **options)
         if step.spread is None:
             # Which thread made which visit when is no part of the simulation.
             log = done.log[np.argsort(done.log[:, 0], kind="stable")]
             log[:, 1:] = 0
             return replace(done, seconds=0.0, log=log)
-        self._note(step, done)
+        self._note(step, began, done)
         return done
 
     def _gather(self) -> None:
         super()._gather()
         self._note_time()
 
-    def _note(self, step: Step, done: Done) -> None:
+    def _note(self, step: Step, began: float, done: Done) -> None:
         ran = self.ran
         computed = float((done.log[:, 3] - done.log[:, 2]).sum()) * 1e-9
         waited = np.array([ran[node].waited if node in ran else 0.0 for node in range(self._spec.nodes)])
         moved = sum(one.moved for one in ran.values())
-        self.report.passes.append(PassReport(step.name, done.seconds, computed, moved, waited))
+        self.report.passes.append(PassReport(step.name, began, done.seconds, computed, moved, waited))
         self._note_time()
 
     def _note_time(self) -> None:

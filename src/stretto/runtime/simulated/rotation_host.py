@@ -111,6 +111,11 @@ class VirtualHost:
         return None if self.task is None else self.task.nodes[self.number]
 
     @property
+    def paused(self) -> bool:
+        """Whether it neither computes nor answers."""
+        return self.alive and self._paused_until > self.hub.now
+
+    @property
     def incarnation(self) -> int:
         """Of its task, 0 without one."""
         return 0 if self._begun is None else self._begun.incarnation

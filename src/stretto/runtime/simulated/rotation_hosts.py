@@ -8,7 +8,8 @@ The driver has a link of its own, as fast as the fastest node's, outside all rac
 nodes report pass the network by their bytes. What the driver itself computes takes no time.
 
 A node that crashes loses its memory. The driver learns of it `detect` later, waits until the node is back, and begins
-again everywhere, from what it gathered last. Calls have no deadline: the answer comes, or the loss is noticed.
+again everywhere, from what it gathered last. A node that pauses for longer than `detect` counts as lost too. Calls have
+no deadline: the answer comes, or the loss is noticed.
 """
 
 from __future__ import annotations
@@ -224,6 +225,15 @@ class VirtualHosts:
 
     def _pause(self, fault: Pause) -> None:
         self._hosts[fault.node].pause(float(fault.seconds))
+        self.hub.at(self.hub.now + float(self.spec.detect), self._silent, (fault.node, self._hosts[fault.node].life))
+
+    def _silent(self, what: tuple[int, int]) -> None:
+        """A node that still pauses after `detect` counts as lost, for nobody hears of it."""
+        number, life = what
+        host = self._hosts[number]
+        if number not in self._gone and host.life == life and host.paused:
+            self._lost.append(HostLost(number, f"nobody has heard of it for {float(self.spec.detect):g} s"))
+            self.hub.over = True
 
     def _crash(self, fault: Crash) -> None:
         host = self._hosts[fault.node]

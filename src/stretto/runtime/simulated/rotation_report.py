@@ -17,7 +17,8 @@ class PassReport:
     """One pass over the visits of a step; of an epoch that was stopped and resumed, there are several."""
 
     name: str
-    seconds: float  # virtual
+    began: float  # virtual seconds after the crew was opened, when the driver asked for it
+    seconds: float  # virtual, until the driver had every node's report
     computed: float  # seconds that workers of all nodes made visits
     moved: int  # bytes of column blocks that nodes sent to each other
     waited: NDArray[np.float64]  # [nodes] seconds that the workers of each node waited for blocks, added up
