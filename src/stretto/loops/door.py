@@ -70,7 +70,10 @@ class Loop:
                 f"{fn.__name__} is compiled already; leave out numba.njit, st.parallel compiles the loop itself"
             )
         if runtime is not None and not hasattr(runtime, "workers"):
-            raise TypeError(f"runtime={runtime!r} is not a runtime; give st.Threads(n), st.Serial() or st.Cluster(...)")
+            raise TypeError(
+                f"runtime={runtime!r} is not a runtime; give st.Threads(n), st.Serial(), st.Cluster(...) or "
+                "st.Simulated(...)"
+            )
         check(options)
         self.plain = fn
         self.options, self.runtime = options, runtime

@@ -15,6 +15,7 @@ from stretto.data.structure import is_sparse, verified
 from stretto.errors import DataError, PlanError
 from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.runtime.simulated.spec import Simulated
 
 __all__ = [
     "Checks",
@@ -34,15 +35,15 @@ __all__ = [
 
 def place(runtime: Any, n_jobs: Any, *, cluster: bool = False, owner: str = "") -> Runtime:
     """Where to run: the runtime given, or so many threads. cluster: whether it may be one."""
-    if isinstance(runtime, Cluster) and not cluster:
+    if isinstance(runtime, Cluster | Simulated) and not cluster:
         raise PlanError(
             f"runtime={runtime!r}: a linear model looks at all its coordinates in one memory, which nodes do not have; "
             "use st.Threads(n), or write it as a worker function over tables (st.run), which runs on a cluster"
         )
     # Any other object with the interface of a cluster (`open`, `workers`) is one.
     other = cluster and callable(getattr(runtime, "open", None)) and isinstance(getattr(runtime, "workers", None), int)
-    if runtime is not None and not isinstance(runtime, Serial | Threads | Cluster) and not other:
-        others = ", st.Cluster(...)" if cluster else ""
+    if runtime is not None and not isinstance(runtime, Serial | Threads | Cluster | Simulated) and not other:
+        others = ", st.Cluster(...), st.Simulated(...)" if cluster else ""
         raise wrong(owner, "runtime", f"st.Threads(n), st.Serial(){others} or None", runtime)
     found = Threads(n_jobs) if runtime is None else runtime
     _ = found.workers  # refuses what is no number of threads
@@ -52,7 +53,7 @@ def place(runtime: Any, n_jobs: Any, *, cluster: bool = False, owner: str = "") 
 def here(runtime: Any, n_jobs: Any) -> Runtime:
     """Where a fitted model is used: on this machine, wherever it was learned."""
     found = place(runtime, n_jobs, cluster=True)
-    return Threads(n_jobs) if isinstance(found, Cluster) else found
+    return Threads(n_jobs) if isinstance(found, Cluster | Simulated) else found
 
 
 def seed(random_state: Any, *, owner: str = "") -> int:

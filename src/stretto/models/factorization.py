@@ -122,7 +122,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         Seed of the plan and the first factors.
     n_jobs : int or None
         Threads; None uses every core this process may use. Never changes the answer.
-    runtime : st.Serial, st.Threads, st.Cluster or None
+    runtime : st.Serial, st.Threads, st.Cluster, st.Simulated or None
         Where to run; overrides n_jobs. A cluster for sgd only.
     memory : int, str or None
         Budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed (sgd only). On a cluster the

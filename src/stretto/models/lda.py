@@ -83,7 +83,8 @@ class LatentDirichletAllocation(
     profile : "exact" (same bits on every x86-64 processor) or "fast".
     random_state : seed of the plan and of every draw.
     n_jobs : threads; None uses every core this process may use. Never changes the answer.
-    runtime : `st.Serial()`, `st.Threads(n)` or `st.Cluster(...)`; overrides n_jobs. Never changes the answer.
+    runtime : `st.Serial()`, `st.Threads(n)`, `st.Cluster(...)` or `st.Simulated(...)`; overrides n_jobs. Never changes
+        the answer.
     memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed. Never changes the answer.
     verbose : 0 quiet, 1 a progress bar, 2 the plan too.
 

@@ -18,6 +18,7 @@ from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
+from stretto.runtime.simulated.spec import Simulated
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer
 
@@ -79,7 +80,7 @@ Stop = Callable[[Any, "Corpus | None", int, Report, Callable[[], Topics]], bool]
 def place_for(runtime: Any, n_jobs: Any, memory: Any) -> Runtime:
     """Where a fit runs. PlanError where it cannot run there."""
     found = checks.place(runtime, n_jobs, cluster=True, owner="LatentDirichletAllocation")
-    if isinstance(found, Cluster) and memory is not None:
+    if isinstance(found, Cluster | Simulated) and memory is not None:
         raise PlanError(
             f"memory={memory!r} on a cluster: documents are streamed from the disk of one machine; leave memory= out, "
             "for a node holds its own documents only, or use runtime=st.Threads()"

@@ -31,6 +31,7 @@ from .source import GRAIN, Chunk, Entries, Source
 from .step import make_step, parts
 
 _PARTS = 16
+_LISTS = 1024  # lists that blocks to be arranged are dealt out to, at most
 _SMALL = 1 << 16
 
 
@@ -264,6 +265,10 @@ def arrange(
         entries = (by_visits(name, ptr, written=True) for name in "uir")
         arguments = (constant("ptr"), constant("rows_in"), constant("cols_in"), *entries)
         spec = StepSpec("arrange", named_kernel(worker), arguments)
-    step = make_step("arrange", worker, independent(len(order)), np.diff(ptr), ptr, *sizes, u, i, r, spec=spec)
+    # A worker looks at every row block whenever it claims a visit: many blocks are dealt out to fewer lists.
+    visits = np.arange(len(order))
+    lists = len(order) if on_disk else min(len(order), _LISTS)
+    each = Order("independent", lists, len(order), visits * lists // max(1, len(order)), visits)
+    step = make_step("arrange", worker, each, np.diff(ptr), ptr, *sizes, u, i, r, spec=spec)
     crew.run(step, "exact")
     return int(step.total())

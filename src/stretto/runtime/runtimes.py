@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .cluster.spec import Cluster
     from .crew import Crew
     from .serving import Outcome, TableJob
+    from .simulated.spec import Simulated
 
 
 @dataclass(frozen=True)
@@ -91,4 +92,4 @@ class Threads:
         return run(job, self.workers)
 
 
-Runtime: TypeAlias = "Serial | Threads | Cluster"
+Runtime: TypeAlias = "Serial | Threads | Cluster | Simulated"

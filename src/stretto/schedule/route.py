@@ -46,7 +46,7 @@ class Route:
         self._nodes: list[list[int]] = [
             nodes.tolist() for nodes in np.split(self.node[by_block], np.cumsum(self.turns)[:-1])
         ]
-        self._leaves: dict[int, list[list[int]]] = {}  # by node
+        self._leaves: dict[int, list[list[int]]] | None = None  # by node and block: turns at which it leaves
 
     def holder(self, block: int, turn: int) -> int:
         """The node that has a block after `turn` of its visits."""
@@ -73,17 +73,15 @@ class Route:
 
     def departures(self, node: int, turns: Ints) -> list[list[int]]:
         """By block: the turns, after turns[c], at which it leaves the node."""
-        if node not in self._leaves:
-            self._leaves[node] = [
-                [
-                    turn
-                    for turn in range(1, len(nodes) + 1)
-                    if nodes[turn - 1] == node and self.holder(block, turn) != node
-                ]
-                for block, nodes in enumerate(self._nodes)
-            ]
+        if self._leaves is None:  # of all nodes in one go: a simulation asks for each of them
+            self._leaves = {}
+            for block, nodes in enumerate(self._nodes):
+                for turn, here in enumerate(nodes, 1):
+                    if nodes[turn % len(nodes)] != here:
+                        self._leaves.setdefault(here, [[] for _ in self._nodes])[block].append(turn)
         made = turns.tolist()
-        return [[turn for turn in leaves if turn > made[c]] for c, leaves in enumerate(self._leaves[node])]
+        every = self._leaves.get(node) or [[] for _ in self._nodes]
+        return [[turn for turn in leaves if turn > made[c]] for c, leaves in enumerate(every)]
 
     def moves(self) -> int:
         """Times that a block changes its node in an epoch."""

@@ -33,9 +33,10 @@ from stretto.schedule.order import Ints
 
 from .crew_plan import CrewPlan, Kept
 from .crew_runs import HostsApi, Made, Runs
-from .fleet import HostLost
+from .hosting import HostLost
 from .ring_node import Ran, turns_of
-from .ring_task import WITHIN, make_ring_task
+from .ring_task import WITHIN
+from .ring_threads import make_ring_task
 
 _FAILURE_SECONDS = 86_400.0  # mean time between losses of one host
 _SLOW = 5e6  # bytes a second that any control plane carries
@@ -44,22 +45,37 @@ _PLANS = 8  # steps whose entries stay on the nodes
 
 
 class ClusterCrew(Crew):
-    """hosts: `hosts.Hosts`, entered. ran: of the last run, what each node told, for those who measure."""
+    """A crew that drives hosts.
+
+    Parameters
+    ----------
+    hosts : HostsApi
+        `hosts.Hosts`, entered.
+    clock : function() -> seconds
+        For intervals and patience; virtual where hosts are simulated.
+
+    Attributes
+    ----------
+    ran : dict of int to Ran
+        What each node reported of the last run.
+    """
 
     runs_ahead = True
     needs_spec = True
+    _make_task = staticmethod(make_ring_task)
 
-    def __init__(self, hosts: HostsApi) -> None:
+    def __init__(self, hosts: HostsApi, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(workers_from(None), serial=False)
         self.hosts = hosts
         self.ran: dict[int, Ran] = {}
-        self._runs = Runs(hosts)
+        self._clock = clock
+        self._runs = Runs(hosts, clock)
         self._plans: dict[int, CrewPlan] = {}  # by the id of the spec, which the plan keeps alive
         self._plan: CrewPlan | None = None  # the one that ran last
         self._numbered = 0
         self._begun = False
         self._ending = False
-        self._gathered_at = time.monotonic()
+        self._gathered_at = self._clock()
         self._gather_seconds = 0.1
 
     def run(
@@ -118,7 +134,7 @@ class ClusterCrew(Crew):
         if not self._runs.expects(plan, kept):
             self._forget()  # what was told ahead is not what is asked for
         after = None if then is None or self._due() else plan.run_after(then)
-        deadline = None if seconds is None else time.monotonic() + seconds
+        deadline = None if seconds is None else self._clock() + seconds
 
         def ending() -> bool:
             return (self._ending and (drain or seconds is not None)) or (drain and self.asked)
@@ -169,7 +185,7 @@ class ClusterCrew(Crew):
             return
         if self.told_ahead:
             self._forget()  # the nodes are in an epoch that nobody has asked for: they begin again, and end before it
-        began = time.monotonic()
+        began = self._clock()
         while True:
             try:
                 self._ready(plan)
@@ -180,7 +196,7 @@ class ClusterCrew(Crew):
             except HostLost as lost:
                 self._lost(lost)
         plan.gathered([pieces for answer in answers.values() for pieces in answer.values()])
-        self._gathered_at = time.monotonic()
+        self._gathered_at = self._clock()
         self._gather_seconds = self._gathered_at - began
 
     @property
@@ -220,7 +236,7 @@ class ClusterCrew(Crew):
     def _ready(self, plan: CrewPlan, ending: Callable[[], bool] = lambda: False) -> None:
         """Have everything on the nodes that a run needs, and runs made again that were lost."""
         if not self._begun:
-            self.hosts.begin(make_ring_task, dict.fromkeys(range(self.hosts.nodes)))
+            self.hosts.begin(self._make_task, dict.fromkeys(range(self.hosts.nodes)))
             self._begun = True
         if not plan.loaded:
             self._send("load", plan.loads(self.hosts.nodes), plan.entry_bytes, ending)
@@ -238,7 +254,9 @@ class ClusterCrew(Crew):
         hosts = sorted(set(self.hosts.where))
         shares = {host: {n: v for n, v in values.items() if self.hosts.where[n] == host} for host in hosts}
         timeout = WITHIN + nbytes / _SLOW
-        _together([partial(self.hosts.ask_one, host, what, shares[host], timeout=timeout) for host in hosts], ending)
+        self._together(
+            [partial(self.hosts.ask_one, host, what, shares[host], timeout=timeout) for host in hosts], ending
+        )
 
     def _lost(self, lost: HostLost) -> None:
         """A host is gone, and with it what the nodes have: all begin again."""
@@ -253,9 +271,17 @@ class ClusterCrew(Crew):
 
     def _due(self) -> bool:
         """Whether so much has been learned since the last gathering that losing it would cost more than gathering."""
-        mean = _FAILURE_SECONDS / self.hosts.nodes
+        mean = self._failure_seconds() / self.hosts.nodes
         interval = interval_seconds(self._gather_seconds, mean_time_to_failure=mean)
-        return time.monotonic() - self._gathered_at > interval
+        return self._clock() - self._gathered_at > interval
+
+    def _failure_seconds(self) -> float:
+        """Mean time between losses of one host."""
+        return _FAILURE_SECONDS
+
+    def _together(self, calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> None:
+        """Make calls of hosts at the same time; _Stopped when an end is asked for meanwhile."""
+        _together(calls, ending)
 
     def _make(
         self,
@@ -267,7 +293,7 @@ class ClusterCrew(Crew):
     ) -> Made:
         """One run on all nodes, see `Runs.make`."""
         if not plan.warm:
-            _together([partial(self.hosts.ask, "warm", plan.go(kept), timeout=_COMPILE)], ending)
+            self._together([partial(self.hosts.ask, "warm", plan.go(kept), timeout=_COMPILE)], ending)
             plan.warm = True
         try:
             return self._runs.make(plan, kept, then, deadline, ending)

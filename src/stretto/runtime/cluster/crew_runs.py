@@ -27,15 +27,20 @@ from stretto.errors import RunError
 from stretto.runtime.stalls import AFTER
 
 from .crew_plan import CrewPlan, Kept
-from .fleet import HostLost
-from .hosting import Told
+from .hosting import HostLost, Told
 from .judging import Standstill
 from .ring_node import Ran
 from .ring_task import WITHIN
-from .spec import Cluster
 
 _LOOK = 0.2  # seconds between looks whether somebody asked for an end
 _CRAWL = 1e5  # bytes a second at which a block is on its way even on the slowest network
+
+
+class Patient(Protocol):
+    """What is needed of `spec.Cluster`."""
+
+    @property
+    def patience(self) -> str | float: ...
 
 
 class HostsApi(Protocol):
@@ -43,7 +48,9 @@ class HostsApi(Protocol):
 
     nodes: int
     where: tuple[int, ...]
-    spec: Cluster
+
+    @property
+    def spec(self) -> Patient: ...
 
     def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
     def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]: ...
@@ -81,10 +88,10 @@ class Sent:
 
 
 class Runs:
-    """What was sent in this incarnation and is not over."""
+    """What was sent in this incarnation and is not over. clock: in seconds; virtual ones where hosts are simulated."""
 
-    def __init__(self, hosts: HostsApi) -> None:
-        self._hosts = hosts
+    def __init__(self, hosts: HostsApi, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hosts, self._clock = hosts, clock
         self._sent: list[Sent] = []
         self._ends_at: int | None = None  # an end was asked for, in this epoch
         self._longest = 0.0  # seconds of the longest visit so far
@@ -115,22 +122,22 @@ class Runs:
         ending: Callable[[], bool] = lambda: False,
     ) -> Made:
         """Have a run made, or wait for it if it was told ahead; then: the one that follows for certain."""
-        began = time.monotonic()
+        began = self._clock()
         now = self._send(plan, kept, then)
         self._still, self._warn_after = Standstill(self._patience), AFTER
         self._look_at = began + min(self._patience, AFTER)
         while not self._over(now):
             left = _LOOK
             if deadline is not None and self._ends_at is None:
-                left = min(left, max(0.0, deadline - time.monotonic()))
+                left = min(left, max(0.0, deadline - self._clock()))
             for told in self._hosts.events(left):
                 self._note(told)
-            late = deadline is not None and time.monotonic() >= deadline
+            late = deadline is not None and self._clock() >= deadline
             if now.failed:
                 self._end(kept.epoch)  # others may wait for it in vain
             elif self._ends_at is None and (late or ending()):
                 self._end(self._latest())
-            if time.monotonic() >= self._look_at:
+            if self._clock() >= self._look_at:
                 self._check(plan)
         self._sent.remove(now)
         begun = any(len(one.made) for sent in self._sent for one in sent.ran.values())
@@ -139,17 +146,17 @@ class Runs:
             self._sent.clear()
         if not self._sent:
             self._ends_at = None
-        return Made(now.ran, time.monotonic() - began, torn)
+        return Made(now.ran, self._clock() - began, torn)
 
     def settle(self, plan: CrewPlan) -> None:
         """Wait for blocks that are on their way. HostLost if one that has sent them is gone: they may never come."""
-        began = time.monotonic()
+        began = self._clock()
         while not all(self._hosts.ask("arrived", plan.number, plan.turns, _LOOK).values()):
             for told in self._hosts.events(0.0):
                 self._note(told)
-            if time.monotonic() - began > WITHIN + plan.block_bytes / _CRAWL:
+            if self._clock() - began > WITHIN + plan.block_bytes / _CRAWL:
                 raise RunError(
-                    f"blocks that nodes have sent to each other have not come for {time.monotonic() - began:.0f} s; "
+                    f"blocks that nodes have sent to each other have not come for {self._clock() - began:.0f} s; "
                     "please report this, with the logs of the hosts"
                 )
 
@@ -199,7 +206,7 @@ class Runs:
 
     def _check(self, plan: CrewPlan) -> None:
         """See whether everybody gets on. HostLost if one does not; RunError if nobody can."""
-        now = time.monotonic()
+        now = self._clock()
         self._look_at = now + min(self._patience, AFTER)
         told = {node: one for nodes in self._hosts.ask("progress").values() for node, one in nodes.items()}
         self._still.see(now, told)

@@ -21,20 +21,12 @@ import cloudpickle
 from stretto.errors import RunError
 from stretto.runtime.interrupts import GLANCE, check_ctrl_c
 
+from .hosting import HostLost, NotStarted
+
 if TYPE_CHECKING:
     from .spec import Cluster
 
-
-class HostLost(Exception):
-    """A host is gone, or counts as gone; why: in words, with the machine and the log."""
-
-    def __init__(self, host: int, why: str) -> None:
-        super().__init__(f"host {host}: {why}")
-        self.host, self.why = host, why
-
-
-class NotStarted(HostLost):
-    """Its process came up and could not become a host: another in its place would fail the same way."""
+__all__ = ["Answer", "Fleet", "HostLost", "Member", "NotStarted", "Settings", "fleet_of", "packed", "wait_for"]
 
 
 @dataclass(frozen=True)

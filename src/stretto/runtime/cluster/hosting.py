@@ -23,6 +23,18 @@ from stretto.comm.link import Frame
 TABLES, RING, PROBE = 0, 1, 2  # channels: whose frames they are
 
 
+class HostLost(Exception):
+    """A host is gone, or counts as gone; why: in words, with the machine and the log."""
+
+    def __init__(self, host: int, why: str) -> None:
+        super().__init__(f"host {host}: {why}")
+        self.host, self.why = host, why
+
+
+class NotStarted(HostLost):
+    """Its process came up and could not become a host: another in its place would fail the same way."""
+
+
 @dataclass(frozen=True)
 class Address:
     """How to reach a host, and what it is. public: its CURVE key (Z85 text), "" where nothing is encrypted."""

@@ -15,7 +15,7 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0)
 
 
 class Pages:
-    """Zeros of a shape and dtype, in `array`.
+    """Zeros of a shape and dtype, in `array`. huge: in pages of 2 MiB, where a node is alone in its process.
 
     >>> pages = Pages((1000, 4), np.float32)
     >>> pages.array[3] = 1.0
@@ -23,11 +23,11 @@ class Pages:
     np.float32(4.0)
     """
 
-    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+    def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, *, huge: bool = True) -> None:
         kind = np.dtype(dtype)
         size = math.prod(shape)
         self._map = mmap.mmap(-1, max(1, size * kind.itemsize), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE)
-        if hasattr(mmap, "MADV_HUGEPAGE"):  # as NumPy does for its own: rows are looked up all over an array
+        if huge and hasattr(mmap, "MADV_HUGEPAGE"):  # as NumPy does for its own: rows are looked up all over an array
             with contextlib.suppress(OSError):  # kernels without it
                 self._map.madvise(mmap.MADV_HUGEPAGE)
         self.array: NDArray[Any] = np.frombuffer(self._map, kind, size).reshape(shape)

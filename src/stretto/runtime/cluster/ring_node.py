@@ -1,15 +1,18 @@
-"""One node's part of the steps of a plan: its memory, its workers, and the blocks that come and go.
+"""One node's part of the steps of a plan: its memory, and the column blocks that arrive and leave. No thread, no clock.
 
-On a node run the same compiled workers over the same `Pass` as on one machine, except that only the visits of its own
-row blocks are there. One more thread looks for column blocks that have to leave (`kernels.departures`), copies them out
-and sends them; blocks that arrive are copied into their place on the wire's thread.
+`RingNode` is what the nodes of a cluster (`ring_threads`: compiled workers on threads) and simulated nodes
+(`simulated.rotation_node`: one visit after another in virtual time) have in common. Whoever makes the visits calls
+
+    started = node.start(go)            # a run begins; None: it was stopped before
+    node.hand_on(loaded, block)         # a block has come to the turn at which it leaves
+    node.arrives(message)               # a block has come
+    node.result(started, …)             # what to report of the run
 """
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
@@ -19,20 +22,12 @@ from numpy.typing import NDArray
 
 from stretto.errors import RunError
 from stretto.kernels import claims
-from stretto.kernels.clock import read_cycles
-from stretto.kernels.departures import arrive, await_departures
 from stretto.plan.arrays import Pieces, StepSpec
-from stretto.runtime import passes
-from stretto.runtime.team import Team
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.route import Route
 
 from .pages import Pages
-from .ring import Block, Leave, Ring, raw
-
-# Microseconds between two looks, of workers that wait for a block and of the thread that waits for blocks to leave. A
-# look costs some ten microseconds of a processor that others could use, and a block travels for milliseconds.
-NAP, WATCH = 250, 500
+from .ring import Block, Ring, raw
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,10 +105,13 @@ class Loaded:
     sizes: list[list[int]] = field(default_factory=list)  # [C][…] bytes of each rotating array's block
 
     @classmethod
-    def of(cls, load: Load, node: int, threads: int) -> Loaded:
+    def of(
+        cls, load: Load, node: int, threads: int, route: Route | None = None, pages: dict[str, Pages] | None = None
+    ) -> Loaded:
+        """Allocate and fill a node's memory. route, pages: those to use, where several nodes are in one process."""
         spec = load.spec
-        route = Route(load.order, load.owner)
-        pages = {k: Pages(shape, dtype) for k, (shape, dtype) in load.shapes.items()}
+        route = Route(load.order, load.owner) if route is None else route
+        pages = {k: Pages(shape, dtype) for k, (shape, dtype) in load.shapes.items()} if pages is None else pages
         args: dict[str, Any] = dict.fromkeys(spec.arrays) | load.given
         for k, (shape, dtype) in load.scratch.items():
             args[k] = np.zeros((threads, *shape), dtype)
@@ -152,47 +150,26 @@ class Loaded:
         """Arguments as the worker takes them."""
         return self.load.spec.nested(self.args)
 
-    def prepare(self, go: Go) -> NDArray[np.float64]:
-        """The arguments of a run; where visits write their numbers to."""
-        visits = len(self.load.order)
+    def prepare(self, go: Go, results: Results | None = None) -> NDArray[np.float64]:
+        """Set the arguments of a run; return the array that visits write their numbers to."""
+        out, parts = results_of(go, len(self.load.order)) if results is None else results
         for k, number in go.numbers.items():
             self.args[k] = number
         for k, array in go.wholes.items():
             self.args[k] = array
-        for k, one in go.parts.items():
-            self.args[k] = np.repeat(one, visits, axis=0)
+        for k, part in parts.items():
+            self.args[k] = part
         for k in self.load.spec.of("fault"):
             self.args[k] = np.zeros_like(self.args[k])
-        return np.zeros(visits)
+        return out
 
-    def pass_of(self, finished: Ints, col_done: Ints, only: Ints | None = None) -> claims.Pass:
-        """The pass over this node's visits, or over those of them that are in `only`."""
-        order = self.load.order
-        taken = np.zeros(len(order), np.int64)
-        taken[finished] = 1
-        mine = np.zeros(len(order), bool)
-        mine[self.own if only is None else np.intersect1d(self.own, only)] = True
-        row_visits = order.row_visits[mine[order.row_visits]]
-        counts = np.bincount(order.row_block[mine], minlength=order.rows)
-        done = finished[mine[finished]]
-        left = len(row_visits) - len(done)
-        made = claims.Pass(
-            row_block=order.row_block,
-            col_block=order.col_block,
-            row_turn=order.row_turn,
-            col_turn=order.col_turn,
-            priority=self.load.priority,
-            row_first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            row_visits=row_visits,
-            row_last=np.full(order.rows, -1, np.int64),
-            row_done=np.bincount(order.row_block[done], minlength=order.rows).astype(np.int64),
-            col_done=col_done,
-            taken=taken,
-            script=np.empty(0, np.int64),
-            log=np.zeros((left, claims.LOG_COLUMNS), np.int64),
-        )
-        made.control[claims.LEFT], made.control[claims.NAP] = left, NAP
-        return made
+
+Results = tuple[NDArray[np.float64], dict[str, NDArray[Any]]]  # out [V], and the arguments with role `parts`
+
+
+def results_of(go: Go, visits: int) -> Results:
+    """Allocate what the visits of a run write their results to."""
+    return np.zeros(visits), {k: np.repeat(one, visits, axis=0) for k, one in go.parts.items()}
 
 
 def turns_of(order: Order, finished: Ints) -> Ints:
@@ -200,8 +177,8 @@ def turns_of(order: Order, finished: Ints) -> Ints:
     return np.bincount(order.col_block[finished], minlength=order.cols).astype(np.int64)
 
 
-def _nothing(epoch: int) -> Ran:
-    """Of a run that was stopped before it began."""
+def nothing(epoch: int) -> Ran:
+    """The report of a run that was stopped before it began."""
     none = np.zeros(0, np.int64)
     return Ran(epoch, none, np.zeros(0), {}, np.zeros((0, claims.LOG_COLUMNS), np.int64), -1, {}, 0.0, 0.0, 0, {})
 
@@ -214,49 +191,88 @@ class Progress(NamedTuple):
     busy: int
 
 
-class RingNode:
-    """A node. send(block, to): have a message carried to another node."""
+class Started(NamedTuple):
+    """A run that has begun: its step, what it was asked for, and where its visits write their numbers to."""
 
-    def __init__(self, number: int, threads: int, send: Callable[[int, Block], None]) -> None:
+    loaded: Loaded
+    go: Go
+    out: NDArray[np.float64]
+
+
+class RingNode:
+    """A node.
+
+    Parameters
+    ----------
+    number : int
+    threads : int
+        Workers that make visits at the same time.
+    send : function(node, block)
+        Have a block carried to another node.
+    guard : context manager
+        Held around what other threads may see, where there are any.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        threads: int,
+        send: Callable[[int, Block], None],
+        guard: AbstractContextManager[Any] | None = None,
+    ) -> None:
         self.number, self._send, self._threads = number, send, threads
-        self._team = Team(threads)
+        self._guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
         self._plans: dict[int, Loaded] = {}
-        self._changed = threading.Condition()  # guards the rings and what follows
-        self._running: tuple[int, claims.Pass] | None = None  # the plan whose blocks are counted in this pass
+        self._counted: int | None = None  # the plan of the run whose visits wait for blocks
         self._epoch = -1  # begun last
         self._stop_from: float = inf  # no visit of this epoch or a later one is claimed
         self._halted = False
 
+    # -- what those who make visits do in their own way --------------------------------------------------------------
+
+    def _begin_visits(self, loaded: Loaded, go: Go, done: Ints, stopped: bool) -> None:
+        """A run begins. done [C]: turns of each block that were made, −1 for one that is under way to here."""
+        raise NotImplementedError
+
+    def _end_visits(self) -> None:
+        """Claim no more visits of the run."""
+        raise NotImplementedError
+
+    def _release(self, block: int, turn: int) -> None:
+        """The visits of a block from this turn on may be made."""
+        raise NotImplementedError
+
+    def _came(self) -> None:
+        """A block has come, for this run or the next."""
+
+    def _prepare(self, loaded: Loaded, go: Go) -> NDArray[np.float64]:
+        return loaded.prepare(go)
+
     # -- calls of the driver -----------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> None:
-        """Make room for a step, and put what never changes there."""
+        """Allocate what a step needs, and fill in what never changes."""
         self._plans[load.plan] = Loaded.of(load, self.number, self._threads)
 
     def drop(self, plan: int) -> None:
+        """Free a step."""
         self._plans.pop(plan, None)
 
     def put(self, put: Put) -> None:
         """Take over the driver's states."""
-        with self._changed:
+        with self._guard:
             self._plans[put.plan].put(put, self.number)
-            self._running = None
+            self._counted = None
 
     def warm(self, go: Go) -> None:
         """Have what a run needs compiled before time is measured."""
         loaded = self._plans[go.plan]
-        out = loaded.prepare(go)
-        words = claims.stopped()
-        loaded.compiled(words, 0, out, *loaded.call())
-        none = np.empty(0, np.int64)
-        await_departures.exact(none, none, words[: claims.CONTROL_SLOTS], none, 0)
-        arrive.exact(np.zeros(1, np.int64), 0, 0)
+        out = self._prepare(loaded, go)
+        loaded.compiled(claims.stopped(), 0, out, *loaded.call())
 
     def arrived(self, plan: int, turns: Ints, seconds: float) -> bool:
         """Whether all blocks are here that should be after turns[c] visits of each; waits so long for them."""
-        ring = self._plans[plan].ring
-        with self._changed:
-            return self._changed.wait_for(lambda: self._halted or ring.complete(turns), seconds) and not self._halted
+        return self._plans[plan].ring.complete(turns)
 
     def fetch(self, plan: int, turns: Ints) -> dict[str, Pieces]:
         """This node's part of what is learned."""
@@ -268,72 +284,62 @@ class RingNode:
 
     def stop(self, epoch: int) -> None:
         """Claim no more visits of this epoch, nor of later ones."""
-        with self._changed:
+        with self._guard:
             self._stop_from = epoch
-            if self._running is not None and self._epoch >= epoch:
-                self._running[1].control[claims.STOP] = 1
+            if self._counted is not None and self._epoch >= epoch:
+                self._end_visits()
 
     def reached(self, least: int) -> int:
         """The epoch that was begun last, `least` if it was one before that; from now on no later one is begun."""
-        with self._changed:
+        with self._guard:
             found = max(self._epoch, least)
             self._stop_from = min(self._stop_from, found + 1)
             return found
 
     def halt(self) -> None:
         """End everything."""
-        with self._changed:
-            self._halted = True
-            self._changed.notify_all()
+        self._halted = True
         self.stop(0)
-        self._team.close()
 
     def begin(self, go: Go) -> None:
         """A run is about to be made, and no other is: what `stop` said of the one before no longer holds."""
-        with self._changed:
+        with self._guard:
             self._epoch, self._stop_from = go.epoch - 1, inf
 
-    def run(self, go: Go) -> Ran:
-        """Make this node's visits; on a thread of its own."""
+    def sizes(self, plan: int, block: int) -> list[int] | None:
+        """Bytes of every rotating array's block, None if there is no such block."""
+        loaded = self._plans.get(plan)
+        return loaded.sizes[block] if loaded is not None and 0 <= block < len(loaded.sizes) else None
+
+    # -- a run -------------------------------------------------------------------------------------------------------
+
+    def start(self, go: Go) -> Started | None:
+        """Begin a run; None if it was stopped before, while the ring is still in the epoch before."""
         loaded = self._plans[go.plan]
-        ring, control = loaded.ring, np.zeros(0, np.int64)
-        out = loaded.prepare(go)
-        with self._changed:
+        out = self._prepare(loaded, go)
+        with self._guard:
             stopped = self._halted or go.epoch >= self._stop_from
             if go.ahead and stopped:
-                return _nothing(go.epoch)  # the ring is still in the epoch before
+                return None
             self._epoch = go.epoch
             if not len(go.finished):
                 # Blocks that are on their way still are cleared when they come.
                 own = loaded.route.own(self.number, np.zeros_like(loaded.route.turns))
                 loaded.clear("rows", own["rows"])
                 loaded.clear("cols", own["cols"])
-            done = ring.start(go.epoch, turns_of(loaded.load.order, go.finished))
-            pass_ = loaded.pass_of(go.finished, done, go.only)
-            control = pass_.control
-            control[claims.STOP] = stopped
-            self._running = (go.plan, pass_)
+            done = loaded.ring.start(go.epoch, turns_of(loaded.load.order, go.finished))
+            self._begin_visits(loaded, go, done, stopped)
+            self._counted = go.plan
+        return Started(loaded, go, out)
 
-        def halt() -> None:
-            control[claims.STOP] = 1
-
-        began, cycles = time.perf_counter_ns(), read_cycles()
-        args = loaded.call()
-        shares = [(pass_.words, worker, out, *args) for worker in range(self._threads)]
-        call = self._team.call(loaded.compiled, shares, halt)
-        ready = np.zeros(loaded.load.order.cols, np.int64)
-        moved = self._hand_on(loaded, pass_, ready)
-        call.wait()
-        moved += self._hand_on(loaded, pass_, ready)  # after a stop: those whose last visit was being made
-        nanoseconds, gone = time.perf_counter_ns() - began, read_cycles() - cycles
-        call.check()
-        log = passes.logged(pass_)
-        each = nanoseconds / max(1, gone)
-        log[:, 2:] = (log[:, 2:] - cycles) * each
-        log[:, 1] += self.number * self._threads
+    def result(
+        self, started: Started, log: Ints, left: int, failed: int, seconds: float, waited: float, moved: int
+    ) -> Ran:
+        """The report of a run. log in nanoseconds since it began; left: visits not made; failed: visit, or −1."""
+        loaded, go, out = started
         made = np.ascontiguousarray(log[:, 0])
-        if control[claims.LEFT]:
-            with self._changed:  # a run that was told ahead is not begun
+        if left:
+            with self._guard:  # a run that was told ahead is not begun
                 self._stop_from = min(self._stop_from, go.epoch)
         spec, own_rows = loaded.load.spec, loaded.route.own_rows(self.number)
         return Ran(
@@ -342,50 +348,29 @@ class RingNode:
             out[made],
             {k: loaded.args[k][made] for k in spec.of("per visit")},
             log,
-            int(control[claims.FAILED]) - 1,
+            failed,
             {k: loaded.args[k] for k in spec.of("fault")},
-            nanoseconds / 1e9,
-            float(control[claims.WAITED]) * each / 1e9,
+            seconds,
+            waited,
             moved,
             {k: spec.ranges(k).pieces(loaded.args[k], own_rows) for k in spec.fresh("rows")},
         )
 
-    def progress(self) -> Progress:
-        """How far the run that is being made has come."""
-        with self._changed:
-            if self._running is None or self._running[0] not in self._plans:
-                return Progress((self._epoch,), 1)
-            (plan, pass_), left = self._running, int(self._running[1].control[claims.LEFT])
-            ring = self._plans[plan].ring
-            mark = (self._epoch, left, int(ring.here.sum()), ring.departing)
-            if left == 0 or pass_.control[claims.STOP]:
-                return Progress(mark, 1)  # it has to end
-            at = pass_.row_first[:-1] + pass_.row_done
-            visits = pass_.row_visits[at[at < pass_.row_first[1:]]]
-            ready = pass_.col_done[pass_.col_block[visits]] == pass_.col_turn[visits]
-            leaving = (ring.leave_at >= 0) & (pass_.col_done == ring.leave_at)
-            return Progress(mark, int(ready.sum() + leaving.sum()))
-
-    def sizes(self, plan: int, block: int) -> list[int] | None:
-        """Bytes of every rotating array's block, None if there is no such block."""
-        loaded = self._plans.get(plan)
-        return loaded.sizes[block] if loaded is not None and 0 <= block < len(loaded.sizes) else None
+    def _mark(self, ring: Ring, left: int) -> tuple[int, ...]:
+        """Numbers that change whenever the node gets on with a run."""
+        return (self._epoch, left, int(ring.here.sum()), ring.departing)
 
     # -- blocks ------------------------------------------------------------------------------------------------------
 
-    def _hand_on(self, loaded: Loaded, pass_: claims.Pass, ready: Ints) -> int:
-        """Send blocks on as they come to the turn of another node, until the pass is over; the bytes of them."""
-        ring, moved = loaded.ring, 0
-        while count := await_departures.exact(pass_.col_done, ring.leave_at, pass_.control, ready, WATCH):
-            for block in ready[:count].tolist():
-                parts = tuple(raw(loaded.view(k, block)) for k in loaded.load.spec.rotating)
-                with self._changed:
-                    leave: Leave = ring.leaves(block)
-                self._forget(loaded, block)
-                message = Block(loaded.load.plan, leave.epoch, block, leave.turn, parts)
-                moved += message.nbytes
-                self._send(leave.node, message)
-        return moved
+    def hand_on(self, loaded: Loaded, block: int) -> int:
+        """Send on a block that has come to the turn of another node; the bytes of the message."""
+        parts = tuple(raw(loaded.view(k, block)) for k in loaded.load.spec.rotating)
+        with self._guard:
+            leave = loaded.ring.leaves(block)
+        self._forget(loaded, block)
+        message = Block(loaded.load.plan, leave.epoch, block, leave.turn, parts)
+        self._send(leave.node, message)
+        return message.nbytes
 
     def _forget(self, loaded: Loaded, block: int) -> None:
         for k in loaded.load.spec.rotating:
@@ -394,9 +379,9 @@ class RingNode:
                 loaded.pages[k].forget(int(ranges.first[block]), int(ranges.last[block]))
 
     def arrives(self, message: Block) -> None:
-        """A block has come. On the wire's thread. RunError if it does not belong here: the run could never end."""
+        """A block has come. RunError if it does not belong here: the run could never end."""
         loaded = self._plans.get(message.plan)
-        with self._changed:
+        with self._guard:
             why = "there is no such plan" if loaded is None else loaded.ring.refuses(message)
             if not why and loaded is not None and [len(part) for part in message.parts] != loaded.sizes[message.block]:
                 why = "it has another size"
@@ -411,6 +396,6 @@ class RingNode:
             turn = loaded.ring.arrives(message)
             if turn == 0:  # of the run that is being made; of the next, that clears it
                 loaded.clear("cols", np.array([message.block]))
-            if turn is not None and self._running is not None and self._running[0] == message.plan:
-                arrive.exact(self._running[1].col_done, message.block, turn)
-            self._changed.notify_all()
+            if turn is not None and self._counted == message.plan:
+                self._release(message.block, turn)
+            self._came()

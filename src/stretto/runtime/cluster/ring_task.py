@@ -13,13 +13,15 @@
     ask("counters")                 → (frames that came twice, gaps)
 
 Told are "ran", node, Ran when a node has made its visits, and "failed", node, (−1, epoch, error).
+
+`RingTask` says nothing of how visits are made: on threads (`ring_threads`), or in virtual time
+(`simulated.rotation_task`).
 """
 
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, cast
 
@@ -29,15 +31,10 @@ from stretto.errors import RunError
 from .checks import Malformed, NoCheck, Shape
 from .hosting import RING, Begin, HostApi, Told
 from .ring import Block
-from .ring_node import Go, Load, Put, RingNode
+from .ring_node import Go, Load, Progress, Put, RingNode
 from .telling import portable
 
 WITHIN = 60.0  # seconds for a block to arrive that was sent
-
-
-def make_ring_task(host: HostApi, begin: Begin) -> RingTask:
-    """For `Begin.make`."""
-    return RingTask(host, begin)
 
 
 class BlockCheck(NoCheck):
@@ -66,27 +63,32 @@ class RingTask:
         self._host, self._begin = host, begin
         self._links: dict[tuple[int, int], Link] = {}
         self._lock = threading.Lock()  # of the links: frames are posted in the order of their numbers
-        self._runs: dict[int, threading.Thread] = {}  # by node: makes the runs that are to be made
-        self._gos: dict[int, deque[Go]] = {}  # those runs, the one that is being made first
-        self._turns = threading.Lock()  # of these two
+        self._touched: set[tuple[int, int]] = set()  # links that have sent or received since `tend`
+        self._due: dict[tuple[int, int], float] = {}  # links with something to do, and when
+        self._wake = inf  # no later than the first of these
         self._halted = False
-        self.nodes = {node: self._node(node) for node in begin.nodes_of(host.number)}
+        self.nodes: Mapping[int, RingNode] = {node: self._node(node) for node in begin.nodes_of(host.number)}
         self.check = BlockCheck(self)
 
     def _node(self, number: int) -> RingNode:
-        return RingNode(number, self._host.threads, lambda to, block: self._send(number, to, block))
+        """Make a node."""
+        raise NotImplementedError
+
+    def _run(self, go: Go) -> None:
+        """Begin a run on all nodes, after those that were begun before."""
+        raise NotImplementedError
+
+    def _progress(self) -> dict[int, Progress]:
+        """Of the nodes that are making a run."""
+        raise NotImplementedError
 
     def start(self) -> None:
         """Nothing is done before the driver asks for it."""
 
     def halt(self) -> None:
-        """End all threads."""
+        """Make no more visits, and send nothing."""
         with self._lock:
             self._halted = True
-        for node in self.nodes.values():
-            node.stop(0)
-        for thread in list(self._runs.values()):
-            thread.join()
         for node in self.nodes.values():
             node.halt()
 
@@ -103,6 +105,7 @@ class RingTask:
             if self._halted:
                 return
             link = self._link(node, to)
+            self._touched.add((node, to))
             quiet = not link.unacknowledged
             frame = link.send(cast(Any, block))
             self._host.post(self._begin, node, to, RING, [frame])
@@ -116,6 +119,7 @@ class RingTask:
             return
         with self._lock:
             link = self._link(target, source)
+            self._touched.add((target, source))
             blocks: list[Any] = []
             for frame in frames:
                 if frame.incarnation == self._begin.incarnation:
@@ -135,16 +139,30 @@ class RingTask:
 
     def tend(self, now: float) -> float:
         """Acknowledge and send again what is due."""
-        wake = inf
         with self._lock:
             if self._halted:
-                return wake
-            for (node, peer), link in self._links.items():
-                wake = min(wake, link.tend(now))
-                if link.replies:
-                    replies, link.replies[:] = list(link.replies), []
-                    self._host.post(self._begin, node, peer, RING, replies)
-        return wake
+                return inf
+            touched, self._touched = self._touched, set()
+            for ends in sorted(touched):
+                self._tend_link(ends, now)
+            if self._wake <= now:
+                for ends, due in list(self._due.items()):
+                    if due <= now:
+                        self._tend_link(ends, now)
+                self._wake = min(self._due.values(), default=inf)
+        return self._wake
+
+    def _tend_link(self, ends: tuple[int, int], now: float) -> None:
+        link = self._links[ends]
+        due = link.tend(now)
+        if due < inf:
+            self._due[ends] = due
+            self._wake = min(self._wake, due)
+        else:
+            self._due.pop(ends, None)
+        if link.replies:
+            replies, link.replies[:] = list(link.replies), []
+            self._host.post(self._begin, *ends, RING, replies)
 
     def reset(self, now: float, nodes: Sequence[int]) -> None:
         """The connection to these nodes was lost and is there again."""
@@ -152,6 +170,7 @@ class RingTask:
             for (node, peer), link in self._links.items():
                 again = link.reset() if peer in nodes and not self._halted else []
                 if again:
+                    self._touched.add((node, peer))
                     self._host.post(self._begin, node, peer, RING, again)
 
     # -- the driver --------------------------------------------------------------------------------------------------
@@ -177,7 +196,7 @@ class RingTask:
             case "reached":
                 return {n: ring_node.reached(args[0]) for n, ring_node in self.nodes.items()}
             case "progress":
-                return {n: self.nodes[n].progress() for n, gos in self._gos.items() if gos}
+                return self._progress()
             case "fetch":
                 return {n: ring_node.fetch(*args) for n, ring_node in self.nodes.items()}
             case "arrived":
@@ -191,37 +210,6 @@ class RingTask:
             case _:
                 raise RunError(f"a host of the ring cannot answer {what!r}")
         return None
-
-    def _run(self, go: Go) -> None:
-        for number, node in self.nodes.items():
-            if not go.ahead:
-                node.begin(go)
-            with self._turns:
-                gos = self._gos.setdefault(number, deque())
-                gos.append(go)
-                if len(gos) > 1:
-                    continue  # somebody makes the one before, and then looks for the next
-                name = f"stretto-ring-{number}"
-                self._runs[number] = threading.Thread(target=self._make, args=(node, gos), name=name, daemon=True)
-                self._runs[number].start()
-
-    def _make(self, node: RingNode, gos: deque[Go]) -> None:
-        """Make a node's runs until there are no more."""
-        more = True
-        while more:
-            go = gos[0]
-            what: str
-            value: Any
-            try:
-                what, value = "ran", node.run(go)
-            except BaseException as error:
-                what, value = "failed", (-1, go.epoch, portable(error))
-                node.stop(0)
-            # Told after it is taken off: whoever hears of it may ask for the next run at once.
-            with self._turns:
-                gos.popleft()
-                more = bool(gos)
-            self._tell(what, node.number, value)
 
     def _tell(self, what: str, node: int, value: Any) -> None:
         self._host.tell(Told(self._begin.incarnation, self._host.number, what, node, value))

@@ -9,11 +9,17 @@ to failure.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from stretto.comm.units import seconds
 from stretto.errors import PlanError
+
+if TYPE_CHECKING:
+    from .hub import Hub
+    from .spec import Simulated
 
 Time = str | float
 FOR_EVER = 1e18
@@ -120,3 +126,25 @@ def of_seed(seed: int, nodes: int, mean: float, back_after: float) -> Iterator[C
     while True:
         now += draw.expovariate(nodes / mean)
         yield Crash(draw.randrange(nodes), now, back_after)
+
+
+def schedule(spec: Simulated, hub: Hub, pause: Callable[[Pause], None], crash: Callable[[Crash], None]) -> None:
+    """Have pauses and crashes happen: those given, and those drawn from the mean time to failure."""
+    given = spec.failures if isinstance(spec.failures, tuple) else ()
+    for fault in chain(spec.faults, given):
+        if isinstance(fault, Pause):
+            hub.at(float(fault.at), pause, fault)
+        elif isinstance(fault, Crash):
+            hub.at(float(fault.at), crash, fault)
+    mean = spec.mean_failure()
+    if mean is None:
+        return
+    drawn = of_seed(spec.seed, spec.nodes, mean, float(spec.back_after))
+
+    def next_crash(fault: Crash | None) -> None:
+        if fault is not None:
+            crash(fault)
+        coming = next(drawn)
+        hub.at(float(coming.at), next_crash, coming)
+
+    next_crash(None)

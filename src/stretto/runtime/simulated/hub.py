@@ -104,6 +104,26 @@ class Hub:
                 return
             sleeper.thread.throw(error)
 
+    def advance(self, until: float, most: int) -> bool:
+        """Let things happen until somebody sets `over`, virtual time is `until`, or `most` of them have happened; False
+        if nothing is left to happen before `until`. For those who drive a hub from outside and have no sleepers."""
+        heap = self._heap
+        for _ in range(most):
+            if self.over:
+                return True
+            if not heap or heap[0][0] > until:
+                self.now = max(self.now, until)
+                return False
+            self.now, _, call, argument = heappop(heap)
+            self.events += 1
+            call(argument)
+        return True
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is left to happen, ever."""
+        return not self._heap
+
     def run(self) -> bool:
         """Let things happen until somebody sets `over`; False: nothing is left to happen although nobody has."""
         heap, ready = self._heap, self._ready

@@ -10,6 +10,7 @@ What a node sends to another in one go travels together: one event instead of ma
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -50,7 +51,11 @@ class Train:
 
 
 class Network:
-    """deliver(train) is called when a train arrives; told((a, b)) when node a learns that its connection to b broke."""
+    """deliver(train) is called when a train arrives; told((a, b)) when node a learns that its connection to b broke.
+
+    driver: whether there is one more end, numbered after the nodes: the machine that drives the run. Its link is as
+    fast as the fastest node's, and it is outside all racks.
+    """
 
     def __init__(
         self,
@@ -58,6 +63,8 @@ class Network:
         hub: Hub,
         deliver: Callable[[Train], None],
         told: Callable[[Pair], None],
+        *,
+        driver: bool = False,
     ) -> None:
         self._hub, self._deliver, self._told = hub, deliver, told
         self._latency, self._jitter, self._seed = float(spec.latency), float(spec.jitter), spec.seed
@@ -67,6 +74,12 @@ class Network:
         if self._rack is not None and spec.uplink is not None:
             self._up = {rack: Port(float(spec.uplink)) for rack in self._rack}
             self._down = {rack: Port(float(spec.uplink)) for rack in self._rack}
+        if driver:
+            self._out.append(Port(max(spec.links)))
+            self._in.append(Port(max(spec.links)))
+            if self._rack is not None:
+                self._rack = (*self._rack, -1)
+                self._up[-1], self._down[-1] = Port(math.inf), Port(math.inf)
         # Pairs that need a closer look; all others pay nothing for them.
         self._slow: dict[Pair, list[SlowLink]] = {}
         self._late: dict[Pair, list[Delay]] = {}

@@ -10,19 +10,23 @@ of the racks if it leaves its rack, and at the receiver's link, passes each at i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from numbers import Real
 from operator import index
 from typing import TYPE_CHECKING, Any
 
 from stretto.comm.units import rate, seconds
-from stretto.errors import PlanError
+from stretto.errors import PlanError, RunError
+from stretto.runtime.interrupts import raising_ctrl_c
 
 from .faults import Crash, Fault, check
 
 if TYPE_CHECKING:
     from stretto.runtime.serving import Outcome, TableJob
+
+    from .rotation_report import RotationReport
 
 # What handling a message costs a node, in seconds: for each message, and for each byte of it. `bench/simulated.py`,
 # matrix factorisation on 64 nodes at three ranks, shows 36 µs and 2.7 ns a byte of one core for both ends and the
@@ -87,6 +91,7 @@ class Simulated:
             self._set("uplink", rate(self.uplink))
         self._set("faults", check(self.faults, self.nodes))
         self._failures()
+        self._set("_reports", [])  # no field: it says nothing about the cluster
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -190,6 +195,48 @@ class Simulated:
     def mean_failure(self) -> float | None:
         """Seconds between two failures of one node, if that is known."""
         return self.failures if isinstance(self.failures, float) else None
+
+    @property
+    def report(self) -> RotationReport:
+        """What the last rotation here did, in virtual time: a fit of an estimator, or calls of a parallel loop."""
+        reports: list[RotationReport] = self._reports  # type: ignore[attr-defined]
+        if not reports:
+            raise RunError(
+                "Simulated.report: nothing has run here yet that rotates blocks; fit an estimator or call a parallel "
+                "loop with runtime= set to this very object (st.run returns the report of a job over tables)"
+            )
+        return reports[-1]
+
+    def _ran(self, report: RotationReport) -> None:
+        """A crew was opened, which writes this report."""
+        self._reports[:] = [report]  # type: ignore[attr-defined]
+
+    @property
+    def patience(self) -> float:
+        """Seconds for which the driver of a rotation hears nothing new of a node before it looks closer."""
+        return max(float(self.detect), 1.0)
+
+    @property
+    def workers(self) -> int:
+        """Threads of all nodes."""
+        return self.nodes * self.threads
+
+    @contextmanager
+    def open(self) -> Iterator[Any]:
+        """A crew that runs passes over blocks on simulated nodes, for one job, whose Ctrl-C is not lost."""
+        with raising_ctrl_c(), self.crew() as crew:
+            yield crew
+
+    @contextmanager
+    def crew(self) -> Iterator[Any]:
+        """A crew, perhaps for several jobs: those who run them see to signals."""
+        from .rotation_crew import SimulatedCrew
+
+        crew = SimulatedCrew(self)
+        try:
+            yield crew
+        finally:
+            crew.close()
 
     def serve(self, job: TableJob) -> Outcome:
         """Run a job over tables."""

@@ -5,11 +5,10 @@ What happens to links is in `network`; what to restart from is decided in `recov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from itertools import chain
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .faults import Crash, Pause, of_seed
+from .faults import Crash, Pause, schedule
 
 if TYPE_CHECKING:
     from .job import Cluster
@@ -24,17 +23,7 @@ class Trouble:
         self._cluster, self._hub, spec = cluster, cluster.hub, cluster.spec
         self.paused_until = [0.0] * spec.nodes
         self._backlog: list[list[Later]] = [[] for _ in range(spec.nodes)]
-        self._crashes: Iterator[Crash] = iter(())
-        given = spec.failures if isinstance(spec.failures, tuple) else ()
-        for fault in chain(spec.faults, given):
-            if isinstance(fault, Pause):
-                self._hub.at(float(fault.at), self._pause, fault)
-            elif isinstance(fault, Crash):
-                self._hub.at(float(fault.at), self._crash, fault)
-        mean = spec.mean_failure()
-        if mean is not None:
-            self._crashes = of_seed(spec.seed, spec.nodes, mean, float(spec.back_after))
-            self._next_crash(None)
+        schedule(spec, self._hub, self._pause, self._crash)
 
     def puts_off(self, node: int, call: Callable[[Any], None], argument: Any) -> bool:
         """Whether a node stands still; then call(argument) happens when it goes on."""
@@ -60,12 +49,6 @@ class Trouble:
         backlog, self._backlog[number] = self._backlog[number], []
         for call, argument in backlog:
             call(argument)
-
-    def _next_crash(self, fault: Crash | None) -> None:
-        if fault is not None:
-            self._crash(fault)
-        crash = next(self._crashes)
-        self._hub.at(float(crash.at), self._next_crash, crash)
 
     def _crash(self, fault: Crash) -> None:
         cluster, number = self._cluster, fault.node

@@ -1,0 +1,77 @@
+"""The crew of a simulated cluster: the cluster's own driver, over hosts in virtual time.
+
+Steps with a spread run on simulated nodes; `Done.seconds` and logs are in virtual time. Other steps run on the driver's
+threads and take no virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stretto.runtime.cluster.crew import ClusterCrew
+from stretto.runtime.step import Done, Step
+
+from .rotation_host import make_virtual_task
+from .rotation_hosts import VirtualHosts
+from .rotation_report import PassReport, RotationReport
+from .spec import Simulated
+
+_FAILURE_SECONDS = 86_400.0  # mean time between losses of one node, where the spec says nothing of it
+
+
+class SimulatedCrew(ClusterCrew):
+    """report: what the nodes did so far, in virtual time."""
+
+    hosts: VirtualHosts
+    _make_task = staticmethod(make_virtual_task)
+
+    def __init__(self, spec: Simulated) -> None:
+        hosts = VirtualHosts(spec)
+        super().__init__(hosts, hosts.now)
+        hosts.asked = lambda: self.asked or self._ending
+        self._spec = spec
+        self.report = RotationReport(spec.nodes, spec.threads)
+        spec._ran(self.report)
+
+    def run(self, step: Step, profile: str, *args: Any, **options: Any) -> Done:
+        """As `ClusterCrew.run`."""
+        began = self.hosts.now()
+        done = super().run(step, profile, *args, **options)
+        if step.spec is None:
+            # Which thread made which visit when is no part of the simulation.
+            log = done.log[np.argsort(done.log[:, 0], kind="stable")]
+            log[:, 1:] = 0
+            return replace(done, seconds=0.0, log=log)
+        self._note(step, began, done)
+        return done
+
+    def _gather(self) -> None:
+        super()._gather()
+        self._note_time()
+
+    def _note(self, step: Step, began: float, done: Done) -> None:
+        ran = self.ran
+        computed = float((done.log[:, 3] - done.log[:, 2]).sum()) * 1e-9
+        waited = np.array([ran[node].waited if node in ran else 0.0 for node in range(self._spec.nodes)])
+        moved = sum(one.moved for one in ran.values())
+        self.report.passes.append(PassReport(step.name, began, done.seconds, computed, moved, waited))
+        self._note_time()
+
+    def _note_time(self) -> None:
+        self.report.seconds = self.hosts.now()
+        self.report.driver_bytes = self.hosts.carried
+        self.report.losses = list(self.hosts.losses)
+
+    def _failure_seconds(self) -> float:
+        return self._spec.mean_failure() or _FAILURE_SECONDS
+
+    def _send(self, what: str, values: dict[int, Any], nbytes: int, ending: Callable[[], bool]) -> None:
+        self.hosts.ask_each(what, {node: ({node: value},) for node, value in values.items()})
+
+    def _together(self, calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> None:
+        for call in calls:
+            call()
