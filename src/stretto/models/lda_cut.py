@@ -21,13 +21,14 @@ import numpy as np
 from stretto.data.parsing import Options, Parsing
 from stretto.data.partition import Cut
 from stretto.data.report import Report
+from stretto.data.scan import Scan, scan
 from stretto.errors import DataError, PlanError
 from stretto.plan.cost import show_bytes
 from stretto.plan.plan import Logical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.layout import group_on_disk, index_type, visit_table
-from stretto.runtime.source import Chunk, Source, Spool
+from stretto.runtime.source import GRAIN, Chunk, Source, Spool, in_grains
 from stretto.schedule.order import Ints, Order
 
 from .lda_input import LARGEST, OPEN_ENDED, UnknownWordsWarning, Words, read_vocabulary
@@ -44,14 +45,22 @@ _PER_ENTRY = 12
 def on_disk(
     path: Any, memory: int, folder: Path, vocabulary: Words | None, at_least: int = 0
 ) -> tuple[Source, list[str] | None]:
-    """(entries, words): a file of counts parsed piece by piece into flat files of the folder, and its words' names.
+    """(entries, words): a file of counts parsed piece by piece into flat files of the folder, and its words' names."""
+    file, names = document_file(path, memory, vocabulary, at_least)
+    source = Spool(folder, file.shape, file.at_once).write(file.chunks())
+    file.warn()
+    return source, names
+
+
+def document_file(
+    path: Any, memory: int, vocabulary: Words | None, at_least: int = 0
+) -> tuple[DocumentFile, list[str] | None]:
+    """(entries, words): a file of counts that is walked piece by piece, and its words' names.
 
     vocabulary: the words in column order, or a file with one word a line. A file that names its words itself is put
     into that order; words that are not in it are left out, with a warning. at_least: words of a file that does not say
     how many there are.
     """
-    from stretto.data.scan import scan
-
     found = scan(path)
     names = None if vocabulary is None else read_vocabulary(vocabulary)
     width = found.shape[1]
@@ -66,24 +75,44 @@ def on_disk(
         names = called if names is None else names
     if names is not None and len(names) != width:
         raise DataError(f"the vocabulary has {len(names)} words, {path} has {width}; give one name a column, in order")
-    left_out = 0.0
+    return DocumentFile(found, (found.shape[0], width), to, at_once(memory)), names
 
-    def counts() -> Iterator[Chunk]:
-        nonlocal left_out
-        for rows, cols, values in found.chunks():
-            _refuse_unless_counts(rows, cols, values, str(path))
+
+class DocumentFile:
+    """The counts of a file, a chunk at a time; it is walked as often as somebody asks. It can be pickled.
+
+    to [words of the file]: the column of each word, −1 for one that is left out; None: they are as in the file.
+    """
+
+    def __init__(self, found: Scan, shape: tuple[int, int], to: Any, at_once: int) -> None:
+        self.found, self.shape, self.to, self.at_once = found, shape, to, at_once
+        self.left_out = 0.0  # tokens of words that are left out, of the last walk
+
+    def __len__(self) -> int:
+        return self.found.nnz
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Counts above zero, in whole grains."""
+        return in_grains(self._walk(), max(GRAIN, self.at_once // GRAIN * GRAIN))
+
+    def _walk(self) -> Iterator[Chunk]:
+        self.left_out = 0.0
+        for rows, cols, values in self.found.chunks():
+            _refuse_unless_counts(rows, cols, values, str(self.found.path))
             some = values > 0
-            if to is not None:
-                cols = to[cols]
-                left_out += float(values[cols < 0].sum(dtype=np.float64))
+            if self.to is not None:
+                cols = self.to[cols]
+                self.left_out += float(values[cols < 0].sum(dtype=np.float64))
                 some &= cols >= 0
             yield (rows, cols, values) if some.all() else (rows[some], cols[some], values[some])
 
-    source = Spool(folder, (found.shape[0], width), at_once(memory)).write(counts())
-    if left_out:
-        said = f"words not in the vocabulary were left out: {np.count_nonzero(to < 0):,}, with {left_out:,.0f} tokens"
-        warnings.warn(f"{path}: {said}; add them to the vocabulary to keep them", UnknownWordsWarning, stacklevel=2)
-    return source, names
+    def warn(self) -> None:
+        """Say what the last walk left out."""
+        if self.left_out:
+            count = np.count_nonzero(self.to < 0)
+            said = f"words not in the vocabulary were left out: {count:,}, with {self.left_out:,.0f} tokens"
+            remedy = "add them to the vocabulary to keep them"
+            warnings.warn(f"{self.found.path}: {said}; {remedy}", UnknownWordsWarning, stacklevel=3)
 
 
 def _is_open_ended(path: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,13 +19,12 @@ from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
-from stretto.runtime.simulated.spec import Simulated
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer
 
 from . import checks
 from .lda_base import Problem
-from .lda_cut import on_disk
+from .lda_cut import document_file, on_disk
 from .lda_input import Corpus, as_corpus, names_its_words, split_documents, split_tokens
 from .lda_job import LdaJob, build_lda
 from .lda_topics import Topics
@@ -80,11 +80,6 @@ Stop = Callable[[Any, "Corpus | None", int, Report, Callable[[], Topics]], bool]
 def place_for(runtime: Any, n_jobs: Any, memory: Any) -> Runtime:
     """Where a fit runs. PlanError where it cannot run there."""
     found = checks.place(runtime, n_jobs, cluster=True, owner="LatentDirichletAllocation")
-    if isinstance(found, Cluster | Simulated) and memory is not None:
-        raise PlanError(
-            f"memory={memory!r} on a cluster: documents are streamed from the disk of one machine; leave memory= out, "
-            "for a node holds its own documents only, or use runtime=st.Threads()"
-        )
     return found
 
 
@@ -145,7 +140,7 @@ def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset:
                 "documents cannot be held out of a file that is streamed: give validation= documents of their own, "
                 "or fit without memory="
             )
-        source, names = on_disk(X, settings.memory, folder, vocabulary)
+        source, names = _documents(X, settings, folder, vocabulary)
         held = None if settings.validation is None else _halves(_other(settings, source.shape[1], names), settings.seed)
         return Feed(source, None, held, names)
     corpus = as_corpus(
@@ -162,6 +157,15 @@ def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset:
     if names is None and not reset:
         names = getattr(estimator, "vocabulary_", None)
     return Feed(source, corpus, held, names)
+
+
+def _documents(path: Any, settings: Settings, folder: Path, vocabulary: Any) -> tuple[Source, list[str] | None]:
+    """Counts of a file: in flat files of a folder, or for nodes of their own memory the file itself."""
+    assert settings.memory is not None
+    if not isinstance(settings.runtime, Cluster):
+        return on_disk(path, settings.memory, folder, vocabulary)
+    place = os.fspath(path)
+    return document_file(place if "://" in place else os.path.abspath(place), settings.memory, vocabulary)
 
 
 def _other(settings: Settings, words: int, names: list[str] | None) -> Corpus:

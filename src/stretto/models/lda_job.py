@@ -34,7 +34,7 @@ from stretto.runtime.tile_walk import side_within
 from stretto.schedule.order import Ints, Order
 
 from .lda_base import Problem, logical_lda, plan_lda, settled
-from .lda_cut import lay_out_tokens_on_disk, most_runs, pieces, refuse_if_disk_full, weigh
+from .lda_cut import DocumentFile, lay_out_tokens_on_disk, most_runs, pieces, refuse_if_disk_full, weigh
 from .lda_layout import (
     Laid,
     gather_topics,
@@ -45,6 +45,7 @@ from .lda_layout import (
     topics_of,
     word_entries,
 )
+from .lda_nodes import DocumentReader, unread_tokens, weigh_runs
 from .lda_priors import CountRows, Histogram, count_documents, count_words
 from .lda_shape import Census, Shape
 from .lda_topics import Topics
@@ -362,6 +363,8 @@ def build_lda(
         common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
         planned = plan_fit(problem, source, crew, earlier=earlier, census=census, **common)
         needed = planned.plan.cost.memory + Summed.nbytes(planned.shape, planned.problem)
+        if isinstance(source, DocumentFile):
+            return _by_nodes(planned, source, crew, seed, watch, earlier, scratch)
         if data is None or needed > physical.memory:
             return _stream(planned, source, crew, seed, watch, earlier, scratch)
     problem = settled(problem, census)
@@ -375,6 +378,27 @@ def build_lda(
     needed = plan.cost.memory + Summed.nbytes(shape, problem)
     refuse_if_over(needed, physical.memory or available_memory(), remedy)
     return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier)
+
+
+def _by_nodes(
+    planned: Planned,
+    source: DocumentFile,
+    crew: Crew,
+    seed: int,
+    watch: Watch,
+    earlier: Topics | None,
+    scratch: Path,
+) -> LdaJob:
+    """The job of documents that the nodes read themselves; the driver's copy of the counts is in files."""
+    problem, shape, logical = planned.problem, planned.shape, planned.plan.logical
+    entries, tokens, runs = weigh_runs(source, logical)
+    plan = plan_lda(problem, logical, shape, tokens, runs, planned.plan.physical)
+    disk = Disk(scratch, max(1, (plan.physical.memory or 0) - kept_bytes(problem, plan, shape)))
+    crew.stream(disk)
+    reader = DocumentReader(source, logical, entries, tokens, runs)
+    plan = replace(plan, steps=(replace(plan.steps[0], reader=reader),))
+    laid = unread_tokens(logical, shape, tokens, runs, disk)
+    return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier, disk)
 
 
 def _stream(

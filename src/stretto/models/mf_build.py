@@ -105,8 +105,8 @@ def build(
     """The job of the problem's solver; from disk where it does not fit the memory budget. once: nodes that read the
     ratings refuse pairs that are rated twice."""
     common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
-    if isinstance(feed.source, FileSource):
-        return build_from_file(problem, feed.source, crew, test=feed.test, once=once, **common)
+    if isinstance(feed.source, FileSource) and problem.solver == "sgd":
+        return build_from_file(problem, feed.source, crew, test=feed.test, once=once, scratch=scratch, **common)
     planned = plan_fit(problem, feed.source, crew, **common)
     plan, disk = planned.plan, None
     if physical.memory is not None and scratch is not None and (feed.data is None or _too_large(plan, physical)):

@@ -12,7 +12,7 @@ import numpy as np
 
 from stretto.data.data import Data, held_out
 from stretto.data.ids import IdMap
-from stretto.errors import DataError, PlanError
+from stretto.errors import DataError
 from stretto.runtime.source import GRAIN, Chunk, InMemory, Source, Spool
 
 from .mf_align import Aligned, Known, aligned, entries_of, is_matrix
@@ -114,8 +114,10 @@ def feed_from(
 
     nodes: with a memory budget, those of a cluster read the file, and nobody writes it to disk.
     """
-    if nodes and memory is not None:
-        return _read_by_nodes(X, validation, duplicates, seed, memory)
+    if nodes and memory is not None and is_path(X) and duplicates == "keep":
+        found = _read_by_nodes(X, validation, seed, memory)
+        if found is not None:
+            return found
     if is_path(X) and memory is not None and scratch is not None:
         return _from_file(X, validation, seed, memory, scratch)
     if is_path(X):
@@ -134,20 +136,14 @@ def feed_from(
     return Feed(source, data, test, data.shape, data.row_ids, data.col_ids)
 
 
-def _read_by_nodes(path: Any, validation: Any, duplicates: str, seed: int, memory: int) -> Feed:
-    """Walk the file once; what is held out stays in memory."""
+def _read_by_nodes(path: Any, validation: Any, seed: int, memory: int) -> Feed | None:
+    """Walk the file once; what is held out stays in memory. None for a file that cannot be walked piece by piece."""
     from stretto.data.scan import scan
 
-    if not is_path(path) or duplicates != "keep":
-        what = "data that are in memory already" if not is_path(path) else f"duplicates={duplicates!r}"
-        raise PlanError(
-            f"memory= on a cluster lets the nodes read a text file, of which the driver keeps counts only; {what} "
-            "cannot be had that way: leave memory= out, or give the path of a file with duplicates='error' or 'keep'"
-        )
     place = os.fspath(path)
     found = scan(place if "://" in place else os.path.abspath(place))
     if found.in_memory:
-        raise PlanError(f"memory= on a cluster: {place} is no text that nodes can walk; leave memory= out")
+        return None
     share = held_share(validation)
     source = FileSource(found, at_once(memory), share, seed)
     test: Data | Aligned | None = source.aside() if share else None

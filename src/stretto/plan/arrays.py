@@ -187,8 +187,11 @@ def _ranges(by: str, first: Any, last: Any, axis: int) -> Ranges:
 class Reader(Protocol):
     """Where a node gets entries from that the driver does not have. It is pickled, and called on every node."""
 
-    def pieces(self, visits: Ints, threads: int) -> dict[str, Pieces]:
-        """Of the arrays in `StepSpec.entries`, what these visits read."""
+    def fill(self, visits: Ints, arrays: dict[str, NDArray[Any]], threads: int, disk: Any) -> None:
+        """Write what these visits read into the arrays of `StepSpec.entries`, which have their full shape.
+
+        disk: where the arrays are, None where they are in memory.
+        """
 
 
 @dataclass(frozen=True, eq=False)

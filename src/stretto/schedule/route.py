@@ -26,9 +26,14 @@ def owners(order: Order, weight: Ints, nodes: int) -> Ints:
     [0, 0, 1, 1]
     """
     work = np.bincount(order.row_block, weights=weight, minlength=order.rows)
-    middle = np.cumsum(work) - work / 2
-    share = middle * nodes / max(float(work.sum()), 1e-300)
-    return np.clip(share.astype(np.int64), 0, nodes - 1)
+    # Panels of an order follow one another: each is shared by all nodes.
+    panels = order.rows // order.cols if "panels" in order.name else 1
+    owner = np.zeros(order.rows, np.int64)
+    for rows in np.split(np.arange(order.rows), panels):
+        middle = np.cumsum(work[rows]) - work[rows] / 2
+        share = middle * nodes / max(float(work[rows].sum()), 1e-300)
+        owner[rows] = np.clip(share.astype(np.int64), 0, nodes - 1)
+    return owner
 
 
 class Route:

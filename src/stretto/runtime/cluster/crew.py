@@ -218,6 +218,7 @@ class ClusterCrew(Crew):
             self.gather()
         if plan is None:
             plan = CrewPlan.of(self._numbered, step, profile, self.hosts.nodes)
+            plan.memory = None if self._walk is None else self._walk.disk.budget
             self._numbered += 1
             for oldest in list(self._plans)[: 1 - _PLANS]:
                 self._drop(self._plans.pop(oldest))

@@ -60,6 +60,7 @@ class CrewPlan:
     settled: bool = False  # the nodes know which blocks they have
     warm: bool = False
     stale: set[str] = field(default_factory=set)
+    memory: int | None = None  # bytes of owned arrays that a node may have in memory
     since: list[Kept] = field(default_factory=list)
     made: int = 0
     _marks: dict[str, bytes] = field(default_factory=dict)  # digests of the driver's states when the nodes got them
@@ -159,9 +160,24 @@ class CrewPlan:
             own = self.route.own_visits(node)
             sent = spec.entries if spec.reader is None else []
             pieces = {k: spec.ranges(k).pieces(args[k], own) for k in sent}
-            owner, profile = self.route.owner, self.profile
-            found[node] = Load(self.number, spec, order, owner, priority, profile, shapes, given, pieces, scratch)
+            owner, profile, memory = self.route.owner, self.profile, self.memory
+            if memory is not None and self._owned_bytes(node) <= memory:
+                memory = None
+            found[node] = Load(
+                self.number, spec, order, owner, priority, profile, shapes, given, pieces, scratch, memory
+            )
         return found
+
+    def _owned_bytes(self, node: int) -> int:
+        """Of everything that stays with a node."""
+        own = {"rows": self.route.own_rows(node), "visits": self.route.own_visits(node)}
+        total = 0
+        for k in self.spec.cut():
+            ranges, array = self.spec.ranges(k), self.args[k]
+            if ranges.by != "cols":
+                count = sum(last - first for first, last in ranges.spans(own[ranges.by]))
+                total += count * (array.nbytes // max(1, array.shape[ranges.axis]))
+        return total
 
     def puts(self, nodes: int) -> dict[int, Put]:
         """States that the nodes do not have, by node."""

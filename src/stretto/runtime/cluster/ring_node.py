@@ -11,10 +11,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +25,7 @@ from numpy.typing import NDArray
 from stretto.errors import RunError
 from stretto.kernels import claims
 from stretto.plan.arrays import Pieces, StepSpec
+from stretto.runtime.disk import Disk
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.route import Route
 
@@ -44,6 +47,7 @@ class Load:
     given: dict[str, Any]  # constants, and arrays for faults
     pieces: dict[str, Pieces]  # of those cut by visits and only read, this node's
     scratch: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of one worker's
+    memory: int | None = None  # bytes of owned arrays that may be in memory; None: all of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +107,7 @@ class Loaded:
     pages: dict[str, Pages]
     own: Ints  # visits
     sizes: list[list[int]] = field(default_factory=list)  # [C][…] bytes of each rotating array's block
+    disk: Disk | None = None  # where owned arrays are, if not in memory
 
     @classmethod
     def of(
@@ -111,19 +116,29 @@ class Loaded:
         """Allocate and fill a node's memory. route, pages: those to use, where several nodes are in one process."""
         spec = load.spec
         route = Route(load.order, load.owner) if route is None else route
-        pages = {k: Pages(shape, dtype) for k, (shape, dtype) in load.shapes.items()} if pages is None else pages
         args: dict[str, Any] = dict.fromkeys(spec.arrays) | load.given
+        disk = None if load.memory is None else Disk(Path(tempfile.gettempdir()), load.memory)
+        if pages is None:
+            on_disk = set() if disk is None else {k for k in spec.cut() if spec.ranges(k).by != "cols"}
+            on_disk = {k for k in on_disk if spec.ranges(k).axis == 0}
+            pages = {k: Pages(*one) for k, one in load.shapes.items() if k not in on_disk}
+            own = {"rows": route.own_rows(node), "visits": route.own_visits(node)}
+            for k in on_disk:
+                assert disk is not None
+                ranges = spec.ranges(k)
+                args[k] = disk.array(k, *load.shapes[k], ranges.spans(own[ranges.by]))
         for k, (shape, dtype) in load.scratch.items():
             args[k] = np.zeros((threads, *shape), dtype)
         for k, made in pages.items():
             args[k] = made.array
-        entries = load.pieces
         if spec.reader is not None:
-            entries = spec.reader.pieces(route.own_visits(node), threads)
-        for k, pieces in entries.items():
+            spec.reader.fill(route.own_visits(node), {k: args[k] for k in spec.entries}, threads, disk)
+        for k, pieces in load.pieces.items():
             spec.ranges(k).fill(args[k], pieces)
+        if disk is not None:
+            disk.release_all()
         kernel = spec.kernel.load()[load.profile]
-        found = cls(load, route, Ring(node, route), kernel, args, pages, route.own_visits(node))
+        found = cls(load, route, Ring(node, route), kernel, args, pages, route.own_visits(node), disk=disk)
         found.sizes = [[int(found.view(k, block).nbytes) for k in spec.rotating] for block in range(load.order.cols)]
         return found
 
@@ -137,6 +152,8 @@ class Loaded:
     def put(self, put: Put, node: int) -> None:
         for k, pieces in put.pieces.items():
             self.load.spec.ranges(k).fill(self.args[k], pieces)
+        if self.disk is not None:
+            self.disk.release_all()
         self.ring.settle(put.epoch, put.turns)
 
     def clear(self, by: str, blocks: Ints) -> None:

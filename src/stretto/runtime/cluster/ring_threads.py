@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from stretto.runtime.team import Team
 from stretto.schedule.order import Ints
 
 from .hosting import Begin, HostApi
+from .pager import Pager
 from .ring import Block
 from .ring_node import Go, Loaded, Progress, Ran, RingNode, nothing
 from .ring_task import RingTask
@@ -139,11 +141,12 @@ class ThreadedNode(RingNode):
         began, cycles = time.perf_counter_ns(), read_cycles()
         args = loaded.call()
         shares = [(pass_.words, worker, started.out, *args) for worker in range(self._threads)]
-        call = self._team.call(loaded.compiled, shares, halt)
-        ready = np.zeros(loaded.load.order.cols, np.int64)
-        moved = self._hand_all_on(loaded, pass_, ready)
-        call.wait()
-        moved += self._hand_all_on(loaded, pass_, ready)  # after a stop: those whose last visit was being made
+        with self._pager(loaded, pass_):
+            call = self._team.call(loaded.compiled, shares, halt)
+            ready = np.zeros(loaded.load.order.cols, np.int64)
+            moved = self._hand_all_on(loaded, pass_, ready)
+            call.wait()
+            moved += self._hand_all_on(loaded, pass_, ready)  # after a stop: those whose last visit was being made
         nanoseconds, gone = time.perf_counter_ns() - began, read_cycles() - cycles
         call.check()
         log = passes.logged(pass_)
@@ -153,6 +156,13 @@ class ThreadedNode(RingNode):
         left, failed = int(control[claims.LEFT]), int(control[claims.FAILED]) - 1
         waited = float(control[claims.WAITED]) * each / 1e9
         return self.result(started, log, left, failed, nanoseconds / 1e9, waited, moved)
+
+    def _pager(self, loaded: Loaded, pass_: claims.Pass) -> AbstractContextManager[Any]:
+        """What keeps the right part of arrays in memory, where they are in files."""
+        if loaded.disk is None:
+            return nullcontext()
+        own = loaded.own[pass_.taken[loaded.own] == 0]
+        return Pager(loaded.disk, loaded.load.spec, loaded.load.order, loaded.args, own, pass_)
 
     def progress(self) -> Progress:
         """How far the run that is being made has come."""
