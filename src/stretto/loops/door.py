@@ -29,6 +29,7 @@ import numpy as np
 
 from stretto.cached import cached_property
 from stretto.errors import LoopError, OrderWarning, PlanError
+from stretto.runtime.chosen import BLOCKS, chosen
 
 from . import serial_order
 from . import tree as source
@@ -69,8 +70,8 @@ class Loop:
             raise TypeError(
                 f"{fn.__name__} is compiled already; leave out numba.njit, st.parallel compiles the loop itself"
             )
-        if runtime is not None and not hasattr(runtime, "workers"):
-            raise TypeError(f"runtime={runtime!r} is not a runtime; give st.Threads(n), st.Serial() or st.Cluster(...)")
+        if runtime is not None:
+            chosen(runtime, owner="st.parallel", give=BLOCKS, work="loops")
         check(options)
         self.plain = fn
         self.options, self.runtime = options, runtime

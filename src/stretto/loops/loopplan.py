@@ -16,6 +16,7 @@ from stretto.kernels.reference import KernelReference
 from stretto.plan.arrays import Array, Ranges, StepSpec
 from stretto.plan.cost import Cost
 from stretto.plan.plan import Logical, Physical, Plan
+from stretto.runtime.chosen import name_of
 
 from .bind import Held
 from .strategy import in_words
@@ -143,7 +144,7 @@ def plan_of(part: Part, held: Held, runtime: Runtime) -> Plan:
     moved = sum(array.nbytes for array in arrays if array.placement != "owned") * max(1, len(visits.waves))
     cost = Cost(len(analysis.space), entry_bytes, state_bytes, moved, 0)
     steps = StepSpec(analysis.function.name, KernelReference("", "visit_worker"), tuple(arrays))
-    physical = Physical(type(runtime).__name__.lower(), runtime.workers)
+    physical = Physical(name_of(runtime), runtime.workers)
     return Plan(logical, (steps,), visits.weight, cost, physical, waves=visits.waves, axes=(*names, "", "")[:2])
 
 

@@ -24,9 +24,10 @@ from stretto.errors import DataError
 from stretto.kernels.profiles import PROFILES
 from stretto.plan.cost import parse_bytes
 from stretto.plan.plan import Physical, Plan
+from stretto.runtime.chosen import name_of, one_memory
 from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
-from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session, scratch_folder
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer
@@ -274,7 +275,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             seed=seed,
             memory=self._budget(),
             scratch=None if scratch is None else Path(scratch.name),
-            nodes=not isinstance(self._runtime(), Serial | Threads),
+            nodes=not one_memory(self._runtime()),
         )
         earlier = None
         if self.warm_start and self._is_fitted():
@@ -358,8 +359,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     def _here(self) -> Runtime:
         """Where a fitted model is used: on this machine, wherever it was learned."""
-        runtime = self._runtime()
-        return runtime if isinstance(runtime, Serial | Threads) else Threads(self.n_jobs)
+        return checks.here(self.runtime, self.n_jobs, owner=type(self).__name__)
 
     def _learn(
         self,
@@ -372,7 +372,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         scratch: Any,
     ) -> None:
         runtime = self._runtime()
-        physical = Physical(type(runtime).__name__.lower(), runtime.workers, self._budget())
+        physical = Physical(name_of(runtime), runtime.workers, self._budget())
         done = 0 if earlier is None else earlier.epochs
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)

@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 
 from stretto.errors import DataError, PlanError
 from stretto.plan.plan import Physical, Plan
-from stretto.runtime.cluster.spec import Cluster
+from stretto.runtime.chosen import name_of, one_memory
 from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.runtimes import Runtime
@@ -80,7 +80,7 @@ Stop = Callable[[Any, "Corpus | None", int, Report, Callable[[], Topics]], bool]
 def place_for(runtime: Any, n_jobs: Any, memory: Any) -> Runtime:
     """Where a fit runs. PlanError where it cannot run there."""
     found = checks.place(runtime, n_jobs, cluster=True, owner="LatentDirichletAllocation")
-    if isinstance(found, Cluster) and memory is not None:
+    if not one_memory(found) and memory is not None:
         raise PlanError(
             f"memory={memory!r} on a cluster: documents are streamed from the disk of one machine; leave memory= out, "
             "for a node holds its own documents only, or use runtime=st.Threads()"
@@ -106,7 +106,7 @@ def learn(
     if start is not None:
         problem = _going_on(problem, start)
     runtime = settings.runtime
-    physical = Physical(type(runtime).__name__.lower(), runtime.workers, settings.memory)
+    physical = Physical(name_of(runtime), runtime.workers, settings.memory)
     watch = Watch(settings.evaluate_every, settings.epochs, feed.held)
     root = estimator._init_callback_context(max_subtasks=None)
     root.call_on_fit_task_begin(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)

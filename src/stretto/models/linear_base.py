@@ -18,7 +18,8 @@ from stretto.errors import PlanError
 from stretto.kernels.profiles import PROFILES
 from stretto.observe.progress import duration
 from stretto.programs.regression import Fit, Problem
-from stretto.runtime.runtimes import Runtime, Serial
+from stretto.runtime.chosen import in_words
+from stretto.runtime.runtimes import Runtime
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
@@ -71,7 +72,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             raise check.wrong("schedule", must, given)
 
     def _runtime(self) -> Runtime:
-        return checks.place(self.runtime, self.n_jobs)
+        return checks.place(self.runtime, self.n_jobs, owner=type(self).__name__)
 
     def _seed(self) -> int:
         # Working sets draw nothing, so two fits agree unless the caller asks otherwise.
@@ -94,10 +95,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return features(self, X)
 
     def _place(self) -> str:
-        runtime = self._runtime()
-        if isinstance(runtime, Serial):
-            return "serial"
-        return f"threads, {runtime.workers} worker{'s' if runtime.workers > 1 else ''}"
+        return in_words(self._runtime())
 
     @property
     def sparse_coef_(self) -> Any:
