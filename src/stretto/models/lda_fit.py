@@ -13,7 +13,8 @@ from scipy.sparse import csr_array
 
 from stretto.errors import DataError, PlanError
 from stretto.plan.plan import Physical, Plan
-from stretto.runtime.chosen import name_of, one_memory
+from stretto.plan.planned import refuse_changed
+from stretto.runtime.chosen import here, name_of, one_memory
 from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.runtimes import Runtime
@@ -23,9 +24,12 @@ from stretto.runtime.train import Patience, Trainer
 
 from . import checks
 from .lda_base import Problem, settled
+from .lda_counted import Counted, count_lda
+from .lda_cut import CountFile
 from .lda_input import Corpus, as_corpus, names_its_words, split_documents, split_tokens
-from .lda_job import LdaJob, build_lda
+from .lda_job import LdaJob, lay_out_lda
 from .lda_layout import take_census
+from .lda_shape import Census
 from .lda_stream import StreamedLdaJob, build_streamed, on_disk
 from .lda_topics import Topics
 from .lda_watch import Watch
@@ -98,20 +102,24 @@ def learn(
     vocabulary: Any = None,
     start: Topics | None = None,
     scratch: Any = None,
+    made: Plan | None = None,
 ) -> Learned:
-    """Learn topics from X; start: topics to go on from."""
+    """Learn topics from X.
+
+    start : topics to go on from
+    made : the plan to run; PlanError where it would be another one by now
+    """
     folder = None if scratch is None else Path(scratch.name)
     feed = _feed(estimator, X, settings, vocabulary, reset=start is None, folder=folder)
     problem = settings.problem
     if start is not None:
         problem = _going_on(problem, start)
     runtime = settings.runtime
-    physical = Physical(name_of(runtime), runtime.workers, settings.memory)
     watch = Watch(settings.evaluate_every, settings.epochs, feed.held)
     root = estimator._init_callback_context(max_subtasks=None)
     root.call_on_fit_task_begin(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
     with runtime.open() as crew, session.listen() as tell:
-        job = _job(problem, feed, crew, settings, physical, watch, start, folder)
+        job = _job(problem, feed, crew, settings, watch, start, folder, made)
         try:
             patience = None
             if settings.patience is not None and feed.held is not None:
@@ -130,7 +138,7 @@ def learn(
                 "parameters": dict(settings.parameters),
                 "seed": settings.seed,
                 "data": _described(feed),
-                "workers": physical.workers,
+                "workers": runtime.workers,
             }
             outcome = session.drive(trainer, settings.epochs, about)
             history = [{"objective": r.objective} | r.metrics for r in outcome.reports]
@@ -143,14 +151,30 @@ def learn(
     return learned
 
 
+def plan_topics(estimator: Any, X: Any, settings: Settings, vocabulary: Any) -> Plan:
+    """The plan that `learn` runs, from counts of the corpus. estimator: learns the names of X's columns."""
+    feed = _feed(estimator, X, settings, vocabulary, reset=True, folder=None)
+    with here(settings.runtime).open() as crew:
+        census = take_census(feed.source, crew)
+    if isinstance(feed.source, CountFile):
+        feed.source.warn_unknown()
+    return _counted(settings.problem, feed, settings, census, stream=settings.memory is not None).plan
+
+
 def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset: bool, folder: Path | None) -> Feed:
-    if is_path(X) and settings.memory is not None and folder is not None:
+    """The documents. folder: where a file that is streamed is cut into; None: it is only counted, and read in place."""
+    if is_path(X) and settings.memory is not None:
         if isinstance(settings.validation, float):
             raise PlanError(
                 "documents cannot be held out of a file that is streamed: give validation= documents of their own, "
                 "or fit without memory="
             )
-        source, names = on_disk(X, settings.memory, folder, vocabulary)
+        source: Source
+        if folder is None:
+            source = CountFile(X, vocabulary, at_once=at_once(settings.memory))
+            names = source.names
+        else:
+            source, names = on_disk(X, settings.memory, folder, vocabulary)
         held = None if settings.validation is None else _halves(_other(settings, source.shape[1], names), settings.seed)
         return Feed(source, None, held, names)
     corpus = as_corpus(
@@ -203,30 +227,60 @@ def _going_on(problem: Problem, start: Topics) -> Problem:
     return replace(problem, start=digest.hexdigest())
 
 
+def _counted(
+    problem: Problem,
+    feed: Feed,
+    settings: Settings,
+    census: Census,
+    start: Topics | None = None,
+    *,
+    stream: bool = False,
+) -> Counted:
+    runtime = settings.runtime
+    return count_lda(
+        settled(problem, census),
+        feed.source,
+        census,
+        seed=settings.seed,
+        profile=settings.profile,
+        width=settings.width,
+        physical=Physical(name_of(runtime), runtime.workers, settings.memory),
+        earlier=start,
+        stream=stream,
+        in_memory=feed.corpus is not None,
+    )
+
+
 def _job(
     problem: Problem,
     feed: Feed,
     crew: Crew,
     settings: Settings,
-    physical: Physical,
     watch: Watch,
     start: Topics | None,
     folder: Path | None,
+    made: Plan | None,
 ) -> LdaJob | StreamedLdaJob:
     """The job in memory; on disk when the budget asks for it."""
     census = take_census(feed.source, crew)
-    problem = settled(problem, census)
-    common: dict[str, Any] = {
-        "seed": settings.seed,
-        "profile": settings.profile,
-        "width": settings.width,
-        "physical": physical,
-    }
-    if settings.memory is not None and folder is not None:
+    counted = _counted(problem, feed, settings, census, start, stream=folder is not None)
+    if made is not None:
+        refuse_changed(made, counted.plan, "LatentDirichletAllocation.plan(X)")
+    plan = counted.plan
+    if folder is not None and plan.physical.tile is not None:
         job = build_streamed(
-            problem, feed.source, crew, folder=folder, watch=watch, census=census, always=feed.corpus is None, **common
+            counted.problem,
+            feed.source,
+            crew,
+            folder=folder,
+            watch=watch,
+            census=census,
+            seed=settings.seed,
+            profile=settings.profile,
+            width=settings.width,
+            physical=replace(plan.physical, tile=None),
         )
-        if job is not None:
-            return job
+        assert job is not None
+        return job
     source = feed.source if feed.corpus is None else InMemory(feed.corpus.data)
-    return build_lda(problem, source, crew, watch=watch, earlier=start, census=census, **common)
+    return lay_out_lda(counted.problem, plan, counted.shape, source, crew, watch=watch, earlier=start)

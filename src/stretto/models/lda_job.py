@@ -17,16 +17,14 @@ from stretto.kernels.topic_dense import gibbs_dense_worker
 from stretto.kernels.topic_mh import make_tables, mh_worker, prior_table
 from stretto.kernels.topic_packed import gibbs_packed_worker
 from stretto.kernels.topic_rows import Counts, Model, Tokens, make_rooms
-from stretto.plan.cost import refuse_if_over
-from stretto.plan.plan import Physical, Plan
-from stretto.runtime.cpus import available_memory
+from stretto.plan.plan import Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.source import Source
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Order
 
-from .lda_base import Problem, logical_lda, plan_lda
+from .lda_base import Problem, plan_lda
 from .lda_layout import Laid, lay_out_tokens, new_counts, put_earlier, take_census, topics_of, word_entries
 from .lda_priors import CountRows, Histogram, count_documents, count_words
 from .lda_shape import Census, Shape
@@ -237,29 +235,37 @@ class Summed:
         return {"summed": self.counts, "states": self.states} if len(self.counts) else {}
 
 
+def lay_out_lda(
+    problem: Problem,
+    plan: Plan,
+    shape: Shape,
+    source: Source,
+    crew: Crew,
+    *,
+    watch: Watch | None = None,
+    earlier: Topics | None = None,
+) -> LdaJob:
+    """The job that runs a plan: the tokens laid out in memory."""
+    logical = plan.logical
+    laid = lay_out_tokens(source, logical.rows, logical.cols, logical.order, shape, crew)
+    # Of a large vocabulary the plan knew only how many runs there are at most.
+    plan = plan_lda(problem, logical, shape, plan.weight, np.diff(laid.tokens.run_ptr), plan.physical)
+    return LdaJob(problem, plan, shape, laid, crew, logical.seed, watch or Watch(), earlier)
+
+
 def build_lda(
     problem: Problem,
     source: Source,
     crew: Crew,
     *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
     watch: Watch | None = None,
     earlier: Topics | None = None,
     census: Census | None = None,
+    **settings: Any,
 ) -> LdaJob:
-    """Count, plan, lay out."""
+    """Count, plan, lay out. settings: those of `count_lda`."""
+    from .lda_counted import count_lda
+
     census = census or take_census(source, crew)
-    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
-    rows, cols, order = logical.rows, logical.cols, logical.order
-    shape = Shape.of(problem, census, rows, cols, earlier)
-    laid = lay_out_tokens(source, rows, cols, order, shape, crew)
-    plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), np.diff(laid.tokens.run_ptr), physical)
-    budget = physical.memory or available_memory()
-    remedy = "stream it from disk with memory='2GiB', or use fewer topics"
-    if earlier is not None:
-        remedy = "partial_fit works in memory: give it fewer documents at a time, or more memory="
-    refuse_if_over(plan.cost.memory + Summed.nbytes(shape, problem), budget, remedy)
-    return LdaJob(problem, plan, shape, laid, crew, seed, watch or Watch(), earlier)
+    counted = count_lda(problem, source, census, earlier=earlier, **settings)
+    return lay_out_lda(problem, counted.plan, counted.shape, source, crew, watch=watch, earlier=earlier)

@@ -35,6 +35,7 @@ from stretto.state.rows import Rows
 
 from .mf_base import Factors, Problem, factor_reg, new_factors, units
 from .mf_cost import refuse_cost
+from .mf_counted import Counted
 from .mf_measure import Held
 from .mf_ranking import HeldRanking
 from .mf_row_arrays import SIDES, specs_als, specs_ccd
@@ -199,26 +200,26 @@ class AlsJob:
         return self.factors.arrays() | grams
 
 
-def build_als(
-    problem: Problem,
-    data: Entries,
-    crew: Crew,
-    *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
-    test: Entries | None = None,
-) -> AlsJob:
-    """Look at the data, plan, compress it both ways and draw the first factors."""
-    seen = survey(InMemory(data), crew)
-    plan = plan_rows("mf/als/2", problem, seen, seed=seed, profile=profile, width=width, physical=physical)
+def count_rows(
+    problem: Problem, data: Entries, crew: Crew, *, seed: int, profile: str, width: int, physical: Physical
+) -> Counted:
+    """Count and plan, for ALS and CCD++."""
+    seen, program = survey(InMemory(data), crew), f"mf/{problem.solver}/2"
+    plan = plan_rows(program, problem, seen, seed=seed, profile=profile, width=width, physical=physical)
     refuse_cost(problem, plan, "use solver='sgd', which streams from disk, or lower rank")
+    return Counted(plan, seen)
+
+
+def lay_out_als(
+    problem: Problem, counted: Counted, data: Entries, crew: Crew, *, test: Entries | None = None
+) -> AlsJob:
+    """Compress the ratings both ways and draw the first factors."""
+    plan, seen = counted.plan, counted.seen
     rows, cols = plan.logical.rows, plan.logical.cols
     by_row, by_col = compress(data, seen.row_counts, seen.col_counts)
     mean, scale = units(problem, seen)
     standardise((by_row, by_col), mean, scale)
-    width = problem.rank + problem.biases
+    width, seed = problem.rank + problem.biases, plan.logical.seed
     factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, columns=width)
     held: Held | HeldRanking | None = None
     if problem.implicit:

@@ -20,14 +20,15 @@ from stretto.runtime.job import Job
 from stretto.runtime.layout import survey, tally
 from stretto.state.rows import Rows
 
-from .mf_als import build_als
+from .mf_als import count_rows, lay_out_als
 from .mf_base import Factors, Moments, Problem, squares_of
-from .mf_ccd import CcdJob, build_ccd
+from .mf_ccd import CcdJob, lay_out_ccd
 from .mf_cost import refuse_rank, refuse_time
+from .mf_counted import Counted
 from .mf_feed import Feed
 from .mf_measure import Held
-from .mf_nodes import FileSource, build_from_file
-from .mf_sgd import build_sgd, entry_bytes, logical_sgd, plan_sgd, row_bytes
+from .mf_nodes import FileSource, count_from_file, lay_out_from_file
+from .mf_sgd import count_sgd, entry_bytes, lay_out_sgd, logical_sgd, plan_sgd, row_bytes
 from .mf_stream import choose_side, stream_sgd
 
 
@@ -61,7 +62,7 @@ class Earlier:
     cols: NDArray[Any]  # [n]
 
 
-def build(
+def count(
     problem: Problem,
     feed: Feed,
     crew: Crew,
@@ -70,52 +71,75 @@ def build(
     profile: str,
     width: int,
     physical: Physical,
-    scratch: Path | None = None,
-    once: bool = False,
-) -> FactorJob:
-    """The job of the problem's solver; on disk when the budget asks for it and SGD can. once: nodes that read the
-    ratings refuse pairs that are rated twice."""
-    if isinstance(feed.source, FileSource):
-        common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
-        return build_from_file(problem, feed.source, crew, test=feed.test, once=once, **common)
-    if problem.solver == "sgd" and physical.memory is not None and scratch is not None:
-        job = _within_budget(problem, feed, crew, seed, profile, width, physical, scratch)
-        if job is not None:
-            return job
+    stream: bool = False,
+) -> Counted:
+    """Plan the problem's solver from counts of the ratings; nothing is laid out.
+
+    stream : whether what exceeds the budget may be streamed from disk
+    """
+    common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
+    if feed.by_nodes and problem.solver == "sgd":
+        assert isinstance(feed.source, FileSource)
+        return count_from_file(problem, feed.source, crew, **common)
+    if stream and problem.solver == "sgd" and physical.memory is not None:
+        streamed = _count_streamed(problem, feed, crew, **common)
+        if streamed is not None:
+            return streamed
     if feed.data is None:
         raise DataError(f"solver={problem.solver!r} cannot learn from disk; use solver='sgd', or fit without memory=")
-    makers: dict[str, Callable[..., FactorJob]] = {"sgd": build_sgd, "als": build_als, "ccd": build_ccd}
-    make = makers[problem.solver]
-    return make(problem, feed.data, crew, seed=seed, profile=profile, width=width, physical=physical, test=feed.test)
+    counting = count_sgd if problem.solver == "sgd" else count_rows
+    return counting(problem, feed.data, crew, **common)
 
 
-def _within_budget(
-    problem: Problem,
-    feed: Feed,
-    crew: Crew,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
-    scratch: Path,
-) -> FactorJob | None:
-    """A streamed job, or None when everything fits in memory anyway."""
+def _count_streamed(problem: Problem, feed: Feed, crew: Crew, *, physical: Physical, **common: Any) -> Counted | None:
+    """The plan of a streamed job, or None when everything fits in memory anyway."""
     seen = survey(feed.source, crew)
-    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
-    rows, cols = logical.rows, logical.cols
+    logical = logical_sgd(problem, seen, **common)
     weight = np.zeros(len(logical.order), np.int64)
     for chunk in feed.source.chunks():
-        weight += tally(chunk, rows, cols, logical.order, crew).weight
+        weight += tally(chunk, logical.rows, logical.cols, logical.order, crew).weight
     plan = plan_sgd(problem, logical, weight, physical)
     refuse_rank(problem, feed.shape)
     refuse_time(problem, plan)
     if feed.data is not None and plan.cost.memory <= (physical.memory or 0):
         return None
     side = choose_side(plan, entry_bytes(logical), row_bytes(problem))
-    plan = replace(plan, physical=replace(physical, tile=side))
-    job = stream_sgd(problem, plan, feed.source, seen, scratch, crew, seed=seed)
-    job.held = None if feed.test is None else Held.out(feed.test, rows, cols)
-    return job
+    return Counted(replace(plan, physical=replace(physical, tile=side)), seen)
+
+
+def lay_out_factors(
+    problem: Problem,
+    counted: Counted,
+    feed: Feed,
+    crew: Crew,
+    *,
+    scratch: Path | None = None,
+    once: bool = False,
+) -> FactorJob:
+    """The job that runs a plan: the ratings laid out in memory or on disk, the first factors drawn.
+
+    scratch : the folder of what is streamed
+    once : nodes that read the ratings refuse pairs that are rated twice
+    """
+    plan = counted.plan
+    if feed.by_nodes:
+        assert isinstance(feed.source, FileSource)
+        return lay_out_from_file(problem, counted, feed.source, crew, test=feed.test, once=once)
+    if plan.physical.tile is not None:
+        assert scratch is not None
+        job = stream_sgd(problem, plan, feed.source, counted.seen, scratch, crew, seed=plan.logical.seed)
+        job.held = None if feed.test is None else Held.out(feed.test, plan.logical.rows, plan.logical.cols)
+        return job
+    makers: dict[str, Callable[..., FactorJob]] = {"sgd": lay_out_sgd, "als": lay_out_als, "ccd": lay_out_ccd}
+    return makers[problem.solver](problem, counted, feed.data, crew, test=feed.test)
+
+
+def build(
+    problem: Problem, feed: Feed, crew: Crew, *, scratch: Path | None = None, once: bool = False, **settings: Any
+) -> FactorJob:
+    """Plan and lay out. settings: those of `count`."""
+    counted = count(problem, feed, crew, stream=scratch is not None, **settings)
+    return lay_out_factors(problem, counted, feed, crew, scratch=scratch, once=once)
 
 
 def going_on(problem: Problem, earlier: Earlier, *, joined: bool) -> Problem:

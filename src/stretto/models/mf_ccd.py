@@ -15,18 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.kernels import ccd
-from stretto.plan.plan import Physical, Plan
+from stretto.plan.plan import Plan
 from stretto.runtime.compressed import Compressed, compress
 from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
-from stretto.runtime.layout import survey
-from stretto.runtime.source import Entries, InMemory
+from stretto.runtime.source import Entries
 from stretto.runtime.step import Step, make_step
 from stretto.state.rows import Rows
 
-from .mf_als import plan_rows, standardise
+from .mf_als import standardise
 from .mf_base import Factors, Problem, factor_reg, new_factors, units
-from .mf_cost import refuse_cost
+from .mf_counted import Counted
 from .mf_measure import Held
 
 Floats = NDArray[np.float32]
@@ -181,25 +180,15 @@ class CcdJob:
         return {"U": self._U, "V": self._V, **biases, **at, **residuals}
 
 
-def build_ccd(
-    problem: Problem,
-    data: Entries,
-    crew: Crew,
-    *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
-    test: Entries | None = None,
+def lay_out_ccd(
+    problem: Problem, counted: Counted, data: Entries, crew: Crew, *, test: Entries | None = None
 ) -> CcdJob:
-    """Look at the data, plan, compress it both ways and draw the first factors."""
-    seen = survey(InMemory(data), crew)
-    plan = plan_rows("mf/ccd/2", problem, seen, seed=seed, profile=profile, width=width, physical=physical)
-    refuse_cost(problem, plan, "use solver='sgd', which streams from disk, or lower rank")
+    """Compress the ratings both ways and draw the first factors; `mf_als.count_rows` has planned them."""
+    plan, seen = counted.plan, counted.seen
     rows, cols = plan.logical.rows, plan.logical.cols
     by_row, by_col = compress(data, seen.row_counts, seen.col_counts)
     mean, scale = units(problem, seen)
     standardise((by_row, by_col), mean, scale)
-    first = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)
+    first = new_factors(problem, rows, cols, seen.empty, plan.logical.seed, crew, mean=mean, scale=scale)
     held = None if test is None else Held.out(test, rows, cols)
     return CcdJob(problem, plan, by_row, by_col, first, crew, held)

@@ -2,7 +2,7 @@
 
     found = scan(path)                                    # ids, and how often each occurs
     source = FileSource(found, at_once)                   # walked as often as somebody asks for its chunks
-    job = build_from_file(problem, source, crew, …)       # counts decide the plan
+    counted = count_from_file(problem, source, crew, …)   # counts decide the plan
     reader.pieces(visits, threads)                        # on a node: its own rows' ratings, laid out
 
 Every node walks the whole file and keeps the ratings of its own rows: nobody holds them all, and nothing but counts and
@@ -11,7 +11,7 @@ factors passes through the driver. The bits are those of a fit in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,11 +28,12 @@ from stretto.runtime.cluster.pages import Pages
 from stretto.runtime.crew import Crew
 from stretto.runtime.layout import Blocks, index_type, lay_out, survey, tally
 from stretto.runtime.runtimes import Threads
-from stretto.runtime.source import GRAIN, Chunk, Entries
+from stretto.runtime.source import GRAIN, Chunk, Entries, in_grains
 from stretto.schedule.order import Ints, Order
 
 from .mf_base import Problem, new_factors, units
 from .mf_cost import refuse_rank, refuse_time
+from .mf_counted import Counted
 from .mf_measure import Held
 from .mf_sgd import SgdJob, limit_of, logical_sgd, plan_sgd
 
@@ -54,7 +55,7 @@ class FileSource:
 
     def chunks(self) -> Iterator[Chunk]:
         """Those to learn from, in whole grains."""
-        return _in_grains(self._walk(held=False), self.at_once)
+        return in_grains(self._walk(held=False), self.at_once)
 
     def aside(self) -> Data:
         """Those that are held out."""
@@ -67,22 +68,6 @@ class FileSource:
             mask = held_out(first, first + len(values), self.share, self.seed) == held
             first += len(values)
             yield (rows, cols, values) if mask.all() else (rows[mask], cols[mask], values[mask])
-
-
-def _in_grains(chunks: Iterable[Chunk], at_once: int) -> Iterator[Chunk]:
-    """The same entries, `at_once` of them in every chunk but the last."""
-    waiting: list[Chunk] = []
-    count = 0
-    for chunk in chunks:
-        waiting.append(chunk)
-        count += len(chunk[2])
-        while count >= at_once:
-            rows, cols, values = (np.concatenate(part) for part in zip(*waiting, strict=True))
-            yield rows[:at_once], cols[:at_once], values[:at_once]
-            waiting, count = [(rows[at_once:], cols[at_once:], values[at_once:])], count - at_once
-    if count:
-        rows, cols, values = (np.concatenate(part) for part in zip(*waiting, strict=True))
-        yield rows, cols, values
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,34 +113,33 @@ class FileReader:
         return {name: [Piece(at, array[span]) for at, span in spans] for name, array in arrays.items()}
 
 
-def build_from_file(
-    problem: Problem,
-    source: FileSource,
-    crew: Crew,
-    *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
-    test: Entries | None,
-    once: bool,
-) -> SgdJob:
-    """Walk the file, plan, and draw the first factors; ratings are read where they are needed."""
+def count_from_file(
+    problem: Problem, source: FileSource, crew: Crew, *, seed: int, profile: str, width: int, physical: Physical
+) -> Counted:
+    """Walk the file, count and plan."""
     seen = survey(source, crew)
     logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
-    rows, cols, order = logical.rows, logical.cols, logical.order
-    weight = np.zeros(len(order), np.int64)
+    weight = np.zeros(len(logical.order), np.int64)
     for chunk in source.chunks():
-        weight += tally(chunk, rows, cols, order, crew).weight
+        weight += tally(chunk, logical.rows, logical.cols, logical.order, crew).weight
     plan = plan_sgd(problem, logical, weight, physical)
     refuse_rank(problem, source.shape)
     refuse_if_over(plan.cost.state_bytes, physical.memory or 0, "give a larger memory=, or lower rank")
     refuse_time(problem, plan)
+    return Counted(plan, seen)
+
+
+def lay_out_from_file(
+    problem: Problem, counted: Counted, source: FileSource, crew: Crew, *, test: Entries | None, once: bool
+) -> SgdJob:
+    """Draw the first factors; ratings are read where they are needed."""
+    plan, seen = counted.plan, counted.seen
+    rows, cols, order, weight = plan.logical.rows, plan.logical.cols, plan.order, plan.weight
     mean, scale = units(problem, seen)
     # Nobody touches these, so they take no room: the driver runs no visit.
     u, i, r = (Pages((len(source),), kind).array for kind in (index_type(rows), index_type(cols), np.float32))
     blocks = Blocks(_pointers(weight), u, i, r, rows.bounds[order.row_block], cols.bounds[order.col_block], 0)
-    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)
+    factors = new_factors(problem, rows, cols, seen.empty, plan.logical.seed, crew, mean=mean, scale=scale)
     held = None if test is None else Held.out(test, rows, cols)
     reader = FileReader(source, rows, cols, order, weight, mean, scale, once)
     return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held, reader)

@@ -38,6 +38,7 @@ from stretto.schedule.rotation import rotation
 
 from .mf_base import Factors, Problem, factor_reg, new_factors, squares_of, units
 from .mf_cost import refuse_cost
+from .mf_counted import Counted
 from .mf_measure import Held, mean_cost, named
 
 _FLOAT = 4
@@ -199,26 +200,32 @@ def spec_sgd(problem: Problem, logical: Logical, weight: Ints) -> StepSpec:
     return StepSpec(problem.optimizer, named_kernel(worker), arguments)
 
 
-def build_sgd(
-    problem: Problem,
-    data: Entries,
-    crew: Crew,
-    *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
-    test: Entries | None = None,
-) -> SgdJob:
-    """Look at the data, plan, lay it out and draw the first factors."""
+def count_sgd(
+    problem: Problem, data: Entries, crew: Crew, *, seed: int, profile: str, width: int, physical: Physical
+) -> Counted:
+    """Count and plan."""
     seen = survey(InMemory(data), crew)
     logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
-    rows, cols, order = logical.rows, logical.cols, logical.order
-    tallied = tally((data.rows, data.cols, data.values), rows, cols, order, crew)
+    tallied = tally((data.rows, data.cols, data.values), logical.rows, logical.cols, logical.order, crew)
     plan = plan_sgd(problem, logical, tallied.weight, physical)
     refuse_cost(problem, plan, "stream it from disk with memory='2GiB', or lower rank")
+    return Counted(plan, seen, tallied)
+
+
+def lay_out_sgd(
+    problem: Problem, counted: Counted, data: Entries, crew: Crew, *, test: Entries | None = None
+) -> SgdJob:
+    """Lay the ratings out as planned and draw the first factors."""
+    plan, seen = counted.plan, counted.seen
+    rows, cols, order = plan.logical.rows, plan.logical.cols, plan.order
     mean, scale = units(problem, seen)
-    blocks = lay_out(data, rows, cols, order, tallied, crew, mean=mean, scale=scale)
-    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)
+    assert counted.tallied is not None
+    blocks = lay_out(data, rows, cols, order, counted.tallied, crew, mean=mean, scale=scale)
+    factors = new_factors(problem, rows, cols, seen.empty, plan.logical.seed, crew, mean=mean, scale=scale)
     held = None if test is None else Held.out(test, rows, cols)
     return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held)
+
+
+def build_sgd(problem: Problem, data: Entries, crew: Crew, *, test: Entries | None = None, **settings: Any) -> SgdJob:
+    """Count, plan and lay out. settings: those of `count_sgd`."""
+    return lay_out_sgd(problem, count_sgd(problem, data, crew, **settings), data, crew, test=test)
