@@ -11,7 +11,7 @@ import pytest
 
 import stretto as st
 from stretto.errors import NotARuntime, PlanError
-from stretto.runtime.chosen import here, in_words, name_of, one_memory
+from stretto.runtime.chosen import here, name_of, one_memory, runtime_words
 
 X = np.abs(np.random.default_rng(0).normal(size=(30, 6))).round()
 Y = X[:, 0] + 1.0
@@ -76,5 +76,5 @@ def test_what_a_runtime_says_of_itself() -> None:
     assert [one_memory(r) for r in (st.Serial(), st.Threads(2), st.Cluster())] == [True, True, False]
     assert here(st.Serial()) == st.Serial()
     assert here(st.Cluster(), 3) == st.Threads(3)
-    assert in_words(st.Serial()) == "serial"
-    assert in_words(st.Cluster(nodes=2, threads=3)) == "cluster, 6 workers"
+    assert runtime_words(st.Serial()) == "serial"
+    assert runtime_words(st.Cluster(nodes=2, threads=3)) == "cluster, 6 workers"

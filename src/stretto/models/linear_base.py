@@ -20,7 +20,7 @@ from stretto.observe.progress import duration
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
 from stretto.programs.regression import Fit, Problem
-from stretto.runtime.chosen import in_words
+from stretto.runtime.chosen import runtime_words
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
@@ -117,7 +117,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return features(self, X)
 
     def _place(self) -> str:
-        return in_words(self._runtime())
+        return runtime_words(self._runtime())
 
     @property
     def sparse_coef_(self) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from stretto.errors import PlanError
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
-from stretto.runtime.chosen import in_words
+from stretto.runtime.chosen import runtime_words
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.schedule.spec import Schedule
 
@@ -62,4 +62,4 @@ def _facts(program: Program, arrays: Arrays, pipeline: int, runtime: Runtime) ->
     size = sum(array.nbytes for array in arrays.values())
     held = f"{pipeline} versions are held, {show_bytes(pipeline * size)}"
     copied = "nothing: the arrays are written in place" if pipeline == 1 else f"{show_bytes(size)} a round; {held}"
-    return [*facts, ("copied", copied), ("runs on", in_words(runtime))]
+    return [*facts, ("copied", copied), ("runs on", runtime_words(runtime))]

@@ -91,10 +91,10 @@ def refuse_elsewhere(runtime: Any, *, owner: str, why: str, give: str) -> None:
         raise PlanError(f"{owner}: runtime={shown(runtime)}: {why}; {give}")
 
 
-def in_words(runtime: Any) -> str:
+def runtime_words(runtime: Any) -> str:
     """A runtime for `explain`.
 
-    >>> in_words(Threads(2)), in_words(Serial())
+    >>> runtime_words(Threads(2)), runtime_words(Serial())
     ('threads, 2 workers', 'serial')
     """
     workers = runtime.workers
