@@ -121,7 +121,7 @@ def test_errors_reach_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     save_npz(tmp_path / "ratings.npz", coo_array(np.eye(5)))
     with pytest.raises(PlanError, match=r"ratings.npz is no text that nodes can walk; leave memory= out"):
         model(InProcess(2), memory="1MB").fit(tmp_path / "ratings.npz")
-    made = mf_nodes.build_from_file
+    made = mf_nodes.lay_out_from_file
 
     def changed(*args: Any, **kinds: Any) -> Any:
         job = made(*args, **kinds)
@@ -129,6 +129,6 @@ def test_errors_reach_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         file.write_text(file.read_text().replace("1000,", "1007,"))
         return job
 
-    monkeypatch.setattr("stretto.models.mf_build.build_from_file", changed)
+    monkeypatch.setattr("stretto.models.mf_build.lay_out_from_file", changed)
     with pytest.raises(DataError, match=r"start again|give every machine the same file"):
         model(InProcess(2), memory="1MB", duplicates="keep").fit(file)

@@ -538,7 +538,7 @@ def test_tables_that_cannot_be(given: dict[str, Any], words: str) -> None:
         ({"sync": st.SSP}, r"make one: st.SSP\(…\)"),
         ({"comm": 100}, "comm=100; give st.Eager"),
         ({"comm": st.Managed}, r"make one: st.Managed\(…\)"),
-        ({"runtime": 2}, r"runtime=2 runs no tables; give st.Threads\(n\)"),
+        ({"runtime": 2}, r"runtime=2 is not a runtime; give st.Threads\(n\)"),
         ({"runtime": st.Threads}, r"make one: st.Threads\(…\)"),
         ({"watch": 1}, r"watch=1 cannot be called; give a function watch\(view\)"),
         ({"watch": lambda: 0.0}, "watch must be a function"),

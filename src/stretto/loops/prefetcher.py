@@ -135,9 +135,9 @@ class Prefetch:
         """List the elements now. visits: those of whole visits too, not only of iterations."""
         if crew is not None:
             return self._record(crew, visits)
-        from stretto.runtime.runtimes import Serial, Threads
+        from stretto.runtime.chosen import here as local
 
-        here = self.runtime if isinstance(self.runtime, Serial | Threads) else Threads()
+        here = local(self.runtime)
         with here.open() as opened:
             return self._record(opened, visits)
 

@@ -1,7 +1,7 @@
 """Documents that the nodes of a cluster read themselves: the driver walks the file and keeps counts only.
 
-    source, names = document_file("docword.txt", at_once)    # walked as often as somebody asks for its chunks
-    entries, tokens, runs = weigh_runs(source, …)            # what each visit will hold: decides the plan
+    source = CountFile("docword.txt", None)                  # walked as often as somebody asks for its chunks
+    counted = count_lda(problem, source, census, …)          # what each visit will hold decides the plan
     reader.fill(visits, arrays, threads, disk)               # on a node: the tokens of its own documents, laid out
 
 Every node walks the file and keeps the counts of its own documents. The tokens are those that are laid out in memory.
@@ -20,32 +20,17 @@ from stretto.plan.plan import Logical
 from stretto.runtime.cluster.pages import Pages
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
-from stretto.runtime.layout import fill_blocks, index_type, visit_table
+from stretto.runtime.layout import fill_blocks, index_type
 from stretto.runtime.runtimes import Threads
 from stretto.runtime.source import Source
 from stretto.schedule.order import Ints
 
-from .lda_cut import AHEAD, pieces, weigh
+from .lda_cut import AHEAD, pieces
 from .lda_layout import Grouped, Laid, by_visit, pointers
 from .lda_shape import Shape
 from .mf_nodes import OwnRows
 
 _AT_ONCE = 1 << 22  # tokens that a node lays out together
-
-
-def weigh_runs(source: Source, logical: Logical) -> tuple[Ints, Ints, Ints]:
-    """([V], [V], [V]): entries, tokens and runs of each visit. A run is the tokens of one word."""
-    entries, tokens = weigh(source, logical.rows, logical.cols, logical.order)
-    row_block = logical.rows.block_of()
-    met = np.zeros((logical.order.rows, source.shape[1]), bool)
-    for rows, cols, _ in source.chunks():
-        met[row_block[rows], cols] = True
-    block, words = logical.cols.block_of(), np.zeros((logical.order.rows, logical.order.cols), np.int64)
-    for b in range(logical.order.cols):
-        words[:, b] = met[:, block == b].sum(axis=1)
-    runs = np.zeros(len(entries), np.int64)
-    runs[visit_table(logical.order)] = words
-    return entries, tokens, runs
 
 
 def unread_tokens(logical: Logical, shape: Shape, tokens: Ints, runs: Ints, disk: Disk | None) -> Laid:
@@ -80,7 +65,7 @@ class DocumentReader:
         entry_ptr = pointers(own)
         kinds = {"entry_doc": index_type(rows), "entry_word": index_type(cols), "entry_count": np.float32}
         shape = (int(entry_ptr[-1]),)
-        grouped = tuple(
+        grouped: Any = tuple(
             np.zeros(shape, kind) if disk is None else disk.array(name, shape, kind) for name, kind in kinds.items()
         )
         with Threads(threads).open() as crew:

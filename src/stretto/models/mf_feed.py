@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Feed:
     row_ids: IdMap | None
     col_ids: IdMap | None
     every: Source | None = None  # where these ratings are further ones: all of them, with those of before
+    by_nodes: bool = False  # the nodes of a cluster read the file; the driver counts only
 
     @property
     def trained_on(self) -> Source:
@@ -109,15 +110,23 @@ def feed_from(
     memory: int | None,
     scratch: Path | None,
     nodes: bool = False,
+    counting: bool = False,
 ) -> Feed:
-    """Ratings from what the user gave. validation: data, or the share of the entries to hold out, or None.
+    """Ratings from what the user gave.
 
-    nodes: with a memory budget, those of a cluster read the file, and nobody writes it to disk.
+    Parameters
+    ----------
+    validation : data, or the share of the entries to hold out, or None
+    scratch : folder for a file that is streamed within `memory`
+    nodes : with a memory budget, those of a cluster read the file, and nobody writes it to disk
+    counting : the ratings will only be counted, so a file that would be streamed is read in place
     """
     if nodes and memory is not None and is_path(X) and duplicates == "keep":
         found = _read_by_nodes(X, validation, seed, memory)
         if found is not None:
             return found
+    if is_path(X) and memory is not None and counting:
+        return _walked(X, validation, seed, memory)
     if is_path(X) and memory is not None and scratch is not None:
         return _from_file(X, validation, seed, memory, scratch)
     if is_path(X):
@@ -144,6 +153,14 @@ def _read_by_nodes(path: Any, validation: Any, seed: int, memory: int) -> Feed |
     found = scan(place if "://" in place else os.path.abspath(place))
     if found.in_memory:
         return None
+    return replace(_walked(found, validation, seed, memory), by_nodes=True)
+
+
+def _walked(path: Any, validation: Any, seed: int, memory: int) -> Feed:
+    """Ratings read from their file whenever they are asked for; what is held out is in memory."""
+    from stretto.data.scan import Scan, scan
+
+    found = path if isinstance(path, Scan) else scan(path)
     share = held_share(validation)
     source = FileSource(found, at_once(memory), share, seed)
     test: Data | Aligned | None = source.aside() if share else None

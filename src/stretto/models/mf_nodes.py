@@ -2,7 +2,7 @@
 
     found = scan(path)                                    # ids, and how often each occurs
     source = FileSource(found, at_once)                   # walked as often as somebody asks for its chunks
-    job = build_from_file(problem, source, crew, …)       # counts decide the plan
+    job = lay_out_from_file(problem, counted, source, …)  # counts have decided the plan
     reader.fill(visits, arrays, threads, disk)            # on a node: its own rows' ratings, laid out
 
 Every node walks the whole file and keeps the ratings of its own rows: nobody holds them all, and nothing but counts and
@@ -22,19 +22,18 @@ from stretto.data.data import Data, held_out
 from stretto.data.partition import Cut
 from stretto.data.scan import Scan
 from stretto.errors import DataError
-from stretto.plan.plan import Physical
 from stretto.runtime.cluster.pages import Pages
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
-from stretto.runtime.layout import Blocks, arrange, fill_blocks, index_type, survey, tally
+from stretto.runtime.layout import Blocks, arrange, fill_blocks, index_type
 from stretto.runtime.runtimes import Threads
 from stretto.runtime.source import GRAIN, Chunk, Entries, Source, in_grains
 from stretto.schedule.order import Ints, Order
 
 from .mf_base import Problem, new_factors, units
-from .mf_cost import refuse_rank, refuse_time
+from .mf_counted import Counted
 from .mf_measure import Held
-from .mf_sgd import SgdJob, limit_of, logical_sgd, plan_sgd
+from .mf_sgd import SgdJob, limit_of
 
 
 class FileSource:
@@ -131,40 +130,30 @@ class OwnRows:
             yield rows[keep], cols[keep], values[keep]
 
 
-def build_from_file(
+def lay_out_from_file(
     problem: Problem,
+    counted: Counted,
     source: FileSource,
     crew: Crew,
     *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
     test: Entries | None,
     once: bool,
     scratch: Path | None = None,
 ) -> SgdJob:
-    """Walk the file, plan, and draw the first factors; ratings are read where they are needed."""
-    seen = survey(source, crew)
-    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
-    rows, cols, order = logical.rows, logical.cols, logical.order
-    weight = np.zeros(len(order), np.int64)
-    for chunk in source.chunks():
-        weight += tally(chunk, rows, cols, order, crew).weight
-    plan = plan_sgd(problem, logical, weight, physical)
-    refuse_rank(problem, source.shape)
-    refuse_time(problem, plan)
+    """Draw the first factors; ratings are read where they are needed."""
+    plan, seen = counted.plan, counted.seen
+    rows, cols, order, weight = plan.logical.rows, plan.logical.cols, plan.order, plan.weight
     disk = None
-    if physical.memory is not None and scratch is not None:
+    if plan.physical.memory is not None and scratch is not None:
         # The nodes keep to the budget, and the driver's copy of the factors is in files if it does not fit either.
-        disk = Disk(scratch, physical.memory)
+        disk = Disk(scratch, plan.physical.memory)
         crew.stream(disk)
     here = disk if disk is not None and plan.cost.state_bytes > disk.budget else None
     mean, scale = units(problem, seen)
     # Nobody touches these, so they take no room: the driver runs no visit.
     u, i, r = (Pages((len(source),), kind).array for kind in (index_type(rows), index_type(cols), np.float32))
     blocks = Blocks(_pointers(weight), u, i, r, rows.bounds[order.row_block], cols.bounds[order.col_block], 0)
-    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, disk=here)
+    factors = new_factors(problem, rows, cols, seen.empty, plan.logical.seed, crew, mean=mean, scale=scale, disk=here)
     held = None if test is None else Held.out(test, rows, cols)
     reader = FileReader(source, rows, cols, order, weight, mean, scale, once)
     return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held, reader)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
-from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.runtime.chosen import runtime_words
+from stretto.runtime.runtimes import Runtime, Threads
 from stretto.schedule.clustered import Clustered
 from stretto.schedule.prioritised import Prioritised
 from stretto.schedule.width import safe_width, spectral_radius
@@ -67,6 +68,4 @@ def _facts(program: SparseRegression, pipeline: int, runtime: Runtime) -> list[t
     if not isinstance(schedule, Prioritised | Clustered) and width > safe:
         text = f"{width} coordinates go together whatever they disturb, more than the safe {safe}: progress will slow"
         facts.append(("warning", f"{text} down or turn back; take a smaller width, or st.schedule.prioritised()"))
-    workers = runtime.workers
-    where = "one worker" if isinstance(runtime, Serial) else f"threads, {workers} worker{'s' if workers > 1 else ''}"
-    return [*facts, ("runs on", where)]
+    return [*facts, ("runs on", runtime_words(runtime))]

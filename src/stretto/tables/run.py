@@ -16,10 +16,10 @@ from stretto.comm.policy import Eager, Lazy, Managed, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
 from stretto.runtime.asked import whole
+from stretto.runtime.chosen import TABLES, chosen, name_of, one_memory
 from stretto.runtime.interrupts import raising_ctrl_c
-from stretto.runtime.runtimes import Serial, Threads
+from stretto.runtime.runtimes import Threads
 from stretto.runtime.serving import Keeping, Moment, TableJob, Watched
-from stretto.runtime.simulated.spec import Simulated
 from stretto.runtime.train import Saving
 from stretto.store.recording import LEVELS
 
@@ -67,6 +67,7 @@ def run(
     An error in any worker ends the run. Ctrl-C ends it at the end of the clock with what is there, and saves it where
     there is a checkpoint folder; a second one at once.
     """
+    where = chosen(runtime, owner="run", give=TABLES, default=Threads(), does="serve", work="tables")
     with raising_ctrl_c():
         job = _job(
             worker,
@@ -82,9 +83,9 @@ def run(
             checkpoint,
             checkpoint_every,
             resume,
-            isinstance(runtime, Simulated),
+            name_of(where) == "simulated",
         )
-        return result_of(_place(runtime, job).serve(job), dict(tables), job.whole)
+        return result_of(_place(where, job).serve(job), dict(tables), job.whole)
 
 
 def _job(
@@ -172,14 +173,7 @@ def _blame(worker: int, clock: int, error: Exception) -> NoReturn:
 
 
 def _place(runtime: Any, job: TableJob) -> Any:
-    if runtime is None:
-        runtime = Threads()
-    if isinstance(runtime, type) or not hasattr(runtime, "serve"):
-        made = f"; make one: st.{runtime.__name__}(…)" if isinstance(runtime, type) else ""
-        raise PlanError(
-            f"run: runtime={runtime!r} runs no tables; give st.Threads(n), st.Serial() or st.Simulated(…){made}"
-        )
-    if job.shared and not isinstance(runtime, Threads | Serial):
+    if job.shared and not one_memory(runtime):
         name = job.tables[min(job.shared)].name
         raise PlanError(
             f"table {name!r}: placement='shared' is memory of one process, and {type(runtime).__name__} has several; "
