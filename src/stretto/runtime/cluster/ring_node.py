@@ -27,8 +27,10 @@ from stretto.runtime.team import Team
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.route import Route
 
+from .elements import Elements
 from .pages import Pages
 from .ring import Block, Leave, Ring, raw
+from .served_copies import ServedCopies
 
 # Microseconds between two looks, of workers that wait for a block and of the thread that waits for blocks to leave. A
 # look costs some ten microseconds of a processor that others could use, and a block travels for milliseconds.
@@ -66,7 +68,8 @@ class Go:
     """A run: make every visit that is not in `finished`. parts: what each element of those per visit begins as.
 
     ahead: told while the run before it was being made, and begun only when that one has made all its visits. only: make
-    these visits and no others, `finished` among them, and of each block the first.
+    these visits and no others, `finished` among them, and of each block the first. phase: make these visits alone, and
+    count them from 0; those in `finished` were made in earlier phases.
     """
 
     plan: int
@@ -77,6 +80,7 @@ class Go:
     parts: dict[str, NDArray[Any]]
     ahead: bool = False
     only: Ints | None = None
+    phase: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +98,9 @@ class Ran:
     waited: float  # seconds that workers waited for blocks, added up
     moved: int  # bytes of blocks sent
     fresh: dict[str, Pieces]  # of arrays that are zeros when an epoch begins, cut by rows: what there is now
+    served: dict[str, Elements] = field(default_factory=dict)  # elements of served arrays that visits have changed
+    slot_visits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    slots: dict[str, Elements] = field(default_factory=dict)  # of arrays per slot, those of `slot_visits`
 
 
 @dataclass(eq=False)
@@ -107,6 +114,7 @@ class Loaded:
     args: dict[str, Any]
     pages: dict[str, Pages]
     own: Ints  # visits
+    served: ServedCopies
     sizes: list[list[int]] = field(default_factory=list)  # [C][…] bytes of each rotating array's block
 
     @classmethod
@@ -119,13 +127,17 @@ class Loaded:
             args[k] = np.zeros((threads, *shape), dtype)
         for k, made in pages.items():
             args[k] = made.array
+        for k in spec.of("flat view"):
+            args[k] = args[spec.arrays[k].of].reshape(len(args[spec.arrays[k].of]), -1)
         entries = load.pieces
         if spec.reader is not None:
             entries = spec.reader.pieces(route.own_visits(node), threads)
         for k, pieces in entries.items():
             spec.ranges(k).fill(args[k], pieces)
         kernel = spec.kernel.load()[load.profile]
-        found = cls(load, route, Ring(node, route), kernel, args, pages, route.own_visits(node))
+        found = cls(
+            load, route, Ring(node, route), kernel, args, pages, route.own_visits(node), ServedCopies(spec, args)
+        )
         found.sizes = [[int(found.view(k, block).nbytes) for k in spec.rotating] for block in range(load.order.cols)]
         return found
 
@@ -155,6 +167,8 @@ class Loaded:
     def prepare(self, go: Go) -> NDArray[np.float64]:
         """The arguments of a run; where visits write their numbers to."""
         visits = len(self.load.order)
+        for k in self.load.spec.of("numbering"):
+            self.args[k] = np.arange(visits, dtype=np.int64) if go.phase is None else go.phase
         for k, number in go.numbers.items():
             self.args[k] = number
         for k, array in go.wholes.items():
@@ -163,7 +177,7 @@ class Loaded:
             self.args[k] = np.repeat(one, visits, axis=0)
         for k in self.load.spec.of("fault"):
             self.args[k] = np.zeros_like(self.args[k])
-        return np.zeros(visits)
+        return np.zeros(visits if go.phase is None else len(go.phase))
 
     def pass_of(self, finished: Ints, col_done: Ints, only: Ints | None = None) -> claims.Pass:
         """The pass over this node's visits, or over those of them that are in `only`."""
@@ -193,6 +207,37 @@ class Loaded:
         )
         made.control[claims.LEFT], made.control[claims.NAP] = left, NAP
         return made
+
+    def pass_of_phase(self, phase: Ints, col_done: Ints) -> claims.Pass:
+        """The pass over this node's visits of a phase, counted from 0; the row blocks that they visit, likewise."""
+        order, mine = self.load.order, self.mine(phase)
+        rows, row = np.unique(order.row_block[phase[mine]], return_inverse=True)
+        by_row = np.argsort(row, kind="stable")
+        first = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(rows)))]).astype(np.int64)
+        row_block, row_turn = np.zeros(len(phase), np.int64), np.zeros(len(phase), np.int64)
+        row_block[mine] = row
+        row_turn[mine[by_row]] = np.arange(len(mine)) - first[row[by_row]]
+        made = claims.Pass(
+            row_block=row_block,
+            col_block=order.col_block[phase],
+            row_turn=row_turn,
+            col_turn=order.col_turn[phase],
+            priority=self.load.priority[phase],
+            row_first=first,
+            row_visits=mine[by_row],
+            row_last=np.full(len(rows), -1, np.int64),
+            row_done=np.zeros(len(rows), np.int64),
+            col_done=col_done,
+            taken=np.zeros(len(phase), np.int64),
+            script=np.empty(0, np.int64),
+            log=np.zeros((len(mine), claims.LOG_COLUMNS), np.int64),
+        )
+        made.control[claims.LEFT], made.control[claims.NAP] = len(mine), NAP
+        return made
+
+    def mine(self, phase: Ints) -> Ints:
+        """Places in a phase of the visits that this node makes."""
+        return np.flatnonzero(self.route.node[phase] == self.ring.node).astype(np.int64)
 
 
 def turns_of(order: Order, finished: Ints) -> Ints:
@@ -241,6 +286,12 @@ class RingNode:
         with self._changed:
             self._plans[put.plan].put(put, self.number)
             self._running = None
+
+    def serve(self, plan: int, elements: dict[str, Elements]) -> None:
+        """Take over elements of served arrays."""
+        args = self._plans[plan].args
+        for k, found in elements.items():
+            found.write(args[k].reshape(-1))
 
     def warm(self, go: Go) -> None:
         """Have what a run needs compiled before time is measured."""
@@ -309,7 +360,11 @@ class RingNode:
                 loaded.clear("rows", own["rows"])
                 loaded.clear("cols", own["cols"])
             done = ring.start(go.epoch, turns_of(loaded.load.order, go.finished))
-            pass_ = loaded.pass_of(go.finished, done, go.only)
+            if go.phase is None:
+                pass_ = loaded.pass_of(go.finished, done, go.only)
+            else:
+                pass_ = loaded.pass_of_phase(go.phase, done)
+                loaded.served.begin(go.phase[loaded.mine(go.phase)])
             control = pass_.control
             control[claims.STOP] = stopped
             self._running = (go.plan, pass_)
@@ -331,6 +386,11 @@ class RingNode:
         each = nanoseconds / max(1, gone)
         log[:, 2:] = (log[:, 2:] - cycles) * each
         log[:, 1] += self.number * self._threads
+        out = out[log[:, 0]]
+        failed = int(control[claims.FAILED]) - 1
+        if go.phase is not None:
+            log[:, 0] = go.phase[log[:, 0]]
+            failed = int(go.phase[failed]) if failed >= 0 else -1
         made = np.ascontiguousarray(log[:, 0])
         if control[claims.LEFT]:
             with self._changed:  # a run that was told ahead is not begun
@@ -339,15 +399,16 @@ class RingNode:
         return Ran(
             go.epoch,
             made,
-            out[made],
+            out,
             {k: loaded.args[k][made] for k in spec.of("per visit")},
             log,
-            int(control[claims.FAILED]) - 1,
+            failed,
             {k: loaded.args[k] for k in spec.of("fault")},
             nanoseconds / 1e9,
             float(control[claims.WAITED]) * each / 1e9,
             moved,
             {k: spec.ranges(k).pieces(loaded.args[k], own_rows) for k in spec.fresh("rows")},
+            *(() if go.phase is None else loaded.served.end(go.phase, loaded.mine(go.phase))),
         )
 
     def progress(self) -> Progress:
