@@ -189,13 +189,6 @@ def test_a_subscript_out_of_range_is_told_as_on_threads() -> None:
     assert "subscript 77 of W" in said[0]
 
 
-def test_a_schedule_is_refused() -> None:
-    source = "def loop(n, x):\n    for i in range(n):\n        x[i] = x[i] * 0.5\n"
-    loop = st.parallel(schedule=st.schedule.prioritised(width=4), runtime=on(2))(function(source))
-    with pytest.raises(PlanError, match="leave out schedule="):
-        loop(20, np.ones(20))
-
-
 # --- random loops ---------------------------------------------------------------------------------------------------
 
 

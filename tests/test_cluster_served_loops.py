@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 import stretto as st
 from loop_bodies import fresh, function, results
@@ -149,13 +150,17 @@ def same(mine: dict[str, Any], theirs: dict[str, Any]) -> None:
         assert same_bits(array, mine[name]), name
 
 
-def plan_of(runtime: InProcess) -> Any:
+def on(nodes: int, threads: int = 1) -> Any:
+    return InProcess(nodes, threads)
+
+
+def plan_of(runtime: Any) -> Any:
     return runtime.crews[0]._plan
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_case_of_the_matrix(name: str) -> None:
-    same(run_loop(name, InProcess(3)), run_loop(name, st.Serial()))
+    same(run_loop(name, on(3)), run_loop(name, st.Serial()))
 
 
 @pytest.mark.parametrize("name", LOOPS)
@@ -164,12 +169,12 @@ def test_the_same_bits(name: str) -> None:
     plan = loop.plan(**fresh(arguments))
     assert plan.parts[0].prepared.analysis.strategy.name == strategy
     expected = calls(loop.using(runtime=st.Serial()), arguments)
-    three = InProcess(3)
+    three = on(3)
     same(calls(loop.using(runtime=three), arguments), expected)
     assert plan_of(three).spec.of("served")
     # A chain is one visit after another: one node makes them all.
     assert len(np.unique(plan_of(three).route.node)) == (1 if strategy == "chain" else 3)
-    same(calls(loop.using(runtime=InProcess(2, threads=2)), arguments), expected)
+    same(calls(loop.using(runtime=on(2, threads=2)), arguments), expected)
 
 
 # --- what is sent ---------------------------------------------------------------------------------------------------
@@ -177,7 +182,7 @@ def test_the_same_bits(name: str) -> None:
 
 def test_only_borders_are_sent_once_nodes_have_their_blocks() -> None:
     loop, arguments, _ = made("stencil")
-    runtime, mine = InProcess(3), fresh(arguments)
+    runtime, mine = on(3), fresh(arguments)
     here = loop.using(runtime=runtime)
     sent = []
     for _ in range(3):
@@ -201,15 +206,13 @@ def test_a_buffered_loop_fetches_what_its_visits_read() -> None:
                 for f, x in features:
                     step[f] -= 0.1 * (s - y) * x
         """
-    from scipy.sparse import csr_array
-
     wide = 4000
     X = np.zeros((60, wide), np.float32)
     for row in range(60):
         X[row, RNG.choice(wide, 5, replace=False)] = 1.0
     w = np.zeros(wide, np.float32)
     arguments = {"samples": st.samples(csr_array(X), np.ones(60, np.float32)), "w": w, "step": st.buffer(w)}
-    loop, runtime = st.parallel(width=4)(function(source)), InProcess(3)
+    loop, runtime = st.parallel(width=4)(function(source)), on(3)
     expected = calls(loop.using(runtime=st.Serial()), arguments, 2)
     same(calls(loop.using(runtime=runtime), arguments, 2), expected)
     # 300 entries in all, touched twice and changed at every visit; the array is 16,000 bytes, in every one of 15 waves.
@@ -219,7 +222,7 @@ def test_a_buffered_loop_fetches_what_its_visits_read() -> None:
 def test_what_the_caller_changes_between_calls() -> None:
     loop, arguments, _ = made("edges")
     there, here = fresh(arguments), fresh(arguments)
-    runtime = InProcess(3)
+    runtime = on(3)
     served, serial = loop.using(runtime=runtime), loop.using(runtime=st.Serial())
     for change in (lambda _: None, lambda a: a["x"].__setitem__(7, 3.0), lambda a: a.__setitem__("limit", 0.1)):
         for arguments, run in ((there, served), (here, serial)):
@@ -239,12 +242,56 @@ def test_places_that_change_between_calls() -> None:
     arguments = {"d": sparse(), "W": rows(60), "where": np.arange(60) % 7, "table": rows(50)}
     there, here = fresh(arguments), fresh(arguments)
     loop = st.parallel(blocks=6)(function(source))
-    served, serial = loop.using(runtime=InProcess(2)), loop.using(runtime=st.Serial())
+    served, serial = loop.using(runtime=on(2)), loop.using(runtime=st.Serial())
     for step in (1, 3):
         for mine, run in ((there, served), (here, serial)):
             mine["where"][...] = np.arange(60) * step % 50
             run(**mine)
         same(results(there), results(here))
+
+
+SCHEDULED = {
+    "together": (
+        """
+        def loop(n, x, y, total):
+            for i in range(n):
+                x[i] = 0.5 * x[i] + y[i]
+                total += x[i]
+        """,
+        {"n": 60, "x": rows(60), "y": rows(60, 1)[:, 0], "total": st.accumulator(np.zeros(5))},
+    ),
+    "buffered": (
+        """
+        def loop(columns, beta, r, step):
+            for j, (_, column) in columns:
+                g = 0.0
+                for i, x in column:
+                    g += x * r[i]
+                d = 0.02 * g
+                beta[j] = beta[j] + d
+                for i, x in column:
+                    step[i] -= d * x
+        """,
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_a_schedule_chooses_the_rounds_on_the_driver(name: str) -> None:
+    source, arguments = SCHEDULED[name]
+    if name == "buffered":
+        r = rows(50, 1)[:, 0]
+        columns = st.samples(csr_array(RNG.random((30, 50)).astype(np.float32)), np.zeros(30, np.float32))
+        arguments = {"columns": columns, "beta": np.zeros(30, np.float32), "r": r, "step": st.buffer(r)}
+        schedule = st.schedule.prioritised(width=7, conflicts=None)
+        loop = st.parallel(schedule=schedule, watch="beta", width=3)(function(source))
+    else:
+        schedule = st.schedule.prioritised(width=7, conflicts=None)
+        loop = st.parallel(schedule=schedule, watch="x", width=3)(function(source))
+    runtime = on(3)
+    same(calls(loop.using(runtime=runtime), arguments), calls(loop.using(runtime=st.Serial()), arguments))
+    assert len(np.unique(plan_of(runtime).route.node)) == 3
 
 
 # --- what goes wrong ------------------------------------------------------------------------------------------------
@@ -257,7 +304,7 @@ def test_hosts_that_are_lost(name: str) -> None:
     for seed in range(4):
         draw = random.Random(seed)
         at = set(draw.sample(range(5, 40), 4))
-        runtime = InProcess(3)
+        runtime = on(3)
 
         def prepare(hosts: QueueHosts, at: set[int] = at, draw: random.Random = draw) -> None:
             asked = iter(range(1, 10_000))
@@ -283,7 +330,7 @@ def test_a_subscript_out_of_range() -> None:
     pick = RNG.permutation(90)
     pick[40] = 99
     said = []
-    for runtime in (st.Serial(), InProcess(3)):
+    for runtime in (st.Serial(), on(3)):
         loop = st.parallel(runtime=runtime, inspect=True, width=4)(function(source))
         x = np.zeros(90)
         for _ in range(2):  # the second call begins anew

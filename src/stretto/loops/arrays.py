@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.errors import PlanError
 from stretto.kernels.reference import made_kernel
 from stretto.plan.arrays import (
     Array,
@@ -47,7 +46,6 @@ if TYPE_CHECKING:
     from .run import Prepared
     from .visits import Visits
 
-_ELSEWHERE = "run it with runtime=st.Threads(), or st.Serial()"
 _RETURNED = ("delta", "keys", "deltas", "seen", "count")  # what the visits of a wave leave of a buffer, see `room`
 _SCRATCH = ("copy", "pending", "mark", "touched")
 
@@ -55,7 +53,6 @@ _SCRATCH = ("copy", "pending", "mark", "touched")
 def spec_of(prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew) -> tuple[StepSpec, Relied]:
     """What each argument of the loop's kernel is, and the values that this depends on."""
     analysis, visits, lowered = prepared.analysis, prepared.visits, prepared.lowered
-    _check(analysis)
     groups = by_array(analysis.accesses)
     found = {
         name: _cut(analysis, visits, name, groups.get(name, [])) for what, name in lowered.arguments if what == "array"
@@ -95,19 +92,13 @@ def _name(what: str, name: str) -> str:
     return name if what == "array" else f"{what} {name}".strip()
 
 
-def _check(analysis: Analysis) -> None:
-    if analysis.options.schedule is not None:
-        raise PlanError(
-            f"{analysis.function.name}, line {analysis.loop.line}: a schedule chooses the iterations of every round on "
-            f"one machine; leave out schedule=, or {_ELSEWHERE}"
-        )
-
-
 def _cut(analysis: Analysis, visits: Visits, name: str, group: Sequence[Access]) -> Array | None:
     """An array of the user's that is owned, rotating or replicated; None: it is served."""
     strategy, dims, written = analysis.strategy, analysis.space.dims, name in analysis.written
-    # The blocks of a transformed loop are not those of an index, and all visits of a chain are one row block.
-    cut = () if strategy.name in ("2d transformed", "chain") else strategy.dims
+    # The blocks of a transformed loop are not those of an index, all visits of a chain are one row block, and which
+    # iterations a schedule gives to a visit changes from round to round.
+    blockless = strategy.name in ("2d transformed", "chain") or visits.form.kind == "picked"
+    cut = () if blockless else strategy.dims
     for d, make, blocks in zip(cut, (by_rows, by_cols), (visits.rows, visits.cols), strict=False):
         found = home(group, dims, d) if group else None
         if found is None or found[1] != 0 or (make is by_cols and not written):
@@ -148,6 +139,8 @@ def _record(analysis: Analysis, visits: Visits, what: str, name: str) -> Array:
         dims = analysis.space.dims
         rest = int(np.prod([dim.extent for dim in dims[1:]], dtype=np.int64))
         return by_visits(called, arrays["lo", ""][:, 0] * rest, arrays["hi", ""][:, 0] * rest)
+    elif kind == "picked" and (what, name) in (("ptr", ""), ("picked", "")):
+        return replicated(called)  # the iterations of a round
     else:
         return constant(called)
     if what.startswith("index") or what == "field":

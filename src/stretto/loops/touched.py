@@ -2,7 +2,8 @@
 
 Over a grid of ranges the subscripts say it: index plus constant, constants, whole axes. Where subscripts come from the
 data, or visits are tiles of transformed indices, the prefetch function lists them (`prefetcher`). Where a subscript
-depends on what the loop itself writes nobody knows: such a visit may touch any element.
+depends on what the loop itself writes nobody knows: such a visit may touch any element. So may one of a scheduled loop,
+whose iterations are chosen as it runs.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ def touched_by(
     for name in names:
         group, shape = groups.get(name, []), held.arrays[name].shape
         subscripts = [s for access in group for s in access.subscripts]
-        if not group or any(all(s.kind == "whole" for s in access.subscripts) for access in group):
+        if (
+            not group
+            or visits.form.kind == "picked"
+            or any(all(s.kind == "whole" for s in access.subscripts) for access in group)
+        ):
             found[name] = Touched(held.arrays[name].size)
         elif visits.form.kind == "grid" and all(s.kind in _EXACT for s in subscripts):
             found[name] = _boxes(visits, analysis.space.dims, group, shape)
