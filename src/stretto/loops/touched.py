@@ -8,6 +8,7 @@ whose iterations are chosen as it runs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,21 +66,41 @@ def touched_by(
 
 
 def _boxes(visits: Visits, dims: tuple[Dim, ...], group: Sequence[Access], shape: tuple[int, ...]) -> Touched:
-    """From subscripts that are all exact, over nested ranges."""
+    """From subscripts that are all exact, over nested ranges.
+
+    The elements of a visit are those of a box: along every axis what some access touches. A corner of it that none does
+    is fetched too, which costs less than leaving it out. Where that would be far more, each access has its own box.
+    """
     lo, hi = visits.arrays["lo", ""], visits.arrays["hi", ""]
     forms = list(dict.fromkeys(access.subscripts for access in group))
-    lists = [
-        np.unique(np.concatenate([_box(dims, lo[v], hi[v], form, shape) for form in forms])) for v in range(len(lo))
-    ]
+    axes = [[_axes(dims, lo[v], hi[v], form, shape) for form in forms] for v in range(len(lo))]
+    lists = [_elements(each, shape) for each in axes]
     ptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
     return Touched.of_lists(int(np.prod(shape)), ptr, np.concatenate(lists))
 
 
-def _box(
-    dims: tuple[Dim, ...], lo: NDArray[Any], hi: NDArray[Any], form: tuple[Subscript, ...], shape: tuple[int, ...]
-) -> NDArray[Any]:
-    """The elements that one access of a visit may touch, those outside the array left out."""
+def _elements(boxes: list[list[NDArray[Any]]], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The elements of one visit, from the axes of every access."""
+    hull = [np.unique(np.concatenate(axis)) for axis in zip(*boxes, strict=True)]
+    sizes = [math.prod(len(axis) for axis in box) for box in boxes]
+    if math.prod(len(axis) for axis in hull) <= 1.5 * max(sizes) + 64:
+        return _flat(hull, shape)
+    return np.unique(np.concatenate([_flat(box, shape) for box in boxes]))
+
+
+def _flat(axes: list[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The flat numbers of a box."""
     at = np.zeros(1, np.int64)
+    for axis, size in zip(axes, shape, strict=True):
+        at = (at[:, None] * size + axis).reshape(-1)
+    return at
+
+
+def _axes(
+    dims: tuple[Dim, ...], lo: NDArray[Any], hi: NDArray[Any], form: tuple[Subscript, ...], shape: tuple[int, ...]
+) -> list[NDArray[Any]]:
+    """Along every axis the elements that one access of a visit may touch, those outside the array left out."""
+    found = []
     for subscript, size in zip(form, shape, strict=True):
         match subscript.kind:
             case "index":
@@ -91,6 +112,5 @@ def _box(
                 axis = np.arange(subscript.offset, subscript.stop)
             case _:
                 axis = np.arange(size)
-        axis = axis[(axis >= 0) & (axis < size)]
-        at = (at[:, None] * size + axis).reshape(-1)
-    return at
+        found.append(axis[(axis >= 0) & (axis < size)])
+    return found

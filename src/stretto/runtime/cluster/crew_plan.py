@@ -177,12 +177,14 @@ class CrewPlan:
             dict(self._kept),
             self._parts,
             phase=None if phase is None else phase.visits,
-            served=() if phase is None else self.served.values(phase, args),
+            served=() if phase is None else self.served.values(phase, args, keep=self.learns),
         )
 
     def serves(self, kept: Kept, *, again: bool) -> dict[int, Serve]:
         """By node the elements that a run needs. again: it was made before, and was lost."""
-        return everything(self.number, kept.served) if again else self.served.missing(self.number, kept.served)
+        return (
+            everything(self.number, kept.served) if again else self.served.missing(self.number, kept.served, self.args)
+        )
 
     def run_after(self, step: Step) -> Kept | None:
         """The run of the next epoch, when nothing that this one leaves in the driver can change it; else None."""
@@ -261,7 +263,8 @@ class CrewPlan:
     @property
     def kept_bytes(self) -> int:
         """Of the served elements that are kept for runs that may be lost."""
-        return sum(int(value.nbytes) for kept in self.since for node in kept.served for _, value in node.values())
+        found = (value for kept in self.since for node in kept.served for _, value in node.values())
+        return sum(int(value.nbytes) for value in found if value is not None)
 
     # -- after a run -------------------------------------------------------------------------------------------------
 
@@ -279,6 +282,7 @@ class CrewPlan:
                 slots = np.zeros((len(one.slot_visits), *self.args[k].shape[1:]), self.args[k].dtype)
                 elements.write(slots.reshape(-1))
                 self.args[k][place[one.slot_visits]] = slots
+                self.served.returned += elements.nbytes
             for k, part in one.parts.items():
                 self.args[k][one.made] = part
             for k, left in one.fresh.items():

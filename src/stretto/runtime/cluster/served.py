@@ -5,8 +5,8 @@ message to a node carries what the visits of a phase touch and the node does not
 
     served = ServedArrays(spec, nodes)
     served.compare(args, names)             # what the driver or the user has changed, nobody has any more
-    values = served.values(phase, args)     # kept until the phase can no longer be lost
-    served.missing(values)                  # {node: Serve}, noted as sent
+    values = served.values(phase, args)     # kept for as long as the phase may have to be made once more
+    served.missing(plan, values, args)      # {node: Serve}, noted as sent
     served.changed(node, name, elements)    # a node has made visits; the others do not have what it wrote
 """
 
@@ -24,8 +24,8 @@ from stretto.plan.arrays import StepSpec
 from .elements import Elements, bits, pack
 from .phases import Phase
 
-# By node and array: the elements that a phase touches, and what they were when it began.
-Values = tuple[dict[str, tuple[NDArray[Any], NDArray[Any]]], ...]
+# By node and array: the elements that a phase touches, and what they were when it began, if that is kept.
+Values = tuple[dict[str, tuple[NDArray[Any], NDArray[Any] | None]], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,21 +59,23 @@ class ServedArrays:
                 self._has[k][:, changed] = False
                 last[changed] = flat[changed]
 
-    def values(self, phase: Phase, args: Mapping[str, Any]) -> Values:
-        """What the visits of a phase touch, as it is now."""
-        return tuple({k: (at, args[k].reshape(-1)[at]) for k, at in node.items()} for node in phase.touched)
+    def values(self, phase: Phase, args: Mapping[str, Any], *, keep: bool) -> Values:
+        """What the visits of a phase touch. keep: with a copy of what it is now."""
+        return tuple(
+            {k: (at, args[k].reshape(-1)[at] if keep else None) for k, at in node.items()} for node in phase.touched
+        )
 
-    def missing(self, plan: int, values: Values) -> dict[int, Serve]:
-        """Messages with what the nodes do not have."""
+    def missing(self, plan: int, values: Values, args: Mapping[str, Any]) -> dict[int, Serve]:
+        """Messages with what the nodes do not have, as it is now."""
         found = {}
         for node, touched in enumerate(values):
             elements = {}
-            for k, (at, value) in touched.items():
+            for k, (at, _) in touched.items():
                 has = self._has[k][node]
-                new = ~has[at]
-                if new.any():
-                    elements[k] = pack(at[new], value[new])
-                    has[at] = True
+                new = at[~has[at]]
+                if len(new):
+                    elements[k] = pack(new, args[k].reshape(-1)[new])
+                    has[new] = True
                     self.sent += elements[k].nbytes
             if elements:
                 found[node] = Serve(plan, elements)
@@ -96,7 +98,7 @@ class ServedArrays:
 def everything(plan: int, values: Values) -> dict[int, Serve]:
     """Messages with all that a phase touches: for a phase that is made once more, as things were when it began."""
     return {
-        node: Serve(plan, {k: pack(at, value) for k, (at, value) in touched.items()})
+        node: Serve(plan, {k: pack(at, value) for k, (at, value) in touched.items() if value is not None})
         for node, touched in enumerate(values)
         if any(len(at) for at, _ in touched.values())
     }
