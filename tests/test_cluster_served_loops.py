@@ -177,6 +177,13 @@ def test_the_same_bits(name: str) -> None:
     same(calls(loop.using(runtime=on(2, threads=2)), arguments), expected)
 
 
+def test_on_processes() -> None:
+    runtime = st.Cluster("processes", nodes=2)
+    for name in ("buffer with a function", "stencil"):
+        loop, arguments, _ = made(name)
+        same(calls(loop.using(runtime=runtime), arguments, 2), calls(loop.using(runtime=st.Serial()), arguments, 2))
+
+
 # --- what is sent ---------------------------------------------------------------------------------------------------
 
 
