@@ -129,7 +129,7 @@ class Loop:
                     self._warned.add(step.line)
                     if message := serial_order.warning(prepared.analysis):
                         warnings.warn(message, OrderWarning, stacklevel=3)
-                if self.options.schedule is None or crew.needs_spec:
+                if self.options.schedule is None:
                     self.seconds += run(prepared, held, known, crew)
                 else:
                     self.seconds, self.rounds = run_rounds(prepared, held, known, crew)

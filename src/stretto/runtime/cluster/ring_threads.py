@@ -183,7 +183,10 @@ class ThreadedNode(RingNode):
     # -- visits ------------------------------------------------------------------------------------------------------
 
     def _begin_visits(self, loaded: Loaded, go: Go, done: Ints, stopped: bool) -> None:
-        self._pass = pass_of(loaded, go.finished, done, go.only)
+        if go.phase is None:
+            self._pass = pass_of(loaded, go.finished, done, go.only)
+        else:
+            self._pass = pass_of_phase(loaded, go.phase, done)
         self._pass.control[claims.STOP] = stopped
 
     def _end_visits(self) -> None:
@@ -232,4 +235,32 @@ def pass_of(loaded: Loaded, finished: Ints, col_done: Ints, only: Ints | None = 
         log=np.zeros((left, claims.LOG_COLUMNS), np.int64),
     )
     made.control[claims.LEFT], made.control[claims.NAP] = left, NAP
+    return made
+
+
+def pass_of_phase(loaded: Loaded, phase: Ints, col_done: Ints) -> claims.Pass:
+    """The pass over a node's visits of a phase, counted from 0; the row blocks that they visit, likewise."""
+    order, mine = loaded.load.order, loaded.mine(phase)
+    rows, row = np.unique(order.row_block[phase[mine]], return_inverse=True)
+    by_row = np.argsort(row, kind="stable")
+    first = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(rows)))]).astype(np.int64)
+    row_block, row_turn = np.zeros(len(phase), np.int64), np.zeros(len(phase), np.int64)
+    row_block[mine] = row
+    row_turn[mine[by_row]] = np.arange(len(mine)) - first[row[by_row]]
+    made = claims.Pass(
+        row_block=row_block,
+        col_block=order.col_block[phase],
+        row_turn=row_turn,
+        col_turn=order.col_turn[phase],
+        priority=loaded.load.priority[phase],
+        row_first=first,
+        row_visits=mine[by_row],
+        row_last=np.full(len(rows), -1, np.int64),
+        row_done=np.zeros(len(rows), np.int64),
+        col_done=col_done,
+        taken=np.zeros(len(phase), np.int64),
+        script=np.empty(0, np.int64),
+        log=np.zeros((len(mine), claims.LOG_COLUMNS), np.int64),
+    )
+    made.control[claims.LEFT], made.control[claims.NAP] = len(mine), NAP
     return made
