@@ -122,7 +122,11 @@ def test_divergence_is_reported_as_elsewhere() -> None:
 
 
 def test_the_same_seed_the_same_time(small: SmallRotation) -> None:
-    faults = [st.Crash(2, at=0.02, back_after=0.05), st.Reset(0, 1, at=0.01), st.Pause(3, at=0.03, seconds=0.02)]
+    faults: list[Any] = [
+        st.Crash(2, at=0.02, back_after=0.05),
+        st.Reset(0, 1, at=0.01),
+        st.Pause(3, at=0.03, seconds=0.02),
+    ]
     spec = st.Simulated(nodes=5, threads=2, link="2Mbit", jitter="1ms", faults=faults, detect=0.01, seed=4)
     crews = [small.run(replace(spec)) for _ in range(2)]
     first, second = (crew.report for crew in crews)
