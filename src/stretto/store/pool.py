@@ -1,8 +1,8 @@
 """The rows that a cache holds, as columns.
 
-A row has a slot. With `layout.reserve`, where the number of rows is known, every row has one from the start, its key:
-nothing is ever moved, so that threads may read and change rows while others come in. Otherwise slots are given out as
-keys are first seen, and the columns grow.
+A row has a slot. Where the layout reserves a table's rows, every row has one from the start, its key: nothing is ever
+moved, so that threads may read and change rows while others come in. Otherwise, as for sparse tables, slots are given
+out as keys are first seen, and the columns grow to twice their length when they are full.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ class Pool:
         self._layout, self._table = layout, table
         self.bound = spec.cache_rows
         self.held = 0
-        self.index: Index | None = None
-        if layout.reserve and spec.rows is not None:
-            slots = spec.rows
-        else:
-            self.index = Index()
-            slots = self.index.capacity
+        reserved = layout.reserved(table)
+        self.index = Index() if reserved is None else None
+        slots = reserved if self.index is None else self.index.capacity
+        assert slots is not None
         self.values: NDArray[Any] = np.zeros((slots, spec.cols), spec.kept)
         self.through: NDArray[np.int64] = np.full(slots, -1)
         self.shard: NDArray[np.int32] = np.zeros(slots, np.int32)
