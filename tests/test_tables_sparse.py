@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import tracemalloc
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from stretto.consistency.rules import BSP, SSP
 from stretto.runtime import serving
 from stretto.runtime.serving import TableJob
 from stretto.store.cache import Cache
+from stretto.store.index import Index
 from stretto.store.layout import Layout, TableSpec
 
 MB = 10**6
@@ -129,6 +131,54 @@ def test_threads_that_share_sparse_rows_lose_nothing(monkeypatch: pytest.MonkeyP
     assert result.tables["x"].sum() == 4 * 5 * 40 * 50
 
 
+@pytest.mark.parametrize("cols", [1, 3])
+def test_threads_read_while_sparse_rows_come_in(cols: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """BSP without a lock: every number that any worker reads is that of a serial run."""
+    monkeypatch.setattr(serving, "RESERVED_SPARSE", 0)
+
+    def worker(w: Any) -> None:
+        x = w.table("x")
+        read = []
+        for clock in w.clocks(6):
+            draw = w.random(clock)
+            for _ in range(12):
+                keys = draw.integers(0, 400 * (clock + 1) ** 2, 150)  # new rows in every clock, and columns that grow
+                read.append(int(x.read(keys).sum()))
+                x.add(keys, draw.integers(1, 9, (150, cols)))
+        w.local["read"] = np.array(read)
+
+    table = st.Table(rows=15_000, cols=cols, dtype="i8", sparse=True)
+    expected = st.run(worker, workers=6, tables={"x": table}, runtime=st.Serial())
+    for _ in range(3):
+        found = st.run(worker, workers=6, tables={"x": table}, runtime=st.Threads(6))
+        assert (found.tables["x"] == expected.tables["x"]).all()
+        for mine, theirs in zip(found.local, expected.local, strict=True):
+            assert (mine["read"] == theirs["read"]).all()
+
+
+def test_an_index_is_searched_while_it_grows() -> None:
+    index, failures, count = Index(), [], 60_000
+    keys = np.random.default_rng(0).permutation(count * 3)[:count].astype(np.int64)
+
+    def search() -> None:
+        while index.count < count:
+            known = index.count
+            found = index.find(keys)
+            if (found[:known] != np.arange(known)).any() or not np.isin(
+                found[known:], [-1, *range(known, count)]
+            ).all():
+                failures.append(known)
+
+    threads = [threading.Thread(target=search) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for some in np.array_split(keys, 600):
+        index.place(some)
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
 def test_caches_of_a_cluster_hold_no_slots_of_untouched_rows() -> None:
     spec = st.Table(**WIDE, unit="element", partition="range").spec("x")
     job = TableJob((spec,), 4, SSP(1), Eager(), work=lambda seat: None, blame=_blame)
@@ -140,6 +190,7 @@ def test_caches_of_a_cluster_hold_no_slots_of_untouched_rows() -> None:
     finally:
         tracemalloc.stop()
     assert cache.needs_lock == [True]
+    assert Cache(replace(layout, rule=BSP()), 0, locks=True).needs_lock == [False]  # they are found without a lock
     # Rows stay in their range: that was lost where the number of rows was forgotten.
     assert layout.shard_of(0, np.array([0, 4_999_999, 5_000_000, 9_999_999])).tolist() == [0, 0, 1, 1]
 
