@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from stretto.runtime.train import Saving
     from stretto.state.accumulator import accumulator
     from stretto.state.buffer import buffer
-    from stretto.state.make import full, random, state, zeros
+    from stretto.state.make import full, random, sparse_rows, state, zeros
+    from stretto.state.sparse_rows import SparseRows
     from stretto.state.state import State
     from stretto.store.functions import adagrad, adarevision, add, average, proximal, server_function
     from stretto.tables.table import Table
@@ -79,6 +80,7 @@ _SHELF = {
     "Simulated": "stretto.runtime.simulated.spec:Simulated",
     "SlowLink": "stretto.runtime.simulated.faults:SlowLink",
     "SparseRegression": "stretto.programs.coordinates:SparseRegression",
+    "SparseRows": "stretto.state.sparse_rows:SparseRows",
     "State": "stretto.state.state:State",
     "Table": "stretto.tables.table:Table",
     "Threads": "stretto.runtime.runtimes:Threads",
@@ -106,6 +108,7 @@ _SHELF = {
     "samples": "stretto.data.ragged:samples",
     "schedule": "stretto:schedule",
     "server_function": "stretto.store.functions:server_function",
+    "sparse_rows": "stretto.state.make:sparse_rows",
     "split": "stretto.models.validation:split",
     "state": "stretto.state.make:state",
     "text_file": "stretto.data.text:text_file",
@@ -143,6 +146,7 @@ __all__ = [
     "Simulated",
     "SlowLink",
     "SparseRegression",
+    "SparseRows",
     "State",
     "Table",
     "Threads",
@@ -170,6 +174,7 @@ __all__ = [
     "samples",
     "schedule",
     "server_function",
+    "sparse_rows",
     "split",
     "state",
     "text_file",
