@@ -21,8 +21,9 @@ def plan_tables(asked: Asked, runtime: Any, identity: Identity) -> JobPlan:
     """The plan of what was asked, for a runtime. identity: everything that can change a number."""
     grade, why = grade_of(asked)
     tables = asked.tables.items()
+    only = [("", "this holds while the worker function reads nothing but its worker, its tables and its own data")]
     facts = [
-        ("", "this holds while the worker function reads nothing but its worker, its tables and its own data"),
+        *(only if grade == "identical" else []),
         ("fingerprint", "of the tables, workers, sync=, codec and seed; the worker function is not part of it"),
         ("workers", f"{asked.workers} logical, which are part of what is computed; seed={asked.seed}"),
         ("sync", f"{_called(asked.rule)}: {_fresh(asked.rule)}"),
