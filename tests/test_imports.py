@@ -194,7 +194,7 @@ BELOW: dict[str, set[str]] = {
     },
     "runtime/cluster": {"runtime", "plan", "schedule", "store", "consistency", "comm", "kernels", "errors"},
     "runtime/simulated": {"runtime", "plan", "schedule", "store", "consistency", "comm", "kernels", "errors"},
-    "tables": {"tables", "runtime", "store", "consistency", "comm", "keyed", "errors"},
+    "tables": {"tables", "plan", "runtime", "store", "consistency", "comm", "keyed", "errors"},
     "store": {"store", "consistency", "comm", "kernels", "errors"},
     "consistency": {"consistency", "errors"},
     "comm": {"comm", "kernels", "errors"},

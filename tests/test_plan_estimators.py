@@ -180,11 +180,34 @@ def test_where_a_plan_runs_is_checked() -> None:
         MF(2, **SMALL).plan(ratings()).run(runtime="threads")
 
 
-def test_what_does_not_fit_is_refused_before_anything_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stretto.models.mf_build.lay_out_factors", None)
-    for model in (MF(500, solver="als", memory="1MB"), LDA(500, memory="100kB")):
+@pytest.fixture
+def nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a plan is made before anything is allocated")
+
+    for where in (
+        *("mf_sgd.lay_out", "mf_als.compress", "mf_ccd.compress", "mf_sgd.new_factors", "mf_als.new_factors"),
+        *("mf_ccd.new_factors", "mf_build.stream_sgd", "lda_job.lay_out_tokens", "lda_job.new_counts"),
+        *("lda_fit.build_streamed", "factorization.lay_out_factors", "lda_fit.lay_out_lda"),
+    ):
+        monkeypatch.setattr(f"stretto.models.{where}", refuse)
+
+
+@pytest.mark.usefixtures("nothing_is_laid_out")
+@pytest.mark.parametrize("name", [*ESTIMATORS, *PARAMETERS])
+def test_a_plan_is_made_before_anything_is_laid_out(name: str) -> None:
+    model = PARAMETERS[name]() if name in PARAMETERS else ESTIMATORS[name]()
+    plan = model.plan(data(name))
+    with pytest.raises(AssertionError, match="before anything is allocated"):
+        plan.run()
+
+
+@pytest.mark.usefixtures("nothing_is_laid_out")
+@pytest.mark.parametrize("model", [MF(500, solver="als", memory="1MB"), LDA(500, memory="100kB")], ids=["mf", "lda"])
+def test_what_does_not_fit_is_refused(model: Any) -> None:
+    for refused in (model.plan, model.fit):
         with pytest.raises(NotEnoughMemory):
-            model.plan(data("lda" if isinstance(model, LDA) else "mf"))
+            refused(data("lda" if isinstance(model, LDA) else "mf"))
 
 
 def test_a_session_records_the_run_of_a_plan(tmp_path: Path) -> None:

@@ -102,3 +102,21 @@ def test_what_it_costs_and_how_it_prints() -> None:
         plan.draw()
     assert "has no picture" in plan._repr_html_()
     assert "<td" in plan._repr_html_()
+
+
+def test_a_program_of_coordinates_has_a_plan() -> None:
+    def make() -> st.SparseRegression:
+        return st.SparseRegression(X, NUMBERS, 0.01, schedule=st.schedule.cyclic(width=2), intercept=True)
+
+    program = make()
+    plan = program.plan(pipeline=2, rounds=50, seed=1, runtime=st.Threads(2))
+    assert plan.fingerprint == program.fingerprint(2, 1)
+    assert plan.grade == "identical"
+    assert f"plan {plan.fingerprint}: SparseRegression on 120 × 15" in str(plan)
+    found = plan.run(runtime=st.Serial())
+    same = st.run(make(), pipeline=2, rounds=50, seed=1)
+    np.testing.assert_array_equal(found.params["coef"], same.params["coef"])
+    with pytest.raises(PlanError, match=r"start was .* and is"):
+        plan.run()
+    with pytest.raises(PlanError, match="nothing would end this run"):
+        make().plan().run()

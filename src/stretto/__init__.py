@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from stretto import memory, schedule
+    from stretto import memory, schedule, tables
     from stretto.comm.policy import Eager, Lazy, Managed
     from stretto.consistency.rules import ASP, BSP, SSP
     from stretto.data.convert import as_data
@@ -111,6 +111,7 @@ _SHELF = {
     "sparse_rows": "stretto.state.make:sparse_rows",
     "split": "stretto.models.validation:split",
     "state": "stretto.state.make:state",
+    "tables": "stretto:tables",
     "text_file": "stretto.data.text:text_file",
     "uniform": "stretto.keyed:uniform",
     "write": "stretto.data.write:write",
@@ -177,6 +178,7 @@ __all__ = [
     "sparse_rows",
     "split",
     "state",
+    "tables",
     "text_file",
     "uniform",
     "write",

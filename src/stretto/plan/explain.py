@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .cost import Cost, show_bytes
+from .cost import Cost, show_bytes, show_flops
 
 if TYPE_CHECKING:
     from stretto.schedule.bound import Bound
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .plan import Physical, Plan
 
 _SUBSCRIPT = re.compile(r"\[[^][]*\]")  # not a place for the end of a line
+WIDTH = 118  # of lines, which terminals of 120 characters do not break
 _MARGIN = " " * 14  # as wide as the column of names
 
 PROMISE = {
@@ -34,7 +35,7 @@ PROFILE = {
 
 def explain(plan: Plan) -> str:
     """Several lines of text about a plan."""
-    return "\n".join([_heading(plan), *show(_facts(plan))])
+    return "\n".join([_heading(plan), *show(_facts(plan), WIDTH)])
 
 
 def show(facts: Iterable[tuple[str, str]], width: int | None = None) -> list[str]:
@@ -74,7 +75,7 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         ("bound", busy(plan.bound())),
     ]
     facts += [("array", array_line(array)) for array in plan.arrays.values() if array.dtype]
-    flops = f", {cost.flops / 1e9:.2f} Gflop" if cost.flops else ""
+    flops = f", {show_flops(cost.flops)}" if cost.flops else ""
     facts += [
         ("memory", memory(cost, "entries")),
         ("per epoch", f"{show_bytes(cost.moved_bytes)} read and written{flops}"),

@@ -15,12 +15,10 @@ from typing import Any
 from stretto.cached import cached_property
 from stretto.errors import PlanError
 
-from .cost import Cost, show_bytes
-from .explain import PROFILE, PROMISE, memory, runs_on, show
+from .cost import Cost, show_bytes, show_flops
+from .explain import PROFILE, PROMISE, WIDTH, memory, runs_on, show
 from .plan import Physical
 from .planned import Planned, Runner
-
-_WIDTH = 118
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -39,10 +37,13 @@ class JobPlan(Planned):
     undrawn: str = "it has no block grid"  # why there is no picture
     each: str = "round"  # what `cost` counts: one round, sweep, clock
     counted: str = "entries"  # what `cost.entries` counts
+    known: str = ""  # the fingerprint, where the front end has its own; "" hashes the values
     runner: Runner | None = None
 
     @cached_property
     def fingerprint(self) -> str:
+        if self.known:
+            return self.known
         text = json.dumps([self.program, dict(self.values)], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -56,7 +57,7 @@ class JobPlan(Planned):
 
     def explain(self) -> str:
         """The plan in words."""
-        return "\n".join([f"plan {self.fingerprint}: {self.program} on {self.about}", *show(self._told(), _WIDTH)])
+        return "\n".join([f"plan {self.fingerprint}: {self.program} on {self.about}", *show(self._told(), WIDTH)])
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
         """PlanError: there is no grid to draw."""
@@ -68,9 +69,8 @@ class JobPlan(Planned):
         if self.profile:
             told.append(("profile", f"{self.profile}: {PROFILE[self.profile]}"))
         told += self.facts
-        told.append(("memory", memory(cost, self.counted)))
+        told.append(("memory", memory(cost, self.counted) if cost.entry_bytes else show_bytes(cost.state_bytes)))
         if cost.moved_bytes:
-            size, unit = (1e9, "Gflop") if cost.flops >= 1e9 else (1e6, "Mflop")
-            flops = f", {cost.flops / size:.3g} {unit}" if cost.flops else ""
+            flops = f", {show_flops(cost.flops)}" if cost.flops else ""
             told.append((f"per {self.each}", f"{show_bytes(cost.moved_bytes)} read and written{flops}"))
         return [*told, ("runs on", runs_on(self.physical))]

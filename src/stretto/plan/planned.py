@@ -18,7 +18,7 @@ from stretto.errors import PlanError
 Runner = Callable[..., Any]
 
 _NAMES = 14  # width of the column of names in the text of `explain`
-_STYLE = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
+_STYLE = "text-align:left;vertical-align:top;padding:1px 12px 1px 0;white-space:pre-wrap"
 
 
 class Planned(ABC):
@@ -90,18 +90,18 @@ def as_html(plan: Planned) -> str:
     """A self-contained piece of HTML: the facts of `explain` as a table, and the picture below it."""
     rows: list[tuple[str, list[str]]] = []
     for line in plan.explain().splitlines():
-        name, text = line[:_NAMES].strip(), line[_NAMES:].strip()
+        name, text = line[:_NAMES].strip(), line[_NAMES:]
         if line and not line.startswith("  "):
             rows.append(("", [line]))
         elif name:
             rows.append((name, [text]))
         elif text and rows:
-            rows[-1][1].append(text)
+            rows[-1][1].append(text)  # it goes on below itself, indented as it is
     try:
         picture = f'<div style="max-width:640px">{plan.draw()}</div>'
     except PlanError as refused:
         picture = f'<p style="color:gray">{escape(str(refused))}</p>'
-    table = "\n".join(_row(name, "<br>".join(map(escape, texts))) for name, texts in rows)
+    table = "\n".join(_row(name, "\n".join(map(escape, texts))) for name, texts in rows)
     return f'<div class="stretto-plan">\n<table style="border:0">\n{table}\n</table>\n{picture}\n</div>'
 
 

@@ -59,7 +59,7 @@ def run(
         every=whole("every", every, 1),
         until=_until(until),
         seconds=_positive(seconds),
-        runtime=_place(runtime),
+        runtime=place(runtime),
         record=record,
         verbose=whole("verbose", verbose, 0),
     )
@@ -85,7 +85,8 @@ def _positive(seconds: Any) -> float | None:
     return None if seconds is None else float(seconds)
 
 
-def _place(runtime: Any) -> Runtime:
+def place(runtime: Any) -> Runtime:
+    """Where a program runs: the runtime given, checked, or threads."""
     found: Runtime = chosen(runtime, owner="run", give=LOCAL, default=Threads(), work="programs")
     refuse_elsewhere(
         found,
