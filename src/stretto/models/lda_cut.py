@@ -20,6 +20,7 @@ import numpy as np
 
 from stretto.data.parsing import Options, Parsing
 from stretto.data.partition import Cut
+from stretto.data.parts.files import is_several
 from stretto.data.report import Report
 from stretto.errors import DataError, PlanError
 from stretto.plan.cost import show_bytes
@@ -52,12 +53,21 @@ class CountFile:
         into that order; words that are not in it are left out, with a warning.
     at_least : words of a file that does not say how many there are
     at_once : entries in memory at a time
+    in_parts : whether one file is read in parts, each of which is refused if it changes
     """
 
-    def __init__(self, path: Any, vocabulary: Words | None, at_least: int = 0, at_once: int = GRAIN) -> None:
-        from stretto.data.scan import scan
+    def __init__(
+        self,
+        path: Any,
+        vocabulary: Words | None,
+        at_least: int = 0,
+        at_once: int = GRAIN,
+        *,
+        in_parts: bool = False,
+    ) -> None:
+        from stretto.data.parts.file_set import walk
 
-        self.path, self._found = path, scan(path)
+        self.path, self._found = path, walk(path, parts=in_parts)
         self.at_once = max(GRAIN, at_once // GRAIN * GRAIN)
         found = self._found
         names = None if vocabulary is None else read_vocabulary(vocabulary)
@@ -120,6 +130,8 @@ def on_disk(
 
 def _is_open_ended(path: Any) -> bool:
     """Whether a file is of a format that does not say how many words there are."""
+    if is_several(path):
+        return False
     with Parsing(os.fspath(path), Options(), Report(os.fspath(path))) as parsing:
         return parsing.guess.format in OPEN_ENDED
 

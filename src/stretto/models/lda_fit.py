@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -161,7 +160,8 @@ def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset:
             )
         source: Source
         if folder is None or not one_memory(settings.runtime):
-            source = CountFile(_absolute(X), vocabulary, at_once=at_once(settings.memory))
+            parts = not one_memory(settings.runtime)
+            source = CountFile(X, vocabulary, at_once=at_once(settings.memory), in_parts=parts)
             names = source.names
         else:
             source, names = on_disk(X, settings.memory, folder, vocabulary)
@@ -181,12 +181,6 @@ def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset:
     if names is None and not reset:
         names = getattr(estimator, "vocabulary_", None)
     return Feed(source, corpus, held, names)
-
-
-def _absolute(path: Any) -> str:
-    """The path as nodes find it, whatever their working directory is."""
-    place = str(os.fspath(path))
-    return place if "://" in place else os.path.abspath(place)
 
 
 def _other(settings: Settings, words: int, names: list[str] | None) -> Corpus:

@@ -52,8 +52,15 @@ class Feed:
 
 
 def is_path(X: Any) -> bool:
-    """Whether X names a file rather than being data."""
-    return isinstance(X, str | os.PathLike)
+    """Whether X names a file, or several, rather than being data."""
+    several = isinstance(X, list) and bool(X) and all(isinstance(one, str | os.PathLike) and _is_file(one) for one in X)
+    return several or isinstance(X, str | os.PathLike)
+
+
+def _is_file(path: Any) -> bool:
+    """Whether one of a list is the name of a file: a list of texts may be documents."""
+    place = os.fspath(path)
+    return "://" in place or os.path.isfile(place)
 
 
 def at_once(memory: int) -> int:
@@ -122,9 +129,7 @@ def feed_from(
     counting : the ratings will only be counted, so a file that would be streamed is read in place
     """
     if nodes and memory is not None and is_path(X) and duplicates == "keep":
-        found = _read_by_nodes(X, validation, seed, memory)
-        if found is not None:
-            return found
+        return _read_by_nodes(X, validation, seed, memory)
     if is_path(X) and memory is not None and counting:
         return _walked(X, validation, seed, memory)
     if is_path(X) and memory is not None and scratch is not None:
@@ -145,22 +150,18 @@ def feed_from(
     return Feed(source, data, test, data.shape, data.row_ids, data.col_ids)
 
 
-def _read_by_nodes(path: Any, validation: Any, seed: int, memory: int) -> Feed | None:
-    """Walk the file once; what is held out stays in memory. None for a file that cannot be walked piece by piece."""
-    from stretto.data.scan import scan
+def _read_by_nodes(path: Any, validation: Any, seed: int, memory: int) -> Feed:
+    """Count the files, in parts; what is held out stays in memory."""
+    from stretto.data.parts.file_set import walk
 
-    place = os.fspath(path)
-    found = scan(place if "://" in place else os.path.abspath(place))
-    if found.in_memory:
-        return None
-    return replace(_walked(found, validation, seed, memory), by_nodes=True)
+    return replace(_walked(walk(path, parts=True), validation, seed, memory), by_nodes=True)
 
 
 def _walked(path: Any, validation: Any, seed: int, memory: int) -> Feed:
     """Ratings read from their file whenever they are asked for; what is held out is in memory."""
-    from stretto.data.scan import Scan, scan
+    from stretto.data.parts.file_set import walk
 
-    found = path if isinstance(path, Scan) else scan(path)
+    found = walk(path) if is_path(path) else path
     share = held_share(validation)
     source = FileSource(found, at_once(memory), share, seed)
     test: Data | Aligned | None = source.aside() if share else None
@@ -172,9 +173,9 @@ def _walked(path: Any, validation: Any, seed: int, memory: int) -> Feed:
 
 def _from_file(path: Any, validation: Any, seed: int, memory: int, scratch: Path) -> Feed:
     """Parse the file piece by piece into flat files; what is held out stays in memory."""
-    from stretto.data.scan import scan
+    from stretto.data.parts.file_set import walk
 
-    found = scan(path)
+    found = walk(path)
     share = held_share(validation)
     aside: list[Chunk] = []
 

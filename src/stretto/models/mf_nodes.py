@@ -1,6 +1,6 @@
 """Ratings that the nodes of a cluster read themselves: the driver walks the file and keeps none of them.
 
-    found = scan(path)                                    # ids, and how often each occurs
+    found = walk(path, parts=True)                        # ids, and how often each occurs
     source = FileSource(found, at_once)                   # walked as often as somebody asks for its chunks
     job = lay_out_from_file(problem, counted, source, …)  # counts have decided the plan
     reader.fill(visits, arrays, threads, disk)            # on a node: its own rows' ratings, laid out
@@ -20,6 +20,7 @@ import numpy as np
 
 from stretto.data.data import Data, held_out
 from stretto.data.partition import Cut
+from stretto.data.parts.file_set import FileSet
 from stretto.data.scan import Scan
 from stretto.errors import DataError
 from stretto.runtime.cluster.pages import Pages
@@ -42,7 +43,7 @@ class FileSource:
     A `Source` that can be pickled: what travels is what the first walk found, ids and counts.
     """
 
-    def __init__(self, found: Scan, at_once: int, share: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, found: Scan | FileSet, at_once: int, share: float = 0.0, seed: int = 0) -> None:
         self.found, self.shape, self.share, self.seed = found, found.shape, share, seed
         self.at_once = max(GRAIN, at_once // GRAIN * GRAIN)
         aside = (held_out(lo, min(lo + GRAIN, found.nnz), share, seed) for lo in range(0, found.nnz, GRAIN))
