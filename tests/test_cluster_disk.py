@@ -78,9 +78,9 @@ def test_real_processes(files: Path, in_memory: Any) -> None:
 
 
 def test_nodes_have_files_where_their_share_does_not_fit(files: Path) -> None:
-    runtime = InProcess(3)
+    runtime: Any = InProcess(3)
     st.MatrixFactorization(**MF, runtime=runtime, memory="120kB").fit(str(files / "all.csv"))
-    loaded = [runtime.hosts[0].hosts[n].task.nodes[n]._plans[0] for n in range(3)]  # type: ignore[union-attr]
+    loaded = [runtime.hosts[0].hosts[n].task.nodes[n]._plans[0] for n in range(3)]
     assert all(one.disk is not None and one.disk.holds(one.args["r"]) for one in loaded)
     assert not any(one.disk.holds(one.args["H"]) for one in loaded), "what rotates stays in memory"
     assert sum(int(np.count_nonzero(one.args["r"])) for one in loaded) == len(RATINGS)
