@@ -379,6 +379,7 @@ def test_fault_schedules_drawn(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_ten_thousand_fault_schedules(small: SmallRotation) -> None:
     """Crashes, pauses, slow links, delays and resets on one to nine nodes: never other bits, never a hang."""
     losses = sum(len(check(small, seed).report.losses) for seed in range(10_000))
@@ -386,6 +387,7 @@ def test_ten_thousand_fault_schedules(small: SmallRotation) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_256_nodes() -> None:
     """512 × 512 blocks: 262,144 visits an epoch."""
     wide = SmallRotation("sgd, no biases", 60_000, shape=(4000, 3000), blocks=512)
