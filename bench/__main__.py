@@ -57,14 +57,16 @@ NAMES = {
     "softmax": "many classes jointly: time to within 1e-3 of the optimum, beside scikit-learn's solvers",
     "sparse_logistic": "L1 logistic regression, beside liblinear, skglm, celer and scikit-learn",
     "logistic_grid": "L1 logistic regression over a grid of C: objective and seconds, beside liblinear",
+    "support": "what runs where: estimators and loops on every runtime, in memory and from disk; has options",
     "wire": "what travels between two processes: blocks and rows with CURVE and without, beside a Ray actor",
 }
 GATHERED = (
     "memory_side_by_side",
     "memory_graphs",
     "memory_addresses",
+    "support",
 )  # made of others, or for others: only when named
-OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses")  # all that follows their name is theirs
+OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses", "support")  # all that follows their name is theirs
 
 
 def main() -> None:
