@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as some
+from numpy.typing import NDArray
 
 import stretto as st
 from executor_plans import PlanCase
@@ -19,7 +21,50 @@ from executor_world import World, in_memory
 from ring_fleet import InProcess, QueueHosts
 from stretto.runtime.disk import Disk
 from stretto.runtime.step import Done, Step
+from stretto.runtime.tile_walk import tiling_of
 from stretto.schedule.order import Ints, Order
+
+
+class WatchedDisk(Disk):
+    """A disk that counts which rows were asked for and not released."""
+
+    def __init__(self, folder: Path, budget: int) -> None:
+        super().__init__(folder, budget)
+        self.most = 0  # bytes held at a time
+        self._held: dict[int, tuple[int, NDArray[np.bool_]]] = {}  # by address: bytes of a row, and which are held
+        self._lock = threading.Lock()  # the next tile is read on a thread
+
+    def load(self, array: NDArray[Any], first: int, last: int) -> None:
+        super().load(array, first, last)
+        with self._lock:
+            new = array.nbytes // max(1, len(array)), np.zeros(len(array), bool)
+            self._held.setdefault(array.ctypes.data, new)[1][first:last] = True
+            self.most = max(self.most, sum(row * int(held.sum()) for row, held in self._held.values()))
+
+    def release(self, array: NDArray[Any], first: int = 0, last: int | None = None) -> None:
+        super().release(array, first, last)
+        with self._lock:
+            if array.ctypes.data in self._held:
+                self._held[array.ctypes.data][1][first : len(array) if last is None else last] = False
+
+    def release_all(self) -> None:
+        super().release_all()
+        with self._lock:
+            self._held.clear()
+
+    def check(self, world: World) -> None:
+        """No more was held than the budget allows, or than the smallest tiles need where that is more."""
+        least = max(
+            tiling_of(step.spec, step.order, step.spec.flat(step.args), 0, self._holder(step)).need
+            for step in world.items()
+            if step.spec is not None
+        )
+        assert self.most <= max(self.budget, least), (self.most, self.budget, least)
+
+    def _holder(self, step: Step) -> Callable[[str], bool]:
+        assert step.spec is not None
+        args = step.spec.flat(step.args)
+        return lambda name: self.holds(args[name])
 
 
 @dataclass(frozen=True)
@@ -43,7 +88,7 @@ class Executor:
         """The arrays of a plan where this executor wants them, and a crew."""
         if self.kind == "disk":
             with tempfile.TemporaryDirectory() as folder, self._runtime().crew() as crew:
-                disk, count = Disk(Path(folder), 0), 0
+                disk, count = WatchedDisk(Path(folder), 0), 0
 
                 def allocate(name: str, shape: tuple[int, ...], dtype: Any) -> Any:
                     nonlocal count
@@ -54,6 +99,7 @@ class Executor:
                 disk.budget = int(self.budget * disk.nbytes)
                 crew.stream(disk)
                 yield world, crew
+                disk.check(world)
                 del world  # its arrays refer to the files
                 disk.close()
             return

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from hypothesis.strategies import DataObject
 
+from executor_kernel import CUTS
 from executor_plans import TYPES, PlanCase, StepCase, plans
 from executor_runs import EXECUTORS, SERIAL, Executor, Leg, expected, legs, run
 from stretto.runtime.cluster import pages
-from stretto.schedule.rotation import rotation
+from stretto.schedule.rotation import independent, rotation
 
 ANY = some.one_of(*EXECUTORS.values())
 
@@ -82,6 +83,18 @@ def test_many_plans(kind: str) -> None:
         check(case, before, last, ahead)
 
     many()
+
+
+def test_tiles_that_are_no_neighbours_fit_the_budget_too() -> None:
+    """A run that goes on may have made the tile in between: the next one is then read ahead only if both fit."""
+    order, none = independent(3), ([0] * 3, [0] * 3)
+    ranges = dict.fromkeys(CUTS, none) | {"rows": ([0, 10, 11], [10, 11, 21])}
+    shapes: dict[str, tuple[int, ...]] = {"rows 0": (21, 700), "cols 0": (0, 1), "wide 0": (1, 0), "shared 0": (1, 2)}
+    shapes |= {f"{name} 0": (0,) for name in ("seen_rows", "seen_cols", "entries", "state")}
+    step = StepCase(order, [1] * 3, ranges, "rows", plain=True, gathers=False, goes_on=False, spin=0)
+    case = PlanCase(TYPES[0], (step,), shapes, {}, 1, 0)
+    with Executor("disk", budget=12 / 21).open(case) as (world, crew):  # checks what was held
+        assert crew.run(world.items()[0], "exact", np.array([1])).finished is None
 
 
 # --- what does not hold yet -------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_wording_of_cells() -> None:
 
 @pytest.mark.xfail(
     strict=True,
-    reason="mf_build.build hands every file on a cluster to build_from_file, which makes an SGD job whatever solver= is",
+    reason="mf_build.build hands every file on a cluster to build_from_file: an SGD job, whatever solver= says",
 )
 @pytest.mark.parametrize("case", ["als", "als, implicit", "ccd"])
 def test_a_file_on_a_cluster_is_fitted_by_the_solver_asked_for(case: str) -> None:
