@@ -58,6 +58,7 @@ NAMES = {
     "softmax": "many classes jointly: time to within 1e-3 of the optimum, beside scikit-learn's solvers",
     "sparse_logistic": "L1 logistic regression, beside liblinear, skglm, celer and scikit-learn",
     "logistic_grid": "L1 logistic regression over a grid of C: objective and seconds, beside liblinear",
+    "support": "what runs where: estimators and loops on every runtime, in memory and from disk; has options",
     "wire": "what travels between two processes: blocks and rows with CURVE and without, beside a Ray actor",
 }
 GATHERED = (
@@ -65,8 +66,10 @@ GATHERED = (
     "memory_graphs",
     "memory_addresses",
     "plan_overhead",
+    "support",
 )  # made of others, or for others, or in need of an option: only when named
-OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses", "plan_overhead")  # all that follows their name is theirs
+# All that follows their name is theirs.
+OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses", "plan_overhead", "support")
 
 
 def main() -> None:

@@ -116,6 +116,12 @@ class TileWalk:
         args = step.spec.flat(step.args)
         tiling = self._tiling(step, args)
         cuts = cut_arrays(step.spec, lambda name: self.disk.holds(args[name]))
+        held = bytes_held(step.order, {name: (cut, _row_bytes(args[name])) for name, cut in cuts.items()})
+
+        def fit(tile: Ints, following: Ints) -> bool:
+            """Of tiles that are no neighbours, which happens where a run goes on: whether both fit at a time."""
+            return held(np.concatenate([tile, following])) <= self.disk.budget
+
         made = np.zeros(len(step.order), bool)
         if finished is not None:
             made[finished] = True
@@ -125,7 +131,7 @@ class TileWalk:
         for k, after in zip(left, [*left[1:], None], strict=True):
             tile = tiling.tiles[k]
             self._enter(k, lambda which=tile: self._load(step.order, cuts, args, which))  # type: ignore[misc]
-            if after is not None and tiling.ahead:
+            if after is not None and tiling.ahead and (after == k + 1 or fit(tile, tiling.tiles[after])):
                 self._read_ahead(after, lambda which=tiling.tiles[after]: self._load(step.order, cuts, args, which))  # type: ignore[misc]
             before = np.flatnonzero(made)
             only = np.union1d(before, tile)

@@ -165,8 +165,11 @@ class CrewPlan:
         """What the next run is given. phase: the visits to make, where a step is run wave by wave."""
         args = self.args
         within = phase is not None and len(finished)
-        if not within:  # later its first element is what the first visit has left there
-            self._parts = {k: args[k][:1].copy() for k in self.spec.of("per visit")}
+        if not within:  # those of visits that were made hold what the visits have left there
+            made = np.zeros(len(self.step.order) + 1, bool)
+            made[finished] = True
+            unmade = int(made.argmin())
+            self._parts = {k: args[k][unmade : unmade + 1].copy() for k in self.spec.of("per visit")}
         for k in () if within else self.spec.of("replicated"):  # copied when they change: their owner writes to them
             mark = _digest(args[k])
             if k not in self._kept or self._kept[k].mark != mark:

@@ -138,10 +138,10 @@ class VirtualNode(RingNode):
         return Progress(self._mark(run.started.loaded.ring, run.left), run.running + len(run.ready))
 
     def halt(self) -> None:
-        """Make no more visits."""
-        super().halt()
+        """Make no more visits, and report nothing: nobody hears of what a lost node has made."""
         self._run = None
         self._gos.clear()
+        super().halt()
 
     def hold_up(self, seconds: float) -> None:
         """The machine pauses: whatever its workers do takes so much longer."""
