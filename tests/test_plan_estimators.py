@@ -186,9 +186,20 @@ def nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a plan is made before anything is allocated")
 
     for where in (
-        *("mf_sgd.lay_out", "mf_als.compress", "mf_ccd.compress", "mf_sgd.new_factors", "mf_als.new_factors"),
-        *("mf_ccd.new_factors", "mf_build.stream_sgd", "lda_job.lay_out_tokens", "lda_job.new_counts"),
-        *("lda_fit.build_streamed", "factorization.lay_out_factors", "lda_fit.lay_out_lda"),
+        *(
+            "mf_sgd.lay_out",
+            "mf_als.compress_source",
+            "mf_ccd.compress_source",
+            "mf_sgd.new_factors",
+            "mf_als.new_factors",
+        ),
+        *("mf_ccd.new_factors", "mf_sgd.lay_out_on_disk", "lda_job.lay_out_tokens", "lda_job.new_counts"),
+        *(
+            "lda_fit.lay_out_in_memory",
+            "lda_job.lay_out_tokens_on_disk",
+            "factorization.lay_out_factors",
+            "lda_fit.lay_out_lda",
+        ),
     ):
         monkeypatch.setattr(f"stretto.models.{where}", refuse)
 

@@ -84,6 +84,7 @@ def count_lda(
     problem = settled(problem, census)
     if isinstance(source, InMemory):
         source = InMemory(source.data, _AT_ONCE)
+    # The grid follows from the census; the passes below find out what is in its blocks.
     logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
     rows, cols, order = logical.rows, logical.cols, logical.order
     shape = Shape.of(problem, census, rows, cols, earlier)
@@ -94,13 +95,18 @@ def count_lda(
     plan, averaged = plan_lda(problem, logical, shape, tokens, runs, physical), averaged_bytes(shape, problem)
     if by_nodes:
         return Counted(problem, plan, shape, entries, by_nodes=True)
-    budget = physical.memory or available_memory()
     if stream and physical.memory is not None and (not in_memory or plan.cost.memory + averaged > physical.memory):
         remedy = "raise the budget, use fewer topics, or raise width= for smaller blocks"
         side = side_within(plan, physical.memory, kept_bytes(problem, plan, shape), remedy)
         return Counted(problem, replace(plan, physical=replace(physical, tile=side)), shape, entries)
-    remedy = "stream it from disk with memory='2GiB', or use fewer topics"
-    if earlier is not None:
-        remedy = "partial_fit works in memory: give it fewer documents at a time, or more memory="
-    refuse_if_over(plan.cost.memory + averaged, budget, remedy)
+    refuse_in_memory(problem, plan, shape, going_on=earlier is not None)
     return Counted(problem, plan, shape, entries)
+
+
+def refuse_in_memory(problem: Problem, plan: Plan, shape: Shape, *, going_on: bool) -> None:
+    """NotEnoughMemory where a plan does not fit. going_on: from topics of an earlier fit."""
+    remedy = "stream it from disk with memory='2GiB', or use fewer topics"
+    if going_on:
+        remedy = "partial_fit works in memory: give it fewer documents at a time, or more memory="
+    budget = plan.physical.memory or available_memory()
+    refuse_if_over(plan.cost.memory + averaged_bytes(shape, problem), budget, remedy)

@@ -27,7 +27,7 @@ from .lda_base import Problem
 from .lda_counted import Counted, count_lda
 from .lda_cut import CountFile, on_disk
 from .lda_input import Corpus, as_corpus, names_its_words, split_documents, split_tokens
-from .lda_job import LdaJob, lay_out_lda
+from .lda_job import LdaJob, lay_out_in_memory, lay_out_lda
 from .lda_layout import take_census
 from .lda_shape import Census
 from .lda_topics import Topics
@@ -217,6 +217,10 @@ def _going_on(problem: Problem, start: Topics) -> Problem:
     return replace(problem, start=digest.hexdigest())
 
 
+def _physical(settings: Settings) -> Physical:
+    return Physical(name_of(settings.runtime), settings.runtime.workers, settings.memory)
+
+
 def _counted(
     problem: Problem,
     feed: Feed,
@@ -234,7 +238,7 @@ def _counted(
         seed=settings.seed,
         profile=settings.profile,
         width=settings.width,
-        physical=Physical(name_of(runtime), runtime.workers, settings.memory),
+        physical=_physical(settings),
         earlier=start,
         stream=stream,
         in_memory=feed.corpus is not None,
@@ -254,6 +258,19 @@ def _job(
 ) -> LdaJob:
     """The job in memory; on disk when the budget asks for it."""
     census = take_census(feed.source, crew)
+    if made is None and folder is None and feed.corpus is not None:
+        return lay_out_in_memory(
+            problem,
+            InMemory(feed.corpus.data),
+            census,
+            crew,
+            seed=settings.seed,
+            profile=settings.profile,
+            width=settings.width,
+            physical=_physical(settings),
+            watch=watch,
+            earlier=start,
+        )
     counted = _counted(problem, feed, settings, census, start, stream=folder is not None)
     if made is not None:
         refuse_changed(made, counted.plan, "LatentDirichletAllocation.plan(X)")

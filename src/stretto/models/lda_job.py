@@ -22,7 +22,7 @@ from stretto.kernels.topic_dense import gibbs_dense_worker
 from stretto.kernels.topic_mh import make_tables, mh_worker, prior_table
 from stretto.kernels.topic_packed import gibbs_packed_worker
 from stretto.kernels.topic_rows import Counts, Model, Tokens, make_rooms
-from stretto.plan.plan import Plan
+from stretto.plan.plan import Physical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.job import Report
@@ -30,8 +30,8 @@ from stretto.runtime.source import InMemory, Source
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Ints, Order
 
-from .lda_base import Problem, plan_lda
-from .lda_counted import Counted, count_lda, kept_bytes
+from .lda_base import Problem, logical_lda, plan_lda, settled
+from .lda_counted import Counted, count_lda, kept_bytes, refuse_in_memory
 from .lda_cut import count_runs, lay_out_tokens_on_disk, pieces, refuse_if_disk_full
 from .lda_layout import (
     Laid,
@@ -319,6 +319,29 @@ def lay_out_lda(
     return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier, disk)
 
 
+def lay_out_in_memory(
+    problem: Problem,
+    source: Source,
+    census: Census,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    watch: Watch | None = None,
+    earlier: Topics | None = None,
+) -> LdaJob:
+    """Lay the tokens out and plan from what was laid out: the plan of `count_lda`, without counting first."""
+    problem = settled(problem, census)
+    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
+    shape = Shape.of(problem, census, logical.rows, logical.cols, earlier)
+    laid = lay_out_tokens(source, logical, shape, crew)
+    plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), laid.runs, physical)
+    refuse_in_memory(problem, plan, shape, going_on=earlier is not None)
+    return LdaJob(problem, plan, shape, laid, crew, seed, watch or Watch(), earlier)
+
+
 def build_lda(
     problem: Problem,
     source: Source,
@@ -333,7 +356,10 @@ def build_lda(
 ) -> LdaJob:
     """Count, plan, lay out. data: the corpus, where it is in memory. settings: those of `count_lda`."""
     census = census or take_census(source, crew)
-    kind: dict[str, Any] = {"stream": scratch is not None, "in_memory": scratch is None or data is not None}
+    if scratch is None:
+        whole = source if data is None else InMemory(data)
+        return lay_out_in_memory(problem, whole, census, crew, watch=watch, earlier=earlier, **settings)
+    kind: dict[str, Any] = {"stream": True, "in_memory": data is not None}
     counted = count_lda(problem, source, census, earlier=earlier, **kind, **settings)
     whole = source if counted.plan.physical.tile is not None or data is None else InMemory(data)
     return lay_out_lda(counted, whole, crew, watch=watch, earlier=earlier, scratch=scratch)
