@@ -25,10 +25,6 @@ X, Y = np.random.default_rng(0).standard_normal((40, 8)), np.random.default_rng(
 NODES = st.Cluster("processes", nodes=2)  # refused before a process is started
 
 
-def counts() -> Any:
-    return np.random.default_rng(2).integers(0, 3, (40, 30))
-
-
 # --- what runs --------------------------------------------------------------------------------------------------------
 
 
