@@ -34,6 +34,7 @@ NAMES = {
     "orders": "ordered, unordered and buffered loops: time and convergence",
     "compile": "compile time of every example, warm and cold",
     "prefetch": "sparse logistic regression with its weights in another process",
+    "plan_overhead": "seconds of an epoch on threads, beside another source tree (--against FOLDER); has options",
     "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",
     "overhead": "what choosing costs: schedules beside the updates they choose",
     "smpframe": "the claims of scheduled model parallelism, figure by figure",
@@ -64,9 +65,11 @@ GATHERED = (
     "memory_side_by_side",
     "memory_graphs",
     "memory_addresses",
+    "plan_overhead",
     "support",
-)  # made of others, or for others: only when named
-OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses", "support")  # all that follows their name is theirs
+)  # made of others, or for others, or in need of an option: only when named
+# All that follows their name is theirs.
+OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses", "plan_overhead", "support")
 
 
 def main() -> None:

@@ -49,8 +49,10 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join([*lines, *("| " + " | ".join(map(str, row)) + " |" for row in rows)])
 
 
-def save(name: str, title: str, about: str, body: str, packages: Sequence[str] = ()) -> None:
-    """Write and print bench/results/NAME.md."""
+def save(
+    name: str, title: str, about: str, body: str, packages: Sequence[str] = (), command: str | None = None
+) -> None:
+    """Write and print bench/results/NAME.md. command: what follows `python -m bench`, if not the name alone."""
     head = [
         f"# {title}",
         "",
@@ -59,7 +61,7 @@ def save(name: str, title: str, about: str, body: str, packages: Sequence[str] =
         f"- machine: {cpu()}, {cores()} cores",
         f"- Python {platform.python_version()}, {versions('stretto', 'numpy', 'numba', *packages)}",
         f"- date: {datetime.date.today().isoformat()}",
-        f"- command: `python -m bench {name}`",
+        f"- command: `python -m bench {command or name}`",
         "",
     ]
     RESULTS.mkdir(exist_ok=True)

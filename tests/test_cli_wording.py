@@ -123,7 +123,7 @@ def test_every_option_that_readers_advise_is_one_of_every_command_that_reads() -
                     # `info` reads whatever there is and changes nothing; its remedies are those of `train mf`.
                     of = ("train", "mf") if path == ("info",) else path
                     # Counts of one word in one document are added up, and only training may stream.
-                    missing = {"duplicates", "memory"} if of in (("train", "lda"), ("infer",), ("explain",)) else set()
+                    missing = {"duplicates", "memory"} if of in (("train", "lda"), ("infer",)) else set()
                     assert name in options(*of) | missing, f"{where}: {' '.join(path)} has no --{name}: {text}"
     assert {"on_error", "columns", "ids", "user", "item", "rating", "duplicates", "format"} <= seen
 

@@ -9,13 +9,12 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from scipy.sparse import coo_array, save_npz
 
 import stretto as st
 from clirun import private_cache, same_model, stretto
 from ring_fleet import InProcess
 from stretto.data.scan import scan
-from stretto.errors import DataError, PlanError
+from stretto.errors import DataError
 from stretto.models import mf_nodes
 from stretto.models.mf_nodes import FileSource
 
@@ -114,14 +113,7 @@ def test_errors_reach_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(DataError, match=r"twice.csv: pairs are rated more than once, 1 of them .* duplicates='keep'"):
         model(InProcess(2), memory="1MB").fit(file)
     model(InProcess(2), memory="1MB", duplicates="keep").fit(file)
-    with pytest.raises(PlanError, match=r"duplicates='last' cannot be had that way"):
-        model(InProcess(2), memory="1MB", duplicates="last").fit(file)
-    with pytest.raises(PlanError, match=r"data that are in memory already"):
-        model(InProcess(2), memory="1MB").fit(np.ones((3, 3)))
-    save_npz(tmp_path / "ratings.npz", coo_array(np.eye(5)))
-    with pytest.raises(PlanError, match=r"ratings.npz is no text that nodes can walk; leave memory= out"):
-        model(InProcess(2), memory="1MB").fit(tmp_path / "ratings.npz")
-    made = mf_nodes.build_from_file
+    made = mf_nodes.lay_out_from_file
 
     def changed(*args: Any, **kinds: Any) -> Any:
         job = made(*args, **kinds)
@@ -129,6 +121,6 @@ def test_errors_reach_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         file.write_text(file.read_text().replace("1000,", "1007,"))
         return job
 
-    monkeypatch.setattr("stretto.models.mf_build.build_from_file", changed)
+    monkeypatch.setattr("stretto.models.mf_build.lay_out_from_file", changed)
     with pytest.raises(DataError, match=r"start again|give every machine the same file"):
         model(InProcess(2), memory="1MB", duplicates="keep").fit(file)

@@ -17,9 +17,11 @@ from stretto.data.data import Data
 from stretto.errors import DataError, NotEnoughMemory, PlanError, RunError
 from stretto.models import lda_base, lda_cut
 from stretto.models.lda_base import Problem
+from stretto.models.lda_counted import count_lda, kept_bytes
 from stretto.models.lda_cut import on_disk
 from stretto.models.lda_input import UnknownWordsWarning, as_corpus
-from stretto.models.lda_job import LdaJob, build_lda, kept_bytes, plan_fit
+from stretto.models.lda_job import LdaJob, build_lda
+from stretto.models.lda_layout import take_census
 from stretto.models.lda_watch import Watch
 from stretto.plan.plan import Physical
 from stretto.runtime import tile_walk
@@ -335,8 +337,9 @@ def test_the_budget_chooses_the_largest_tile_that_fits(tmp_path: Path) -> None:
 def test_averaging_needs_space_too(tmp_path: Path) -> None:
     plain = replace(PROBLEMS["learned"], average_every=0)
     with Serial().open() as crew:
+        census = take_census(InMemory(DATA), crew)
         found = [
-            plan_fit(problem, InMemory(DATA), crew, seed=5, profile="exact", width=4, physical=Physical())
+            count_lda(problem, InMemory(DATA), census, seed=5, profile="exact", width=4, physical=Physical())
             for problem in (PROBLEMS["learned"], plain)
         ]
     more, less = (kept_bytes(one.problem, one.plan, one.shape) for one in found)

@@ -317,7 +317,7 @@ def test_explain() -> None:
     text = Shrink(np.ones(3), Greedy(2), tell=True).explain(runtime=Serial())
     assert "  schedule    Greedy(width=2)" in text
     assert "  copied      nothing: the arrays are written in place" in text
-    assert "  runs on     the caller's thread" in text
+    assert "  runs on     serial" in text
 
 
 def test_progress_on_the_screen(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import stretto as st
 import test_cluster_lda as topics
 import test_cluster_ring_loops as loops
 from jobs import PROBLEMS, digest, job_on, some_ratings
-from rotation_schedules import EPOCHS, SmallRotation, check
+from rotation_schedules import EPOCHS, SmallRotation, check, schedule
 from stretto.errors import Diverged, PlanError, RunError
 from stretto.models import lda_base
 from stretto.observe.events import EpochDone, Event
@@ -100,7 +102,7 @@ def test_estimators_take_it() -> None:
 
 def test_what_it_does_not_run() -> None:
     runtime = st.Simulated(nodes=2, threads=1)
-    with pytest.raises(PlanError, match="a linear model looks at all its coordinates"):
+    with pytest.raises(PlanError, match="a linear model reads all its coordinates"):
         st.Lasso(runtime=runtime).fit(np.ones((3, 2)), np.ones(3))
     with pytest.raises(RunError, match="nothing has run here yet"):
         _ = runtime.report
@@ -304,12 +306,70 @@ def test_too_many_events_without_a_visit(small: SmallRotation, monkeypatch: pyte
         small.run(st.Simulated(nodes=8, threads=1))
 
 
+def asking(crew: SimulatedCrew, at: float) -> None:
+    """As Ctrl-C would, at a virtual time."""
+    crew.hosts.hub.at(at, lambda _: crew.ask(), None)
+
+
+@pytest.mark.parametrize("at", [0.002, 0.01, 0.02])
+def test_ctrl_c_ends_a_pass_that_is_resumed(small: SmallRotation, at: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rotation_hosts, "_SLICE", 5)  # events between two looks
+    small.restore()
+    stopped = 0
+    with st.Simulated(nodes=4, threads=2, seconds_per_item=1e-4).crew() as crew:
+        for step in small.steps:
+            asking(crew, crew.hosts.now() + at)
+            done = crew.run(step, "exact", drain=True)
+            stopped += done.interrupted
+            crew.asked = False
+            while done.finished is not None:
+                done = crew.run(step, "exact", done.finished)
+        crew.gather()
+    assert small.learned() == small.expected
+    assert stopped or at > 0.015
+
+
+def test_nodes_read_their_own_ratings(tmp_path: Path) -> None:
+    file = tmp_path / "ratings.csv"
+    columns = zip(DATA.rows.tolist(), DATA.cols.tolist(), DATA.values.tolist(), strict=True)
+    file.write_text("".join(f"{row},{col},{value}\n" for row, col, value in columns))
+    options: dict[str, Any] = {"rank": 3, "epochs": 2, "solver": "sgd", "random_state": 0, "duplicates": "keep"}
+    runtime = st.Simulated(nodes=3, threads=1)
+    mine = st.MatrixFactorization(**options, runtime=runtime, memory="1MiB").fit(file)
+    theirs = st.MatrixFactorization(**options, runtime=st.Serial()).fit(file)
+    assert np.array_equal(mine.row_factors_, theirs.row_factors_)
+    # Entries do not pass the driver's link.
+    st.MatrixFactorization(**options, runtime=(sent := st.Simulated(nodes=3, threads=1))).fit(file)
+    assert runtime.report.driver_bytes < sent.report.driver_bytes - 4 * len(DATA.values)
+
+
 # --- fault schedules ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_fault_schedules(small: SmallRotation, seed: int) -> None:
     check(small, seed)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("name", topics.KINDS)
+def test_fault_schedules_of_topics(name: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays that are zeros when an epoch begins, and totals that all nodes read."""
+    monkeypatch.setattr(lda_base, "FEWEST_TOKENS", 64)
+    assert topics.learned(schedule(seed)[0], topics.KINDS[name], 2) == topic_results(name)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_fault_schedules_of_loops(seed: int) -> None:
+    """Accumulators, one part for each visit."""
+    loop, arguments, _ = loops.made("factorization")
+    mine = loops.calls(loop.using(runtime=schedule(seed)[0]), arguments)
+    loops.same(mine, loops.calls(loop.using(runtime=st.Serial()), arguments))
+
+
+@cache
+def topic_results(name: str) -> Any:
+    return topics.learned(st.Serial(), topics.KINDS[name], 2)
 
 
 @settings(max_examples=25)
@@ -319,6 +379,7 @@ def test_fault_schedules_drawn(seed: int) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_ten_thousand_fault_schedules(small: SmallRotation) -> None:
     """Crashes, pauses, slow links, delays and resets on one to nine nodes: never other bits, never a hang."""
     losses = sum(len(check(small, seed).report.losses) for seed in range(10_000))
@@ -326,6 +387,7 @@ def test_ten_thousand_fault_schedules(small: SmallRotation) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_256_nodes() -> None:
     """512 × 512 blocks: 262,144 visits an epoch."""
     wide = SmallRotation("sgd, no biases", 60_000, shape=(4000, 3000), blocks=512)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from stretto import memory, schedule
+    from stretto import memory, schedule, tables
     from stretto.comm.policy import Eager, Lazy, Managed
     from stretto.consistency.rules import ASP, BSP, SSP
     from stretto.data.convert import as_data
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from stretto.runtime.train import Saving
     from stretto.state.accumulator import accumulator
     from stretto.state.buffer import buffer
-    from stretto.state.make import full, random, state, zeros
+    from stretto.state.make import full, random, sparse_rows, state, zeros
+    from stretto.state.sparse_rows import SparseRows
     from stretto.state.state import State
     from stretto.store.functions import adagrad, adarevision, add, average, proximal, server_function
     from stretto.tables.table import Table
@@ -79,6 +80,7 @@ _SHELF = {
     "Simulated": "stretto.runtime.simulated.spec:Simulated",
     "SlowLink": "stretto.runtime.simulated.faults:SlowLink",
     "SparseRegression": "stretto.programs.coordinates:SparseRegression",
+    "SparseRows": "stretto.state.sparse_rows:SparseRows",
     "State": "stretto.state.state:State",
     "Table": "stretto.tables.table:Table",
     "Threads": "stretto.runtime.runtimes:Threads",
@@ -106,8 +108,10 @@ _SHELF = {
     "samples": "stretto.data.ragged:samples",
     "schedule": "stretto:schedule",
     "server_function": "stretto.store.functions:server_function",
+    "sparse_rows": "stretto.state.make:sparse_rows",
     "split": "stretto.models.validation:split",
     "state": "stretto.state.make:state",
+    "tables": "stretto:tables",
     "text_file": "stretto.data.text:text_file",
     "uniform": "stretto.keyed:uniform",
     "write": "stretto.data.write:write",
@@ -143,6 +147,7 @@ __all__ = [
     "Simulated",
     "SlowLink",
     "SparseRegression",
+    "SparseRows",
     "State",
     "Table",
     "Threads",
@@ -170,8 +175,10 @@ __all__ = [
     "samples",
     "schedule",
     "server_function",
+    "sparse_rows",
     "split",
     "state",
+    "tables",
     "text_file",
     "uniform",
     "write",

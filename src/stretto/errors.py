@@ -6,6 +6,7 @@
     ├── PlanError            a plan cannot be made, or was refused before any work (also a ValueError)
     │   ├── NotEnoughMemory  the estimate exceeds the budget; carries need and budget in bytes
     │   ├── NotOffered       an estimator with these parameters has no such method (also an AttributeError)
+    │   ├── NotARuntime      what was given as runtime= is not one, or cannot run this (also a TypeError)
     │   └── LoopError        a loop that cannot be compiled; carries file and line, shows the line
     ├── RunError             something failed while running
     │   └── Diverged         a visit produced NaN or infinity; what was learned before is kept
@@ -55,6 +56,10 @@ class NotEnoughMemory(PlanError):
 
 class NotOffered(PlanError, AttributeError):
     """A method that an estimator does not have with its present parameters; `hasattr` says so."""
+
+
+class NotARuntime(PlanError, TypeError):
+    """What was given as `runtime=` is not a runtime, or not one that can run this."""
 
 
 class LoopError(PlanError):

@@ -9,6 +9,10 @@ from typing import Any
 from stretto.errors import DataError
 
 _SEPARATORS = {"tab": "\t", "\\t": "\t", "space": " ", "blank": " ", "comma": ",", "semicolon": ";"}
+# Options that say how a file is read; commands that add up what is repeated have no --duplicates.
+READING = (
+    *("format", "sep", "columns", "user", "item", "rating", "ids", "zero_based", "duplicates", "on_error", "cache"),
+)
 _DEFAULTS = {"format": "auto", "duplicates": "error", "on_error": "raise", "ids": "auto", "cache": True}
 
 
@@ -20,12 +24,17 @@ def reading(**options: Any) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, value in options.items():
-        plain = value.value if isinstance(value, StrEnum) else value
-        if plain is not None and plain != _DEFAULTS.get(name):
-            found[name] = _SEPARATORS.get(plain, plain) if name == "sep" else plain
+        given = plain(value)
+        if given is not None and given != _DEFAULTS.get(name):
+            found[name] = _SEPARATORS.get(given, given) if name == "sep" else given
     if "columns" in found:
         found["columns"] = _columns(found["columns"])
     return found
+
+
+def plain(value: Any) -> Any:
+    """The value of an option as Python's functions take it."""
+    return value.value if isinstance(value, StrEnum) else value
 
 
 def _columns(text: str) -> list[int | str]:

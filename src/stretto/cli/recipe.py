@@ -13,11 +13,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from stretto.errors import DataError, RunError
 
 if TYPE_CHECKING:
+    from stretto.plan.plan import Plan
     from stretto.runtime.session import Session
     from stretto.runtime.train import Saving
 
@@ -70,6 +71,10 @@ class Recipe(ABC):
 
     def fit(self, model: Any, data: Any, session: Session) -> None:
         model.fit(data, validation=self.test or None, session=session)
+
+    def plan(self, model: Any, data: Any) -> Plan:
+        """The plan that `fit` runs."""
+        return cast("Plan", model.plan(data, validation=self.test or None))
 
     def finish(self, model: Any, data: Any, folder: Path, *, quiet: bool) -> list[str]:
         """Leave in the folder, and show, what there is beside model and record; what was left, in words."""

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from stretto.errors import DataError
 
-from .reading import refuse_reading
+from .reading import READING, plain, reading, refuse_reading
 from .recipe import Recipe
+from .vocabulary import vocabulary_of
 
 if TYPE_CHECKING:
     from stretto.models.lda import LatentDirichletAllocation
     from stretto.models.lda_input import Corpus
+    from stretto.plan.plan import Plan
     from stretto.runtime.session import Session
 
 BROWSER = "topics.html"
@@ -63,6 +65,10 @@ class LdaRecipe(Recipe):
         X, words = (data, self.vocabulary) if isinstance(data, str) else (data.data, data.vocabulary)
         model.fit(X, validation=self.test or None, vocabulary=words, session=session)
 
+    def plan(self, model: LatentDirichletAllocation, data: Corpus | str) -> Plan:
+        X, words = (data, self.vocabulary) if isinstance(data, str) else (data.data, data.vocabulary)
+        return model.plan(X, validation=self.test or None, vocabulary=words)
+
     def finish(self, model: LatentDirichletAllocation, data: Corpus | str, folder: Path, *, quiet: bool) -> list[str]:
         """Write the topic browser, and print the topics."""
         from stretto.models.lda_browse import browse
@@ -94,3 +100,39 @@ def held_share(test: float | None, early_stopping: bool, memory: str | None) -> 
             f"leave {asked} out, or leave --memory out"
         )
     return share
+
+
+# Options that are parameters of the estimator, by the names it has for them.
+_PARAMETERS = {
+    name: name
+    for name in (
+        *("sampler", "epochs", "optimize_every", "warm_up", "burn_in", "average_every", "mh_steps", "evaluate_every"),
+        *("strict", "width", "profile", "early_stopping"),
+    )
+} | {"topics": "n_components", "alpha": "doc_topic_prior", "beta": "topic_word_prior", "seed": "random_state"}
+
+
+def lda_recipe(
+    *,
+    file: str,
+    vocab: str | None,
+    test: float | None,
+    checkpoint_every: str | None,
+    memory: str | None,
+    early_stopping: bool,
+    everything: bool,
+    quiet: bool,
+    **asked: Any,
+) -> LdaRecipe:
+    """The recipe of the options of `stretto train lda`."""
+    asked["early_stopping"] = early_stopping
+    return LdaRecipe(
+        file=file,
+        vocabulary=vocabulary_of(file, vocab, quiet=quiet),
+        read=reading(**{name: asked[name] for name in READING if name in asked}),
+        test=held_share(test, early_stopping, memory),
+        parameters={name: plain(asked[option]) for option, name in _PARAMETERS.items()},
+        checkpoint_every=checkpoint_every,
+        memory=memory,
+        show_all=everything,
+    )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .reading import refuse_reading
+from .reading import READING, plain, reading, refuse_reading
 from .recipe import Recipe
 
 if TYPE_CHECKING:
@@ -68,3 +68,27 @@ class MfRecipe(Recipe):
 
     def use(self, run: str) -> str:
         return f"stretto recommend {run} --some 3"
+
+
+# Options that are parameters of the estimator, by the names it has for them.
+_PARAMETERS = {
+    name: name
+    for name in (
+        *("rank", "loss", "reg", "bias_reg", "biases", "implicit", "alpha", "solver", "epochs", "learning_rate"),
+        *("schedule", "optimizer", "width", "profile", "early_stopping"),
+    )
+} | {"seed": "random_state"}
+
+
+def mf_recipe(
+    *, file: str, test: float | None, checkpoint_every: str | None, memory: str | None, **asked: Any
+) -> Recipe:
+    """The recipe of the options of `stretto train mf`."""
+    return MfRecipe(
+        file=file,
+        read=reading(**{name: asked[name] for name in READING}),
+        test=test,
+        parameters={name: plain(asked[option]) for option, name in _PARAMETERS.items()},
+        checkpoint_every=checkpoint_every,
+        memory=memory,
+    )

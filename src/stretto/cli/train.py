@@ -76,49 +76,12 @@ def mf(
     with the model, checkpoints, plots and a record of the run. Ctrl-C saves it; `stretto resume` goes on and ends with
     the same bits.
     """
+    asked = dict(locals())
     from .places import place
-    from .reading import reading
-    from .recipe_mf import MfRecipe
+    from .recipe_mf import mf_recipe
     from .runs import new_folder, run
 
-    where = place(runtime, workers, nodes)
-    recipe = MfRecipe(
-        file=file,
-        read=reading(
-            format=format,
-            sep=sep,
-            columns=columns,
-            user=user,
-            item=item,
-            rating=rating,
-            ids=ids,
-            zero_based=zero_based,
-            duplicates=duplicates,
-            on_error=on_error,
-            cache=cache,
-        ),
-        test=test,
-        parameters={
-            "rank": rank,
-            "loss": loss.value,
-            "reg": reg,
-            "bias_reg": bias_reg,
-            "biases": biases,
-            "implicit": implicit,
-            "alpha": alpha,
-            "solver": solver.value,
-            "epochs": epochs,
-            "learning_rate": learning_rate,
-            "schedule": None if schedule is None else schedule.value,
-            "optimizer": optimizer.value,
-            "random_state": seed,
-            "width": width,
-            "profile": profile.value,
-            "early_stopping": early_stopping,
-        },
-        checkpoint_every=checkpoint_every,
-        memory=memory,
-    )
+    where, recipe = place(runtime, workers, nodes), mf_recipe(**asked)
     run(recipe, new_folder(out, "mf"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)
 
 
@@ -168,49 +131,10 @@ def lda(
     Prints the topics, and leaves a folder with the model, topics.html to look through, checkpoints, plots and a
     record of the run. Ctrl-C saves it; `stretto resume` goes on and ends with the same bits.
     """
+    asked = dict(locals())
     from .places import place
-    from .reading import reading
-    from .recipe_lda import LdaRecipe, held_share
+    from .recipe_lda import lda_recipe
     from .runs import new_folder, run
-    from .vocabulary import vocabulary_of
 
-    where = place(runtime, workers, nodes)
-    recipe = LdaRecipe(
-        file=file,
-        vocabulary=vocabulary_of(file, vocab, quiet=quiet),
-        read=reading(
-            format=format,
-            sep=sep,
-            columns=columns,
-            user=user,
-            item=item,
-            rating=rating,
-            ids=ids,
-            zero_based=zero_based,
-            on_error=on_error,
-            cache=cache,
-        ),
-        test=held_share(test, early_stopping, memory),
-        parameters={
-            "n_components": topics,
-            "sampler": sampler.value,
-            "doc_topic_prior": alpha,
-            "topic_word_prior": beta,
-            "epochs": epochs,
-            "optimize_every": optimize_every,
-            "warm_up": warm_up,
-            "burn_in": burn_in,
-            "average_every": average_every,
-            "mh_steps": mh_steps,
-            "evaluate_every": evaluate_every,
-            "strict": strict,
-            "random_state": seed,
-            "width": width,
-            "profile": profile.value,
-            "early_stopping": early_stopping,
-        },
-        checkpoint_every=checkpoint_every,
-        memory=memory,
-        show_all=everything,
-    )
+    where, recipe = place(runtime, workers, nodes), lda_recipe(**asked)
     run(recipe, new_folder(out, "lda"), workers=workers, runtime=where, verbose=0 if quiet else 1 + verbose)

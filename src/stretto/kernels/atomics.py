@@ -8,7 +8,7 @@
     rest()                      let another thread run
     nap(x)                      sleep for x microseconds, a little more as a rule
 
-Arrays are one-dimensional, C-contiguous int64.
+Arrays are one-dimensional, C-contiguous int64; those of `load` and `store` may be int32.
 """
 
 from __future__ import annotations
@@ -26,33 +26,37 @@ def _slot(context, builder, array_type, value, index):
     return builder.gep(array.data, [index])
 
 
-def _is_counter(ty):
-    return isinstance(ty, types.Array) and ty.ndim == 1 and ty.layout == "C" and ty.dtype == types.int64
+def _is_counter(ty, kinds=(types.int64,)):
+    return isinstance(ty, types.Array) and ty.ndim == 1 and ty.layout == "C" and ty.dtype in kinds
+
+
+_WORDS = (types.int64, types.int32)
 
 
 @intrinsic
 def load(typingctx, a, i):
     """Acquire-load of a[i]."""
-    if not _is_counter(a):
+    if not _is_counter(a, _WORDS):
         return None
 
     def codegen(context, builder, signature, args):
-        return builder.load_atomic(_slot(context, builder, a, *args), "acquire", 8)
+        return builder.load_atomic(_slot(context, builder, a, *args), "acquire", a.dtype.bitwidth // 8)
 
-    return types.int64(a, types.int64), codegen
+    return a.dtype(a, types.int64), codegen
 
 
 @intrinsic
 def store(typingctx, a, i, x):
     """Release-store of x into a[i]."""
-    if not _is_counter(a):
+    if not _is_counter(a, _WORDS):
         return None
 
     def codegen(context, builder, signature, args):
-        builder.store_atomic(args[2], _slot(context, builder, a, *args[:2]), "release", 8)
+        at = _slot(context, builder, a, *args[:2])
+        builder.store_atomic(args[2], at, "release", a.dtype.bitwidth // 8)
         return context.get_dummy_value()
 
-    return types.void(a, types.int64, types.int64), codegen
+    return types.void(a, types.int64, a.dtype), codegen
 
 
 @intrinsic

@@ -90,9 +90,15 @@ def put(index_keys, index_slots, key, slot):
 
 @kernel
 def find_all(index_keys, index_slots, wanted, out):
-    """out[i] = find(wanted[i])."""
+    """out[i] = find(wanted[i]), also while another thread is in `place`: what that adds is found or not."""
+    mask = index_keys.shape[0] - 1
     for i in range(wanted.shape[0]):
-        out[i] = find(index_keys, index_slots, wanted[i])
+        at = _start(wanted[i], mask)
+        slot = load(index_slots, at)  # before the key: `place` writes the key first
+        while slot >= 0 and index_keys[at] != wanted[i]:
+            at = (at + 1) & mask
+            slot = load(index_slots, at)
+        out[i] = slot
 
 
 @kernel
@@ -114,8 +120,8 @@ def place(index_keys, index_slots, keys, count, wanted, out):
         at = home(index_keys, index_slots, wanted[i])
         if index_slots[at] < 0:
             index_keys[at] = wanted[i]
-            index_slots[at] = count
             keys[count] = wanted[i]
+            store(index_slots, at, np.int32(count))
             count += 1
         out[i] = index_slots[at]
     return count

@@ -2,19 +2,20 @@
 
 The node of a visit is the node of its row block (`plan.arrays`). So an array that is always subscripted by
 the index that is cut along the rows of the grid is *owned*: a node has the part of its own blocks. One that is always
-subscripted by the other cut index, and written, is *rotating*: its blocks go from node to node. One that is only read
-is everywhere. The records lie with their visits. Anything else is touched by several visits at places that only show as
-the loop runs, or has to be merged between waves of visits: such loops run on one machine.
+subscripted by the other cut index, and written, is *rotating*: its blocks go from node to node. The records are stored
+with their visits. An array that is only read is *replicated*, or, where its subscripts come from the data, *served*:
+a node gets the elements that its visits touch. So is everything else that is written: what several visits touch across
+the borders of their blocks, what an inspected or transformed loop writes, and what is behind a buffer. Visits that may
+write what others touch are kept apart by the order, or by the waves, of the loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.errors import PlanError
 from stretto.kernels.reference import made_kernel
 from stretto.plan.arrays import (
     Array,
@@ -28,40 +29,62 @@ from stretto.plan.arrays import (
     per_visit,
     replicated,
 )
+from stretto.plan.served import Touched, Waves, flat_view, numbering, per_slot, served
 
+from .bind import Held
 from .facts import Access, Dim
 from .placement import by_array, home
+from .relied import Relied
+from .touched import touched_by
 from .userfunction import digest
 
 if TYPE_CHECKING:
     from stretto.data.partition import Cut
+    from stretto.runtime.crew import Crew
 
     from .analysis import Analysis
     from .run import Prepared
     from .visits import Visits
 
-SPREAD = ("independent", "1d", "2d unordered", "2d ordered")
-_ELSEWHERE = "run it with runtime=st.Threads(), or st.Serial()"
+_RETURNED = ("delta", "keys", "deltas", "seen", "count")  # what the visits of a wave leave of a buffer, see `room`
+_SCRATCH = ("copy", "pending", "mark", "touched")
 
 
-def spec_of(prepared: Prepared) -> StepSpec:
-    """What each argument of the loop's kernel is. PlanError where visits cannot be told apart by it."""
+def spec_of(prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew) -> tuple[StepSpec, Relied]:
+    """What each argument of the loop's kernel is, and the values that this depends on."""
     analysis, visits, lowered = prepared.analysis, prepared.visits, prepared.lowered
-    _check(analysis, visits)
     groups = by_array(analysis.accesses)
-    arguments: list[Array] = [fault("fault"), constant("visits")]
+    found = {
+        name: _cut(analysis, visits, name, groups.get(name, [])) for what, name in lowered.arguments if what == "array"
+    }
+    wanted = [name for name, array in found.items() if array is None]
+    wanted += [name for what, name in lowered.arguments if what == "source"]
+    touched, relied = touched_by(prepared, held, known, wanted, crew)
+    arguments: list[Array] = [fault("fault"), numbering("visits")]
     for what, name in lowered.arguments:
+        called = _name(what, name)
         if what == "array":
-            arguments.append(_array(analysis, visits, name, groups.get(name, [])))
+            cut = found[name]
+            arguments.append(_served(analysis, name, touched[name]) if cut is None else cut)
+        elif what == "source":
+            arguments.append(served(called, touched[name], merged=True))
         elif what == "number":
-            arguments.append(number(_name(what, name)))
+            arguments.append(number(called))
         elif what == "partial":
-            arguments.append(per_visit(_name(what, name)))
+            arguments.append(per_visit(called))
+        elif what == "flat":
+            arguments.append(flat_view(called, _name("copy", name)))
+        elif what in _RETURNED or what in _SCRATCH:
+            arguments.append(per_slot(called, written=what in _RETURNED))
         else:
             arguments.append(_record(analysis, visits, what, name))
     digests = [digest(user) for user in lowered.users]
     kernel = made_kernel("visit_worker", lowered.source, lowered.users, digests)
-    return StepSpec(analysis.function.name, kernel, tuple(arguments))
+    waves = None
+    if visits.waves or any(array.kind == "served" for array in arguments):
+        every = np.arange(len(visits), dtype=np.int64)
+        waves = Waves(visits.order, visits.weight, visits.waves or (every,))
+    return StepSpec(analysis.function.name, kernel, tuple(arguments), waves=waves), relied
 
 
 def _name(what: str, name: str) -> str:
@@ -69,39 +92,28 @@ def _name(what: str, name: str) -> str:
     return name if what == "array" else f"{what} {name}".strip()
 
 
-def _check(analysis: Analysis, visits: Visits) -> None:
-    strategy, where = analysis.strategy, f"{analysis.function.name}, line {analysis.loop.line}"
-    if analysis.options.schedule is not None:
-        raise PlanError(
-            f"{where}: a schedule chooses the iterations of every round on one machine; leave out schedule=, or "
-            f"{_ELSEWHERE}"
-        )
-    if strategy.name not in (*SPREAD, "buffered"):
-        raise PlanError(f"{where}: the strategy {strategy.name!r} needs shared memory; {_ELSEWHERE}")
-    if visits.waves or strategy.name == "buffered":
-        raise PlanError(
-            f"{where}: buffered writes are merged between waves of visits, in one memory; keep what they go to in a "
-            f"table (st.run with st.Table), or {_ELSEWHERE}"
-        )
-
-
-def _array(analysis: Analysis, visits: Visits, name: str, group: Sequence[Access]) -> Array:
-    """An array of the user's."""
-    dims, written = analysis.space.dims, name in analysis.written
-    for d, make, cut in zip(analysis.strategy.dims, (by_rows, by_cols), (visits.rows, visits.cols), strict=False):
+def _cut(analysis: Analysis, visits: Visits, name: str, group: Sequence[Access]) -> Array | None:
+    """An array of the user's that is owned, rotating or replicated; None: it is served."""
+    strategy, dims, written = analysis.strategy, analysis.space.dims, name in analysis.written
+    # The blocks of a transformed loop are not those of an index, all visits of a chain are one row block, and which
+    # iterations a schedule gives to a visit changes from round to round.
+    blockless = strategy.name in ("2d transformed", "chain") or visits.form.kind == "picked"
+    cut = () if blockless else strategy.dims
+    for d, make, blocks in zip(cut, (by_rows, by_cols), (visits.rows, visits.cols), strict=False):
         found = home(group, dims, d) if group else None
         if found is None or found[1] != 0 or (make is by_cols and not written):
             continue
         offsets = [access.subscripts[found[0]].offset for access in group]
-        first, last = _reach(cut, dims[d], min(offsets), max(offsets))
+        first, last = _reach(blocks, dims[d], min(offsets), max(offsets))
         return make(name, first, last, axis=found[0], written=written)
-    if not written:
-        return replicated(name)
-    why = next(why for array, _, why in analysis.placements if array == name)
-    raise PlanError(
-        f"{analysis.function.name}, line {analysis.loop.line}: {name} is written and belongs to no node ({why}); "
-        f"subscript it by an index that is cut, or {_ELSEWHERE}"
-    )
+    looked_up = any(s.kind == "any" for access in group for s in access.subscripts)
+    return None if written or looked_up else replicated(name)
+
+
+def _served(analysis: Analysis, name: str, touched: Touched) -> Array:
+    """An array that no node owns; one that is only read, and of which nothing is known, is sent to all."""
+    written = name in analysis.written
+    return served(name, touched, written=written) if written or touched.ptr is not None else replicated(name)
 
 
 def _reach(cut: Cut, dim: Dim, low: int, high: int) -> tuple[Any, Any]:
@@ -127,6 +139,8 @@ def _record(analysis: Analysis, visits: Visits, what: str, name: str) -> Array:
         dims = analysis.space.dims
         rest = int(np.prod([dim.extent for dim in dims[1:]], dtype=np.int64))
         return by_visits(called, arrays["lo", ""][:, 0] * rest, arrays["hi", ""][:, 0] * rest)
+    elif kind == "picked" and (what, name) in (("ptr", ""), ("picked", "")):
+        return replicated(called)  # the iterations of a round
     else:
         return constant(called)
     if what.startswith("index") or what == "field":

@@ -29,6 +29,8 @@ import numpy as np
 
 from stretto.cached import cached_property
 from stretto.errors import LoopError, OrderWarning, PlanError
+from stretto.plan.planned import refuse_changed
+from stretto.runtime.chosen import BLOCKS, chosen
 
 from . import serial_order
 from . import tree as source
@@ -69,11 +71,8 @@ class Loop:
             raise TypeError(
                 f"{fn.__name__} is compiled already; leave out numba.njit, st.parallel compiles the loop itself"
             )
-        if runtime is not None and not hasattr(runtime, "workers"):
-            raise TypeError(
-                f"runtime={runtime!r} is not a runtime; give st.Threads(n), st.Serial(), st.Cluster(...) or "
-                "st.Simulated(...)"
-            )
+        if runtime is not None:
+            chosen(runtime, owner="st.parallel", give=BLOCKS, work="loops")
         check(options)
         self.plain = fn
         self.options, self.runtime = options, runtime
@@ -113,12 +112,12 @@ class Loop:
         except PlanError as problem:
             raise problem.with_traceback(None) from None  # where in Stretto it was found is of no use to anybody
 
-    def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], runtime: Runtime | None = None) -> None:
         from .rounds import run_rounds
         from .run import run
 
         held = self._bind(args, kwargs, partial=False)
-        with self._crews.open(self._runtime()) as crew:
+        with self._crews.open(runtime or self._runtime()) as crew:
             known: dict[str, Any] = {}
             self.seconds = 0.0
             for step in self.tree.steps:
@@ -130,7 +129,7 @@ class Loop:
                     self._warned.add(step.line)
                     if message := serial_order.warning(prepared.analysis):
                         warnings.warn(message, OrderWarning, stacklevel=3)
-                if self.options.schedule is None or crew.needs_spec:
+                if self.options.schedule is None:
                     self.seconds += run(prepared, held, known, crew)
                 else:
                     self.seconds, self.rounds = run_rounds(prepared, held, known, crew)
@@ -156,7 +155,24 @@ class Loop:
         except PlanError as problem:
             self._blame_stand_ins(problem, args, kwargs)
             raise problem.with_traceback(None) from None
-        return LoopPlan(self, held, tuple(parts), self._runtime())
+        made = LoopPlan(self, held, tuple(parts), self._runtime(), (args, kwargs))
+        _ = made.fingerprint  # of the data as they are now: `run` finds out whether they have changed
+        return made
+
+    def run_plan(self, made: LoopPlan, runtime: Any = None) -> None:
+        """Call the loop by a plan that was made earlier; PlanError if it would be another one by now."""
+        assert made.arguments is not None
+        name, (args, kwargs) = self.plain.__name__, made.arguments
+        if runtime is not None:
+            chosen(runtime, owner=f"plan of {name}", give=BLOCKS, work="loops")
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as problem:
+            raise PlanError(
+                f"plan {made.fingerprint} of {name} cannot run: {problem}; give {name}.plan(…) every argument of a call"
+            ) from None
+        refuse_changed(made, self.plan(*args, **kwargs), f"{name}.plan(…)")
+        self._run(args, kwargs, runtime)
 
     def recorded(self, *args: Any, **kwargs: Any) -> LoopPlan:
         """The plan of the rounds that the last call of a scheduled loop made, with these arguments."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from stretto.errors import PlanError
 from stretto.kernels.reference import KernelReference
 from stretto.plan.arrays import Array, Ranges, StepSpec
 from stretto.plan.cost import Cost
-from stretto.plan.plan import Logical, Physical, Plan
+from stretto.plan.plan import GRADES, Logical, Physical, Plan
+from stretto.plan.planned import Planned, Runner
+from stretto.runtime.chosen import name_of, runtime_words
 
 from .bind import Held
 from .strategy import in_words
@@ -40,18 +43,43 @@ class Part:
     known: dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class LoopPlan:
+@dataclass(frozen=True, eq=False, repr=False)
+class LoopPlan(Planned):
     """What a call would do."""
 
     loop: Loop
     held: Held
     parts: tuple[Part, ...]
     runtime: Runtime
+    arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = None  # of the call, as they were given
 
-    def __repr__(self) -> str:
+    @property
+    def runner(self) -> Runner | None:  # type: ignore[override]
+        return None if self.arguments is None else partial(self.loop.run_plan, self)
+
+    @property
+    def title(self) -> str:
         names = ", ".join(part.prepared.analysis.strategy.name for part in self.parts)
-        return f"<plan {self.fingerprint} of {self.loop.plain.__name__}: {names}>"
+        return f"{self.loop.plain.__name__}, {names}, {self.grade}, {runtime_words(self.runtime)}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        if len(self.plans) == 1:
+            return self.plans[0].settings
+        return {f"{name} of loop {k}": value for k, p in enumerate(self.plans) for name, value in p.settings.items()}
+
+    @property
+    def grade(self) -> str:
+        """The weakest grade of the loops."""
+        return max((plan.grade for plan in self.plans), key=GRADES.index, default="identical")
+
+    @property
+    def cost(self) -> Cost:
+        """What the loops cost together."""
+        costs = [plan.cost for plan in self.plans]
+        return (
+            Cost(*(sum(values) for values in zip(*map(astuple, costs), strict=True))) if costs else Cost(0, 0, 0, 0, 0)
+        )
 
     @cached_property
     def plans(self) -> tuple[Plan, ...]:
@@ -143,7 +171,7 @@ def plan_of(part: Part, held: Held, runtime: Runtime) -> Plan:
     moved = sum(array.nbytes for array in arrays if array.placement != "owned") * max(1, len(visits.waves))
     cost = Cost(len(analysis.space), entry_bytes, state_bytes, moved, 0)
     steps = StepSpec(analysis.function.name, KernelReference("", "visit_worker"), tuple(arrays))
-    physical = Physical(type(runtime).__name__.lower(), runtime.workers)
+    physical = Physical(name_of(runtime), runtime.workers)
     return Plan(logical, (steps,), visits.weight, cost, physical, waves=visits.waves, axes=(*names, "", "")[:2])
 
 

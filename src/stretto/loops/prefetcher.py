@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from stretto.runtime.crew import Crew
     from stretto.runtime.runtimes import Runtime
 
-_OWN = ("sizes", "starts", "first", "base", "ptr_", "total", "elements", "fill")
+_OWN = ("sizes", "starts", "first_", "base", "ptr_", "total", "elements", "fill")
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +135,9 @@ class Prefetch:
         """List the elements now. visits: those of whole visits too, not only of iterations."""
         if crew is not None:
             return self._record(crew, visits)
-        from stretto.runtime.runtimes import Serial, Threads
+        from stretto.runtime.chosen import here as local
 
-        here = self.runtime if isinstance(self.runtime, Serial | Threads) else Threads()
+        here = local(self.runtime)
         with here.open() as opened:
             return self._record(opened, visits)
 
@@ -168,7 +168,7 @@ class Prefetch:
         numbers = {**self.held.numbers, **self.known}
         room: dict[str, Any] = {
             "sizes": np.array([size for shape in shapes for size in shape] or [0], np.int64),
-            "starts": starts, "first": first, "base": np.zeros(visits, np.int64), "ptr_": ptr, "total": total,
+            "starts": starts, "first_": first, "base": np.zeros(visits, np.int64), "ptr_": ptr, "total": total,
             "elements": np.zeros(0, np.int64), "fill": False,
         }  # fmt: skip
         arguments, kernel = self._compiled
@@ -300,7 +300,7 @@ def lowered(
     sheet.write("while v >= 0:")
     sheet.depth = 2
     sheet.write("g = ids[v]")
-    sheet.write("n = first[g]")
+    sheet.write("n = first_[g]")
     sheet.write("here = base[g]")
     iterate(sheet, body, visits.form)
     sheet.write("bad[0] = 0")  # the loop itself will say what is out of range
@@ -308,7 +308,7 @@ def lowered(
     sheet.write("n += 1")
     writer.block(body.steps)
     sheet.depth = 2
-    sheet.write("while n < first[g + 1]:")
+    sheet.write("while n < first_[g + 1]:")
     sheet.write("    ptr_[n] = here")
     sheet.write("    n += 1")
     sheet.write("total[g] = here - base[g]")

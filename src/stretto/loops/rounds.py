@@ -167,6 +167,7 @@ class _Maker:
         # Arrays of its own: another thread may be calling the same loop.
         self._picked, self._ptr = np.zeros(longest, np.int64), np.zeros(visits + 1, np.int64)
         self.call: Call = begin(prepared, held, known, {("picked", ""): self._picked, ("ptr", ""): self._ptr})
+        self._spec = prepared.spec(held, known, crew) if crew.needs_spec else None
         self._ways: dict[tuple[int, bool], Callable[[], tuple[float, int | None]]] = {}
         self._jobs, self._visits = -1, 0
         self._tried, self._least = 0, math.inf
@@ -223,13 +224,14 @@ class _Maker:
         """
         profile = self.analysis.options.profile
         every = np.arange(visits, dtype=np.int64)
-        step = self.call.step(every, independent(visits), np.ones(visits, np.int64))
-        here = Again(step, profile).run  # and with it the worker is compiled
-        if not waking:
-            return here
+        step = self.call.step(every, independent(visits), np.ones(visits, np.int64), self._spec)
+        if self._spec is None:
+            here = Again(step, profile).run  # and with it the worker is compiled
+            if not waking:
+                return here
 
         def by_crew() -> tuple[float, int | None]:
-            done = self.crew.run(step, profile, again=True)
+            done = self.crew.run(step, profile, again=self._spec is None)
             return done.seconds, done.failed
 
         return by_crew

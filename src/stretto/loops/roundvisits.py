@@ -78,4 +78,4 @@ def recorded(plan: LoopPlan, rounds: Sequence[Ints]) -> LoopPlan:
     if max(int(jobs.max()) for jobs in rounds) >= size:
         raise PlanError(f"the last call of {plan.loop.plain.__name__} was over more than {size} iterations")
     made = replace(part.prepared, visits=lay_rounds(part.prepared.analysis, rounds))
-    return replace(plan, parts=(replace(part, prepared=made),))
+    return replace(plan, parts=(replace(part, prepared=made),), arguments=None)

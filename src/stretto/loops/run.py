@@ -29,6 +29,7 @@ from .analysis import Analysis
 from .bind import BufferInfo, Held
 from .emit import CHOICES, own
 from .lower import Lowered, lower
+from .relied import Relied
 from .room import Room, capacity
 from .unchanged import Watched, watch
 from .userfunction import digest
@@ -50,17 +51,19 @@ class Prepared:
     ahead: dict[Any, Any] = field(default_factory=dict)  # what `prefetch` has listed
     watched: Watched = field(default_factory=Watched)  # what of the records it relies on
     progress: dict[Any, Any] = field(default_factory=dict)  # how far schedules have got, see `rounds`
+    described: list[tuple[StepSpec, Relied]] = field(default_factory=list)  # `spec`, and the values it depends on
 
     @property
     def worker(self) -> Kernel:
         return self.kernels["visit_worker"]
 
-    @cached_property
-    def spec(self) -> StepSpec:
-        """What its arguments are, by name."""
+    def spec(self, held: Held, known: Mapping[str, Any], crew: Crew) -> StepSpec:
+        """What its arguments are, by name; kept as long as the values are the same that it depends on."""
         from .arrays import spec_of
 
-        return spec_of(self)
+        if not self.described or not self.described[0][1].holds(held, known):
+            self.described[:] = [spec_of(self, held, known, crew)]
+        return self.described[0][0]
 
     @cached_property
     def passes(self) -> tuple[tuple[Ints, Order], ...]:
@@ -128,7 +131,8 @@ class Call:
     def step(self, visits: Ints, order: Order, weight: Ints, spec: StepSpec | None = None) -> Step:
         """One pass over some of the visits."""
         args = (self.fault, visits, *self.args)
-        return Step("visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)), spec=spec)
+        which = visits if spec is not None and spec.waves is not None else None
+        return Step("visit", self.prepared.worker, order, weight, args, np.zeros(len(visits)), visits=which, spec=spec)
 
     def check(self, failed: int | None) -> None:
         """RunError where a visit has failed."""
@@ -195,7 +199,7 @@ def run(prepared: Prepared, held: Held, known: dict[str, Any], crew: Crew) -> fl
     analysis, visits = prepared.analysis, prepared.visits
     if not len(analysis.space):
         return 0.0
-    spec = prepared.spec if crew.needs_spec else None
+    spec = prepared.spec(held, known, crew) if crew.needs_spec else None
     call = begin(prepared, held, known)
     seconds = 0.0
     for wave, order in prepared.passes:

@@ -12,10 +12,10 @@ import numpy as np
 
 from stretto.checks import Checks, choice, flags, level, number, of, shown, wrong
 from stretto.data.structure import is_sparse, verified
-from stretto.errors import DataError, PlanError
-from stretto.runtime.cluster.spec import Cluster
-from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.runtime.simulated.spec import Simulated
+from stretto.errors import DataError
+from stretto.runtime.chosen import BLOCKS, LOCAL, chosen, refuse_elsewhere
+from stretto.runtime.chosen import here as local
+from stretto.runtime.runtimes import Runtime, Threads
 
 __all__ = [
     "Checks",
@@ -33,27 +33,23 @@ __all__ = [
 ]
 
 
-def place(runtime: Any, n_jobs: Any, *, cluster: bool = False, owner: str = "") -> Runtime:
-    """Where to run: the runtime given, or so many threads. cluster: whether it may be one."""
-    if isinstance(runtime, Cluster | Simulated) and not cluster:
-        raise PlanError(
-            f"runtime={runtime!r}: a linear model looks at all its coordinates in one memory, which nodes do not have; "
-            "use st.Threads(n), or write it as a worker function over tables (st.run), which runs on a cluster"
+def place(runtime: Any, n_jobs: Any, *, cluster: bool = False, owner: str = "estimator") -> Runtime:
+    """Where to run: the runtime given, or n_jobs threads. cluster: whether it may be one of several memories."""
+    give = BLOCKS if cluster else LOCAL
+    found: Runtime = chosen(runtime, owner=owner, give=give, default=Threads(n_jobs), work="estimators")
+    if not cluster:
+        refuse_elsewhere(
+            found,
+            owner=owner,
+            why="a linear model reads all its coordinates from one memory, which nodes do not have",
+            give="use st.Threads(n), or write it as a worker function over tables (st.run), which runs on a cluster",
         )
-    # Any other object with the interface of a cluster (`open`, `workers`) is one.
-    other = cluster and callable(getattr(runtime, "open", None)) and isinstance(getattr(runtime, "workers", None), int)
-    if runtime is not None and not isinstance(runtime, Serial | Threads | Cluster | Simulated) and not other:
-        others = ", st.Cluster(...), st.Simulated(...)" if cluster else ""
-        raise wrong(owner, "runtime", f"st.Threads(n), st.Serial(){others} or None", runtime)
-    found = Threads(n_jobs) if runtime is None else runtime
-    _ = found.workers  # refuses what is no number of threads
     return found
 
 
-def here(runtime: Any, n_jobs: Any) -> Runtime:
+def here(runtime: Any, n_jobs: Any, owner: str = "estimator") -> Runtime:
     """Where a fitted model is used: on this machine, wherever it was learned."""
-    found = place(runtime, n_jobs, cluster=True)
-    return Threads(n_jobs) if isinstance(found, Cluster | Simulated) else found
+    return local(place(runtime, n_jobs, cluster=True, owner=owner), n_jobs)
 
 
 def seed(random_state: Any, *, owner: str = "") -> int:

@@ -3,6 +3,7 @@
     model = st.MatrixFactorization(rank=32, random_state=0).fit(X)      # X: users × items, sparse
     model.predict([[0, 10], [3, 7]])
     ids, scores = model.recommend([0, 1, 2], n=10)
+    print(st.MatrixFactorization(rank=32).plan(X))                      # what fit would do, before it does it
 
 Same seed, same bits, whatever `n_jobs` is.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -24,9 +26,12 @@ from stretto.errors import DataError
 from stretto.kernels.profiles import PROFILES
 from stretto.plan.cost import parse_bytes
 from stretto.plan.plan import Physical, Plan
+from stretto.plan.planned import refuse_changed
+from stretto.runtime.chosen import here as local
+from stretto.runtime.chosen import name_of, one_memory
 from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
-from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session, scratch_folder
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer
@@ -34,7 +39,8 @@ from stretto.runtime.train import Patience, Trainer
 from . import checks, mf_score, mf_serve, mf_store
 from .mf_align import Aligned, entries_of, has_ids
 from .mf_base import Moments, Problem
-from .mf_build import Earlier, FactorJob, build, going_on, put_factors, refuse_duplicates
+from .mf_build import Earlier, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
+from .mf_counted import Counted
 from .mf_feed import Feed, feed_from
 from .mf_fold import Learned, NewRows, new_rows
 from .mf_grow import Batches, WithSgd, grown, moved, refuse_unlike
@@ -123,7 +129,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     n_jobs : int or None
         Threads; None uses every core this process may use. Never changes the answer.
     runtime : st.Serial, st.Threads, st.Cluster, st.Simulated or None
-        Where to run; overrides n_jobs. A cluster for sgd only.
+        Where to run; overrides n_jobs.
     memory : int, str or None
         Budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed (sgd only). On a cluster the
         nodes read their ratings from the file, and the driver none. Never changes the answer.
@@ -261,27 +267,85 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         session : Session or None
             Where to record the run, when to save checkpoints, whether to go on from one.
         """
+        return self._fit(X, y, validation, session)
+
+    def plan(self, X: Any, y: Any = None, *, validation: Any = None) -> Plan:
+        """The plan that `fit` with these arguments runs, made by counting the ratings; nothing is learned.
+
+        Parameters
+        ----------
+        X, y, validation : as for `fit`
+
+        Returns
+        -------
+        Plan
+            With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
+            Pairs that are rated twice are found by `fit`, when it lays the ratings out.
+        """
+        problem, runtime, seed = self._problem(), self._runtime(), self._seed()
+        feed = self._feed(X, y, validation, seed, runtime, None, counting=True)
+        problem, _ = self._start(problem, feed)
+        with local(runtime, self.n_jobs).open() as crew:
+            made = self._counted(problem, feed, crew, runtime, seed, stream=self.memory is not None).plan
+        return replace(made, runner=partial(self._run_plan, made, X, y, validation))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _run_plan(
+        self, made: Plan, X: Any, y: Any, validation: Any, runtime: Any = None, session: Session | None = None
+    ) -> Self:
+        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        return self._fit(X, y, validation, session, made, runtime)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        validation: Any,
+        session: Session | None,
+        made: Plan | None = None,
+        runtime: Any = None,
+    ) -> Self:
         problem = self._problem()  # wrong parameters are refused before anything is read
+        where = self._runtime(runtime)
+        seed = self._seed() if made is None else made.logical.seed
+        scratch = scratch_folder(session) if self.memory is not None else None
+        feed = self._feed(X, y, validation, seed, where, scratch)
+        problem, earlier = self._start(problem, feed)
+        session = session or Session(verbose=self.verbose)
+        self._learn(problem, feed, self.epochs, earlier, session, seed, scratch, made, where)
+        return self
+
+    def _feed(
+        self, X: Any, y: Any, validation: Any, seed: int, runtime: Runtime, scratch: Any, *, counting: bool = False
+    ) -> Feed:
+        """The ratings of `fit`. counting: they will only be counted."""
         if validation is None and self.early_stopping:
             validation = float(self.validation_fraction)
-        seed = self._seed()
-        scratch = scratch_folder(session) if self.memory is not None else None
-        feed = feed_from(
+        return feed_from(
             X if y is None else entries_of(X, y, self._policy()),
             validation=validation,
             duplicates=self._policy(),
             seed=seed,
             memory=self._budget(),
             scratch=None if scratch is None else Path(scratch.name),
-            nodes=not isinstance(self._runtime(), Serial | Threads),
+            nodes=not one_memory(runtime),
+            counting=counting,
         )
-        earlier = None
-        if self.warm_start and self._is_fitted():
-            refuse_unlike(problem, self._learned.problem, "warm_start=True")
-            earlier = self._earlier(feed)
-            problem = going_on(problem, earlier, joined=False)
-        self._learn(problem, feed, self.epochs, earlier, session or Session(verbose=self.verbose), seed, scratch)
-        return self
+
+    def _start(self, problem: Problem, feed: Feed) -> tuple[Problem, Earlier | None]:
+        """The problem of `fit`, and with warm_start what it starts from."""
+        if not (self.warm_start and self._is_fitted()):
+            return problem, None
+        refuse_unlike(problem, self._learned.problem, "warm_start=True")
+        earlier = self._earlier(feed)
+        return going_on(problem, earlier, joined=False), earlier
+
+    def _counted(
+        self, problem: Problem, feed: Feed, crew: Crew, runtime: Runtime, seed: int, *, stream: bool
+    ) -> Counted:
+        physical = Physical(name_of(runtime), runtime.workers, self._budget())
+        common: dict[str, Any] = {"seed": seed, "profile": self.profile, "width": int(self.width)}
+        return count(problem, feed, crew, physical=physical, stream=stream, **common)
 
     @WithSgd
     @with_callbacks  # type: ignore[untyped-decorator]
@@ -352,13 +416,14 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         # Every pair counts in implicit feedback, seen or not: there is no bias to learn.
         return replace(problem, biases=False) if problem.implicit else problem
 
-    def _runtime(self) -> Runtime:
-        return checks.place(self.runtime, self.n_jobs, cluster=True, owner=type(self).__name__)
+    def _runtime(self, other: Any = None) -> Runtime:
+        """Where to run: `other` where one is given, else as the parameters say."""
+        given = self.runtime if other is None else other
+        return checks.place(given, self.n_jobs, cluster=True, owner=type(self).__name__)
 
     def _here(self) -> Runtime:
         """Where a fitted model is used: on this machine, wherever it was learned."""
-        runtime = self._runtime()
-        return runtime if isinstance(runtime, Serial | Threads) else Threads(self.n_jobs)
+        return checks.here(self.runtime, self.n_jobs, owner=type(self).__name__)
 
     def _learn(
         self,
@@ -369,24 +434,19 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         session: Session,
         seed: int,
         scratch: Any,
+        made: Plan | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
-        runtime = self._runtime()
-        physical = Physical(type(runtime).__name__.lower(), runtime.workers, self._budget())
+        runtime = runtime or self._runtime()
         done = 0 if earlier is None else earlier.epochs
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)
         with runtime.open() as crew, session.listen() as tell:
-            job = build(
-                problem,
-                feed,
-                crew,
-                seed=seed,
-                profile=self.profile,
-                width=int(self.width),
-                physical=physical,
-                scratch=None if scratch is None else Path(scratch.name),
-                once=self.duplicates == "error",
-            )
+            counted = self._counted(problem, feed, crew, runtime, seed, stream=scratch is not None)
+            if made is not None:
+                refuse_changed(made, counted.plan, f"{type(self).__name__}.plan(X)")
+            once, folder = self.duplicates == "error", None if scratch is None else Path(scratch.name)
+            job = lay_out_factors(problem, counted, feed, crew, scratch=folder, once=once)
             if self.duplicates == "error":
                 refuse_duplicates(job, feed)
             if earlier is not None:
@@ -403,7 +463,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
                 "estimator": type(self).__name__,
                 "parameters": mf_store.plain(self.get_params(deep=False)),
             }
-            settings |= {"seed": seed, "data": repr(feed), "workers": physical.workers}
+            settings |= {"seed": seed, "data": repr(feed), "workers": runtime.workers}
             outcome = session.drive(trainer, epochs, settings)
             self._keep(job, feed, scratch)
         self.n_iter_ = done + outcome.epochs

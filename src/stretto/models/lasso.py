@@ -8,12 +8,15 @@ Objectives, weights and `tol` mean what they mean in scikit-learn; the same bits
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST
+from stretto.plan.job import JobPlan
 from stretto.programs.regression import Fit, Problem
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
@@ -21,9 +24,10 @@ from stretto.schedule.working_sets import WorkingSets
 
 from . import checks
 from .linear_base import LinearModel
-from .linear_explain import explain_fit
-from .linear_input import Given, beginning, read, squared, squared_gap
-from .sklearn_base import RegressorMixin, with_callbacks
+from .linear_explain import explain_fit, until
+from .linear_input import Given, beginning, read, squared, squared_gap, taken
+from .linear_plan import Words
+from .sklearn_base import RegressorMixin, clone, with_callbacks
 
 Floats = NDArray[np.float64]
 
@@ -93,6 +97,7 @@ class ElasticNet(LeastSquares):
     coef_ : [p] float64.      intercept_ : float.      sparse_coef_ : the coefficients as CSR [1, p].
     dual_gap_ : the duality gap reached, in the units of the objective.      objective_ : its value.
     n_iter_ : rounds made.      n_features_in_, feature_names_in_ : what fit saw.
+    plan_, fingerprint_ : the plan, and its hash.
 
     Examples
     --------
@@ -150,29 +155,60 @@ class ElasticNet(LeastSquares):
         sample_weight [n]: only their proportions count. Best given as CSC, or dense in Fortran order; anything else is
         converted once.
         """
+        return self._fit(X, y, sample_weight)
+
+    def plan(self, X: Any, y: Any, sample_weight: Any = None) -> JobPlan:
+        """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
+
+        Returns
+        -------
+        JobPlan
+            With `explain()`, `cost` and `fingerprint`; `run(runtime=…)` fits this estimator by it.
+        """
         self._check_parameters()
-        last = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
+        given = taken(clone(self), X, y, sample_weight, numeric=True)
+        made = self._planned(given, self._words(), self._last(given))
+        return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _run_plan(self, made: JobPlan, X: Any, y: Any, sample_weight: Any, runtime: Any = None) -> Self:
+        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        return self._fit(X, y, sample_weight, made, runtime)
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, made: JobPlan | None = None, runtime: Any = None) -> Self:
+        self._check_parameters()
+        where = self._runtime(runtime)
         given = read(self, X, y, sample_weight, numeric=True)
+        last = self._last(given)
+        plan = self._planned(given, self._words(), last, made, where)
         problem, samples = self._problem(given), given.design.shape[0]
-        going_on = last is not None and len(last[0]) == given.design.shape[1]
         strength, share = float(self.alpha) * samples, float(self.l1_ratio)
-        with self._sitting(given) as sitting:
+        with self._sitting(given, plan, where) as sitting:
             fit = sitting.solve(
                 problem,
                 strength * share,
                 strength * (1.0 - share),
                 gap=squared_gap(problem, self.tol),
                 units=samples,
-                start=beginning(*last, problem) if last is not None and going_on else None,
+                start=None if last is None else beginning(*last, problem),
                 attributes=lambda coef, intercept: {"coef_": coef, "intercept_": intercept},
             )
             self._keep(fit, samples)
         return self
 
+    def _last(self, given: Given) -> tuple[Floats, float] | None:
+        """What a warm start goes on from."""
+        known = self.warm_start and hasattr(self, "coef_") and len(self.coef_) == given.X.shape[1]
+        return (self.coef_, self.intercept_) if known else None
+
+    def _words(self) -> Words:
+        until_ = until("squared", self.fit_intercept, self.tol, self.max_iter)
+        return Words(type(self).__name__, _formula(self.alpha, self.l1_ratio), until_)
+
     def explain(self, X: Any, y: Any, sample_weight: Any = None) -> str:
         """What fit would do with these data, in words: the problem, how X is stored, how and where it is solved."""
         self._check_parameters()
-        given = read(self, X, y, sample_weight, numeric=True)
+        given = read(clone(self), X, y, sample_weight, numeric=True)
         problem = self._problem(given)
         return explain_fit(self, given, problem, _formula(self.alpha, self.l1_ratio), self._strongest)
 

@@ -7,23 +7,30 @@ the choice does not depend on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.data.digest import digest_of
 from stretto.errors import DataError
+from stretto.plan.job import JobPlan
 from stretto.runtime.runtimes import Runtime
 
 from . import checks
 from .lasso import LeastSquares
 from .linear_base import Sitting, say
-from .linear_input import Given, read, squared_gap
+from .linear_explain import until
+from .linear_input import Given, read, squared_gap, taken
 from .linear_path import LinearPath, alphas_for, check_grid, follow
-from .sklearn_base import with_callbacks
+from .linear_plan import Words
+from .sklearn_base import clone, with_callbacks
 
 Floats = NDArray[np.float64]
+Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
 class LassoCV(LeastSquares):
@@ -102,11 +109,54 @@ class LassoCV(LeastSquares):
         sample_weight [n]: used in fitting and in the errors on held-out data. groups [n]: for splitters that ask for
         them. A callback that asks to stop after a fold leaves the choice to the folds made so far.
         """
+        return self._fit(X, y, sample_weight, groups)
+
+    def plan(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> JobPlan:
+        """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
+
+        Returns
+        -------
+        JobPlan
+            With `explain()`, `cost` and `fingerprint`; `run(runtime=…)` fits this estimator by it.
+        """
         self._check_parameters()
+        given = taken(clone(self), X, y, sample_weight, numeric=True)
+        folds = _folds(self.cv, given, groups)
+        made = self._planned(given, self._words(folds), None)
+        return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight, folds))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _run_plan(self, made: JobPlan, X: Any, y: Any, sample_weight: Any, folds: Folds, runtime: Any = None) -> Self:
+        """Fit by a plan that was made earlier, with its folds; PlanError if it would be another one by now."""
+        return self._fit(X, y, sample_weight, None, folds, made, runtime)
+
+    def _words(self, folds: Folds) -> Words:
+        until_ = until("squared", self.fit_intercept, self.tol, self.max_iter)
+        indices = [samples for fold in folds for samples in fold]
+        return Words(
+            type(self).__name__,
+            f"(1/2n) Σ (y − z)² + α ‖w‖₁ for a path of α in {len(folds)} folds, then for the best α",
+            f"for each α {until_}",
+            more={"folds": len(folds), "digest of the folds": digest_of(*indices)},
+        )
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        groups: Any,
+        folds: Folds | None = None,
+        made: JobPlan | None = None,
+        runtime: Any = None,
+    ) -> Self:
+        self._check_parameters()
+        where = self._runtime(runtime)
         given = read(self, X, y, sample_weight, numeric=True)
         problem, samples = self._problem(given), given.design.shape[0]
-        folds = _folds(self.cv, given, groups)
-        with self._sitting(given) as sitting:
+        folds = _folds(self.cv, given, groups) if folds is None else folds
+        plan = self._planned(given, self._words(folds), None, made, where)
+        with self._sitting(given, plan, where) as sitting:
             works = sitting.solver(problem)
             self.alphas_ = alphas_for(
                 works, samples, self.alphas, self.n_alphas, eps=self.eps, l1_ratio=1.0, check=checks.of(self)
@@ -152,7 +202,7 @@ class LassoCV(LeastSquares):
         return _errors(path, _part(sitting.given, test))
 
 
-def _folds(cv: Any, given: Given, groups: Any) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def _folds(cv: Any, given: Given, groups: Any) -> Folds:
     """Pairs of training and test samples; at least one, and both of whole numbers below the number of samples."""
     splits = hasattr(cv, "split") and hasattr(cv, "get_n_splits")
     if isinstance(cv, str | bytes | bool) or not (splits or isinstance(cv, Integral | Iterable | None)):

@@ -9,6 +9,8 @@ Same seed, same bits, whatever `n_jobs` is.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from numbers import Real
 from pathlib import Path
 from typing import Any, Self, cast
@@ -28,7 +30,7 @@ from stretto.runtime.session import Session, scratch_folder
 from . import checks, lda_store
 from .coherence import coherence as topic_coherence
 from .lda_base import FIRST_TOPICS, SAMPLERS, Problem
-from .lda_fit import Learned, Settings, learn, place_for
+from .lda_fit import Learned, Settings, learn, place_for, plan_topics
 from .lda_infer import Inferrer
 from .lda_input import Corpus, as_corpus, names_its_words, split_tokens
 from .lda_topics import Topics
@@ -38,6 +40,7 @@ from .sklearn_base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     check_is_fitted,
+    clone,
     with_callbacks,
 )
 from .topic_facts import similar_topics, top_words
@@ -178,16 +181,55 @@ class LatentDirichletAllocation(
         words, or a file with one a line. session: where to record the run, when to save checkpoints, whether to go on
         from one. y is ignored.
         """
+        return self._fit(X, validation, vocabulary, session)
+
+    def plan(self, X: Any, y: Any = None, *, validation: Any = None, vocabulary: Any = None) -> Plan:
+        """The plan that `fit` with these arguments runs, made by counting the tokens; nothing is learned.
+
+        Parameters
+        ----------
+        X, y, validation, vocabulary : as for `fit`
+
+        Returns
+        -------
+        Plan
+            With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
+        """
         self._check()
-        seed = self._seed()
-        if validation is None and self.early_stopping:
-            validation = float(self.validation_fraction)
+        settings = self._settings(self._seed(), self.epochs, self._held(validation))
+        made = plan_topics(clone(self), X, settings, vocabulary)
+        return replace(made, runner=partial(self._run_plan, made, X, validation, vocabulary))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _run_plan(
+        self, made: Plan, X: Any, validation: Any, vocabulary: Any, runtime: Any = None, session: Session | None = None
+    ) -> Self:
+        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        return self._fit(X, validation, vocabulary, session, made, runtime)
+
+    def _fit(
+        self,
+        X: Any,
+        validation: Any,
+        vocabulary: Any,
+        session: Session | None,
+        made: Plan | None = None,
+        runtime: Any = None,
+    ) -> Self:
+        self._check()
+        seed = self._seed() if made is None else made.logical.seed
         session = session or Session(verbose=self.verbose, unit="tokens")
         scratch = scratch_folder(session) if self.memory is not None else None
-        settings = self._settings(seed, self.epochs, validation)
-        learned = learn(self, X, settings, session, vocabulary=vocabulary, scratch=scratch, stop=self._callbacks)
+        settings = self._settings(seed, self.epochs, self._held(validation), runtime=runtime)
+        learned = learn(
+            self, X, settings, session, vocabulary=vocabulary, scratch=scratch, stop=self._callbacks, made=made
+        )
         self._keep(learned, [], 0)
         return self
+
+    def _held(self, validation: Any) -> Any:
+        """What to measure on: with early stopping a share of X, unless documents are given."""
+        return float(self.validation_fraction) if validation is None and self.early_stopping else validation
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -254,7 +296,9 @@ class LatentDirichletAllocation(
     def _seed(self) -> int:
         return checks.seed(self.random_state, owner=type(self).__name__)
 
-    def _settings(self, seed: int, epochs: int, validation: Any, warm_up: int | None = None) -> Settings:
+    def _settings(
+        self, seed: int, epochs: int, validation: Any, warm_up: int | None = None, runtime: Any = None
+    ) -> Settings:
         beta = 0.01 if self.topic_word_prior is None else float(self.topic_word_prior)
         alpha = self._alpha()
         warm_up = self.warm_up if warm_up is None else warm_up
@@ -278,7 +322,7 @@ class LatentDirichletAllocation(
             epochs=int(epochs),
             profile=self.profile,
             width=int(self.width),
-            runtime=place_for(self.runtime, self.n_jobs, self.memory),
+            runtime=place_for(self.runtime if runtime is None else runtime, self.n_jobs, self.memory),
             memory=None if self.memory is None else parse_bytes(self.memory),
             strict=bool(self.strict),
             evaluate_every=int(self.evaluate_every),

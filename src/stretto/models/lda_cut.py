@@ -20,6 +20,7 @@ import numpy as np
 
 from stretto.data.parsing import Options, Parsing
 from stretto.data.partition import Cut
+from stretto.data.parts.files import is_several
 from stretto.data.report import Report
 from stretto.errors import DataError, PlanError
 from stretto.plan.cost import show_bytes
@@ -27,7 +28,7 @@ from stretto.plan.plan import Logical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.layout import group_on_disk, index_type, visit_table
-from stretto.runtime.source import Chunk, Source, Spool
+from stretto.runtime.source import GRAIN, Chunk, Source, Spool, in_grains
 from stretto.schedule.order import Ints, Order
 
 from .lda_input import LARGEST, OPEN_ENDED, UnknownWordsWarning, Words, read_vocabulary
@@ -39,6 +40,79 @@ AHEAD = 64  # the samplers ask for documents a few tokens ahead, beyond the last
 # Of a memory budget, the share that tokens may take while they are made; each costs its entry, its document and a run.
 _SHARE, _PER_TOKEN = 4, 28
 _PER_ENTRY = 12
+_LARGEST_TABLE = 1 << 28  # bytes of the table in which words of row blocks are marked
+
+
+class CountFile:
+    """A file of counts whose words are in the order of a vocabulary: a `Source` that reads it whenever it is walked.
+
+    Parameters
+    ----------
+    path : the file
+    vocabulary : the words in column order, or a file with one word a line. A file that names its words itself is put
+        into that order; words that are not in it are left out, with a warning.
+    at_least : words of a file that does not say how many there are
+    at_once : entries in memory at a time
+    in_parts : whether one file is read in parts, each of which is refused if it changes
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        vocabulary: Words | None,
+        at_least: int = 0,
+        at_once: int = GRAIN,
+        *,
+        in_parts: bool = False,
+    ) -> None:
+        from stretto.data.parts.file_set import walk
+
+        self.path, self._found = path, walk(path, parts=in_parts)
+        self.at_once = max(GRAIN, at_once // GRAIN * GRAIN)
+        found = self._found
+        names = None if vocabulary is None else read_vocabulary(vocabulary)
+        width = found.shape[1]
+        if width < max(at_least, len(names or ())) and _is_open_ended(path):
+            width = max(at_least, len(names or ()))
+        self._to: Any = None
+        if found.col_ids is not None:
+            called = [str(name) for name in found.col_ids.ids.tolist()]
+            if names is not None and (found.col_ids.is_text or all(name.isdecimal() for name in names)):
+                place = {name: k for k, name in enumerate(names)}
+                self._to, width = np.array([place.get(name, -1) for name in called], np.int32), len(names)
+            names = called if names is None else names
+        if names is not None and len(names) != width:
+            raise DataError(
+                f"the vocabulary has {len(names)} words, {path} has {width}; give one name a column, in order"
+            )
+        self.shape, self.names, self._left_out = (found.shape[0], width), names, 0.0
+
+    def __len__(self) -> int:
+        """Entries of the file; those of words that are left out count too."""
+        return int(self._found.nnz)
+
+    def chunks(self) -> Iterator[Chunk]:
+        return in_grains(self.counts(), self.at_once)
+
+    def counts(self) -> Iterator[Chunk]:
+        """The entries as they are read: counts above 0, of words of the vocabulary."""
+        self._left_out = 0.0
+        for rows, cols, values in self._found.chunks():
+            _refuse_unless_counts(rows, cols, values, str(self.path))
+            some = values > 0
+            if self._to is not None:
+                cols = self._to[cols]
+                self._left_out += float(values[cols < 0].sum(dtype=np.float64))
+                some &= cols >= 0
+            yield (rows, cols, values) if some.all() else (rows[some], cols[some], values[some])
+
+    def warn_unknown(self) -> None:
+        """Warn of words that the last walk left out."""
+        if self._left_out:
+            count = np.count_nonzero(self._to < 0)
+            said = f"words not in the vocabulary were left out: {count:,}, with {self._left_out:,.0f} tokens"
+            said = f"{self.path}: {said}; add them to the vocabulary to keep them"
+            warnings.warn(said, UnknownWordsWarning, stacklevel=3)
 
 
 def on_disk(
@@ -46,48 +120,18 @@ def on_disk(
 ) -> tuple[Source, list[str] | None]:
     """(entries, words): a file of counts parsed piece by piece into flat files of the folder, and its words' names.
 
-    vocabulary: the words in column order, or a file with one word a line. A file that names its words itself is put
-    into that order; words that are not in it are left out, with a warning. at_least: words of a file that does not say
-    how many there are.
+    vocabulary, at_least: as for `CountFile`.
     """
-    from stretto.data.scan import scan
-
-    found = scan(path)
-    names = None if vocabulary is None else read_vocabulary(vocabulary)
-    width = found.shape[1]
-    if width < max(at_least, len(names or ())) and _is_open_ended(path):
-        width = max(at_least, len(names or ()))
-    to: Any = None
-    if found.col_ids is not None:
-        called = [str(name) for name in found.col_ids.ids.tolist()]
-        if names is not None and (found.col_ids.is_text or all(name.isdecimal() for name in names)):
-            place = {name: k for k, name in enumerate(names)}
-            to, width = np.array([place.get(name, -1) for name in called], np.int32), len(names)
-        names = called if names is None else names
-    if names is not None and len(names) != width:
-        raise DataError(f"the vocabulary has {len(names)} words, {path} has {width}; give one name a column, in order")
-    left_out = 0.0
-
-    def counts() -> Iterator[Chunk]:
-        nonlocal left_out
-        for rows, cols, values in found.chunks():
-            _refuse_unless_counts(rows, cols, values, str(path))
-            some = values > 0
-            if to is not None:
-                cols = to[cols]
-                left_out += float(values[cols < 0].sum(dtype=np.float64))
-                some &= cols >= 0
-            yield (rows, cols, values) if some.all() else (rows[some], cols[some], values[some])
-
-    source = Spool(folder, (found.shape[0], width), at_once(memory)).write(counts())
-    if left_out:
-        said = f"words not in the vocabulary were left out: {np.count_nonzero(to < 0):,}, with {left_out:,.0f} tokens"
-        warnings.warn(f"{path}: {said}; add them to the vocabulary to keep them", UnknownWordsWarning, stacklevel=2)
-    return source, names
+    found = CountFile(path, vocabulary, at_least)
+    source = Spool(folder, found.shape, at_once(memory)).write(found.counts())
+    found.warn_unknown()
+    return source, found.names
 
 
 def _is_open_ended(path: Any) -> bool:
     """Whether a file is of a format that does not say how many words there are."""
+    if is_several(path):
+        return False
     with Parsing(os.fspath(path), Options(), Report(os.fspath(path))) as parsing:
         return parsing.guess.format in OPEN_ENDED
 
@@ -102,18 +146,32 @@ def _refuse_unless_counts(rows: Any, cols: Any, values: Any, where: str) -> None
         )
 
 
-def weigh(source: Source, rows: Cut, cols: Cut, order: Order) -> tuple[Ints, Ints]:
-    """([V], [V]): entries and tokens of each visit."""
+def weigh(source: Source, rows: Cut, cols: Cut, order: Order, *, zeros: bool = False) -> tuple[Ints, Ints]:
+    """([V], [V]): entries and tokens of each visit. zeros: whether there may be stored ones, as there may in memory."""
     row_block, col_block, table = rows.block_of(), cols.block_of(), visit_table(order)
     entries, tokens = np.zeros(len(order), np.int64), np.zeros(len(order))
     for r, c, values in source.chunks():
         _refuse_unless_counts(r, c, values, "the corpus")
-        if len(values) and values.min() < 1:
+        if not zeros and len(values) and values.min() < 1:
             raise DataError("the corpus has stored zeros; leave them out of the entries")
         visit = table[row_block[r], col_block[c]]
         entries += np.bincount(visit, minlength=len(order))
         tokens += np.bincount(visit, weights=values, minlength=len(order))
     return entries, tokens.astype(np.int64)
+
+
+def count_runs(source: Source, rows: Cut, cols: Cut, order: Order) -> Ints | None:
+    """[V] how many words each visit has, which are its runs; None where the table to count them in would be large."""
+    if rows.blocks * len(cols) > _LARGEST_TABLE:
+        return None
+    occurs = np.zeros((rows.blocks, len(cols)), bool)
+    block = rows.block_of()
+    for r, c, values in source.chunks():
+        some = values > 0
+        occurs[block[r[some]], c[some]] = True
+    of_word = cols.block_of()
+    found = np.stack([np.bincount(of_word[marks], minlength=cols.blocks) for marks in occurs])
+    return np.asarray(found[order.row_block, order.col_block], np.int64)
 
 
 def refuse_if_disk_full(plan: Plan, entries: Ints, folder: Path) -> None:

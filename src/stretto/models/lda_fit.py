@@ -13,20 +13,23 @@ from scipy.sparse import csr_array
 
 from stretto.errors import DataError, PlanError
 from stretto.plan.plan import Physical, Plan
-from stretto.runtime.cluster.spec import Cluster
+from stretto.plan.planned import refuse_changed
+from stretto.runtime.chosen import here, name_of, one_memory
 from stretto.runtime.crew import Crew
 from stretto.runtime.job import Report
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
-from stretto.runtime.simulated.spec import Simulated
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.train import Patience, Trainer
 
 from . import checks
 from .lda_base import Problem
-from .lda_cut import on_disk
+from .lda_counted import Counted, count_lda
+from .lda_cut import CountFile, on_disk
 from .lda_input import Corpus, as_corpus, names_its_words, split_documents, split_tokens
-from .lda_job import LdaJob, build_lda
+from .lda_job import LdaJob, lay_out_lda
+from .lda_layout import take_census
+from .lda_shape import Census
 from .lda_topics import Topics
 from .lda_watch import Watch
 from .mf_feed import at_once, is_path
@@ -80,11 +83,6 @@ Stop = Callable[[Any, "Corpus | None", int, Report, Callable[[], Topics]], bool]
 def place_for(runtime: Any, n_jobs: Any, memory: Any) -> Runtime:
     """Where a fit runs. PlanError where it cannot run there."""
     found = checks.place(runtime, n_jobs, cluster=True, owner="LatentDirichletAllocation")
-    if isinstance(found, Cluster | Simulated) and memory is not None:
-        raise PlanError(
-            f"memory={memory!r} on a cluster: documents are streamed from the disk of one machine; leave memory= out, "
-            "for a node holds its own documents only, or use runtime=st.Threads()"
-        )
     return found
 
 
@@ -98,20 +96,24 @@ def learn(
     vocabulary: Any = None,
     start: Topics | None = None,
     scratch: Any = None,
+    made: Plan | None = None,
 ) -> Learned:
-    """Learn topics from X; start: topics to go on from."""
+    """Learn topics from X.
+
+    start : topics to go on from
+    made : the plan to run; PlanError where it would be another one by now
+    """
     folder = None if scratch is None else Path(scratch.name)
     feed = _feed(estimator, X, settings, vocabulary, reset=start is None, folder=folder)
     problem = settings.problem
     if start is not None:
         problem = _going_on(problem, start)
     runtime = settings.runtime
-    physical = Physical(type(runtime).__name__.lower(), runtime.workers, settings.memory)
     watch = Watch(settings.evaluate_every, settings.epochs, feed.held)
     root = estimator._init_callback_context(max_subtasks=None)
     root.call_on_fit_task_begin(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
     with runtime.open() as crew, session.listen() as tell:
-        job = _job(problem, feed, crew, settings, physical, watch, start, folder)
+        job = _job(problem, feed, crew, settings, watch, start, folder, made)
         patience = None
         if settings.patience is not None and feed.held is not None:
             epochs, share = settings.patience
@@ -129,7 +131,7 @@ def learn(
             "parameters": dict(settings.parameters),
             "seed": settings.seed,
             "data": _described(feed),
-            "workers": physical.workers,
+            "workers": runtime.workers,
         }
         outcome = session.drive(trainer, settings.epochs, about)
         history = [{"objective": r.objective} | r.metrics for r in outcome.reports]
@@ -138,14 +140,31 @@ def learn(
     return learned
 
 
+def plan_topics(estimator: Any, X: Any, settings: Settings, vocabulary: Any) -> Plan:
+    """The plan that `learn` runs, from counts of the corpus. estimator: learns the names of X's columns."""
+    feed = _feed(estimator, X, settings, vocabulary, reset=True, folder=None)
+    with here(settings.runtime).open() as crew:
+        census = take_census(feed.source, crew)
+    if isinstance(feed.source, CountFile):
+        feed.source.warn_unknown()
+    return _counted(settings.problem, feed, settings, census, stream=settings.memory is not None).plan
+
+
 def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset: bool, folder: Path | None) -> Feed:
-    if is_path(X) and settings.memory is not None and folder is not None:
+    """The documents. folder: where a file that is streamed is cut into; None: it is only counted, and read in place."""
+    if is_path(X) and settings.memory is not None:
         if isinstance(settings.validation, float):
             raise PlanError(
                 "documents cannot be held out of a file that is streamed: give validation= documents of their own, "
                 "or fit without memory="
             )
-        source, names = on_disk(X, settings.memory, folder, vocabulary)
+        source: Source
+        if folder is None or not one_memory(settings.runtime):
+            parts = not one_memory(settings.runtime)
+            source = CountFile(X, vocabulary, at_once=at_once(settings.memory), in_parts=parts)
+            names = source.names
+        else:
+            source, names = on_disk(X, settings.memory, folder, vocabulary)
         held = None if settings.validation is None else _halves(_other(settings, source.shape[1], names), settings.seed)
         return Feed(source, None, held, names)
     corpus = as_corpus(
@@ -198,27 +217,46 @@ def _going_on(problem: Problem, start: Topics) -> Problem:
     return replace(problem, start=digest.hexdigest())
 
 
+def _counted(
+    problem: Problem,
+    feed: Feed,
+    settings: Settings,
+    census: Census,
+    start: Topics | None = None,
+    *,
+    stream: bool = False,
+) -> Counted:
+    runtime = settings.runtime
+    return count_lda(
+        problem,
+        feed.source,
+        census,
+        seed=settings.seed,
+        profile=settings.profile,
+        width=settings.width,
+        physical=Physical(name_of(runtime), runtime.workers, settings.memory),
+        earlier=start,
+        stream=stream,
+        in_memory=feed.corpus is not None,
+        by_nodes=isinstance(feed.source, CountFile) and not one_memory(runtime),
+    )
+
+
 def _job(
     problem: Problem,
     feed: Feed,
     crew: Crew,
     settings: Settings,
-    physical: Physical,
     watch: Watch,
     start: Topics | None,
     folder: Path | None,
+    made: Plan | None,
 ) -> LdaJob:
-    """The job; from disk when the budget asks for it."""
-    return build_lda(
-        problem,
-        feed.source,
-        crew,
-        seed=settings.seed,
-        profile=settings.profile,
-        width=settings.width,
-        physical=physical,
-        watch=watch,
-        earlier=start,
-        scratch=folder,
-        data=None if feed.corpus is None else feed.corpus.data,
-    )
+    """The job in memory; on disk when the budget asks for it."""
+    census = take_census(feed.source, crew)
+    counted = _counted(problem, feed, settings, census, start, stream=folder is not None)
+    if made is not None:
+        refuse_changed(made, counted.plan, "LatentDirichletAllocation.plan(X)")
+    streamed = counted.by_nodes or counted.plan.physical.tile is not None or feed.corpus is None
+    source = feed.source if streamed or feed.corpus is None else InMemory(feed.corpus.data)
+    return lay_out_lda(counted, source, crew, watch=watch, earlier=start, scratch=folder)

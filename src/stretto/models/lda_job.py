@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from pathlib import Path
@@ -21,20 +21,18 @@ from stretto.data.data import Data
 from stretto.kernels.topic_dense import gibbs_dense_worker
 from stretto.kernels.topic_mh import make_tables, mh_worker, prior_table
 from stretto.kernels.topic_packed import gibbs_packed_worker
-from stretto.kernels.topic_rows import GROUP, Counts, Model, Tokens, make_rooms
-from stretto.plan.cost import refuse_if_over
-from stretto.plan.plan import Physical, Plan
-from stretto.runtime.cpus import available_memory
+from stretto.kernels.topic_rows import Counts, Model, Tokens, make_rooms
+from stretto.plan.plan import Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.job import Report
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.step import Step, make_step
-from stretto.runtime.tile_walk import side_within
 from stretto.schedule.order import Ints, Order
 
-from .lda_base import Problem, logical_lda, plan_lda, settled
-from .lda_cut import lay_out_tokens_on_disk, most_runs, pieces, refuse_if_disk_full, weigh
+from .lda_base import Problem, plan_lda
+from .lda_counted import Counted, count_lda, kept_bytes
+from .lda_cut import count_runs, lay_out_tokens_on_disk, pieces, refuse_if_disk_full
 from .lda_layout import (
     Laid,
     gather_topics,
@@ -45,6 +43,7 @@ from .lda_layout import (
     topics_of,
     word_entries,
 )
+from .lda_nodes import DocumentReader, unread_tokens
 from .lda_priors import CountRows, Histogram, count_documents, count_words
 from .lda_shape import Census, Shape
 from .lda_topics import Topics
@@ -281,61 +280,43 @@ class Summed:
         words, topics = np.nonzero(self.counts)
         return words, topics, (self.counts[words, topics] / self.states[0]).astype(np.float32)
 
-    @staticmethod
-    def nbytes(shape: Shape, problem: Problem) -> int:
-        """What it will take."""
-        return len(shape.word_tokens) * shape.topics * 8 if problem.average_every else 0
-
     def arrays(self) -> dict[str, NDArray[Any]]:
         return {"summed": self.counts, "states": self.states} if len(self.counts) else {}
 
 
-# Kept for every document and word: its tokens, the place of its row, its length, its place in the plan, its block.
-_PER_INDEX = 48
-# Of K topics, a worker keeps about a dozen numbers each, with alias tables twice as many.
-_PER_TOPIC, _PER_TOKEN_OF_RUN, _PER_ENTRY = 128, 8, 8
-
-
-def kept_bytes(problem: Problem, plan: Plan, shape: Shape) -> int:
-    """Bytes that stay in memory while a plan runs from disk."""
-    order, tokens = plan.order, plan.weight
-    longest_run = min(int(tokens.max(initial=0)), int(shape.word_tokens.max(initial=0)))
-    own = _PER_TOPIC * (shape.topics + GROUP) + _PER_TOKEN_OF_RUN * longest_run + _PER_ENTRY * shape.longest
-    totals = (order.rows + order.cols + 2) * shape.topics * 4
-    indices = _PER_INDEX * (len(plan.logical.rows) + len(plan.logical.cols))
-    return int(plan.physical.workers * own + totals + indices + Summed.nbytes(shape, problem))
-
-
-@dataclass(frozen=True, eq=False)
-class Planned:
-    """A plan, and what laying the corpus out needs besides."""
-
-    problem: Problem
-    plan: Plan
-    shape: Shape
-    entries: Ints  # [V]
-
-
-def plan_fit(
-    problem: Problem,
+def lay_out_lda(
+    counted: Counted,
     source: Source,
     crew: Crew,
     *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
+    watch: Watch | None = None,
     earlier: Topics | None = None,
-    census: Census | None = None,
-) -> Planned:
-    """The plan of a topic model; the corpus is counted, nothing is allocated."""
-    census = census or take_census(source, crew)
-    problem = settled(problem, census)
-    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
-    shape = Shape.of(problem, census, logical.rows, logical.cols, earlier)
-    entries, tokens = weigh(source, logical.rows, logical.cols, logical.order)
-    runs = most_runs(entries, tokens, logical)
-    return Planned(problem, plan_lda(problem, logical, shape, tokens, runs, physical), shape, entries)
+    scratch: Path | None = None,
+) -> LdaJob:
+    """The job that runs a plan: the tokens laid out in memory, in files of a scratch folder, or by the nodes."""
+    problem, plan, shape, watch = counted.problem, counted.plan, counted.shape, watch or Watch()
+    logical, physical = plan.logical, plan.physical
+    seed, budget, disk = logical.seed, physical.memory or 0, None
+    if counted.by_nodes or physical.tile is not None:
+        assert scratch is not None
+        refuse_if_disk_full(plan, counted.entries, scratch)
+        disk = Disk(scratch, max(1, budget - kept_bytes(problem, plan, shape)))
+        crew.stream(disk)
+    if counted.by_nodes:
+        runs = count_runs(source, logical.rows, logical.cols, plan.order)
+        assert runs is not None
+        reader = DocumentReader(source, logical, counted.entries, plan.weight, runs)
+        plan = plan_lda(problem, logical, shape, plan.weight, runs, physical)
+        plan = replace(plan, steps=(replace(plan.steps[0], reader=reader),))
+        laid = unread_tokens(logical, shape, plan.weight, runs, disk)
+        return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier, disk)
+    if disk is not None:
+        laid = lay_out_tokens_on_disk(source, logical, shape, counted.entries, plan.weight, crew, disk, budget)
+    else:
+        laid = lay_out_tokens(source, logical, shape, crew)
+    # Of a large vocabulary the plan knew only how many runs there are at most.
+    plan = plan_lda(problem, logical, shape, plan.weight, laid.runs, physical)
+    return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier, disk)
 
 
 def build_lda(
@@ -343,57 +324,16 @@ def build_lda(
     source: Source,
     crew: Crew,
     *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
     watch: Watch | None = None,
     earlier: Topics | None = None,
     census: Census | None = None,
     scratch: Path | None = None,
     data: Data | None = None,
+    **settings: Any,
 ) -> LdaJob:
-    """Count, plan, lay out: in memory, or from a scratch folder where the plan does not fit the budget.
-
-    data: the corpus, where it is in memory.
-    """
-    census, watch = census or take_census(source, crew), watch or Watch()
-    if physical.memory is not None and scratch is not None:
-        common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
-        planned = plan_fit(problem, source, crew, earlier=earlier, census=census, **common)
-        needed = planned.plan.cost.memory + Summed.nbytes(planned.shape, planned.problem)
-        if data is None or needed > physical.memory:
-            return _stream(planned, source, crew, seed, watch, earlier, scratch)
-    problem = settled(problem, census)
-    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
-    shape = Shape.of(problem, census, logical.rows, logical.cols, earlier)
-    laid = lay_out_tokens(source if data is None else InMemory(data), logical, shape, crew)
-    plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), laid.runs, physical)
-    remedy = "stream it from disk with memory='2GiB', or use fewer topics"
-    if earlier is not None:
-        remedy = "partial_fit works in memory: give it fewer documents at a time, or more memory="
-    needed = plan.cost.memory + Summed.nbytes(shape, problem)
-    refuse_if_over(needed, physical.memory or available_memory(), remedy)
-    return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier)
-
-
-def _stream(
-    planned: Planned,
-    source: Source,
-    crew: Crew,
-    seed: int,
-    watch: Watch,
-    earlier: Topics | None,
-    scratch: Path,
-) -> LdaJob:
-    """The job from files of a folder."""
-    problem, plan, shape = planned.problem, planned.plan, planned.shape
-    logical, physical, memory = plan.logical, plan.physical, plan.physical.memory or 0
-    kept = kept_bytes(problem, plan, shape)
-    side = side_within(plan, memory, kept, "raise the budget, use fewer topics, or raise width= for smaller blocks")
-    refuse_if_disk_full(plan, planned.entries, scratch)
-    disk = Disk(scratch, memory - kept)
-    crew.stream(disk)
-    laid = lay_out_tokens_on_disk(source, logical, shape, planned.entries, plan.weight, crew, disk, memory)
-    plan = plan_lda(problem, logical, shape, plan.weight, laid.runs, replace(physical, tile=side))
-    return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier, disk)
+    """Count, plan, lay out. data: the corpus, where it is in memory. settings: those of `count_lda`."""
+    census = census or take_census(source, crew)
+    kind: dict[str, Any] = {"stream": scratch is not None, "in_memory": scratch is None or data is not None}
+    counted = count_lda(problem, source, census, earlier=earlier, **kind, **settings)
+    whole = source if counted.plan.physical.tile is not None or data is None else InMemory(data)
+    return lay_out_lda(counted, whole, crew, watch=watch, earlier=earlier, scratch=scratch)

@@ -17,14 +17,18 @@ from stretto.data.design import LARGEST
 from stretto.errors import PlanError
 from stretto.kernels.profiles import PROFILES
 from stretto.observe.progress import duration
+from stretto.plan.job import JobPlan
+from stretto.plan.planned import refuse_changed
 from stretto.programs.regression import Fit, Problem
-from stretto.runtime.runtimes import Runtime, Serial
+from stretto.runtime.chosen import runtime_words
+from stretto.runtime.runtimes import Runtime
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 
 from . import checks
 from .linear_input import Given, features
+from .linear_plan import Words, plan_linear
 from .sklearn_base import BaseEstimator, CallbackSupportMixin, ConvergenceWarning, check_is_fitted
 
 if TYPE_CHECKING:
@@ -39,6 +43,8 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
 
     n_features_in_: int
     coef_: Floats
+    plan_: JobPlan
+    fingerprint_: str
 
     # Parameters that subclasses' constructors store.
     fit_intercept: bool
@@ -70,8 +76,9 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             must = "a spec of st.schedule, such as st.schedule.prioritised(), or None for working sets"
             raise check.wrong("schedule", must, given)
 
-    def _runtime(self) -> Runtime:
-        return checks.place(self.runtime, self.n_jobs)
+    def _runtime(self, other: Any = None) -> Runtime:
+        """Where to run: `other` where one is given, else as the parameters say."""
+        return checks.place(self.runtime if other is None else other, self.n_jobs, owner=type(self).__name__)
 
     def _seed(self) -> int:
         # Working sets draw nothing, so two fits agree unless the caller asks otherwise.
@@ -79,13 +86,29 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
             return 0
         return checks.seed(self.random_state, owner=type(self).__name__)
 
+    def _planned(
+        self,
+        given: Given,
+        words: Words,
+        start: tuple[Any, ...] | None,
+        made: JobPlan | None = None,
+        runtime: Runtime | None = None,
+    ) -> JobPlan:
+        """The plan of a fit. made: the one that is to run; PlanError if it would be another one by now."""
+        seed = self._seed() if made is None else int(made.values["seed"])
+        plan = plan_linear(self, given, words, seed=seed, runtime=runtime or self._runtime(), start=start)
+        if made is not None:
+            refuse_changed(made, plan, f"{type(self).__name__}.plan(X, y)")
+        return plan
+
     @contextmanager
-    def _sitting(self, given: Given) -> Iterator[Sitting]:
-        """Threads and callbacks of one fit."""
+    def _sitting(self, given: Given, plan: JobPlan, runtime: Runtime) -> Iterator[Sitting]:
+        """Threads and callbacks of one fit, which is that of a plan."""
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=given.X, y=given.y)
-        with self._runtime().open() as crew:
-            yield Sitting(self, crew, root, given, self._seed())
+        self.plan_, self.fingerprint_ = plan, plan.fingerprint
+        with runtime.open() as crew:
+            yield Sitting(self, crew, root, given, int(plan.values["seed"]), runtime)
         root.call_on_fit_task_end(estimator=self, X=given.X, y=given.y)
 
     def _features(self, X: Any) -> Any:
@@ -94,10 +117,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return features(self, X)
 
     def _place(self) -> str:
-        runtime = self._runtime()
-        if isinstance(runtime, Serial):
-            return "serial"
-        return f"threads, {runtime.workers} worker{'s' if runtime.workers > 1 else ''}"
+        return runtime_words(self._runtime())
 
     @property
     def sparse_coef_(self) -> Any:
@@ -121,6 +141,7 @@ class Sitting:
     root: Any  # scikit-learn's callback context
     given: Given
     seed: int
+    runtime: Runtime
     stopped: bool = False  # a callback asked for an end
 
     def solver(self, problem: Problem) -> Solver:
@@ -176,7 +197,7 @@ class Sitting:
 
             fit = fit_by_schedule(
                 problem, works, l1, l2, schedule=model.schedule, gap=gap, share=share, max_rounds=model.max_iter,
-                start=start, look=watch, runtime=model._runtime(), seed=self.seed,
+                start=start, look=watch, runtime=self.runtime, seed=self.seed,
             )  # fmt: skip
         if not fit.converged and not self.stopped:
             warn_unfinished(f"{type(model).__name__} {label}".rstrip(", "), fit, units, model.max_iter)
@@ -202,7 +223,7 @@ def warn_unfinished(what: str, fit: Fit, units: float, max_iter: int) -> None:
         f"{what} {stopped} at a duality gap of {fit.gap / units:.3g}, above the {fit.goal / units:.3g} that tol asks "
         f"for; {advice}, use a stronger penalty, or scale the features",
         ConvergenceWarning,
-        stacklevel=5,  # the line that called fit
+        stacklevel=6,  # the line that called fit
     )
 
 

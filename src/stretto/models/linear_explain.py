@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
 from stretto.programs.regression import Problem
+
+from .linear_plan import solver_words
+from .logistic_options import STEPS
 
 if TYPE_CHECKING:
     from .linear_base import LinearModel
     from .linear_input import Given
 
 _WIDTH = 118
-_WORKING_SETS = (
-    "working sets: the features nearest to entering, solved by coordinate descent, then the duality gap over all; "
-    "features proven zero are looked at no more"
-)
 
 
 def explain_fit(
@@ -39,10 +38,9 @@ def explain_fit(
     ]
     if problem.scale is not None:
         facts.append(("scaling", "columns count as if their standard deviation were 1; X itself is not touched"))
-    solver = _WORKING_SETS if model.schedule is None else model.schedule.explain()
     facts += [
-        ("solver", solver),
-        ("until", f"{_until(problem, model.tol)}, or {model.max_iter} rounds"),
+        ("solver", solver_words(model)),
+        ("until", until(problem.loss, problem.intercept, model.tol, model.max_iter)),
         ("grade", "identical: same data and parameters, same bits, at any number of workers"),
         ("profile", model.profile),
         ("runs on", model._place()),
@@ -50,7 +48,21 @@ def explain_fit(
     return "\n".join([f"{type(model).__name__} on {samples:,} × {features:,}", *show(facts, _WIDTH)])
 
 
-def _until(problem: Problem, tol: float) -> str:
-    if problem.loss == "squared":
-        return f"the duality gap is at most {tol:g} × ‖y{' − ȳ' if problem.intercept else ''}‖²/n"
-    return f"the duality gap is at most {tol:g} × the objective"
+def until(loss: str, intercept: bool, tol: float, rounds: int) -> str:
+    """When a fit ends, in words."""
+    goal = f"‖y{' − ȳ' if intercept else ''}‖²/n" if loss == "squared" else "the objective"
+    return f"the duality gap is at most {tol:g} × {goal}, or {rounds} rounds"
+
+
+def joint_formula(model: Any) -> str:
+    """What a joint model of all classes minimises."""
+    formula = f"{model.C:.4g} Σ −log softmax(z)_y"
+    formula += f" + {model.l1_ratio:.4g} ‖W‖₁" if model.l1_ratio else ""
+    return formula + (f" + ½ {1 - model.l1_ratio:.4g} ‖W‖²" if model.l1_ratio < 1 else "")
+
+
+def joint_solver(model: Any, metric: str = "") -> str:
+    """How a joint model is solved. metric: in words, where it is known already."""
+    if model.solver == "sgd":
+        return f"{model.optimizer}, 16 logical workers with a mini-batch each, up to {model.max_iter} epochs"
+    return f"quasi-Newton steps, {STEPS} to a round{metric}; Newton's at the end where needed"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -17,14 +18,16 @@ from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST, Design
 from stretto.errors import DataError, PlanError
+from stretto.plan.job import JobPlan
 from stretto.programs.regression import Problem
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
 
 from . import checks
 from .linear_base import LinearModel
-from .linear_explain import explain_fit
+from .linear_explain import explain_fit, joint_formula, joint_solver, until
 from .linear_input import Given, beginning, class_weights, logistic, logistic_gap, taken
+from .linear_plan import Words
 from .logistic_options import refuse_unused
 from .sklearn_base import ClassifierMixin, check_classification_targets, clone, with_callbacks
 
@@ -142,22 +145,74 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Learn from X [n, p], dense or sparse in any format, and the classes y [n]."""
+        return self._fit(X, y, sample_weight)
+
+    def plan(self, X: Any, y: Any, sample_weight: Any = None) -> JobPlan:
+        """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
+
+        Returns
+        -------
+        JobPlan
+            With `explain()`, `cost` and `fingerprint`; `run(runtime=…)` fits this estimator by it.
+        """
         self._check_parameters()
-        last = (self.coef_, self.intercept_) if self.warm_start and hasattr(self, "coef_") else None
+        model = clone(self)  # planning leaves no trace
+        given = taken(model, X, y, sample_weight)
+        model.classes_, _, weight = model._classes(given)
+        made = self._planned(replace(given, weight=weight), model._words(), self._last(given, model.classes_))
+        return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _run_plan(self, made: JobPlan, X: Any, y: Any, sample_weight: Any, runtime: Any = None) -> Self:
+        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        return self._fit(X, y, sample_weight, made, runtime)
+
+    def _last(self, given: Given, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
+        """What a warm start goes on from."""
+        shape = (1 if len(classes) == 2 else len(classes)), given.X.shape[1]
+        known = self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape
+        return (self.coef_, self.intercept_) if known else None
+
+    def _words(self) -> Words:
+        """For the plan; the classes are known."""
+        count = len(self.classes_)
+        several = {"classes": count} if count > 2 else {}
+        if not self._joint:
+            until_ = until("logistic", self.fit_intercept, self.tol, self.max_iter)
+            return Words(
+                type(self).__name__, self._formula(), until_, outputs=max(1, count * (count > 2)), more=several
+            )
+        what = "epochs" if self.solver == "sgd" else "rounds"
+        return Words(
+            type(self).__name__,
+            f"{joint_formula(self)}, {count} classes jointly",
+            f"the duality gap is at most {self.tol:g} × the loss of the model without features, "
+            f"or {self.max_iter} {what}",
+            joint_solver(self),
+            count,
+            several,
+        )
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any, made: JobPlan | None = None, runtime: Any = None) -> Self:
+        self._check_parameters()
+        where = self._runtime(runtime)
         given = taken(self, X, y, sample_weight)
-        self.classes_, which, weight = self._classes(given)
+        classes, which, weight = self._classes(given)
+        last = self._last(given, classes)
+        self.classes_ = classes
+        plan = self._planned(replace(given, weight=weight), self._words(), last, made, where)
         if self._joint:
-            return self._fit_joint(given, which, weight, last)
+            return self._fit_joint(given, which, weight, last, plan, where)
         given = replace(given, design=Design.of(given.X, checked=True))
         problems = self._problems(given, which, weight)
         shape = len(problems), given.design.shape[1]
-        going_on = last is not None and last[0].shape == shape
+        going_on = last is not None
         # Classes still to come are at zero, or where the last fit left them.
         coefs, intercepts = np.zeros(shape), np.zeros(len(problems))
-        if last is not None and going_on:
+        if last is not None:
             coefs, intercepts = np.array(last[0]), np.array(last[1])
         fits = []
-        with self._sitting(given) as sitting:
+        with self._sitting(given, plan, where) as sitting:
             for k, problem in enumerate(problems):
 
                 def so_far(coef: Floats, intercept: float, k: int = k) -> dict[str, Any]:
@@ -185,15 +240,20 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return self
 
     def _fit_joint(
-        self, given: Given, which: NDArray[np.int64], weight: Floats, last: tuple[Floats, Floats] | None
+        self,
+        given: Given,
+        which: NDArray[np.int64],
+        weight: Floats,
+        last: tuple[Floats, Floats] | None,
+        plan: JobPlan,
+        runtime: Runtime,
     ) -> Self:
         """One model of all classes."""
         from .softmax_fit import fit_joint, joint_problem, unpack  # here, not above: it imports Numba
 
         problem = joint_problem(self, given.X, which, len(self.classes_), weight)
-        shape = len(self.classes_), problem.rows.shape[1]
-        with self._sitting(given) as sitting:
-            fit = fit_joint(self, sitting, problem, last if last is not None and last[0].shape == shape else None)
+        with self._sitting(given, plan, runtime) as sitting:
+            fit = fit_joint(self, sitting, problem, last)
             self.coef_, self.intercept_ = unpack(fit.W, problem)
             self.dual_gap_, self.objective_ = np.array([fit.gap]), np.array([fit.objective])
             self.n_iter_ = np.array([max(1, fit.rounds)])
@@ -259,12 +319,15 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             return explain_joint(model, joint_problem(model, given.X, which, len(model.classes_), weight))
         given = replace(given, design=Design.of(given.X, checked=True))
         problems = model._problems(given, which, weight)
+        return explain_fit(model, given, problems[0], model._formula(), model._strongest)
+
+    def _formula(self) -> str:
+        """What is minimised for two classes, or for each class against the rest."""
         formula = f"{self.C:.4g} Σ log(1 + exp(−y z))"
         formula += f" + {self.l1_ratio:.4g} ‖w‖₁" if self.l1_ratio else ""
         formula += f" + ½ {1 - self.l1_ratio:.4g} ‖w‖²" if self.l1_ratio < 1 else ""
-        if len(problems) > 1:
-            formula = f"for each of {len(model.classes_)} classes against the rest {formula}"
-        return explain_fit(model, given, problems[0], formula, model._strongest)
+        several = len(self.classes_) > 2
+        return f"for each of {len(self.classes_)} classes against the rest {formula}" if several else formula
 
     def _strongest(self, largest: float, samples: int) -> str:
         if self.l1_ratio == 0:

@@ -280,7 +280,7 @@ def new_factors(
             array,
             spec=_drawn(name, cut) if disk is not None else None,
         )
-        crew.run(fill, "exact")
+        crew.run_here(fill, "exact")
         array[cut.place[empty[axis]]] = 0.0
         states.append(Rows(name, array, problem.rank, cut))
     b = Rows("b", new_array(disk, "b", (len(rows) if problem.biases else 0,), np.float32), 1, rows)

@@ -19,8 +19,8 @@ from stretto.plan.plan import Physical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.job import Job
-from stretto.runtime.layout import Survey, Tally, survey, tally
-from stretto.runtime.source import InMemory, Source
+from stretto.runtime.layout import Tally, survey, tally
+from stretto.runtime.source import InMemory
 from stretto.runtime.tile_walk import side_within
 from stretto.schedule.order import Ints
 from stretto.state.rows import Rows
@@ -29,8 +29,9 @@ from .mf_als import lay_out_als, plan_rows
 from .mf_base import Factors, Moments, Problem, squares_of
 from .mf_ccd import CcdJob, lay_out_ccd
 from .mf_cost import peak_memory, refuse_cost, refuse_rank, refuse_time
+from .mf_counted import Counted
 from .mf_feed import Feed
-from .mf_nodes import FileSource, build_from_file
+from .mf_nodes import FileSource, lay_out_from_file
 from .mf_sgd import lay_out_sgd, logical_sgd, plan_sgd
 
 
@@ -64,33 +65,7 @@ class Earlier:
     cols: NDArray[Any]  # [n]
 
 
-@dataclass(frozen=True, eq=False)
-class Planned:
-    """A plan, what one look at the ratings told, and what laying them out would count again."""
-
-    plan: Plan
-    seen: Survey
-    tallied: Tally | None
-
-
-def plan_fit(
-    problem: Problem, source: Source, crew: Crew, *, seed: int, profile: str, width: int, physical: Physical
-) -> Planned:
-    """The plan of the problem's solver; the ratings are counted, nothing is allocated."""
-    seen = survey(source, crew)
-    refuse_rank(problem, seen.shape)
-    if problem.solver != "sgd":
-        program = f"mf/{problem.solver}/2"
-        common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
-        return Planned(plan_rows(program, problem, seen, **common), seen, None)
-    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
-    tallies = [tally(chunk, logical.rows, logical.cols, logical.order, crew) for chunk in source.chunks()]
-    weight: Ints = sum((one.weight for one in tallies), np.zeros(len(logical.order), np.int64))
-    plan = plan_sgd(problem, logical, weight, physical)
-    return Planned(plan, seen, tallies[0] if len(tallies) == 1 else None)
-
-
-def build(
+def count(
     problem: Problem,
     feed: Feed,
     crew: Crew,
@@ -99,41 +74,83 @@ def build(
     profile: str,
     width: int,
     physical: Physical,
+    stream: bool = False,
+) -> Counted:
+    """Plan the problem's solver from counts of the ratings; nothing is laid out.
+
+    stream : whether what exceeds the budget may be streamed from disk
+    """
+    counted = _plan(problem, feed, crew, seed=seed, profile=profile, width=width, physical=physical)
+    plan, by_nodes = counted.plan, feed.by_nodes and problem.solver == "sgd"
+    if stream and physical.memory is not None and (feed.data is None or plan.cost.memory > physical.memory):
+        refuse_time(problem, plan)
+        if not by_nodes:  # there every node decides for its own part
+            remedy = "raise the budget, lower the rank, or raise width= for smaller blocks"
+            side = side_within(plan, physical.memory, kept_bytes(problem, plan), remedy)
+            plan = replace(plan, physical=replace(physical, tile=side))
+        return replace(counted, plan=plan)
+    refuse_cost(problem, plan, "stream it from disk with memory='2GiB', or lower rank")
+    return counted
+
+
+def _plan(
+    problem: Problem, feed: Feed, crew: Crew, *, seed: int, profile: str, width: int, physical: Physical
+) -> Counted:
+    seen, source = survey(feed.source, crew), feed.source
+    refuse_rank(problem, seen.shape)
+    if problem.solver != "sgd":
+        program = f"mf/{problem.solver}/2"
+        common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
+        return Counted(plan_rows(program, problem, seen, **common), seen)
+    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
+    tallies = [tally(chunk, logical.rows, logical.cols, logical.order, crew) for chunk in source.chunks()]
+    weight: Ints = sum((one.weight for one in tallies), np.zeros(len(logical.order), np.int64))
+    plan = plan_sgd(problem, logical, weight, physical)
+    return Counted(plan, seen, tallies[0] if len(tallies) == 1 else None)
+
+
+def lay_out_factors(
+    problem: Problem,
+    counted: Counted,
+    feed: Feed,
+    crew: Crew,
+    *,
     scratch: Path | None = None,
     once: bool = False,
 ) -> FactorJob:
-    """The job of the problem's solver; from disk where it does not fit the memory budget. once: nodes that read the
-    ratings refuse pairs that are rated twice."""
-    common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
-    if isinstance(feed.source, FileSource):
-        return build_from_file(problem, feed.source, crew, test=feed.test, once=once, **common)
-    planned = plan_fit(problem, feed.source, crew, **common)
-    plan, disk = planned.plan, None
-    if physical.memory is not None and scratch is not None and (feed.data is None or _too_large(plan, physical)):
-        refuse_time(problem, plan)
-        kept = kept_bytes(problem, plan)
-        side = side_within(plan, physical.memory, kept, "raise the budget, lower the rank, or raise width=")
-        plan = replace(plan, physical=replace(physical, tile=side))
-        disk = Disk(scratch, physical.memory - kept)
+    """The job that runs a plan: the ratings laid out in memory or on disk, the first factors drawn.
+
+    scratch : the folder of what is streamed
+    once : nodes that read the ratings refuse pairs that are rated twice
+    """
+    plan, disk = counted.plan, None
+    if feed.by_nodes and problem.solver == "sgd":
+        assert isinstance(feed.source, FileSource)
+        return lay_out_from_file(problem, counted, feed.source, crew, test=feed.test, once=once, scratch=scratch)
+    if plan.physical.tile is not None:
+        assert scratch is not None
+        disk = Disk(scratch, max(1, (plan.physical.memory or 0) - kept_bytes(problem, plan)))
         crew.stream(disk)
-    else:
-        refuse_cost(problem, plan, "stream it from disk with memory='2GiB', or lower rank")
     source = feed.source if disk is not None or feed.data is None else InMemory(feed.data)
-    args = (problem, plan, planned.seen, source)
-    rest: dict[str, Any] = {"seed": seed, "test": feed.test, "disk": disk}
+    args = (problem, plan, counted.seen, source)
+    rest: dict[str, Any] = {"seed": plan.logical.seed, "test": feed.test, "disk": disk}
     if problem.solver == "sgd":
-        tallied = planned.tallied if disk is not None or planned.tallied is not None else _tally(plan, feed, crew)
+        tallied = counted.tallied if disk is not None or counted.tallied is not None else _tally(plan, feed, crew)
         return lay_out_sgd(*args, tallied, crew, **rest)
     return lay_out_als(*args, crew, **rest) if problem.solver == "als" else lay_out_ccd(*args, crew, **rest)
+
+
+def build(
+    problem: Problem, feed: Feed, crew: Crew, *, scratch: Path | None = None, once: bool = False, **settings: Any
+) -> FactorJob:
+    """Plan and lay out. settings: those of `count`."""
+    counted = count(problem, feed, crew, stream=scratch is not None, **settings)
+    return lay_out_factors(problem, counted, feed, crew, scratch=scratch, once=once)
 
 
 def build_in_memory(problem: Problem, data: Data, crew: Crew, **settings: Any) -> Any:
     """The job of ratings that are in memory; settings as of `build`."""
     return build(problem, Feed(InMemory(data), data, None, data.shape, None, None), crew, **settings)
-
-
-def _too_large(plan: Plan, physical: Physical) -> bool:
-    return plan.cost.memory > (physical.memory or 0)
 
 
 def _tally(plan: Plan, feed: Feed, crew: Crew) -> Tally:

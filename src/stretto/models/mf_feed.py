@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from stretto.data.data import Data, held_out
 from stretto.data.ids import IdMap
-from stretto.errors import DataError, PlanError
+from stretto.errors import DataError
 from stretto.runtime.source import GRAIN, Chunk, InMemory, Source, Spool
 
 from .mf_align import Aligned, Known, aligned, entries_of, is_matrix
@@ -36,6 +36,7 @@ class Feed:
     row_ids: IdMap | None
     col_ids: IdMap | None
     every: Source | None = None  # where these ratings are further ones: all of them, with those of before
+    by_nodes: bool = False  # the nodes of a cluster read the file; the driver counts only
 
     @property
     def trained_on(self) -> Source:
@@ -51,8 +52,15 @@ class Feed:
 
 
 def is_path(X: Any) -> bool:
-    """Whether X names a file rather than being data."""
-    return isinstance(X, str | os.PathLike)
+    """Whether X names a file, or several, rather than being data."""
+    several = isinstance(X, list) and bool(X) and all(isinstance(one, str | os.PathLike) and _is_file(one) for one in X)
+    return several or isinstance(X, str | os.PathLike)
+
+
+def _is_file(path: Any) -> bool:
+    """Whether one of a list is the name of a file: a list of texts may be documents."""
+    place = os.fspath(path)
+    return "://" in place or os.path.isfile(place)
 
 
 def at_once(memory: int) -> int:
@@ -109,13 +117,21 @@ def feed_from(
     memory: int | None,
     scratch: Path | None,
     nodes: bool = False,
+    counting: bool = False,
 ) -> Feed:
-    """Ratings from what the user gave. validation: data, or the share of the entries to hold out, or None.
+    """Ratings from what the user gave.
 
-    nodes: with a memory budget, those of a cluster read the file, and nobody writes it to disk.
+    Parameters
+    ----------
+    validation : data, or the share of the entries to hold out, or None
+    scratch : folder for a file that is streamed within `memory`
+    nodes : with a memory budget, those of a cluster read the file, and nobody writes it to disk
+    counting : the ratings will only be counted, so a file that would be streamed is read in place
     """
-    if nodes and memory is not None:
-        return _read_by_nodes(X, validation, duplicates, seed, memory)
+    if nodes and memory is not None and is_path(X) and duplicates == "keep":
+        return _read_by_nodes(X, validation, seed, memory)
+    if is_path(X) and memory is not None and counting:
+        return _walked(X, validation, seed, memory)
     if is_path(X) and memory is not None and scratch is not None:
         return _from_file(X, validation, seed, memory, scratch)
     if is_path(X):
@@ -134,20 +150,18 @@ def feed_from(
     return Feed(source, data, test, data.shape, data.row_ids, data.col_ids)
 
 
-def _read_by_nodes(path: Any, validation: Any, duplicates: str, seed: int, memory: int) -> Feed:
-    """Walk the file once; what is held out stays in memory."""
-    from stretto.data.scan import scan
+def _read_by_nodes(path: Any, validation: Any, seed: int, memory: int) -> Feed:
+    """Count the files, in parts; what is held out stays in memory."""
+    from stretto.data.parts.file_set import walk
 
-    if not is_path(path) or duplicates != "keep":
-        what = "data that are in memory already" if not is_path(path) else f"duplicates={duplicates!r}"
-        raise PlanError(
-            f"memory= on a cluster lets the nodes read a text file, of which the driver keeps counts only; {what} "
-            "cannot be had that way: leave memory= out, or give the path of a file with duplicates='error' or 'keep'"
-        )
-    place = os.fspath(path)
-    found = scan(place if "://" in place else os.path.abspath(place))
-    if found.in_memory:
-        raise PlanError(f"memory= on a cluster: {place} is no text that nodes can walk; leave memory= out")
+    return replace(_walked(walk(path, parts=True), validation, seed, memory), by_nodes=True)
+
+
+def _walked(path: Any, validation: Any, seed: int, memory: int) -> Feed:
+    """Ratings read from their file whenever they are asked for; what is held out is in memory."""
+    from stretto.data.parts.file_set import walk
+
+    found = walk(path) if is_path(path) else path
     share = held_share(validation)
     source = FileSource(found, at_once(memory), share, seed)
     test: Data | Aligned | None = source.aside() if share else None
@@ -159,9 +173,9 @@ def _read_by_nodes(path: Any, validation: Any, duplicates: str, seed: int, memor
 
 def _from_file(path: Any, validation: Any, seed: int, memory: int, scratch: Path) -> Feed:
     """Parse the file piece by piece into flat files; what is held out stays in memory."""
-    from stretto.data.scan import scan
+    from stretto.data.parts.file_set import walk
 
-    found = scan(path)
+    found = walk(path)
     share = held_share(validation)
     aside: list[Chunk] = []
 

@@ -1,9 +1,9 @@
 """Ratings that the nodes of a cluster read themselves: the driver walks the file and keeps none of them.
 
-    found = scan(path)                                    # ids, and how often each occurs
+    found = walk(path, parts=True)                        # ids, and how often each occurs
     source = FileSource(found, at_once)                   # walked as often as somebody asks for its chunks
-    job = build_from_file(problem, source, crew, …)       # counts decide the plan
-    reader.pieces(visits, threads)                        # on a node: its own rows' ratings, laid out
+    job = lay_out_from_file(problem, counted, source, …)  # counts have decided the plan
+    reader.fill(visits, arrays, threads, disk)            # on a node: its own rows' ratings, laid out
 
 Every node walks the whole file and keeps the ratings of its own rows: nobody holds them all, and nothing but counts and
 factors passes through the driver. The bits are those of a fit in memory.
@@ -11,30 +11,30 @@ factors passes through the driver. The bits are those of a fit in memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from stretto.data.data import Data, held_out
 from stretto.data.partition import Cut
+from stretto.data.parts.file_set import FileSet
 from stretto.data.scan import Scan
 from stretto.errors import DataError
-from stretto.plan.arrays import Piece, Pieces
-from stretto.plan.cost import refuse_if_over
-from stretto.plan.plan import Physical
 from stretto.runtime.cluster.pages import Pages
 from stretto.runtime.crew import Crew
-from stretto.runtime.layout import Blocks, index_type, lay_out, survey, tally
+from stretto.runtime.disk import Disk
+from stretto.runtime.layout import Blocks, arrange, fill_blocks, index_type
 from stretto.runtime.runtimes import Threads
-from stretto.runtime.source import GRAIN, Chunk, Entries
+from stretto.runtime.source import GRAIN, Chunk, Entries, Source, in_grains
 from stretto.schedule.order import Ints, Order
 
 from .mf_base import Problem, new_factors, units
-from .mf_cost import refuse_rank, refuse_time
+from .mf_counted import Counted
 from .mf_measure import Held
-from .mf_sgd import SgdJob, limit_of, logical_sgd, plan_sgd
+from .mf_sgd import SgdJob, limit_of
 
 
 class FileSource:
@@ -43,7 +43,7 @@ class FileSource:
     A `Source` that can be pickled: what travels is what the first walk found, ids and counts.
     """
 
-    def __init__(self, found: Scan, at_once: int, share: float = 0.0, seed: int = 0) -> None:
+    def __init__(self, found: Scan | FileSet, at_once: int, share: float = 0.0, seed: int = 0) -> None:
         self.found, self.shape, self.share, self.seed = found, found.shape, share, seed
         self.at_once = max(GRAIN, at_once // GRAIN * GRAIN)
         aside = (held_out(lo, min(lo + GRAIN, found.nnz), share, seed) for lo in range(0, found.nnz, GRAIN))
@@ -54,7 +54,7 @@ class FileSource:
 
     def chunks(self) -> Iterator[Chunk]:
         """Those to learn from, in whole grains."""
-        return _in_grains(self._walk(held=False), self.at_once)
+        return in_grains(self._walk(held=False), self.at_once)
 
     def aside(self) -> Data:
         """Those that are held out."""
@@ -67,22 +67,6 @@ class FileSource:
             mask = held_out(first, first + len(values), self.share, self.seed) == held
             first += len(values)
             yield (rows, cols, values) if mask.all() else (rows[mask], cols[mask], values[mask])
-
-
-def _in_grains(chunks: Iterable[Chunk], at_once: int) -> Iterator[Chunk]:
-    """The same entries, `at_once` of them in every chunk but the last."""
-    waiting: list[Chunk] = []
-    count = 0
-    for chunk in chunks:
-        waiting.append(chunk)
-        count += len(chunk[2])
-        while count >= at_once:
-            rows, cols, values = (np.concatenate(part) for part in zip(*waiting, strict=True))
-            yield rows[:at_once], cols[:at_once], values[:at_once]
-            waiting, count = [(rows[at_once:], cols[at_once:], values[at_once:])], count - at_once
-    if count:
-        rows, cols, values = (np.concatenate(part) for part in zip(*waiting, strict=True))
-        yield rows, cols, values
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,61 +85,76 @@ class FileReader:
     scale: float
     once: bool
 
-    def pieces(self, visits: Ints, threads: int) -> dict[str, Pieces]:
+    def fill(self, visits: Ints, arrays: dict[str, Any], threads: int, disk: Disk | None) -> None:
         """The entries of some row blocks' visits, as `lay_out` has them."""
-        mine = np.zeros(self.order.rows, bool)
-        mine[self.order.row_block[visits]] = True
-        block, path = self.rows.block_of(), self.source.found.path
-        kept: list[Chunk] = []
-        for rows, cols, values in self.source.chunks():
-            keep = mine[block[rows]]
-            kept.append((rows[keep], cols[keep], values[keep]))
-        rows, cols, values = (np.concatenate(part) for part in zip(*kept, strict=True))
-        entries = Data.from_arrays(rows, cols, values, self.source.shape)
+        ptr, path = _pointers(self.weight), self.source.found.path
+        mine = OwnRows(self.source, self.rows, self.order, visits)
+        into = (arrays["u"], arrays["i"], arrays["r"])
         with Threads(threads).open() as crew:
-            tallied = tally((rows, cols, values), self.rows, self.cols, self.order, crew)
-            if not np.array_equal(tallied.weight[visits], self.weight[visits]):
-                raise DataError(f"{path}: it is not what the driver has read; give every machine the same file")
-            laid = lay_out(entries, self.rows, self.cols, self.order, tallied, crew, mean=self.mean, scale=self.scale)
-        if self.once and laid.repeats:
+            if disk is not None:
+                crew.stream(disk)
+            units_: dict[str, Any] = {"mean": self.mean, "scale": self.scale, "disk": disk}
+            try:
+                got = fill_blocks(mine, self.rows, self.cols, self.order, ptr, into, crew, **units_)
+            except DataError as error:
+                raise DataError(f"{path}: {error}; {_SAME_FILE}") from error
+            if not np.array_equal(got[visits], self.weight[visits]):
+                raise DataError(f"{path}: it is not what the driver has read; {_SAME_FILE}")
+            kind: dict[str, Any] = {"on_disk": disk is not None, "visits": visits}
+            repeats = arrange(ptr, self.rows, self.cols, self.order, *into, crew, **kind)
+        if self.once and repeats:
             raise DataError(
-                f"{path}: pairs are rated more than once, {laid.repeats} of them among the rows of one node; settle "
+                f"{path}: pairs are rated more than once, {repeats} of them among the rows of one node; settle "
                 "them in the file (`stretto info` lists them) or pass duplicates='keep' to learn from every one"
             )
-        here, there = laid.ptr, _pointers(self.weight)
-        spans = [(int(there[v]), slice(int(here[v]), int(here[v + 1]))) for v in visits.tolist()]
-        arrays: dict[str, Any] = {"u": laid.u, "i": laid.i, "r": laid.r}
-        return {name: [Piece(at, array[span]) for at, span in spans] for name, array in arrays.items()}
 
 
-def build_from_file(
+_SAME_FILE = "give every machine the same file, and leave it as it is while a fit runs"
+
+
+class OwnRows:
+    """The entries of a source that belong to the row blocks of some visits."""
+
+    def __init__(self, source: Source, rows: Cut, order: Order, visits: Ints) -> None:
+        self._source, self.shape = source, source.shape
+        blocks = np.zeros(order.rows, bool)
+        blocks[order.row_block[visits]] = True
+        self._mine = blocks[rows.block_of()]  # by row
+
+    def __len__(self) -> int:
+        return len(self._source)
+
+    def chunks(self) -> Iterator[Chunk]:
+        """Chunk by chunk."""
+        for rows, cols, values in self._source.chunks():
+            keep = self._mine[rows]
+            yield rows[keep], cols[keep], values[keep]
+
+
+def lay_out_from_file(
     problem: Problem,
+    counted: Counted,
     source: FileSource,
     crew: Crew,
     *,
-    seed: int,
-    profile: str,
-    width: int,
-    physical: Physical,
     test: Entries | None,
     once: bool,
+    scratch: Path | None = None,
 ) -> SgdJob:
-    """Walk the file, plan, and draw the first factors; ratings are read where they are needed."""
-    seen = survey(source, crew)
-    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
-    rows, cols, order = logical.rows, logical.cols, logical.order
-    weight = np.zeros(len(order), np.int64)
-    for chunk in source.chunks():
-        weight += tally(chunk, rows, cols, order, crew).weight
-    plan = plan_sgd(problem, logical, weight, physical)
-    refuse_rank(problem, source.shape)
-    refuse_if_over(plan.cost.state_bytes, physical.memory or 0, "give a larger memory=, or lower rank")
-    refuse_time(problem, plan)
+    """Draw the first factors; ratings are read where they are needed."""
+    plan, seen = counted.plan, counted.seen
+    rows, cols, order, weight = plan.logical.rows, plan.logical.cols, plan.order, plan.weight
+    disk = None
+    if plan.physical.memory is not None and scratch is not None:
+        # The nodes keep to the budget, and the driver's copy of the factors is in files if it does not fit either.
+        disk = Disk(scratch, plan.physical.memory)
+        crew.stream(disk)
+    here = disk if disk is not None and plan.cost.state_bytes > disk.budget else None
     mean, scale = units(problem, seen)
     # Nobody touches these, so they take no room: the driver runs no visit.
     u, i, r = (Pages((len(source),), kind).array for kind in (index_type(rows), index_type(cols), np.float32))
     blocks = Blocks(_pointers(weight), u, i, r, rows.bounds[order.row_block], cols.bounds[order.col_block], 0)
-    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale)
+    factors = new_factors(problem, rows, cols, seen.empty, plan.logical.seed, crew, mean=mean, scale=scale, disk=here)
     held = None if test is None else Held.out(test, rows, cols)
     reader = FileReader(source, rows, cols, order, weight, mean, scale, once)
     return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held, reader)

@@ -17,12 +17,13 @@ from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
 
 from .linear_base import Sitting, say
+from .linear_explain import joint_formula, joint_solver
 from .sklearn_base import ConvergenceWarning
 from .softmax_metric import fits_table, room_for_table
 from .softmax_point import Problem
 from .softmax_rows import Rows
 from .softmax_sgd import solve_sgd
-from .softmax_solver import STEPS, SoftmaxFit, solve
+from .softmax_solver import SoftmaxFit, solve
 
 if TYPE_CHECKING:
     from .logistic import LogisticRegression
@@ -101,7 +102,7 @@ def fit_joint(
             f"{type(model).__name__} stopped after {fit.rounds} {what} (max_iter={model.max_iter}) at a duality gap of "
             f"{fit.gap:.3g}, above the {gap:.3g} that tol asks for; {advice}, use a smaller C, or scale the features",
             ConvergenceWarning,
-            stacklevel=5,  # the line that called fit
+            stacklevel=6,  # the line that called fit
         )
     return fit
 
@@ -127,18 +128,13 @@ def explain_joint(model: LogisticRegression, problem: Problem) -> str:
     """Several lines: the problem, how X is stored, how and where it would be solved."""
     rows = problem.rows
     samples, features = rows.shape
-    formula = f"{model.C:.4g} Σ −log softmax(z)_y"
-    formula += f" + {model.l1_ratio:.4g} ‖W‖₁" if model.l1_ratio else ""
-    formula += f" + ½ {1 - model.l1_ratio:.4g} ‖W‖²" if model.l1_ratio < 1 else ""
-    if model.solver == "sgd":
-        solver = f"{model.optimizer}, 16 logical workers with a mini-batch each, up to {model.max_iter} epochs"
-    else:
+    metric = ""
+    if model.solver != "sgd":
         table = fits_table(problem) and room_for_table(problem)
-        metric = "products of all features" if table else "the curvature of every feature"
-        solver = f"quasi-Newton steps, {STEPS} to a round, in the metric of {metric}; Newton's at the end where needed"
+        metric = f", in the metric of {'products of all features' if table else 'the curvature of every feature'}"
     inside = "z = xW + b, b free" if problem.intercept else "z = xW"
     facts = [
-        ("problem", f"minimise {formula}, {inside}, {problem.classes} classes jointly"),
+        ("problem", f"minimise {joint_formula(model)}, {inside}, {problem.classes} classes jointly"),
         ("data", f"{samples:,} samples × {features:,} features, {rows.storage}, {show_bytes(rows.nbytes)}"),
         ("conversion", rows.note or "none: the arrays are used as they came"),
     ]
@@ -147,7 +143,7 @@ def explain_joint(model: LogisticRegression, problem: Problem) -> str:
     if model.standardize:
         facts.append(("scaling", "columns count as if their standard deviation were 1; X itself is not touched"))
     facts += [
-        ("solver", solver),
+        ("solver", joint_solver(model, metric)),
         ("until", f"the duality gap is at most {model.tol:g} × the loss of the model without features, "
                   f"or {model.max_iter} {'epochs' if model.solver == 'sgd' else 'rounds'}"),
         ("grade", "identical: same data, parameters and seed, same bits, at any number of workers"),

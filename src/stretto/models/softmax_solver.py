@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from stretto.runtime.crew import Crew
 
+from .logistic_options import STEPS
 from .softmax_metric import Diagonal, Table, fits_table, room_for_table
 from .softmax_newton import newton_step, smooth_step
 from .softmax_passes import Passes
@@ -25,7 +26,6 @@ from .softmax_quasi import Memory
 
 Floats = NDArray[np.float64]
 
-STEPS = 5  # of a round
 _ROUNDING = 1e-15  # of the objective and of every logarithm in it
 _CLOSE = 0.3, 0.1, 0.03  # how closely the first of Newton's systems are solved; the last holds for all later ones
 _COARSE = 1e-4  # of the loss of the model without features

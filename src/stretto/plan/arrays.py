@@ -19,8 +19,8 @@ Where an argument of the kernel is a named tuple of arrays, the description is t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +29,9 @@ from stretto.cached import cached_property
 from stretto.errors import PlanError
 from stretto.kernels.reference import KernelReference
 from stretto.schedule.order import Ints
+
+if TYPE_CHECKING:
+    from .served import Touched, Waves
 
 PLACEMENTS = ("owned", "rotating", "served", "replicated", "shared")
 CUTS = ("rows", "cols", "visits")
@@ -102,11 +105,13 @@ class Array:
         "per visit"   [V, …] a visit writes its own element; all begin as the first one
         "per worker"  [workers, …] working memory
         "fault"       what a visit that fails writes
+        "served", "numbering", "per slot", "flat view"      see `served`
     placement : where it is while the plan runs
     ranges : how it is cut
     written : whether visits change it
     fresh : zeros whenever an epoch begins
     dtype, shape : as far as they are known when the plan is made
+    touched, merged, of : see `served`
     """
 
     name: str
@@ -117,6 +122,9 @@ class Array:
     fresh: bool = False
     dtype: str = ""
     shape: tuple[int, ...] = ()
+    touched: Touched | None = None
+    merged: bool = False
+    of: str = ""
 
     def __post_init__(self) -> None:
         if self.placement not in PLACEMENTS:
@@ -187,8 +195,11 @@ def _ranges(by: str, first: Any, last: Any, axis: int) -> Ranges:
 class Reader(Protocol):
     """Where a node gets entries from that the driver does not have. It is pickled, and called on every node."""
 
-    def pieces(self, visits: Ints, threads: int) -> dict[str, Pieces]:
-        """Of the arrays in `StepSpec.entries`, what these visits read."""
+    def fill(self, visits: Ints, arrays: dict[str, NDArray[Any]], threads: int, disk: Any) -> None:
+        """Write what these visits read into the arrays of `StepSpec.entries`, which have their full shape.
+
+        disk: where the arrays are, None where they are in memory.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,13 +207,14 @@ class StepSpec:
     """One kernel over the visits of an order, and what its arguments are, in the kernel's order.
 
     Steps with one and the same `StepSpec` have the same order, and the same arrays where they are constant. reader: who
-    has the entries; None: the driver's arrays have them.
+    has the entries; None: the driver's arrays have them. waves: the order, where each step makes some visits of it.
     """
 
     name: str
     kernel: KernelReference
     arguments: tuple[Array | tuple[Any, ...], ...]
     reader: Reader | None = None
+    waves: Waves | None = None
 
     @cached_property
     def arrays(self) -> dict[str, Array]:
@@ -248,6 +260,24 @@ class StepSpec:
         found = self.arrays[name].ranges
         assert found is not None
         return found
+
+    def touched(self, name: str) -> Touched:
+        """What visits touch of a served array."""
+        found = self.arrays[name].touched
+        assert found is not None
+        return found
+
+    def for_node(self, visits: Ints) -> StepSpec:
+        """As a node needs it that makes these visits: without the lists of others."""
+        if self.waves is None:
+            return self
+
+        def own(argument: Array | tuple[Any, ...]) -> Array | tuple[Any, ...]:
+            if isinstance(argument, tuple) or argument.touched is None:
+                return argument
+            return replace(argument, touched=argument.touched.part(visits) if argument.written else None)
+
+        return replace(self, arguments=tuple(own(argument) for argument in self.arguments), waves=None)
 
     @cached_property
     def states(self) -> list[str]:

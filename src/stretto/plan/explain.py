@@ -9,24 +9,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .cost import Cost, show_bytes
+from .cost import Cost, show_bytes, show_flops
 
 if TYPE_CHECKING:
     from stretto.schedule.bound import Bound
     from stretto.schedule.order import Order
 
     from .arrays import Array
-    from .plan import Plan
+    from .plan import Physical, Plan
 
 _SUBSCRIPT = re.compile(r"\[[^][]*\]")  # not a place for the end of a line
+WIDTH = 118  # of lines, which terminals of 120 characters do not break
 _MARGIN = " " * 14  # as wide as the column of names
 
-_PROMISE = {
+PROMISE = {
     "identical": "same fingerprint, same bits: serially and at any number of workers",
     "replayable": "a recording can be replayed and checked; two runs may differ",
     "statistical": "only the converged loss is promised",
 }
-_PROFILE = {
+PROFILE = {
     "exact": "16 fixed lanes and explicit fused multiply-adds: same bits on every x86-64 processor",
     "fast": "the compiler may reorder sums: same bits only for equal processors and Numba versions",
 }
@@ -34,7 +35,7 @@ _PROFILE = {
 
 def explain(plan: Plan) -> str:
     """Several lines of text about a plan."""
-    return "\n".join([_heading(plan), *show(_facts(plan))])
+    return "\n".join([_heading(plan), *show(_facts(plan), WIDTH)])
 
 
 def show(facts: Iterable[tuple[str, str]], width: int | None = None) -> list[str]:
@@ -74,7 +75,7 @@ def _facts(plan: Plan) -> list[tuple[str, str]]:
         ("bound", busy(plan.bound())),
     ]
     facts += [("array", array_line(array)) for array in plan.arrays.values() if array.dtype]
-    flops = f", {cost.flops / 1e9:.2f} Gflop" if cost.flops else ""
+    flops = f", {show_flops(cost.flops)}" if cost.flops else ""
     facts += [
         ("memory", memory(cost, "entries")),
         ("per epoch", f"{show_bytes(cost.moved_bytes)} read and written{flops}"),
@@ -98,7 +99,7 @@ def array_line(array: Array) -> str:
 def promise(plan: Plan) -> list[tuple[str, str]]:
     """What is promised of the numbers: the grade and the profile."""
     grade, profile = plan.grade, plan.logical.profile
-    return [("grade", f"{grade}: {_PROMISE[grade]}"), ("profile", f"{profile}: {_PROFILE[profile]}")]
+    return [("grade", f"{grade}: {PROMISE[grade]}"), ("profile", f"{profile}: {PROFILE[profile]}")]
 
 
 def blocks(plan: Plan, what: str, total: int) -> str:
@@ -112,7 +113,8 @@ def memory(cost: Cost, what: str) -> str:
     return f"{show_bytes(cost.memory)}: {what} {show_bytes(cost.entry_bytes)}, states {show_bytes(cost.state_bytes)}"
 
 
-def _workers(count: int) -> str:
+def workers(count: int) -> str:
+    """A number of workers in words."""
     return f"{count} worker{'s' if count > 1 else ''}"
 
 
@@ -120,13 +122,18 @@ def busy(bound: Bound) -> str:
     """How busy an order can keep so many workers."""
     chain = f"the longest chain is {bound.longest / max(1, bound.total):.1%} of the work"
     limit = f"no schedule of this order passes {bound.limit:.0%}"
-    return f"{_workers(bound.workers)} can be busy {bound.efficiency:.0%} of the time ({chain}; {limit})"
+    return f"{workers(bound.workers)} can be busy {bound.efficiency:.0%} of the time ({chain}; {limit})"
+
+
+def runs_on(physical: Physical) -> str:
+    """A runtime and its workers."""
+    return physical.runtime if physical.runtime == "serial" else f"{physical.runtime}, {workers(physical.workers)}"
 
 
 def place(plan: Plan) -> str:
     """Who runs the plan, and where."""
     physical = plan.physical
-    where = f"{physical.runtime}, {_workers(physical.workers)}"
+    where = runs_on(physical)
     if physical.tile is None or physical.memory is None:
         return where
     share = physical.tile**2 / (plan.order.rows * plan.order.cols)

@@ -22,6 +22,7 @@ from stretto.schedule.order import Ints, Order
 
 from .arrays import Array, StepSpec
 from .cost import Cost
+from .planned import Planned, Runner
 
 GRADES = ("identical", "replayable", "statistical")
 
@@ -82,8 +83,8 @@ class Physical:
     tile: int | None = None  # blocks along one side of the part of the grid held at a time; None holds all
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Planned):
     """A logical plan, where its states live, what it costs, and a physical plan to run it."""
 
     logical: Logical
@@ -97,10 +98,22 @@ class Plan:
         "row",
         "column",
     )  # what the rows and columns of the grid are called; "" where there is none
+    runner: Runner | None = None  # what `run` calls; None: the plan belongs to a run that has been made
 
     @property
     def fingerprint(self) -> str:
         return self.logical.fingerprint
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.logical.settings
+
+    @property
+    def title(self) -> str:
+        from .explain import place
+
+        shape = f"{len(self.logical.rows):,} × {len(self.logical.cols):,}"
+        return f"{self.logical.program} on {shape}, {self.cost.entries:,} entries, {self.grade}, {place(self)}"
 
     @property
     def order(self) -> Order:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import closing
+from dataclasses import replace
 from numbers import Real
 from typing import Any
 
@@ -25,6 +26,8 @@ from numpy.typing import NDArray
 
 from stretto.data.design import Design
 from stretto.errors import DataError, PlanError
+from stretto.plan.job import JobPlan
+from stretto.plan.planned import refuse_changed
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.team import Team
 from stretto.schedule.checks import uncalled
@@ -145,6 +148,31 @@ class SparseRegression(Program):
         from .coordinates_explain import explain
 
         return explain(self, pipeline, runtime)
+
+    def plan(self, *, pipeline: int = 1, seed: int = 0, runtime: Runtime | None = None, **how: Any) -> JobPlan:
+        """The plan of `st.run(program, …)` with these arguments; nothing is run yet.
+
+        Parameters
+        ----------
+        pipeline, seed, runtime, **how : as for `st.run`; how says when it ends: rounds=, until= or seconds=
+
+        Returns
+        -------
+        JobPlan
+            `run(runtime=…)` gives the `Result` of `st.run`. It begins where the parameters are now, so it runs once.
+        """
+        from .coordinates_explain import plan
+        from .run import place, run
+
+        where = place(runtime)
+        made = plan(self, pipeline, seed, where)
+
+        def run_plan(other: Any = None) -> Result:
+            there = where if other is None else place(other)
+            refuse_changed(made, plan(self, pipeline, seed, there), "program.plan(…)")
+            return run(self, pipeline=pipeline, seed=seed, runtime=there, **how)
+
+        return replace(made, runner=run_plan)
 
     # --- the same update from Python, for schedules that compiled code does not know ---------------------------------
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from stretto.plan.cost import show_bytes
+from stretto.data.digest import digest_of
+from stretto.plan.cost import Cost, show_bytes
 from stretto.plan.explain import show
-from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.plan.job import JobPlan
+from stretto.plan.plan import Physical
+from stretto.runtime.chosen import name_of, runtime_words
+from stretto.runtime.runtimes import Runtime, Threads
 from stretto.schedule.clustered import Clustered
 from stretto.schedule.prioritised import Prioritised
 from stretto.schedule.width import safe_width, spectral_radius
@@ -25,6 +29,34 @@ def explain(program: SparseRegression, pipeline: int = 1, runtime: Runtime | Non
     kind = f"{program.loss} loss, alpha={program.alpha:g}, l1_ratio={program.l1_ratio:g}"
     heading = f"plan {program.fingerprint(pipeline)}: {program.name} on {rows:,} × {size:,}, {kind}"
     return "\n".join([heading, *show(_facts(program, pipeline, runtime or Threads()), WIDTH)])
+
+
+def plan(program: SparseRegression, pipeline: int, seed: int, runtime: Runtime) -> JobPlan:
+    """The plan of a run; nothing of it is made yet."""
+    rows, size = program.design.shape
+    facts = [fact for fact in _facts(program, pipeline, runtime) if fact[0] not in ("grade", "runs on")]
+    kind = f"{program.loss} loss, alpha={program.alpha:g}, l1_ratio={program.l1_ratio:g}, seed={seed}"
+    start = digest_of(program.params["coef"], program.params["intercept"])
+    values = {"alpha": program.alpha, "l1_ratio": program.l1_ratio, "loss": program.loss}
+    values |= {"intercept": program.intercept, "schedule": repr(program.schedule), "pipeline": pipeline, "seed": seed}
+    values |= {"data digest": digest_of(*_stored(program), program.y), "start": start}
+    state = sum(int(array.nbytes) for array in program.params.values())
+    return JobPlan(
+        program.name,
+        f"{rows:,} × {size:,}, {program.design.nnz:,} entries",
+        values,
+        Cost(program.design.nnz, program.design.nbytes, pipeline * state, program.design.nbytes + 2 * state,
+             4 * program.design.nnz),
+        facts=(("parameters", kind), *facts),
+        physical=Physical(name_of(runtime), runtime.workers),
+        undrawn="coordinates are chosen round by round, so there is no block grid",
+        each="sweep",
+        known=program.fingerprint(pipeline, seed),
+    )  # fmt: skip
+
+
+def _stored(program: SparseRegression) -> tuple[Any, ...]:
+    return program.columns.values, program.columns.indices, program.columns.indptr
 
 
 def _facts(program: SparseRegression, pipeline: int, runtime: Runtime) -> list[tuple[str, str]]:
@@ -67,6 +99,4 @@ def _facts(program: SparseRegression, pipeline: int, runtime: Runtime) -> list[t
     if not isinstance(schedule, Prioritised | Clustered) and width > safe:
         text = f"{width} coordinates go together whatever they disturb, more than the safe {safe}: progress will slow"
         facts.append(("warning", f"{text} down or turn back; take a smaller width, or st.schedule.prioritised()"))
-    workers = runtime.workers
-    where = "one worker" if isinstance(runtime, Serial) else f"threads, {workers} worker{'s' if workers > 1 else ''}"
-    return [*facts, ("runs on", where)]
+    return [*facts, ("runs on", runtime_words(runtime))]

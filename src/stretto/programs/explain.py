@@ -5,7 +5,8 @@ from __future__ import annotations
 from stretto.errors import PlanError
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
-from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.runtime.chosen import runtime_words
+from stretto.runtime.runtimes import Runtime, Threads
 from stretto.schedule.spec import Schedule
 
 from .params import Arrays, arrays_of
@@ -61,9 +62,4 @@ def _facts(program: Program, arrays: Arrays, pipeline: int, runtime: Runtime) ->
     size = sum(array.nbytes for array in arrays.values())
     held = f"{pipeline} versions are held, {show_bytes(pipeline * size)}"
     copied = "nothing: the arrays are written in place" if pipeline == 1 else f"{show_bytes(size)} a round; {held}"
-    where = "the caller's thread" if isinstance(runtime, Serial) else _threads(runtime.workers)
-    return [*facts, ("copied", copied), ("runs on", where)]
-
-
-def _threads(workers: int) -> str:
-    return f"threads, {workers} worker{'s' if workers > 1 else ''}"
+    return [*facts, ("copied", copied), ("runs on", runtime_words(runtime))]

@@ -8,8 +8,9 @@ from typing import Any
 
 from stretto.errors import PlanError
 from stretto.runtime.asked import whole
+from stretto.runtime.chosen import LOCAL, chosen, refuse_elsewhere
 from stretto.runtime.interrupts import raising_ctrl_c
-from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.runtime.runtimes import Runtime, Threads
 from stretto.schedule.spec import Schedule
 
 from .program import Program
@@ -58,7 +59,7 @@ def run(
         every=whole("every", every, 1),
         until=_until(until),
         seconds=_positive(seconds),
-        runtime=_place(runtime),
+        runtime=place(runtime),
         record=record,
         verbose=whole("verbose", verbose, 0),
     )
@@ -84,14 +85,13 @@ def _positive(seconds: Any) -> float | None:
     return None if seconds is None else float(seconds)
 
 
-def _place(runtime: Runtime | None) -> Runtime:
-    if runtime is None:
-        return Threads()
-    if isinstance(runtime, type) or not hasattr(runtime, "workers"):
-        raise PlanError(f"run: runtime={runtime!r} is not a runtime; give st.Threads(n) or st.Serial()")
-    if not isinstance(runtime, Serial | Threads):
-        raise PlanError(
-            f"run: runtime={runtime!r}: a program chooses its jobs round by round in one memory; give st.Threads(n), "
-            "or write it as a worker function over tables, which runs on a cluster"
-        )
-    return runtime
+def place(runtime: Any) -> Runtime:
+    """Where a program runs: the runtime given, checked, or threads."""
+    found: Runtime = chosen(runtime, owner="run", give=LOCAL, default=Threads(), work="programs")
+    refuse_elsewhere(
+        found,
+        owner="run",
+        why="a program chooses its jobs round by round in one memory",
+        give="give st.Threads(n), or write it as a worker function over tables, which runs on a cluster",
+    )
+    return found

@@ -76,6 +76,10 @@ class Crew:
             step.before(finished is None)
         return self._visits(step, profile, finished, seconds, drain=drain, again=again)
 
+    def run_here(self, step: Step, profile: str, finished: Ints | None = None) -> Done:
+        """Make the visits of a step where its arrays are, whatever the crew drives."""
+        return Crew.run(self, step, profile, finished)
+
     def _visits(
         self,
         step: Step,

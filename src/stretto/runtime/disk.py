@@ -17,7 +17,7 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,10 @@ class Disk:
         self._advise = ctypes.CDLL(None, use_errno=True).madvise
         self._advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
-    def array(self, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Zeros of a shape and type, in a file."""
+    def array(
+        self, name: str, shape: tuple[int, ...], dtype: DTypeLike, spans: Sequence[tuple[int, int]] | None = None
+    ) -> NDArray[Any]:
+        """Zeros of a shape and type, in a file. spans: the rows that will be touched, all unless given."""
         kind, count = np.dtype(dtype), math.prod(shape)
         size = count * kind.itemsize
         if not size:
@@ -52,7 +54,11 @@ class Disk:
         try:
             os.unlink(path)
             try:
-                os.posix_fallocate(handle, 0, size)  # a disk that is full says so now, not while visits are made
+                os.ftruncate(handle, size)
+                row = size // max(1, shape[0])
+                for first, last in ((0, shape[0]),) if spans is None else spans:
+                    # A disk that is full says so now, and does not end the process while visits are made.
+                    os.posix_fallocate(handle, first * row, (last - first) * row)
             except OSError as error:
                 raise RunError(
                     f"{self.folder}: no space for {show_bytes(size)} of {name}: {error.strerror}; free some, or set "

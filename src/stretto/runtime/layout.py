@@ -229,21 +229,46 @@ def group_on_disk(
     mean: float,
     scale: float,
 ) -> tuple[Ints, NDArray[Any], NDArray[Any], NDArray[np.float32]]:
-    """(ptr, u, i, r) of `scatter`, in files: each chunk's entries go behind those that a visit has already."""
+    """(ptr, u, i, r) of `scatter`, in files."""
     ptr = np.concatenate([[0], np.cumsum(weight)]).astype(np.int64)
     kinds: dict[str, Any] = {"u": index_type(rows), "i": index_type(cols), "r": np.float32}
     u, i, r = (disk.array(name, (int(ptr[-1]),), kind) for name, kind in kinds.items())
+    fill_blocks(source, rows, cols, order, ptr, (u, i, r), crew, mean=mean, scale=scale, disk=disk)
+    return ptr, u, i, r
+
+
+def fill_blocks(
+    source: Source,
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    ptr: Ints,
+    into: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    crew: Crew,
+    *,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    disk: Disk | None = None,
+) -> Ints:
+    """Bring a source's entries to their visits in (u, i, r), each chunk's behind those that a visit has already.
+
+    ptr [V + 1]: where each visit's entries are. The number of entries that each visit got, [V].
+    """
     filled = ptr[:-1].copy()
     for chunk in source.chunks():
         tallied = tally(chunk, rows, cols, order, crew)
         here, *some = scatter(chunk, rows, cols, order, tallied, crew, mean, scale)
-        for v in np.flatnonzero(np.diff(here)).tolist():
-            count = int(here[v + 1] - here[v])
-            for array, part in zip((u, i, r), some, strict=True):
-                array[filled[v] : filled[v] + count] = part[here[v] : here[v + 1]]
-            filled[v] += count
-        disk.release_all()
-    return ptr, u, i, r
+        counts = np.diff(here)
+        if np.any(filled + counts > ptr[1:]):
+            raise DataError("the source has more entries than when it was counted; it was changed meanwhile")
+        for v in np.flatnonzero(counts).tolist():
+            at = slice(int(filled[v]), int(filled[v] + counts[v]))
+            for array, part in zip(into, some, strict=True):
+                array[at] = part[here[v] : here[v + 1]]
+        filled += counts
+        if disk is not None:
+            disk.release_all()
+    return filled - ptr[:-1]
 
 
 def arrange(
@@ -257,8 +282,9 @@ def arrange(
     crew: Crew,
     *,
     on_disk: bool = False,
+    visits: Ints | None = None,
 ) -> int:
-    """Put each block in visiting order, in place; the number of repeated pairs."""
+    """Put each block in visiting order, in place; the number of repeated pairs. visits: of these visits alone."""
     sizes = (rows.sizes[order.row_block], cols.sizes[order.col_block])
     worker, spec = kernels.arrange_worker, None
     if on_disk:
@@ -266,9 +292,9 @@ def arrange(
         arguments = (constant("ptr"), constant("rows_in"), constant("cols_in"), *entries)
         spec = StepSpec("arrange", named_kernel(worker), arguments)
     # A worker looks at every row block whenever it claims a visit: many blocks are dealt out to fewer lists.
-    visits = np.arange(len(order))
-    lists = len(order) if on_disk else min(len(order), _LISTS)
-    each = Order("independent", lists, len(order), visits * lists // max(1, len(order)), visits)
+    every = np.arange(len(order))
+    lists = len(order) if on_disk or visits is not None else min(len(order), _LISTS)
+    each = Order("independent", lists, len(order), every * lists // max(1, len(order)), every)
     step = make_step("arrange", worker, each, np.diff(ptr), ptr, *sizes, u, i, r, spec=spec)
-    crew.run(step, "exact")
+    crew.run_here(step, "exact", None if visits is None else np.setdiff1d(every, visits))
     return int(step.total())

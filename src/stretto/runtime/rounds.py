@@ -69,7 +69,7 @@ class Rounds:
 
     def run(self, runtime: Runtime) -> None:
         """Make rounds until the pipeline is over; raise what went wrong first."""
-        if isinstance(runtime, Serial):
+        if runtime == Serial():  # on the caller's own thread
             self._work()
         else:
             self._run_on(Team(runtime.workers), runtime.workers)

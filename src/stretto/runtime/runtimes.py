@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from .cpus import workers_from
 from .interrupts import raising_ctrl_c
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Serial:
     """One visit after another: the truth every other runtime is compared with."""
+
+    name: ClassVar[str] = "serial"
+    one_memory: ClassVar[bool] = True  # see `chosen`
 
     @property
     def workers(self) -> int:
@@ -63,6 +66,8 @@ class Threads:
     """`n` threads of this process over shared arrays; None takes every core the process may use."""
 
     n: int | None = None
+    name: ClassVar[str] = "threads"
+    one_memory: ClassVar[bool] = True
 
     @property
     def workers(self) -> int:

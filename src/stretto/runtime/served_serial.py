@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from stretto.comm.codec import round_f2, travels_short
 from stretto.comm.messages import Keys
 from stretto.errors import PlanError
+from stretto.store.index import longer
 from stretto.store.layout import Layout, TableSpec
 
 from .interrupts import heeding_ctrl_c
@@ -49,6 +50,7 @@ class _Table:
         spec.apply.check(spec.name, spec.dtype)
         self.short = travels_short(spec.dtype, layout.policy.codec)
         self.at: dict[int, int] = {}
+        # By row number, with capacity for rows to come.
         self.values = np.empty((0, spec.cols), dtype=spec.kept)
         self.states = np.empty((0, spec.apply.states, spec.cols), dtype=_real(spec))
         params = spec.apply.params
@@ -65,9 +67,12 @@ class _Table:
         if new:
             made = np.array(new)
             values, states = _begin(self.layout, self.number, made)
-            self.at.update((key, len(self.values) + place) for place, key in enumerate(new))
-            self.values = np.concatenate([self.values, values])
-            self.states = np.concatenate([self.states, states])
+            first, last = len(self.at), len(self.at) + len(new)
+            self.at.update((key, first + place) for place, key in enumerate(new))
+            if last > len(self.values):
+                capacity = max(last, 2 * len(self.values))
+                self.values, self.states = longer(self.values, capacity), longer(self.states, capacity)
+            self.values[first:last], self.states[first:last] = values, states
         return np.array([self.at[key] for key in keys.tolist()], dtype=np.int64)
 
     def apply(self, rows: NDArray[np.int64], g: Floats, old: Floats) -> None:
@@ -256,8 +261,8 @@ class _Serial:
             return Rest(np.arange(len(self.arrays[number])), self.arrays[number].copy())
         table = self.tables[number]
         keys = np.array(list(table.at), dtype=np.int64)
-        states = tuple(np.ascontiguousarray(table.states[:, k]) for k in range(table.states.shape[1]))
-        return Rest(keys, table.values.copy(), states)
+        states = tuple(table.states[: len(keys), k].copy() for k in range(table.states.shape[1]))
+        return Rest(keys, table.values[: len(keys)].copy(), states)
 
 
 def _begin(layout: Layout, number: int, keys: Keys) -> tuple[Floats, Floats]:

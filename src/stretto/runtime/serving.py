@@ -27,7 +27,9 @@ from stretto.errors import PlanError
 from stretto.store.layout import Layout, TableSpec
 
 FAR = 2**30  # the clock of a worker that has ended
-RESERVED = 2**30  # bytes: caches hold a place for every row of tables up to this size, and look others up
+RESERVED = 2**30  # bytes of values: caches hold a slot for every row of tables up to this size
+RESERVED_SPARSE = 2**22  # bytes of all that a cache keeps: the same for sparse tables. It spares a lookup and a lock
+_SLOT = 64  # bytes that a cache keeps of a row beside two copies of its values: clocks, shard, lookup, dirty marks
 
 
 class Ended(BaseException):
@@ -131,14 +133,14 @@ class TableJob:
         return Layout(self.tables, 1, self.workers, self.rule, self.policy, seed=self.seed)
 
     def layout(self, nodes: int, *, reserve: bool = False) -> Layout:
-        """The layout for so many nodes. reserve: caches hold a place for every row of tables that are not too large."""
+        """The layout for so many nodes. reserve: caches hold every row of tables not sparse or large."""
         tables = list(self.tables)
         for number in self.shared:  # caches and shards know nothing of them but their number
             tables[number] = replace(tables[number], rows=1, cols=1, start=0.0, cache_rows=None)
         if nodes == 1:  # nothing to choose from
             tables = [replace(table, shards=None, partition="hash") for table in tables]
         if reserve:
-            tables = [replace(table, rows=None) if _bytes(table) > RESERVED else table for table in tables]
+            tables = [replace(table, sparse=_sparse(table)) for table in tables]
         for table in tables:
             if table.shards is not None and max(table.shards) >= nodes:
                 raise PlanError(
@@ -151,8 +153,10 @@ class TableJob:
         return Layout(tuple(tables), nodes, self.workers, self.rule, self.policy, witness, reserve, self.seed)
 
 
-def _bytes(table: TableSpec) -> int:
-    return (table.rows or 0) * table.cols * table.kept.itemsize
+def _sparse(table: TableSpec) -> bool:
+    """Whether caches keep only the rows of a table that are touched."""
+    rows, values = table.rows or 0, table.cols * table.kept.itemsize
+    return rows * values > RESERVED or (table.sparse and rows * (_SLOT + 2 * values) > RESERVED_SPARSE)
 
 
 @dataclass(frozen=True, eq=False)

@@ -95,3 +95,19 @@ class Spool:
     def _piece(self, name: str, first: int, count: int) -> NDArray[Any]:
         dtype = np.dtype(_FIELDS[name])
         return np.fromfile(self.folder / f"{name}.bin", dtype, count, offset=first * dtype.itemsize)
+
+
+def in_grains(chunks: Iterable[Chunk], at_once: int) -> Iterator[Chunk]:
+    """The same entries, `at_once` of them in every chunk but the last."""
+    waiting: list[Chunk] = []
+    count = 0
+    for chunk in chunks:
+        waiting.append(chunk)
+        count += len(chunk[2])
+        while count >= at_once:
+            rows, cols, values = (np.concatenate(part) for part in zip(*waiting, strict=True))
+            yield rows[:at_once], cols[:at_once], values[:at_once]
+            waiting, count = [(rows[at_once:], cols[at_once:], values[at_once:])], count - at_once
+    if count:
+        rows, cols, values = (np.concatenate(part) for part in zip(*waiting, strict=True))
+        yield rows, cols, values

@@ -2,7 +2,8 @@
 
 The file is in the safetensors layout, so that other programs can read it: the array as `state` (or one array for each
 field of a structured one, `state.x`, with their order in `fields`) and the SHA-256 digest of type, shape and bytes as
-`sha256`.
+`sha256`. Of a state with sparse rows it holds those that exist, with their numbers as `rows` and the shape of the whole
+as `shape`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,13 +20,36 @@ from numpy.typing import NDArray
 from stretto.errors import CheckpointError
 from stretto.runtime import arrayfile
 
-_WHOLE, _FIELDS, _DIGEST = "state", "fields", "sha256"
+_WHOLE, _FIELDS, _DIGEST, _ROWS, _SHAPE = "state", "fields", "sha256", "rows", "shape"
 
 
-def save(path: str | os.PathLike[str], array: NDArray[Any]) -> None:
-    """Write `array`; a file of that name is replaced in one step, after the new one is safely on disk."""
+class Kept(NamedTuple):
+    """What a file holds.
+
+    array : the state, or the rows of it that exist
+    rows : [n] which rows these are; None for all
+    shape : of the whole state
+    """
+
+    array: NDArray[Any]
+    rows: NDArray[np.int64] | None
+    shape: tuple[int, ...]
+
+
+def save(
+    path: str | os.PathLike[str],
+    array: NDArray[Any],
+    rows: NDArray[np.int64] | None = None,
+    shape: tuple[int, ...] = (),
+) -> None:
+    """Write `array`, or its rows [n] of a state of this shape.
+
+    A file of that name is replaced in one step, after the new one is safely on disk.
+    """
     target = Path(path)
     arrays = _parts(array)
+    if rows is not None:
+        arrays |= {_ROWS: rows, _SHAPE: np.array(shape, np.int64)}
     work = ""
     try:
         arrays[_DIGEST] = _digest(arrays)
@@ -50,8 +74,8 @@ def save(path: str | os.PathLike[str], array: NDArray[Any]) -> None:
             os.unlink(work)
 
 
-def load(path: str | os.PathLike[str]) -> NDArray[Any]:
-    """The array that `save` wrote."""
+def load(path: str | os.PathLike[str]) -> Kept:
+    """What `save` wrote."""
     try:
         with open(path, "rb") as file:
             arrays = arrayfile.read(file, os.fstat(file.fileno()).st_size, lambda piece: None)
@@ -68,6 +92,12 @@ def load(path: str | os.PathLike[str]) -> NDArray[Any]:
         )
     if not np.array_equal(wanted, _digest(arrays)):
         raise CheckpointError(f"{path} is damaged: its bytes are not those that were written; restore it from a copy")
+    array, rows = _joined(arrays), arrays.get(_ROWS)
+    return Kept(array, rows, array.shape if rows is None else tuple(arrays[_SHAPE].tolist()))
+
+
+def _joined(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """The array of which `_parts` made these."""
     if _WHOLE in arrays:
         return arrays[_WHOLE]
     names = arrays[_FIELDS].tolist()

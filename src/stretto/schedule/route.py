@@ -26,9 +26,14 @@ def owners(order: Order, weight: Ints, nodes: int) -> Ints:
     [0, 0, 1, 1]
     """
     work = np.bincount(order.row_block, weights=weight, minlength=order.rows)
-    middle = np.cumsum(work) - work / 2
-    share = middle * nodes / max(float(work.sum()), 1e-300)
-    return np.clip(share.astype(np.int64), 0, nodes - 1)
+    # Panels of an order follow one another: each is shared by all nodes.
+    panels = order.rows // order.cols if "panels" in order.name else 1
+    owner = np.zeros(order.rows, np.int64)
+    for rows in np.split(np.arange(order.rows), panels):
+        middle = np.cumsum(work[rows]) - work[rows] / 2
+        share = middle * nodes / max(float(work[rows].sum()), 1e-300)
+        owner[rows] = np.clip(share.astype(np.int64), 0, nodes - 1)
+    return owner
 
 
 class Route:
@@ -43,9 +48,9 @@ class Route:
         self.node = owner[order.row_block]  # [V]
         by_block = np.argsort(order.col_block, kind="stable")
         self.turns = np.bincount(order.col_block, minlength=order.cols).astype(np.int64)  # [C] visits of each block
-        self._nodes: list[list[int]] = [
-            nodes.tolist() for nodes in np.split(self.node[by_block], np.cumsum(self.turns)[:-1])
-        ]
+        self._all = self.node[by_block]  # nodes of the visits of each block, block after block
+        self._first = np.cumsum(self.turns) - self.turns
+        self._nodes: list[list[int]] = [nodes.tolist() for nodes in np.split(self._all, self._first[1:])]
         self._leaves: dict[int, list[list[int]]] | None = None  # by node and block: turns at which it leaves
 
     def holder(self, block: int, turn: int) -> int:
@@ -57,7 +62,11 @@ class Route:
 
     def held(self, node: int, turns: Ints) -> Ints:
         """The blocks that a node has when turns[c] visits of each are made."""
-        return np.array([c for c in range(self.order.cols) if self.holder(c, int(turns[c])) == node], np.int64)
+        holder = np.zeros(self.order.cols, np.int64)
+        some = self.turns > 0
+        at = self._first + np.where(turns < self.turns, turns, 0)
+        holder[some] = self._all[at[some]]
+        return np.flatnonzero(holder == node).astype(np.int64)
 
     def own_rows(self, node: int) -> Ints:
         """The row blocks of a node."""

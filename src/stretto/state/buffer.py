@@ -31,9 +31,11 @@ from numpy.typing import DTypeLike, NDArray
 from stretto.cached import cached_property
 from stretto.errors import DataError
 from stretto.state.accumulator import check_kind
+from stretto.state.sparse_rows import SparseRows
 from stretto.state.state import State
 
 Arrays: TypeAlias = State | NDArray[Any]
+_MOST_SPARSE = 2**28  # bytes: as many as 32 visits copy into 8 GiB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +61,7 @@ class Buffer:
         snapshot: Arrays | None = None,
         every: int | None = 1,
     ) -> None:
-        self.target = _array(target)
+        self.target = _array(_small(target))
         self.helpers = tuple(_array(helper) for helper in with_)
         self.apply = apply
         self.every = every
@@ -269,6 +271,16 @@ def _array(given: Any) -> NDArray[Any]:
     if isinstance(given, np.ndarray):
         return given
     raise DataError(f"a buffer stands before a state or a NumPy array, not {type(given).__name__}")
+
+
+def _small(target: Arrays) -> Arrays:
+    """Refuse a state with sparse rows whose copies for the visits of a loop would take all memory."""
+    if isinstance(target, SparseRows) and target.nbytes > _MOST_SPARSE:
+        raise DataError(
+            f"buffer: a loop copies the whole state behind a buffer for every visit, and of {target!r} also the rows "
+            "that do not exist; write to the state without a buffer, or hash its rows to fewer"
+        )
+    return target
 
 
 def _position(snapshot: Any, with_: tuple[Any, ...]) -> int | None:

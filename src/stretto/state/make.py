@@ -1,4 +1,4 @@
-"""New states: zeros, one number everywhere, random numbers, or a copy of an array."""
+"""New states: zeros, one number everywhere, random numbers, sparse rows, or a copy of an array."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike
 
 from stretto.errors import DataError
+from stretto.state.sparse_rows import SparseRows
 from stretto.state.state import State, aligned, check_dtype
 
 _made = count()
@@ -51,6 +52,24 @@ def random(shape: int | tuple[int, ...], scale: float = 1.0, seed: int | None = 
         made.array[...] = draw.standard_normal(made.shape)
     made.array[...] *= scale
     return made
+
+
+def sparse_rows(shape: int | tuple[int, ...], dtype: DTypeLike = "f4") -> SparseRows:
+    """A state of zeros whose rows take memory when they are first written; see `SparseRows`.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Rows, and numbers in a row, as if every row existed.
+    dtype : dtype
+        Of the numbers; may be structured.
+
+    >>> W = sparse_rows((1_000_000_000, 16))
+    >>> W[[7, 12_345_678]] = 1.0
+    >>> W.touched
+    array([       7, 12345678])
+    """
+    return SparseRows(shape, dtype)
 
 
 def _wrapped(shape: int | tuple[int, ...], value: ArrayLike, dtype: DTypeLike) -> State:

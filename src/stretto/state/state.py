@@ -5,6 +5,7 @@
     W[1:3, 2]         a set query
     W @ W.T           arithmetic gives plain arrays
     W.save("W.safetensors"); W = st.State.load("W.safetensors")
+    st.sparse_rows((10**9, 64))     rows take memory when they are written: `sparse_rows.SparseRows`
 
 Wherever NumPy wants an array, a state will do. A loop without its decorator therefore runs as it is.
 """
@@ -133,14 +134,20 @@ class State(NDArrayOperatorsMixin):
         """Write the state to a safetensors file, with a checksum; the file appears whole or not at all."""
         from stretto.runtime.statefile import save
 
-        save(path, self._array)
+        save(path, *self._kept())
+
+    def _kept(self) -> tuple[NDArray[Any], NDArray[np.int64] | None, tuple[int, ...]]:
+        """What `save` writes: an array, which rows of the state these are (None for all), the shape of the state."""
+        return self._array, None, self.shape
 
     @classmethod
     def load(cls, path: str | Path) -> State:
-        """A state that `save` wrote; CheckpointError says what is wrong with the file."""
+        """A state that `save` wrote, of sparse rows if it was; CheckpointError says what is wrong with the file."""
         from stretto.runtime.statefile import load
+        from stretto.state.sparse_rows import SparseRows
 
-        return cls(load(path))
+        kept = load(path)
+        return State(kept.array) if kept.rows is None else SparseRows.from_rows(kept.rows, kept.array, kept.shape)
 
 
 def _bare(x: Any) -> Any:

@@ -135,8 +135,7 @@ class Buffer:
         # In exact runs all that is read in a clock is one version, and shards keep none.
         self._versioned = self._spec.versioned and self._shared
         # Private slips are small and many; versions need an index.
-        reserved = layout.reserve and self._shared and not self._versioned
-        self._reserved = self._spec.rows if reserved else None
+        self._reserved = layout.reserved(table) if self._shared and not self._versioned else None
         self._spare: list[Slip] = []
         self.slips: dict[tuple[int, int], Slip] = {}
         self.current: list[Slip] = []

@@ -18,7 +18,7 @@ A row that is held is pushed again whenever it changed by the end of a clock, an
 (ShardClock): so every held row is through the last ShardClock of its shard. Under a lazy policy nothing is pushed, and
 a row is through what it was when it came.
 
-Threads: with `locks` and reserved rows, `read` and `add` of tables for which `needs_lock` is False may be called by
+Threads: with `locks`, `read` and `add` of tables for which `needs_lock` is False (`CachedTable.free`) may be called by
 several threads at once, each for a worker of its own, and while one thread is in any other call. All else takes turns.
 """
 
@@ -90,11 +90,14 @@ class Cache:
         clock = self.clocks[i]
         if seen is None:
             seen = cached.unread
+        # Columns that grow may be replaced while they are read, and the old ones get nothing new: what shards said must
+        # then be from before they were taken.
+        known = self._known if pool.index is None else self._known.copy()
         fresh: bool = served.read.exact(
             pool.find(keys),
             pool.through,
             pool.shard,
-            self._known,
+            known,
             self._rule.need(clock),
             self._lazy,
             pool.values,

@@ -38,10 +38,13 @@ class CachedTable:
         self.short = travels_short(spec.dtype, layout.policy.codec)
         self.wire = value_bytes(spec.dtype, layout.policy.codec)
         self.keys_at_once = keys_of_burst(layout.policy, spec.cols, self.wire)
-        self.locks = locks if self.pool.index is None else NO_LOCKS
-        # Without a lock on everything threads may read and add to a table that never moves a row: reserved rows, and
-        # slips that are reserved too, or private ones that nobody looks into before they are closed.
-        self.free = self.pool.index is None and (self.buffer.reserved or (exact and not layout.policy.managed))
+        # Without a lock on everything threads may read and add to a table whose slips are reserved, and never move, or
+        # private, and nobody looks into them before they are closed. Private ones leave the rows of the pool as they
+        # are, so that these may be found by an index that grows, unless they are let go and move.
+        private = exact and not layout.policy.managed
+        moves = self.pool.index is not None and not (private and self.pool.bound is None)
+        self.free = not moves and (self.buffer.reserved or private)
+        self.locks = NO_LOCKS if moves else locks
         self.unread = np.empty((0, layout.witnesses), np.int32)[:, :0]  # in place of a witness that nobody asked for
         self.flight = Flight(layout, table, seen) if self.own else None
         # Rounding: what it left of the node's changes, or in exact runs, what a worker takes into a clock.

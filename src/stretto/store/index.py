@@ -29,22 +29,32 @@ def longer(column: NDArray[Any], capacity: int, fill: float = 0) -> NDArray[Any]
 
 
 class Lookup:
-    """A number for each key, in arrays for kernels: keys [size] int64, slots [size] int32, −1 where there is none."""
+    """A number for each key, in arrays for kernels: keys [size] int64, slots [size] int32, −1 where there is none.
 
-    __slots__ = ("keys", "slots")
+    both: the two, which are replaced together when they grow, so that a thread may search while another one adds.
+    """
+
+    __slots__ = ("both",)
 
     def __init__(self, entries: int = _FIRST) -> None:
         size = _size(entries)
-        self.keys: Keys = np.zeros(size, np.int64)
-        self.slots: NDArray[np.int32] = np.full(size, -1, np.int32)
+        self.both: tuple[Keys, NDArray[np.int32]] = np.zeros(size, np.int64), np.full(size, -1, np.int32)
+
+    @property
+    def keys(self) -> Keys:
+        return self.both[0]
+
+    @property
+    def slots(self) -> NDArray[np.int32]:
+        return self.both[1]
 
     def reserve(self, entries: int) -> None:
         """Grow until this many keys fit."""
         size = _size(entries)
         if size > len(self.keys):
-            keys, slots = self.keys, self.slots
-            self.keys, self.slots = np.zeros(size, np.int64), np.empty(size, np.int32)
-            served.rehash.exact(self.keys, self.slots, keys, slots)
+            grown = np.zeros(size, np.int64), np.empty(size, np.int32)
+            served.rehash.exact(*grown, *self.both)
+            self.both = grown
 
 
 def _size(entries: int) -> int:
@@ -75,7 +85,7 @@ class Index:
     def find(self, wanted: Keys) -> Places:
         """[n] the place of each key, −1 where it has none; of several with different marks the last."""
         out = np.empty(len(wanted), np.int64)
-        served.find_all.exact(self.lookup.keys, self.lookup.slots, wanted, out)
+        served.find_all.exact(*self.lookup.both, wanted, out)
         return out
 
     def place(self, wanted: Keys, marks: NDArray[np.int32] | None = None) -> Places:

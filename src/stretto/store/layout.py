@@ -41,6 +41,7 @@ class TableSpec:
     partition : "hash", "range" (needs rows), or function(keys [n], shards) -> shard of each key [n].
     shards : the shards that hold rows of this table; None for all.
     cache_rows : rows a cache keeps at most; None for no limit.
+    sparse : caches take memory for a row when it is first touched, also where `Layout.reserve` holds.
     own_writes : reads see what their own node added at once. False where only the server function knows the result.
     check_finite : refuse NaN and infinity in `add`.
     """
@@ -56,6 +57,7 @@ class TableSpec:
     cache_rows: int | None = None
     check_finite: bool = False
     states: tuple[Start, ...] = ()
+    sparse: bool = False
 
     @property
     def kept(self) -> np.dtype[Any]:
@@ -81,7 +83,7 @@ class Layout:
     rule: Rule = field(default_factory=BSP)
     policy: Policy = field(default_factory=Eager)
     witness: bool = False  # count in every row which calls of add are in it
-    reserve: bool = False  # caches hold a place for every row from the start, so that threads may share them
+    reserve: bool = False  # caches hold a slot for every row of tables that are not sparse, so that threads share them
     seed: int = 0
 
     def node_of(self, worker: int) -> int:
@@ -98,6 +100,11 @@ class Layout:
         """Columns of the witness: one for each worker, or none."""
         return self.workers if self.witness else 0
 
+    def reserved(self, table: int) -> int | None:
+        """Rows of a table, if every cache has a slot for each from the start; None: slots come with the first touch."""
+        spec = self.tables[table]
+        return spec.rows if self.reserve and not spec.sparse else None
+
     def shard_of(self, table: int, keys: NDArray[np.int64]) -> NDArray[np.int64]:
         """[n] the shard that has each row of a table."""
         spec = self.tables[table]
@@ -105,7 +112,7 @@ class Layout:
         if callable(spec.partition):
             place = np.asarray(spec.partition(keys, len(among))).astype(np.int64)
         elif spec.partition == "range" and spec.rows is not None:
-            place = keys * len(among) // max(1, spec.rows)
+            place = _range(keys, len(among), spec.rows)
         else:
             place = ((keys.astype(np.uint64) * _MIX) >> np.uint64(33)).astype(np.int64) % len(among)
         return among[place]
@@ -143,3 +150,10 @@ class Layout:
         else:
             return np.full((len(keys), spec.cols), start, dtype=dtype)
         return np.ascontiguousarray(start, dtype=dtype).reshape(len(keys), spec.cols)
+
+
+def _range(keys: NDArray[np.int64], shards: int, rows: int) -> NDArray[np.int64]:
+    """[n] the number of the range, of as many equal ones as there are shards, that each key is in."""
+    if rows * shards < 2**63:
+        return keys * shards // max(1, rows)
+    return keys // -(-rows // shards)  # the product would not fit in 64 bits

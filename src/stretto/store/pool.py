@@ -1,8 +1,9 @@
 """The rows that a cache holds, as columns.
 
-A row has a slot. With `layout.reserve`, where the number of rows is known, every row has one from the start, its key:
-nothing is ever moved, so that threads may read and change rows while others come in. Otherwise slots are given out as
-keys are first seen, and the columns grow.
+A row has a slot. Where the layout reserves a table's rows, every row has one from the start, its key: nothing is ever
+moved, so that threads may read and change rows while others come in. Otherwise, as for sparse tables, slots are given
+out as keys are first seen, and the columns grow to twice their length when they are full. Threads may then still read
+rows while others come in, but not change them: a change could go to a column that has been replaced.
 """
 
 from __future__ import annotations
@@ -32,12 +33,10 @@ class Pool:
         self._layout, self._table = layout, table
         self.bound = spec.cache_rows
         self.held = 0
-        self.index: Index | None = None
-        if layout.reserve and spec.rows is not None:
-            slots = spec.rows
-        else:
-            self.index = Index()
-            slots = self.index.capacity
+        reserved = layout.reserved(table)
+        self.index = Index() if reserved is None else None
+        slots = reserved if self.index is None else self.index.capacity
+        assert slots is not None
         self.values: NDArray[Any] = np.zeros((slots, spec.cols), spec.kept)
         self.through: NDArray[np.int64] = np.full(slots, -1)
         self.shard: NDArray[np.int32] = np.zeros(slots, np.int32)
@@ -60,9 +59,10 @@ class Pool:
         if index is None:
             return keys
         before = index.count
-        slots = index.place(keys)
+        index.make_room(before + len(keys))
         if index.capacity > len(self.through):
             self._grow(index.capacity)
+        slots = index.place(keys)  # threads may find them from now on, so their columns are there
         if index.count > before:
             new = slice(before, index.count)
             self.shard[new] = self._layout.shard_of(self._table, index.keys[new])
@@ -79,7 +79,8 @@ class Pool:
         return versions
 
     def _grow(self, capacity: int) -> None:
-        for name, fill in _FILLS.items():
+        # A reader takes `through` first: if that has grown, all others have.
+        for name, fill in sorted(_FILLS.items(), key=lambda column: column[0] == "through"):
             if name != "version" or len(self.version):
                 setattr(self, name, longer(getattr(self, name), capacity, fill))
         if self.bound is not None:

@@ -38,6 +38,7 @@ from stretto.errors import PlanError
 from .layout import Layout
 
 LEVELS = (None, "rows", "full")
+_MOST_COUNTED = 2**27
 # Why a message was sent: required at the end of a clock, a request or its answer, chosen by rank between clocks, sent
 # again after a reset, an acknowledgement that found nothing to travel with. `control` is all the rest.
 REASONS = ("clock", "fetch", "rank", "control", "again", "acknowledge")
@@ -201,7 +202,7 @@ class Recording:
         self._waits: dict[str, NDArray[np.float64]] = {}
         self._row_sends: list[NDArray[np.int64]] | None = None
         if record is not None:
-            self._row_sends = [np.zeros(table.rows or 0, dtype=np.int64) for table in layout.tables]
+            self._row_sends = [np.zeros(_counted(table.rows), dtype=np.int64) for table in layout.tables]
 
     # -- what nodes tell --------------------------------------------------------------------------------------------
 
@@ -346,7 +347,14 @@ class Recording:
         return {reason: (total[0], total[1], total[2]) for reason, total in sorted(sums.items())}
 
     def row_sends(self, table: int) -> NDArray[np.int64]:
-        """[rows] how often each row travelled, either way (record="rows" or "full"; tables with a number of rows)."""
+        """[rows] how often each row travelled, either way (record="rows" or "full"); empty for tables without a number
+        of rows, or with more than 2^27.
+        """
         if self._row_sends is None:
             raise PlanError("how often each row was sent was not counted; run with record='rows'")
         return self._row_sends[table]
+
+
+def _counted(rows: int | None) -> int:
+    """Rows of a table whose travels are counted: a gibibyte of counts at most."""
+    return rows if rows is not None and rows <= _MOST_COUNTED else 0

@@ -1,1 +1,23 @@
-"""Door: parameter tables. A worker function that reads, adds and ticks goes in, a run comes out."""
+"""Parameter tables: a worker function that reads, adds and ticks goes in, a run comes out.
+
+plan = st.tables.plan(worker, workers=8, tables={"weights": st.Table(rows=10_000)}, sync=st.SSP(2))
+print(plan)                # grade and why, tables, rule, policy, fingerprint
+result = plan.run()        # what st.run(worker, …) gives
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .run import plan
+
+__all__ = ["plan"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "plan":
+        raise AttributeError(f"module 'stretto.tables' has no attribute {name!r}")
+    from .run import plan  # here, not above: `st.Table` is imported without it
+
+    return plan

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import PlanError
+from stretto.plan.job import JobPlan
 from stretto.runtime.serving import Outcome, Rest, Watched
 from stretto.store.layout import Layout, Start
 
@@ -29,6 +30,7 @@ class Result:
     staleness : [workers, 32] how many rows were read that lagged 0, 1, … clocks behind the reader
     traffic : who sent how much to whom and why. local : what each worker kept in `w.local`
     recording : everything that happened, with record="full"
+    plan : the plan that was run, with its grade and fingerprint
     """
 
     tables: Mapping[str, Any]
@@ -44,6 +46,7 @@ class Result:
     _specs: Mapping[str, Table]
     _layout: Layout
     _rest: tuple[Rest, ...]
+    plan: JobPlan | None = None
 
     @property
     def objective(self) -> float:

@@ -1,31 +1,28 @@
-"""`st.run` of a worker function: check what was asked, make the job, hand it to the runtime."""
+"""`st.run` of a worker function, and `st.tables.plan`: check what was asked, plan, hand the job to the runtime."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import json
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
-import numpy as np
-
-from stretto.comm.policy import Eager, Lazy, Managed, Policy
-from stretto.consistency.rules import ASP, BSP, SSP, Rule
-from stretto.errors import PlanError, RunError
-from stretto.runtime.asked import whole
+from stretto.comm.policy import Policy
+from stretto.consistency.rules import Rule
+from stretto.plan.job import JobPlan
+from stretto.plan.planned import refuse_changed
+from stretto.runtime.chosen import TABLES, chosen, name_of
 from stretto.runtime.interrupts import raising_ctrl_c
-from stretto.runtime.runtimes import Serial, Threads
-from stretto.runtime.serving import Keeping, Moment, TableJob, Watched
-from stretto.runtime.simulated.spec import Simulated
+from stretto.runtime.runtimes import Threads
+from stretto.runtime.serving import Watched
 from stretto.runtime.train import Saving
-from stretto.store.recording import LEVELS
 
+from .job import Asked
+from .planning import plan_tables
 from .result import Result, result_of
 from .table import Table
-from .whole import View, Whole
+from .whole import View
 from .worker import Worker
 
 
@@ -54,7 +51,7 @@ def run(
     workers : how many logical workers; part of what is computed, unlike the number of threads or nodes
     sync : st.BSP(), the default, st.SSP(s) or st.ASP(): how fresh a read must be
     comm : st.Eager(), the default, st.Managed(budget, …) or st.Lazy(): what is sent when
-    runtime : st.Threads(n), the default, st.Serial() or st.Simulated(…)
+    runtime : st.Threads(n), the default, st.Serial(), st.Simulated(…) or st.Cluster(…)
     watch : function(view) -> objective, called at the start, at the end and every `every` clocks: `Result.history`
     until : function(look) -> bool, asked after each look; the run ends when it is true
     record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled (on a
@@ -67,209 +64,95 @@ def run(
     An error in any worker ends the run. Ctrl-C ends it at the end of the clock with what is there, and saves it where
     there is a checkpoint folder; a second one at once.
     """
-    with raising_ctrl_c():
-        job = _job(
-            worker,
-            tables,
-            workers,
-            sync,
-            comm,
-            watch,
-            every,
-            until,
-            record,
-            seed,
-            checkpoint,
-            checkpoint_every,
-            resume,
-            isinstance(runtime, Simulated),
-        )
-        return result_of(_place(runtime, job).serve(job), dict(tables), job.whole)
-
-
-def _job(
-    worker: Any,
-    tables: Any,
-    workers: Any,
-    sync: Any,
-    comm: Any,
-    watch: Any,
-    every: Any,
-    until: Any,
-    record: Any,
-    seed: Any,
-    checkpoint: Any,
-    checkpoint_every: Any,
-    resume: bool,
-    simulated: bool,
-) -> TableJob:
-    _function("worker", worker, "worker(w)")
-    for made, what in ((inspect.isgeneratorfunction, "generator"), (inspect.iscoroutinefunction, "coroutine")):
-        if made(worker):
-            raise PlanError(
-                f"run: worker is a function that only makes a {what}, and nothing of it would run; take out "
-                f"{'its yield' if what == 'generator' else 'the async'}: a worker is called, and waits where it reads"
-            )
-    tables = _tables(tables)
-    rule: Rule = _one_of("sync", sync, (BSP, SSP, ASP), "st.BSP(), st.SSP(s) or st.ASP()", BSP)
-    policy: Policy = _one_of("comm", comm, (Eager, Lazy, Managed), "st.Eager(), st.Managed(budget) or st.Lazy()", Eager)
-    many, every, seed = whole("workers", workers, 1), whole("every", every, 1), whole("seed", seed, None)
-    if watch is not None:
-        _function("watch", watch, "watch(view) -> objective")
-    if until is not None:
-        _function("until", until, "until(look) -> bool")
-        if watch is None:
-            raise PlanError("run: until= is asked after each look, and without watch= there are none; pass both")
-    if record not in LEVELS:
-        raise PlanError(f"run: record={record!r}; choose None, 'rows' or 'full'")
-    specs = tuple(table.spec(name) for name, table in tables.items())
-    for spec in specs:
-        spec.apply.check(spec.name, spec.dtype)
-    shared = frozenset(number for number, table in enumerate(tables.values()) if table.placement == "shared")
-
-    def work(seat: Any) -> None:
-        Worker(seat, many, tables, seed, copies=record == "full").run(worker)
-
-    def look(moment: Moment) -> float:
-        whole = Whole(tables, job.whole, moment.values)
-        found = watch(View(whole, moment.clock, moment.seconds, moment.nbytes, moment.local))
-        try:
-            return float(found)
-        except (TypeError, ValueError):
-            raise RunError(f"watch gave {found!r} at clock {moment.clock}; return a number") from None
-
-    job = TableJob(
-        tables=specs,
-        workers=many,
-        rule=rule,
-        policy=policy,
-        work=work,
-        blame=_blame,
-        watch=None if watch is None else look,
+    where = _where(runtime)
+    asked = Asked.of(
+        worker,
+        tables=tables,
+        workers=workers,
+        sync=sync,
+        comm=comm,
+        watch=watch,
         every=every,
         until=until,
         record=record,
         seed=seed,
-        shared=shared,
-        keeping=None
-        if simulated
-        else _keeping(checkpoint, checkpoint_every, resume, _Identity.of(tables, many, rule, policy, seed)),
-        every_clocks=_in_memory(checkpoint, checkpoint_every, resume) if simulated else None,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        resume=resume,
     )
-    return job
+    return _run(asked, where)
 
 
-def _blame(worker: int, clock: int, error: Exception) -> NoReturn:
-    """What a user's function raised becomes a RunError that says whose it was; our own words are passed on."""
-    who = f"worker {worker}"
-    if isinstance(error, RunError | PlanError | ValueError) and str(error).startswith(
-        (f"{who}, ", f"{who}: ", "watch ")
-    ):
-        raise error
-    if worker < 0:
-        raise RunError(f"`watch` failed at clock {clock}: {type(error).__name__}: {error}") from error
-    raise RunError(f"{who} failed at clock {clock}: {type(error).__name__}: {error}") from error
+def plan(
+    worker: Callable[[Worker], Any],
+    *,
+    tables: Mapping[str, Table],
+    workers: int = 1,
+    sync: Rule | None = None,
+    comm: Policy | None = None,
+    runtime: Any = None,
+    watch: Callable[[View], float] | None = None,
+    every: int = 1,
+    until: Callable[[Watched], bool] | None = None,
+    record: str | None = None,
+    seed: int = 0,
+    checkpoint: str | os.PathLike[str] | Saving | None = None,
+    checkpoint_every: int | None = None,
+    resume: bool = False,
+) -> JobPlan:
+    """The plan that `st.run` with these arguments runs: its grade and why, tables, rule, policy and fingerprint.
+
+    Parameters
+    ----------
+    worker, tables, … : as for `st.run`
+
+    Returns
+    -------
+    JobPlan
+        Grade "identical" under st.BSP(), "replayable" under st.SSP(s) and st.ASP(), "statistical" where a table has
+        placement="shared". `run(runtime=…)` gives the `Result` of `st.run`.
+    """
+    where = _where(runtime)
+    asked = Asked.of(
+        worker,
+        tables=tables,
+        workers=workers,
+        sync=sync,
+        comm=comm,
+        watch=watch,
+        every=every,
+        until=until,
+        record=record,
+        seed=seed,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        resume=resume,
+    )
+    identity = asked.identity()
+    made = plan_tables(asked, where, identity)
+    asked.job(where, identity, simulated=_simulated(where))  # what cannot run there is refused now
+    return replace(made, runner=partial(_run_plan, asked, made, where))
 
 
-def _place(runtime: Any, job: TableJob) -> Any:
-    if runtime is None:
-        runtime = Threads()
-    if isinstance(runtime, type) or not hasattr(runtime, "serve"):
-        made = f"; make one: st.{runtime.__name__}(…)" if isinstance(runtime, type) else ""
-        raise PlanError(
-            f"run: runtime={runtime!r} runs no tables; give st.Threads(n), st.Serial() or st.Simulated(…){made}"
-        )
-    if job.shared and not isinstance(runtime, Threads | Serial):
-        name = job.tables[min(job.shared)].name
-        raise PlanError(
-            f"table {name!r}: placement='shared' is memory of one process, and {type(runtime).__name__} has several; "
-            "take placement='served', or run on st.Threads(n)"
-        )
-    if job.shared and job.record == "full":
-        raise PlanError("run: record='full' cannot follow what is written to shared tables; take placement='served'")
-    return runtime
+def _where(runtime: Any) -> Any:
+    return chosen(runtime, owner="run", give=TABLES, default=Threads(), does="serve", work="tables")
 
 
-def _tables(tables: Any) -> dict[str, Table]:
-    if not isinstance(tables, Mapping) or not tables:
-        raise PlanError(f"run: tables={tables!r}; give a dict of st.Table by name, at least one")
-    for name, table in tables.items():
-        if not isinstance(name, str) or not name or "/" in name:
-            raise PlanError(f"run: tables={{{name!r}: …}}; a table's name is text without '/'")
-        if not isinstance(table, Table):
-            raise PlanError(f"run: tables={{{name!r}: {type(table).__name__}}}; give an st.Table(rows=, cols=, …)")
-    return dict(tables)
+def _simulated(runtime: Any) -> bool:
+    """Whether checkpoints are kept in memory, with everything else."""
+    return name_of(runtime) == "simulated"
 
 
-def _one_of(name: str, value: Any, kinds: tuple[type, ...], words: str, default: type) -> Any:
-    if value is None:
-        return default()
-    if not isinstance(value, kinds):
-        made = f"; make one: st.{value.__name__}(…)" if isinstance(value, type) and value in kinds else ""
-        raise PlanError(f"run: {name}={value!r}; give {words}{made}")
-    return value
+def _run_plan(asked: Asked, made: JobPlan, where: Any, runtime: Any = None) -> Result:
+    return _run(asked, where if runtime is None else _where(runtime), made)
 
 
-def _function(name: str, value: Any, words: str) -> None:
-    if not callable(value):
-        raise PlanError(f"run: {name}={value!r} cannot be called; give a function {words}")
-    try:
-        inspect.signature(value).bind(None)
-    except TypeError:
-        raise PlanError(f"run: {name} must be a function {words}; it cannot be called with one argument") from None
-    except ValueError:
-        pass  # a function that does not say what it takes
-
-
-def _keeping(checkpoint: Any, every: Any, resume: bool, identity: _Identity) -> Keeping | None:
-    if checkpoint is None:
-        if resume or every is not None:
-            raise PlanError("run: resume= and checkpoint_every= need checkpoint=, the folder checkpoints are saved in")
-        return None
-    clocks = None if every is None else whole("checkpoint_every", every, 1)
-    if isinstance(checkpoint, Saving):
-        if checkpoint.every_epochs is not None or checkpoint.every_seconds is not None:
-            raise PlanError("run: tables are saved by clocks; say checkpoint_every= and leave every_… out of st.Saving")
-        return Keeping(Path(checkpoint.folder), clocks, checkpoint.keep, resume, *identity)
-    if not isinstance(checkpoint, str | os.PathLike):
-        raise PlanError(f"run: checkpoint={checkpoint!r}; give a folder, or st.Saving(folder, keep=)")
-    return Keeping(Path(checkpoint), clocks, 2, resume, *identity)
-
-
-def _in_memory(checkpoint: Any, every: Any, resume: bool) -> int | None:
-    """Clocks between checkpoints that a simulated cluster keeps to itself."""
-    if checkpoint is not None or resume:
-        raise PlanError(
-            "run: a simulated cluster keeps its checkpoints in memory; leave checkpoint= and resume= out, and say "
-            "checkpoint_every= for the clocks between them"
-        )
-    return None if every is None else whole("checkpoint_every", every, 1)
-
-
-class _Identity(NamedTuple):
-    """Everything but the worker function that can change a number: as a hash, and by name."""
-
-    fingerprint: str
-    settings: dict[str, Any]
-
-    @classmethod
-    def of(cls, tables: Mapping[str, Table], workers: int, rule: Rule, policy: Policy, seed: int) -> _Identity:
-        described, settings = {}, {"workers": workers, "sync": repr(rule), "codec": policy.codec, "seed": seed}
-        settings["tables"] = ", ".join(tables)
-        for name, table in tables.items():
-            starts = [_digest(start) for start in (table.start, *table.states)]
-            plain = (table.rows, table.width, table.dtype, table.unit, table.placement)
-            described[name] = [*plain, dict(table.fields or {}), repr(table.apply), starts]
-            values = dict(zip(("rows", "cols", "dtype", "unit", "placement"), plain, strict=True))
-            values |= {"fields": repr(table.fields), "apply": repr(table.apply), "start": starts[0]}
-            settings |= {f"{entry} of table {name!r}": value for entry, value in values.items()}
-            settings[f"states of table {name!r}"] = ", ".join(starts[1:])
-        text = json.dumps([described, workers, repr(rule), policy.codec, seed], sort_keys=True)
-        return cls(hashlib.sha256(text.encode()).hexdigest(), settings)
-
-
-def _digest(start: Any) -> str:
-    if isinstance(start, np.ndarray):
-        raw: Any = np.ascontiguousarray(start).reshape(-1).view(np.uint8)
-        return hashlib.sha256(raw).hexdigest()
-    return getattr(start, "__qualname__", type(start).__name__) if callable(start) else repr(start)
+def _run(asked: Asked, where: Any, made: JobPlan | None = None) -> Result:
+    """Plan and run. made: the plan that is to run; PlanError if it would be another one by now."""
+    with raising_ctrl_c():
+        identity = asked.identity()
+        plan = plan_tables(asked, where, identity)
+        if made is not None:
+            refuse_changed(made, plan, "st.tables.plan(…)")
+        job = asked.job(where, identity, simulated=_simulated(where))
+        return replace(result_of(where.serve(job), asked.tables, job.whole), plan=plan)

@@ -3,7 +3,8 @@
     st.Table(rows=10_000, cols=64)                                 64 float32 a row, added to
     st.Table(rows=10_000, apply=st.adarevision(0.1))               a number a row; what is added are gradients
     st.Table(dtype="i8")                                           counts by any int64 key
-    st.Table(rows=50_000, cols=1_000, unit="element")              sparse rows: only what was touched is there
+    st.Table(rows=50_000, cols=1_000, unit="element")              sparse rows: memory only for numbers that are touched
+    st.Table(rows=5_000_000, cols=64, sparse=True)                 memory only for rows that are touched
     st.Table(rows=500, fields={"w": 64, "b": 1})                   rows with named parts
     st.Table(rows=10_000, cols=64, placement="shared")             one array in this process, read and written in place
 
@@ -52,6 +53,8 @@ class Table:
     placement : "served", or "shared": one array in this process (st.Threads and st.Serial only)
     snapshots : old versions the server function may keep of a row's state, where it keeps any
     states : what the server function keeps beside the rows at the start; comes with `result.table`
+    sparse : take memory for a row (or element) when it is first read or added to, not for all of them at the start.
+        None: for unit="element". Results are the same; tables that are small stay as they are
     """
 
     rows: int | None = None
@@ -68,6 +71,7 @@ class Table:
     placement: str = "served"
     snapshots: int | None = None
     states: tuple[Start, ...] = field(default=(), repr=False)
+    sparse: bool | None = None
 
     def __post_init__(self) -> None:
         put = object.__setattr__
@@ -81,6 +85,8 @@ class Table:
         put(self, "dtype", _dtype(self.dtype))
         if self.unit not in UNITS:
             raise PlanError(f"Table(unit={self.unit!r}): choose 'row' or 'element'")
+        if not (self.sparse is None or isinstance(self.sparse, bool)):
+            raise PlanError(f"Table(sparse={self.sparse!r}): choose True, False, or None for True with unit='element'")
         if self.placement not in PLACEMENTS:
             raise PlanError(f"Table(placement={self.placement!r}): choose 'served' or 'shared'")
         if self.rows is not None and self.rows * self.width > _MOST:
@@ -131,6 +137,7 @@ class Table:
             cache_rows=self.cache_rows,
             check_finite=self.check_finite,
             states=tuple(_by_element(state, wide) if elements else state for state in self.states),
+            sparse=elements if self.sparse is None else self.sparse,
         )
 
     def _begin(self, name: str, start: Start | ArrayLike) -> Start:
@@ -168,8 +175,11 @@ class Table:
                 f"Table(placement='shared', apply={self.apply.name}): what is written is there at once, so no server "
                 "function can be applied; leave apply= out, or take placement='served'"
             )
-        if self.unit == "element" or self.dtype == "f2" or self.cache_rows is not None:
-            raise PlanError("Table(placement='shared') is one array: unit='element', 'f2' and cache_rows= mean nothing")
+        if self.unit == "element" or self.dtype == "f2" or self.cache_rows is not None or self.sparse:
+            raise PlanError(
+                "Table(placement='shared') is one array: leave out unit='element', 'f2', cache_rows= and sparse=, or "
+                "take placement='served'"
+            )
 
 
 class Lookup:

@@ -42,6 +42,7 @@ _FAILURE_SECONDS = 86_400.0  # mean time between losses of one host
 _SLOW = 5e6  # bytes a second that any control plane carries
 _COMPILE = 600.0  # seconds for the slowest machine to compile a worker
 _PLANS = 8  # steps whose entries stay on the nodes
+_KEPT_BYTES = 1 << 28  # of served elements that are kept for runs that may be lost, before what was learned is gathered
 
 
 class ClusterCrew(Crew):
@@ -126,6 +127,8 @@ class ClusterCrew(Crew):
             with raising_ctrl_c():
                 _compile_here(step, profile)
         started = np.zeros(0, np.int64) if finished is None else np.asarray(finished, np.int64)
+        if step.spec is not None and step.spec.waves is not None:
+            return self._run_wave(step, self._switch(step, profile))
         plan, turns = self._switch(step, profile), turns_of(step.order, started)
         if plan.ahead and not np.array_equal(turns, plan.turns):
             self.gather()
@@ -174,6 +177,48 @@ class ClusterCrew(Crew):
             interrupted=drain and self.asked and not whole,
         )
 
+    def _run_wave(self, step: Step, plan: CrewPlan) -> Done:
+        """Make the visits of one wave, phase by phase: fetch what they touch, make them, take back what they wrote."""
+        assert step.visits is not None
+        started = plan.started(step.visits)
+        turns = turns_of(plan.order, started)
+        if plan.ahead and not np.array_equal(turns, plan.turns):
+            self.gather()
+        plan.take(step, turns, within=bool(len(started)))
+        logs, seconds, failed, ran = [], 0.0, None, {}
+        for phase in plan.phases(step.visits):
+            kept = plan.next_run(started, phase)
+            if not self._runs.expects(plan, kept):
+                self._forget()
+            while True:
+                try:
+                    self._ready(plan)
+                    over = self._make(plan, kept)
+                    break
+                except HostLost as lost:
+                    self._lost(lost)
+            self.hosts.progressed()
+            ran, seconds = over.ran, seconds + over.seconds
+            failed = plan.collect(over.ran)
+            logs += [one.log for one in over.ran.values()]
+            started = np.union1d(started, np.concatenate([one.made for one in over.ran.values()])).astype(np.int64)
+            plan.advance(kept, started, len(started) == len(plan.order))
+            if not plan.learns:
+                plan.settle()
+            elif failed is not None or self._due() or plan.kept_bytes > _KEPT_BYTES:
+                self.gather()
+            if failed is not None:
+                break
+        self.ran = ran
+        place = np.zeros(len(plan.order), np.int64)
+        place[step.visits] = np.arange(len(step.visits))
+        log = np.concatenate(logs)
+        log[:, 0] = place[log[:, 0]]
+        made = np.sort(log[:, 0])
+        failed = None if failed is None else int(place[failed])
+        finished = None if len(made) == len(step.visits) else made
+        return Done(step, seconds, log[np.argsort(log[:, 2], kind="stable")], finished=finished, failed=failed)
+
     def gather(self) -> None:
         """Bring the driver's arrays up to date."""
         with deferring_ctrl_c():
@@ -218,6 +263,7 @@ class ClusterCrew(Crew):
             self.gather()
         if plan is None:
             plan = CrewPlan.of(self._numbered, step, profile, self.hosts.nodes)
+            plan.memory = None if self._walk is None else self._walk.disk.budget
             self._numbered += 1
             for oldest in list(self._plans)[: 1 - _PLANS]:
                 self._drop(self._plans.pop(oldest))
@@ -246,7 +292,7 @@ class ClusterCrew(Crew):
             plan.stale.clear()
             plan.settled = True
         while plan.made < len(plan.since):
-            self._make(plan, plan.since[plan.made])
+            self._make(plan, plan.since[plan.made], again=True)
             plan.made += 1
 
     def _send(self, what: str, values: dict[int, Any], nbytes: int, ending: Callable[[], bool]) -> None:
@@ -290,8 +336,13 @@ class ClusterCrew(Crew):
         then: Kept | None = None,
         deadline: float | None = None,
         ending: Callable[[], bool] = lambda: False,
+        *,
+        again: bool = False,
     ) -> Made:
-        """One run on all nodes, see `Runs.make`."""
+        """One run on all nodes, see `Runs.make`. again: it was made before, and was lost."""
+        if kept.served and (serves := plan.serves(kept, again=again)):
+            nbytes = sum(found.nbytes for one in serves.values() for found in one.elements.values())
+            self._send("serve", serves, nbytes, ending)
         if not plan.warm:
             self._together([partial(self.hosts.ask, "warm", plan.go(kept), timeout=_COMPILE)], ending)
             plan.warm = True

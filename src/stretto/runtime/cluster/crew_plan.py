@@ -13,15 +13,20 @@ from numpy.typing import NDArray
 from stretto.cached import cached_property
 from stretto.plan.arrays import Pieces, StepSpec
 from stretto.runtime.step import Step
-from stretto.schedule.order import Ints
+from stretto.schedule.order import Ints, Order
 from stretto.schedule.route import Route, owners
 
+from .phases import Phase, phases_of, wave_owners
 from .ring_node import Go, Load, Put, Ran, turns_of
+from .served import Serve, ServedArrays, Values, everything
 
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A run, to be made again should it be lost. only: the visits that it made, if it was stopped."""
+    """A run, to be made again should it be lost. only: the visits that it made, if it was stopped.
+
+    phase: the visits that it makes, and served: the elements that they touch, where a step is run wave by wave.
+    """
 
     epoch: int
     finished: Ints
@@ -29,6 +34,8 @@ class Kept:
     wholes: dict[str, Whole]
     parts: dict[str, NDArray[Any]]
     only: Ints | None = None
+    phase: Ints | None = None
+    served: Values = ()
 
 
 class Whole(NamedTuple):
@@ -43,7 +50,8 @@ class CrewPlan:
     """step: the last one; args: its arguments, by name: the driver's arrays.
 
     Those are as they were at (base_epoch, base_turns); the nodes have made `made` of the runs `since`, and are then at
-    (epoch, turns). stale: states of which the nodes do not have what the driver has.
+    (epoch, turns). stale: states of which the nodes do not have what the driver has. finished: visits of this epoch
+    that were made in earlier waves.
     """
 
     number: int
@@ -60,26 +68,47 @@ class CrewPlan:
     settled: bool = False  # the nodes know which blocks they have
     warm: bool = False
     stale: set[str] = field(default_factory=set)
+    memory: int | None = None  # bytes of owned arrays that a node may have in memory
     since: list[Kept] = field(default_factory=list)
     made: int = 0
+    served: ServedArrays = field(init=False)
+    finished: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     _marks: dict[str, bytes] = field(default_factory=dict)  # digests of the driver's states when the nodes got them
     _kept: dict[str, Whole] = field(default_factory=dict)  # of the arrays that all nodes read, the last that was kept
     _whole: dict[str, bytes] = field(default_factory=dict)  # digests of those that the nodes have
     _fresh: dict[str, NDArray[Any]] = field(default_factory=dict)  # what fresh arrays were at base_turns, if not zeros
+    _parts: dict[str, NDArray[Any]] = field(default_factory=dict)  # what arrays per visit begin as in this epoch
+    _phases: dict[bytes, list[Phase]] = field(default_factory=dict)  # by the visits of their wave
 
     @classmethod
     def of(cls, number: int, step: Step, profile: str, nodes: int) -> Self:
         """For a step that was not run before."""
         assert step.spec is not None
-        route = Route(step.order, owners(step.order, step.weight, nodes))
-        none = np.zeros(step.order.cols, np.int64)
+        waves = step.spec.waves
+        if waves is None:
+            route = Route(step.order, owners(step.order, step.weight, nodes))
+        else:
+            route = Route(waves.order, wave_owners(waves, nodes))
+        none = np.zeros(route.order.cols, np.int64)
         args, stale = step.spec.flat(step.args), set(step.spec.states)
-        return cls(number, step.spec, profile, step, args, route, none, none.copy(), stale=stale)
+        found = cls(number, step.spec, profile, step, args, route, none, none.copy(), stale=stale)
+        found.served = ServedArrays(step.spec, nodes)
+        return found
 
     @property
     def ahead(self) -> bool:
         """Whether the nodes know more than the driver's arrays hold."""
         return bool(self.since)
+
+    @cached_property
+    def learns(self) -> bool:
+        """Whether nodes keep something that they have changed: else the driver has everything after each run."""
+        return bool(self.spec.cut(written=True))
+
+    @property
+    def order(self) -> Order:
+        """Of all visits."""
+        return self.route.order
 
     def is_ahead_of(self, args: Iterable[Any]) -> bool:
         """Whether these arguments hold something that the nodes have changed since."""
@@ -95,10 +124,14 @@ class CrewPlan:
 
     # -- before a run ------------------------------------------------------------------------------------------------
 
-    def take(self, step: Step, turns: Ints) -> None:
-        """The next step: note which of its arrays the nodes do not have as they are."""
+    def take(self, step: Step, turns: Ints, *, within: bool = False) -> None:
+        """The next step: note which of its arrays the nodes do not have as they are.
+
+        within: an epoch has begun, in which the driver changes nothing but what it merges between waves.
+        """
         self.step, self.args = step, self.spec.flat(step.args)
-        if self.ahead:
+        self.served.compare(self.args, [k for k in self.served.names if not within or self.spec.arrays[k].merged])
+        if self.ahead or within:
             return
         if not np.array_equal(turns, self.turns):
             self.stale.update(self.spec.states)
@@ -115,10 +148,26 @@ class CrewPlan:
         """The states that say where a run stands: when an epoch begins, those that are zeros then do not."""
         return [k for k in self.spec.states if turns.any() or not self.spec.arrays[k].fresh]
 
-    def next_run(self, finished: Ints) -> Kept:
-        """What the next run is given."""
+    def started(self, wave: Ints) -> Ints:
+        """The visits that were made in this epoch before a wave; none where the wave begins one."""
+        if np.isin(wave, self.finished).any():
+            self.finished = self.finished[:0]
+        return self.finished
+
+    def phases(self, wave: Ints) -> list[Phase]:
+        """The phases of a wave; the same in every epoch."""
+        key = wave.tobytes()
+        if key not in self._phases:
+            self._phases[key] = phases_of(self.spec, self.route, wave, self.served.nodes)
+        return self._phases[key]
+
+    def next_run(self, finished: Ints, phase: Phase | None = None) -> Kept:
+        """What the next run is given. phase: the visits to make, where a step is run wave by wave."""
         args = self.args
-        for k in self.spec.of("replicated"):  # copied when they change, for their owner writes to them between runs
+        within = phase is not None and len(finished)
+        if not within:  # later its first element is what the first visit has left there
+            self._parts = {k: args[k][:1].copy() for k in self.spec.of("per visit")}
+        for k in () if within else self.spec.of("replicated"):  # copied when they change: their owner writes to them
             mark = _digest(args[k])
             if k not in self._kept or self._kept[k].mark != mark:
                 self._kept[k] = Whole(mark, args[k].copy())
@@ -127,13 +176,25 @@ class CrewPlan:
             finished,
             {k: args[k] for k in self.spec.of("number")},
             dict(self._kept),
-            {k: args[k][:1].copy() for k in self.spec.of("per visit")},
+            self._parts,
+            phase=None if phase is None else phase.visits,
+            served=() if phase is None else self.served.values(phase, args, keep=self.learns),
+        )
+
+    def serves(self, kept: Kept, *, again: bool) -> dict[int, Serve]:
+        """By node the elements that a run needs. again: it was made before, and was lost."""
+        return (
+            everything(self.number, kept.served) if again else self.served.missing(self.number, kept.served, self.args)
         )
 
     def run_after(self, step: Step) -> Kept | None:
         """The run of the next epoch, when nothing that this one leaves in the driver can change it; else None."""
         spec = self.spec
-        known = step.spec is spec and not (spec.of("replicated") or spec.of("per visit") or spec.fresh())
+        known = (
+            step.spec is spec
+            and spec.waves is None
+            and not (spec.of("replicated") or spec.of("per visit") or spec.fresh())
+        )
         if not known or step.before is not None or self.step.after is not None or self.other_arrays(step):
             return None
         args, none = spec.flat(step.args), np.zeros(0, np.int64)
@@ -145,13 +206,16 @@ class CrewPlan:
         for k, (mark, array) in kept.wholes.items():
             if self._whole.get(k) != mark:
                 wholes[k], self._whole[k] = array, mark
-        return Go(self.number, kept.epoch, kept.finished, kept.numbers, wholes, kept.parts, only=kept.only)
+        return Go(
+            self.number, kept.epoch, kept.finished, kept.numbers, wholes, kept.parts, only=kept.only, phase=kept.phase
+        )
 
     def loads(self, nodes: int) -> dict[int, Load]:
         """What never changes, by node."""
-        args, spec, order = self.args, self.spec, self.step.order
-        priority = np.ascontiguousarray(order.tails(self.step.weight))
-        shapes = {k: (args[k].shape, args[k].dtype) for k in spec.cut()}
+        args, spec, order = self.args, self.spec, self.order
+        weight = self.step.weight if spec.waves is None else spec.waves.weight
+        priority = np.ascontiguousarray(order.tails(weight))
+        shapes = {k: (args[k].shape, args[k].dtype) for k in (*spec.cut(), *spec.of("served"), *spec.of("per slot"))}
         scratch = {k: (args[k].shape[1:], args[k].dtype) for k in spec.of("per worker")}
         given = {k: args[k] for k in (*spec.of("constant"), *spec.of("fault"))}
         found = {}
@@ -159,9 +223,25 @@ class CrewPlan:
             own = self.route.own_visits(node)
             sent = spec.entries if spec.reader is None else []
             pieces = {k: spec.ranges(k).pieces(args[k], own) for k in sent}
-            owner, profile = self.route.owner, self.profile
-            found[node] = Load(self.number, spec, order, owner, priority, profile, shapes, given, pieces, scratch)
+            owner, profile, memory = self.route.owner, self.profile, self.memory
+            if memory is not None and self._owned_bytes(node) <= memory:
+                memory = None
+            mine = spec.for_node(own)
+            found[node] = Load(
+                self.number, mine, order, owner, priority, profile, shapes, given, pieces, scratch, memory
+            )
         return found
+
+    def _owned_bytes(self, node: int) -> int:
+        """Of everything that stays with a node."""
+        own = {"rows": self.route.own_rows(node), "visits": self.route.own_visits(node)}
+        total = 0
+        for k in self.spec.cut():
+            ranges, array = self.spec.ranges(k), self.args[k]
+            if ranges.by != "cols":
+                count = sum(last - first for first, last in ranges.spans(own[ranges.by]))
+                total += count * (array.nbytes // max(1, array.shape[ranges.axis]))
+        return total
 
     def puts(self, nodes: int) -> dict[int, Put]:
         """States that the nodes do not have, by node."""
@@ -181,7 +261,8 @@ class CrewPlan:
     @cached_property
     def entry_bytes(self) -> int:
         """Of what is sent once."""
-        return sum(int(self.args[k].nbytes) for k in self.spec.entries)
+        lists = sum(int(self.spec.touched(k).elements.nbytes) for k in self.spec.of("served"))
+        return lists + sum(int(self.args[k].nbytes) for k in self.spec.entries)
 
     @cached_property
     def state_bytes(self) -> int:
@@ -195,13 +276,29 @@ class CrewPlan:
         sizes = [(r.last - r.first).clip(0) * (a.nbytes // max(1, a.shape[r.axis])) for r, a in ranges]
         return int(sum(sizes).max(initial=0)) if sizes else 0
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of the served elements that are kept for runs that may be lost."""
+        found = (value for kept in self.since for node in kept.served for _, value in node.values())
+        return sum(int(value.nbytes) for value in found if value is not None)
+
     # -- after a run -------------------------------------------------------------------------------------------------
 
     def collect(self, ran: dict[int, Ran]) -> int | None:
         """Put the visits' results where the step's owner looks for them; the visit that failed, if one did."""
         step, failed = self.step, None
-        for one in ran.values():
-            step.out[one.made] = one.out
+        place = np.arange(len(self.order))
+        if self.spec.waves is not None and step.visits is not None:
+            place[step.visits] = np.arange(len(step.visits))
+        for node, one in ran.items():
+            step.out[place[one.made]] = one.out
+            for k, elements in one.served.items():
+                self.served.changed(node, k, elements, self.args[k])
+            for k, elements in one.slots.items():
+                slots = np.zeros((len(one.slot_visits), *self.args[k].shape[1:]), self.args[k].dtype)
+                elements.write(slots.reshape(-1))
+                self.args[k][place[one.slot_visits]] = slots
+                self.served.returned += elements.nbytes
             for k, part in one.parts.items():
                 self.args[k][one.made] = part
             for k, left in one.fresh.items():
@@ -217,8 +314,12 @@ class CrewPlan:
         if whole:
             self.epoch, self.turns = self.epoch + 1, np.zeros_like(self.turns)
         else:
-            self.turns = turns_of(self.step.order, made)
-        self.since.append(kept if whole else replace(kept, only=made))
+            self.turns = turns_of(self.order, made)
+        if self.spec.waves is not None:
+            self.finished = made[:0] if whole else made
+            self.since.append(kept)
+        else:
+            self.since.append(kept if whole else replace(kept, only=made))
         self.made = len(self.since)
 
     def gathered(self, answers: list[dict[str, Pieces]]) -> None:
@@ -227,6 +328,15 @@ class CrewPlan:
             for k, found in pieces.items():
                 self.spec.ranges(k).fill(self.args[k], found)
         self._marks = {k: _digest(self.args[k]) for k in self.spec.states}
+        self._settled()
+
+    def settle(self) -> None:
+        """The driver's arrays are where the nodes are, for those have nothing that the driver does not."""
+        if not len(self.finished):  # the states of the step are only read: noted once an epoch
+            self._marks = {k: _digest(self.args[k]) for k in self.spec.states}
+        self._settled()
+
+    def _settled(self) -> None:
         self.since.clear()
         self.made = 0
         self.base_epoch, self.base_turns = self.epoch, self.turns
@@ -237,6 +347,7 @@ class CrewPlan:
         self.stale = set(self.spec.states)
         self.made = 0
         self._whole.clear()
+        self.served.forget()
 
 
 def _arrays(args: Iterable[Any]) -> Iterator[NDArray[Any]]:

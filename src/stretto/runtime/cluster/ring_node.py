@@ -11,10 +11,12 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +25,14 @@ from numpy.typing import NDArray
 from stretto.errors import RunError
 from stretto.kernels import claims
 from stretto.plan.arrays import Pieces, StepSpec
+from stretto.runtime.disk import Disk
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.route import Route
 
+from .elements import Elements
 from .pages import Pages
 from .ring import Block, Ring, raw
+from .served_copies import ServedCopies
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +49,7 @@ class Load:
     given: dict[str, Any]  # constants, and arrays for faults
     pieces: dict[str, Pieces]  # of those cut by visits and only read, this node's
     scratch: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of one worker's
+    memory: int | None = None  # bytes of owned arrays that may be in memory; None: all of them
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +67,8 @@ class Go:
     """A run: make every visit that is not in `finished`. parts: what each element of those per visit begins as.
 
     ahead: told while the run before it was being made, and begun only when that one has made all its visits. only: make
-    these visits and no others, `finished` among them, and of each block the first.
+    these visits and no others, `finished` among them, and of each block the first. phase: make these visits alone, and
+    count them from 0; those in `finished` were made in earlier phases.
     """
 
     plan: int
@@ -72,6 +79,7 @@ class Go:
     parts: dict[str, NDArray[Any]]
     ahead: bool = False
     only: Ints | None = None
+    phase: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +97,9 @@ class Ran:
     waited: float  # seconds that workers waited for blocks, added up
     moved: int  # bytes of blocks sent
     fresh: dict[str, Pieces]  # of arrays that are zeros when an epoch begins, cut by rows: what there is now
+    served: dict[str, Elements] = field(default_factory=dict)  # elements of served arrays that visits have changed
+    slot_visits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    slots: dict[str, Elements] = field(default_factory=dict)  # of arrays per slot, those of `slot_visits`
 
 
 @dataclass(eq=False)
@@ -102,7 +113,9 @@ class Loaded:
     args: dict[str, Any]
     pages: dict[str, Pages]
     own: Ints  # visits
+    served: ServedCopies
     sizes: list[list[int]] = field(default_factory=list)  # [C][…] bytes of each rotating array's block
+    disk: Disk | None = None  # where owned arrays are, if not in memory
 
     @classmethod
     def of(
@@ -111,19 +124,32 @@ class Loaded:
         """Allocate and fill a node's memory. route, pages: those to use, where several nodes are in one process."""
         spec = load.spec
         route = Route(load.order, load.owner) if route is None else route
-        pages = {k: Pages(shape, dtype) for k, (shape, dtype) in load.shapes.items()} if pages is None else pages
         args: dict[str, Any] = dict.fromkeys(spec.arrays) | load.given
+        disk = None if load.memory is None else Disk(Path(tempfile.gettempdir()), load.memory)
+        if pages is None:
+            on_disk = set() if disk is None else {k for k in spec.cut() if spec.ranges(k).by != "cols"}
+            on_disk = {k for k in on_disk if spec.ranges(k).axis == 0}
+            pages = {k: Pages(*one) for k, one in load.shapes.items() if k not in on_disk}
+            own = {"rows": route.own_rows(node), "visits": route.own_visits(node)}
+            for k in on_disk:
+                assert disk is not None
+                ranges = spec.ranges(k)
+                args[k] = disk.array(k, *load.shapes[k], ranges.spans(own[ranges.by]))
         for k, (shape, dtype) in load.scratch.items():
             args[k] = np.zeros((threads, *shape), dtype)
         for k, made in pages.items():
             args[k] = made.array
-        entries = load.pieces
+        for k in spec.of("flat view"):
+            args[k] = args[spec.arrays[k].of].reshape(len(args[spec.arrays[k].of]), -1)
         if spec.reader is not None:
-            entries = spec.reader.pieces(route.own_visits(node), threads)
-        for k, pieces in entries.items():
+            spec.reader.fill(route.own_visits(node), {k: args[k] for k in spec.entries}, threads, disk)
+        for k, pieces in load.pieces.items():
             spec.ranges(k).fill(args[k], pieces)
+        if disk is not None:
+            disk.release_all()
         kernel = spec.kernel.load()[load.profile]
-        found = cls(load, route, Ring(node, route), kernel, args, pages, route.own_visits(node))
+        served = ServedCopies(spec, args)
+        found = cls(load, route, Ring(node, route), kernel, args, pages, route.own_visits(node), served, disk=disk)
         found.sizes = [[int(found.view(k, block).nbytes) for k in spec.rotating] for block in range(load.order.cols)]
         return found
 
@@ -137,6 +163,8 @@ class Loaded:
     def put(self, put: Put, node: int) -> None:
         for k, pieces in put.pieces.items():
             self.load.spec.ranges(k).fill(self.args[k], pieces)
+        if self.disk is not None:
+            self.disk.release_all()
         self.ring.settle(put.epoch, put.turns)
 
     def clear(self, by: str, blocks: Ints) -> None:
@@ -153,6 +181,8 @@ class Loaded:
     def prepare(self, go: Go, results: Results | None = None) -> NDArray[np.float64]:
         """Set the arguments of a run; return the array that visits write their numbers to."""
         out, parts = results_of(go, len(self.load.order)) if results is None else results
+        for k in self.load.spec.of("numbering"):
+            self.args[k] = np.arange(len(self.load.order), dtype=np.int64) if go.phase is None else go.phase
         for k, number in go.numbers.items():
             self.args[k] = number
         for k, array in go.wholes.items():
@@ -163,13 +193,18 @@ class Loaded:
             self.args[k] = np.zeros_like(self.args[k])
         return out
 
+    def mine(self, phase: Ints) -> Ints:
+        """Places in a phase of the visits that this node makes."""
+        return np.flatnonzero(self.route.node[phase] == self.ring.node).astype(np.int64)
+
 
 Results = tuple[NDArray[np.float64], dict[str, NDArray[Any]]]  # out [V], and the arguments with role `parts`
 
 
 def results_of(go: Go, visits: int) -> Results:
     """Allocate what the visits of a run write their results to."""
-    return np.zeros(visits), {k: np.repeat(one, visits, axis=0) for k, one in go.parts.items()}
+    out = np.zeros(visits if go.phase is None else len(go.phase))
+    return out, {k: np.repeat(one, visits, axis=0) for k, one in go.parts.items()}
 
 
 def turns_of(order: Order, finished: Ints) -> Ints:
@@ -264,6 +299,12 @@ class RingNode:
             self._plans[put.plan].put(put, self.number)
             self._counted = None
 
+    def serve(self, plan: int, elements: dict[str, Elements]) -> None:
+        """Take over elements of served arrays."""
+        args = self._plans[plan].args
+        for k, found in elements.items():
+            found.write(args[k].reshape(-1))
+
     def warm(self, go: Go) -> None:
         """Have what a run needs compiled before time is measured."""
         loaded = self._plans[go.plan]
@@ -328,6 +369,8 @@ class RingNode:
                 loaded.clear("rows", own["rows"])
                 loaded.clear("cols", own["cols"])
             done = loaded.ring.start(go.epoch, turns_of(loaded.load.order, go.finished))
+            if go.phase is not None:
+                loaded.served.begin(go.phase[loaded.mine(go.phase)])
             self._begin_visits(loaded, go, done, stopped)
             self._counted = go.plan
         return Started(loaded, go, out)
@@ -335,8 +378,15 @@ class RingNode:
     def result(
         self, started: Started, log: Ints, left: int, failed: int, seconds: float, waited: float, moved: int
     ) -> Ran:
-        """The report of a run. log in nanoseconds since it began; left: visits not made; failed: visit, or −1."""
+        """The report of a run. log in nanoseconds since it began; left: visits not made; failed: visit, or −1.
+
+        Visits of a phase are those that were counted from 0.
+        """
         loaded, go, out = started
+        out = out[log[:, 0]]
+        if go.phase is not None:
+            log[:, 0] = go.phase[log[:, 0]]
+            failed = int(go.phase[failed]) if failed >= 0 else -1
         made = np.ascontiguousarray(log[:, 0])
         if left:
             with self._guard:  # a run that was told ahead is not begun
@@ -345,7 +395,7 @@ class RingNode:
         return Ran(
             go.epoch,
             made,
-            out[made],
+            out,
             {k: loaded.args[k][made] for k in spec.of("per visit")},
             log,
             failed,
@@ -354,6 +404,7 @@ class RingNode:
             waited,
             moved,
             {k: spec.ranges(k).pieces(loaded.args[k], own_rows) for k in spec.fresh("rows")},
+            *(() if go.phase is None else loaded.served.end(go.phase, loaded.mine(go.phase))),
         )
 
     def _mark(self, ring: Ring, left: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
     ask("load", {node: Load})       a step: room, and what never changes
     ask("put", {node: Put})         the driver's states
+    ask("serve", {node: Serve})     elements of served arrays that the next run touches
     ask("warm", Go)                 compile what a run needs
     ask("run", Go, …)               begin a run, and when it is made the next
     ask("stop", epoch)              claim no more visits of this epoch or a later one
@@ -32,6 +33,7 @@ from .checks import Malformed, NoCheck, Shape
 from .hosting import RING, Begin, HostApi, Told
 from .ring import Block
 from .ring_node import Go, Load, Progress, Put, RingNode
+from .served import Serve
 from .telling import portable
 
 WITHIN = 60.0  # seconds for a block to arrive that was sent
@@ -184,6 +186,9 @@ class RingTask:
             case "put":
                 for node, put in cast(dict[int, Put], args[0]).items():
                     self.nodes[node].put(put)
+            case "serve":
+                for node, serve in cast(dict[int, Serve], args[0]).items():
+                    self.nodes[node].serve(serve.plan, serve.elements)
             case "warm":
                 for ring_node in self.nodes.values():
                     ring_node.warm(args[0])

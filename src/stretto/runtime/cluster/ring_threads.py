@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from stretto.runtime.team import Team
 from stretto.schedule.order import Ints
 
 from .hosting import Begin, HostApi
+from .pager import Pager
 from .ring import Block
 from .ring_node import Go, Loaded, Progress, Ran, RingNode, nothing
 from .ring_task import RingTask
@@ -139,11 +141,12 @@ class ThreadedNode(RingNode):
         began, cycles = time.perf_counter_ns(), read_cycles()
         args = loaded.call()
         shares = [(pass_.words, worker, started.out, *args) for worker in range(self._threads)]
-        call = self._team.call(loaded.compiled, shares, halt)
-        ready = np.zeros(loaded.load.order.cols, np.int64)
-        moved = self._hand_all_on(loaded, pass_, ready)
-        call.wait()
-        moved += self._hand_all_on(loaded, pass_, ready)  # after a stop: those whose last visit was being made
+        with self._pager(loaded, pass_):
+            call = self._team.call(loaded.compiled, shares, halt)
+            ready = np.zeros(loaded.load.order.cols, np.int64)
+            moved = self._hand_all_on(loaded, pass_, ready)
+            call.wait()
+            moved += self._hand_all_on(loaded, pass_, ready)  # after a stop: those whose last visit was being made
         nanoseconds, gone = time.perf_counter_ns() - began, read_cycles() - cycles
         call.check()
         log = passes.logged(pass_)
@@ -153,6 +156,13 @@ class ThreadedNode(RingNode):
         left, failed = int(control[claims.LEFT]), int(control[claims.FAILED]) - 1
         waited = float(control[claims.WAITED]) * each / 1e9
         return self.result(started, log, left, failed, nanoseconds / 1e9, waited, moved)
+
+    def _pager(self, loaded: Loaded, pass_: claims.Pass) -> AbstractContextManager[Any]:
+        """What keeps the right part of arrays in memory, where they are in files."""
+        if loaded.disk is None:
+            return nullcontext()
+        own = loaded.own[pass_.taken[loaded.own] == 0]
+        return Pager(loaded.disk, loaded.load.spec, loaded.load.order, loaded.args, own, pass_)
 
     def progress(self) -> Progress:
         """How far the run that is being made has come."""
@@ -173,7 +183,10 @@ class ThreadedNode(RingNode):
     # -- visits ------------------------------------------------------------------------------------------------------
 
     def _begin_visits(self, loaded: Loaded, go: Go, done: Ints, stopped: bool) -> None:
-        self._pass = pass_of(loaded, go.finished, done, go.only)
+        if go.phase is None:
+            self._pass = pass_of(loaded, go.finished, done, go.only)
+        else:
+            self._pass = pass_of_phase(loaded, go.phase, done)
         self._pass.control[claims.STOP] = stopped
 
     def _end_visits(self) -> None:
@@ -222,4 +235,32 @@ def pass_of(loaded: Loaded, finished: Ints, col_done: Ints, only: Ints | None = 
         log=np.zeros((left, claims.LOG_COLUMNS), np.int64),
     )
     made.control[claims.LEFT], made.control[claims.NAP] = left, NAP
+    return made
+
+
+def pass_of_phase(loaded: Loaded, phase: Ints, col_done: Ints) -> claims.Pass:
+    """The pass over a node's visits of a phase, counted from 0; the row blocks that they visit, likewise."""
+    order, mine = loaded.load.order, loaded.mine(phase)
+    rows, row = np.unique(order.row_block[phase[mine]], return_inverse=True)
+    by_row = np.argsort(row, kind="stable")
+    first = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(rows)))]).astype(np.int64)
+    row_block, row_turn = np.zeros(len(phase), np.int64), np.zeros(len(phase), np.int64)
+    row_block[mine] = row
+    row_turn[mine[by_row]] = np.arange(len(mine)) - first[row[by_row]]
+    made = claims.Pass(
+        row_block=row_block,
+        col_block=order.col_block[phase],
+        row_turn=row_turn,
+        col_turn=order.col_turn[phase],
+        priority=loaded.load.priority[phase],
+        row_first=first,
+        row_visits=mine[by_row],
+        row_last=np.full(len(rows), -1, np.int64),
+        row_done=np.zeros(len(rows), np.int64),
+        col_done=col_done,
+        taken=np.zeros(len(phase), np.int64),
+        script=np.empty(0, np.int64),
+        log=np.zeros((len(mine), claims.LOG_COLUMNS), np.int64),
+    )
+    made.control[claims.LEFT], made.control[claims.NAP] = len(mine), NAP
     return made

@@ -57,8 +57,8 @@ class SimulatedCrew(ClusterCrew):
         ran = self.ran
         computed = float((done.log[:, 3] - done.log[:, 2]).sum()) * 1e-9
         waited = np.array([ran[node].waited if node in ran else 0.0 for node in range(self._spec.nodes)])
-        moved = sum(one.moved for one in ran.values())
-        self.report.passes.append(PassReport(step.name, began, done.seconds, computed, moved, waited))
+        moved, elapsed = sum(one.moved for one in ran.values()), self.hosts.now() - began
+        self.report.passes.append(PassReport(step.name, began, elapsed, done.seconds, computed, moved, waited))
         self._note_time()
 
     def _note_time(self) -> None:

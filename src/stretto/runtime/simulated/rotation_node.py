@@ -39,7 +39,21 @@ class Visits:
     """The visits of one run on a node, and where they stand."""
 
     __slots__ = (
-        *("args", "began", "busy", "col_done", "ends", "failed", "free", "left", "log", "moved", "next", "only"),
+        *(
+            "args",
+            "began",
+            "busy",
+            "col_done",
+            "ends",
+            "failed",
+            "free",
+            "left",
+            "log",
+            "moved",
+            "next",
+            "number",
+            "only",
+        ),
         *("ready", "running", "spent_before", "started", "step", "stopped"),
     )
 
@@ -52,6 +66,10 @@ class Visits:
         tables = step.tables
         self.step, self.began, self.col_done = step, now, done
         self.only = None if go.only is None else set(go.only.tolist())
+        self.number: dict[int, int] | None = None  # of visits of a phase, which are counted from 0
+        if go.phase is not None:
+            self.number = {visit: k for k, visit in enumerate(go.phase.tolist())}
+            self.only = set(self.number)
         gone = set(go.finished.tolist())
         self.next: dict[int, int] = {}  # by row block: its next visit, −1: none
         self.left = 0  # visits to be made
@@ -207,7 +225,8 @@ class VirtualNode(RingNode):
         run.free.append(worker)
         run.busy += now - began
         try:
-            well = run.step.one.make(loaded.compiled, visit, worker, out, run.args)
+            number = visit if run.number is None else run.number[visit]
+            well = run.step.one.make(loaded.compiled, number, worker, out, run.args)
         except Exception as error:
             run.stopped = True
             run.ready.clear()
@@ -217,14 +236,14 @@ class VirtualNode(RingNode):
         self.made += 1
         finished = True
         if not well:
-            run.failed = visit if run.failed < 0 else run.failed
+            run.failed = number if run.failed < 0 else run.failed
             run.stopped = True
             run.ready.clear()
             finished = run.step.one.finished
         if finished:
             start = run.began
             lane = worker + self.number * self._threads
-            run.log.append((visit, lane, int((began - start) * 1e9), int((now - start) * 1e9)))
+            run.log.append((number, lane, int((began - start) * 1e9), int((now - start) * 1e9)))
             run.left -= 1
             self._follow(run, loaded, visit)
         machine = self._machine

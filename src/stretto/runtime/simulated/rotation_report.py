@@ -18,7 +18,8 @@ class PassReport:
 
     name: str
     began: float  # virtual seconds after the crew was opened, when the driver asked for it
-    seconds: float  # virtual, until the driver had every node's report
+    elapsed: float  # until the driver had every node's report, with sending data and recovering from losses
+    seconds: float  # of the pass itself, as in `Done.seconds`
     computed: float  # seconds that workers of all nodes made visits
     moved: int  # bytes of column blocks that nodes sent to each other
     waited: NDArray[np.float64]  # [nodes] seconds that the workers of each node waited for blocks, added up

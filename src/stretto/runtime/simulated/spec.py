@@ -2,9 +2,10 @@
 
     st.Simulated(nodes=64, threads=16, link="1Gbit", latency="100us", failures="20h", seed=1)
 
-Values and convergence are real; only time is made up. A worker computes for `items · seconds_per_item / speed` when it
-says `w.work(items)`; anything else it does takes no time. A message waits its turn at the sender's link, at the uplinks
-of the racks if it leaves its rack, and at the receiver's link, passes each at its rate, and takes the latency on top.
+Values and convergence are real; only time is made up. A worker with tables computes for `items · seconds_per_item /
+speed` when it says `w.work(items)`; anything else it does takes no time. Where blocks rotate (estimators, parallel
+loops) a visit takes that for its items. A message waits its turn at the sender's link, at the uplinks of the racks if
+it leaves its rack, and at the receiver's link, passes each at its rate, and takes the latency on top.
 """
 
 from __future__ import annotations

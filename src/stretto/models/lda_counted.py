@@ -1,0 +1,106 @@
+"""The plan of a topic model from counts of its corpus; tokens are laid out later.
+
+counted = count_lda(problem, source, census, seed=…, profile=…, width=…, physical=…)
+counted.plan                                             # its cost is known, and was refused if it is too much
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from stretto.kernels.topic_rows import GROUP
+from stretto.plan.cost import refuse_if_over
+from stretto.plan.plan import Physical, Plan
+from stretto.runtime.cpus import available_memory
+from stretto.runtime.source import InMemory, Source
+from stretto.runtime.tile_walk import side_within
+from stretto.schedule.order import Ints
+
+from .lda_base import Problem, logical_lda, plan_lda, settled
+from .lda_cut import count_runs, most_runs, weigh
+from .lda_shape import Census, Shape
+from .lda_topics import Topics
+
+_AT_ONCE = 1 << 22  # entries counted together: temporaries of some dozen bytes each
+# Kept for every document and word: its tokens, the place of its row, its length, its place in the plan, its block.
+_PER_INDEX = 48
+# Of K topics, a worker keeps about a dozen numbers each, with alias tables twice as many.
+_PER_TOPIC, _PER_TOKEN_OF_RUN, _PER_ENTRY = 128, 8, 8
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """A plan, and how the counts of topics will be laid out.
+
+    entries [V] : of each visit
+    by_nodes : the nodes of a cluster read the documents
+    """
+
+    problem: Problem
+    plan: Plan
+    shape: Shape
+    entries: Ints
+    by_nodes: bool = False
+
+
+def averaged_bytes(shape: Shape, problem: Problem) -> int:
+    """What states that are averaged take."""
+    return len(shape.word_tokens) * shape.topics * 8 if problem.average_every else 0
+
+
+def kept_bytes(problem: Problem, plan: Plan, shape: Shape) -> int:
+    """Bytes that stay in memory while a plan runs from disk."""
+    order, tokens = plan.order, plan.weight
+    longest_run = min(int(tokens.max(initial=0)), int(shape.word_tokens.max(initial=0)))
+    own = _PER_TOPIC * (shape.topics + GROUP) + _PER_TOKEN_OF_RUN * longest_run + _PER_ENTRY * shape.longest
+    totals = (order.rows + order.cols + 2) * shape.topics * 4
+    indices = _PER_INDEX * (len(plan.logical.rows) + len(plan.logical.cols))
+    return int(plan.physical.workers * own + totals + indices + averaged_bytes(shape, problem))
+
+
+def count_lda(
+    problem: Problem,
+    source: Source,
+    census: Census,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    earlier: Topics | None = None,
+    stream: bool = False,
+    in_memory: bool = True,
+    by_nodes: bool = False,
+) -> Counted:
+    """Plan a run from counts alone; NotEnoughMemory where it does not fit.
+
+    Parameters
+    ----------
+    earlier : topics to go on from
+    stream : what exceeds the budget is streamed from disk
+    in_memory : whether the corpus is in memory; a file that is not is always streamed
+    by_nodes : the nodes of a cluster read the file, each within the budget
+    """
+    problem = settled(problem, census)
+    if isinstance(source, InMemory):
+        source = InMemory(source.data, _AT_ONCE)
+    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
+    rows, cols, order = logical.rows, logical.cols, logical.order
+    shape = Shape.of(problem, census, rows, cols, earlier)
+    entries, tokens = weigh(source, rows, cols, order, zeros=not stream)
+    runs = count_runs(source, rows, cols, order)
+    if runs is None:
+        runs = most_runs(entries, tokens, logical)
+    plan, averaged = plan_lda(problem, logical, shape, tokens, runs, physical), averaged_bytes(shape, problem)
+    if by_nodes:
+        return Counted(problem, plan, shape, entries, by_nodes=True)
+    budget = physical.memory or available_memory()
+    if stream and physical.memory is not None and (not in_memory or plan.cost.memory + averaged > physical.memory):
+        remedy = "raise the budget, use fewer topics, or raise width= for smaller blocks"
+        side = side_within(plan, physical.memory, kept_bytes(problem, plan, shape), remedy)
+        return Counted(problem, replace(plan, physical=replace(physical, tile=side)), shape, entries)
+    remedy = "stream it from disk with memory='2GiB', or use fewer topics"
+    if earlier is not None:
+        remedy = "partial_fit works in memory: give it fewer documents at a time, or more memory="
+    refuse_if_over(plan.cost.memory + averaged, budget, remedy)
+    return Counted(problem, plan, shape, entries)

@@ -1,0 +1,76 @@
+"""The plan of work that has no block grid: coordinate descent by working sets or schedules, workers over tables.
+
+It has what every plan has (`stretto.plan.planned`). What is particular to a front end it brings along as facts, which
+`explain()` prints between the promise and the cost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from stretto.cached import cached_property
+from stretto.errors import PlanError
+
+from .cost import Cost, show_bytes, show_flops
+from .explain import PROFILE, PROMISE, WIDTH, memory, runs_on, show
+from .plan import Physical
+from .planned import Planned, Runner
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class JobPlan(Planned):
+    """A plan without a grid. values: everything that can change a number; their hash is the fingerprint."""
+
+    program: str  # such as "lasso" or "tables/average"
+    about: str  # what it works on, in a few words
+    values: Mapping[str, Any]  # plain values by name
+    cost: Cost
+    grade: str = "identical"
+    why: str = ""  # why it has this grade; "" for the promise in general words
+    profile: str = ""  # numeric profile; "" where the arithmetic is the user's own
+    facts: tuple[tuple[str, str], ...] = ()
+    physical: Physical = field(default_factory=Physical)
+    undrawn: str = "it has no block grid"  # why there is no picture
+    each: str = "round"  # what `cost` counts: one round, sweep, clock
+    counted: str = "entries"  # what `cost.entries` counts
+    known: str = ""  # the fingerprint, where the front end has its own; "" hashes the values
+    runner: Runner | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        if self.known:
+            return self.known
+        text = json.dumps([self.program, dict(self.values)], sort_keys=True, default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"program": self.program, **self.values}
+
+    @property
+    def title(self) -> str:
+        return f"{self.program} on {self.about}, {self.grade}, {runs_on(self.physical)}"
+
+    def explain(self) -> str:
+        """The plan in words."""
+        return "\n".join([f"plan {self.fingerprint}: {self.program} on {self.about}", *show(self._told(), WIDTH)])
+
+    def draw(self, path: str | None = None, workers: int | None = None) -> str:
+        """PlanError: there is no grid to draw."""
+        raise PlanError(f"plan {self.fingerprint} has no picture: {self.undrawn}; explain() has it in words")
+
+    def _told(self) -> list[tuple[str, str]]:
+        cost = self.cost
+        told = [("grade", f"{self.grade}: {self.why or PROMISE[self.grade]}")]
+        if self.profile:
+            told.append(("profile", f"{self.profile}: {PROFILE[self.profile]}"))
+        told += self.facts
+        told.append(("memory", memory(cost, self.counted) if cost.entry_bytes else show_bytes(cost.state_bytes)))
+        if cost.moved_bytes:
+            flops = f", {show_flops(cost.flops)}" if cost.flops else ""
+            told.append((f"per {self.each}", f"{show_bytes(cost.moved_bytes)} read and written{flops}"))
+        return [*told, ("runs on", runs_on(self.physical))]

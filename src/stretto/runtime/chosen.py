@@ -1,0 +1,101 @@
+"""The `runtime=` of every front end: one check, one error, and what a front end may ask of a runtime.
+
+    where = chosen(runtime, owner="Lasso", give=LOCAL, default=Threads(n_jobs))
+    name_of(where), one_memory(where), here(where)
+
+A runtime is any object with the interface: `workers`, `open()` and `crew()` to run plans, `serve(job)` to run jobs over
+tables. No front end asks for its class. Two attributes are optional:
+
+name : str
+    What plans and records call it; the class name in lower case unless it says otherwise.
+one_memory : bool
+    Whether all its workers share the memory of this process. False unless it says otherwise.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stretto.checks import shown
+from stretto.errors import NotARuntime, PlanError
+
+from .runtimes import Runtime, Serial, Threads
+
+LOCAL = "st.Threads(n) or st.Serial()"
+BLOCKS = "st.Threads(n), st.Serial(), st.Simulated(…) or st.Cluster(…)"
+TABLES = "st.Threads(n), st.Serial(), st.Simulated(…) or st.Cluster(…)"
+
+_CLASSES = ("Serial", "Threads", "Simulated", "Cluster")
+
+
+def chosen(
+    runtime: Any, *, owner: str, give: str, default: Runtime | None = None, does: str = "open", work: str = "this"
+) -> Any:
+    """The runtime that was given, checked.
+
+    Parameters
+    ----------
+    runtime : what the user gave
+    owner : whose option it is, for the message
+    give : what to give instead, for the message
+    default : what None stands for; None: a runtime must be given
+    does : the method that is needed, "open" or "serve"
+    work : what would run there, for the message
+    """
+    if runtime is None and default is not None:
+        runtime = default
+    start = f"{owner}: runtime={shown(runtime)}"
+    if isinstance(runtime, type) or not any(callable(getattr(runtime, name, None)) for name in ("open", "serve")):
+        raise NotARuntime(f"{start} is not a runtime; give {give}{_instead(runtime)}")
+    if not callable(getattr(runtime, does, None)) or not hasattr(runtime, "workers" if does == "open" else does):
+        raise NotARuntime(f"{start} is not a runtime for {work}; give {give}")
+    if does == "open":
+        _ = runtime.workers  # refuses what is not a number of threads
+    return runtime
+
+
+def _instead(given: Any) -> str:
+    """What the user may have meant."""
+    if isinstance(given, type):
+        return f"; make one: st.{given.__name__}(…)" if given.__name__ in _CLASSES else ""
+    if isinstance(given, str):
+        found = next((name for name in _CLASSES if name.lower() == given.lower().partition(":")[0]), None)
+        return "" if found is None else f"; write st.{found}()"
+    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+        return f"; for {given} threads write st.Threads({given})"
+    return ""
+
+
+def name_of(runtime: Any) -> str:
+    """What plans and records call a runtime.
+
+    >>> name_of(Threads(2))
+    'threads'
+    """
+    return str(getattr(runtime, "name", type(runtime).__name__.lower()))
+
+
+def one_memory(runtime: Any) -> bool:
+    """Whether all workers of a runtime share the memory of this process."""
+    return bool(getattr(runtime, "one_memory", False))
+
+
+def here(runtime: Any, n_jobs: int | None = None) -> Serial | Threads:
+    """The runtime itself where it shares this memory, else n_jobs threads: where counts are taken and models used."""
+    return runtime if one_memory(runtime) else Threads(n_jobs)
+
+
+def refuse_elsewhere(runtime: Any, *, owner: str, why: str, give: str) -> None:
+    """PlanError for a runtime of several memories."""
+    if not one_memory(runtime):
+        raise PlanError(f"{owner}: runtime={shown(runtime)}: {why}; {give}")
+
+
+def runtime_words(runtime: Any) -> str:
+    """A runtime for `explain`.
+
+    >>> runtime_words(Threads(2)), runtime_words(Serial())
+    ('threads, 2 workers', 'serial')
+    """
+    workers = runtime.workers
+    return name_of(runtime) if runtime == Serial() else f"{name_of(runtime)}, {workers} worker{'s' * (workers > 1)}"

@@ -1,0 +1,132 @@
+"""`SparseRows`: a state with many rows of which few are ever written.
+
+    W = st.sparse_rows((100_000_000, 64))       25 GB if every row existed; no memory yet
+    epoch(ratings, W, H, 0.1)                   a loop takes it as any state, with the same subscripts and the same bits
+    W.touched                                   [n] the rows that exist
+    W.nbytes_used                               bytes they take
+    W.save("W.safetensors")                     these rows and no others
+    W.to_scipy(), W.to_dense()
+
+All rows have an address and none has memory: the array is made of pages that the system supplies when they are first
+written (`stretto.pages`). Memory is taken by pages of 4 KiB, so rows beside each other share them. A row exists while
+any of its bits is set: one that holds only zeros is the same as one that was never written.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from stretto.errors import DataError
+from stretto.pages import Pages
+from stretto.state.state import State, aligned, check_dtype
+
+_MOST = 2**46  # bytes: of the addresses a process has, half
+
+
+class SparseRows(State):
+    """A state of zeros whose rows, slices along the leading axis, exist once they are written.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        As if every row existed.
+    dtype : dtype
+        Of the numbers.
+    """
+
+    __slots__ = ("_pages",)
+
+    def __init__(self, shape: int | tuple[int, ...], dtype: DTypeLike = "f4") -> None:
+        kind = np.dtype(dtype).newbyteorder("=")
+        check_dtype(kind)
+        sizes = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
+        if not sizes or min(sizes) < 0:
+            raise DataError(f"sparse_rows({shape!r}): give the number of rows, and the numbers in each: (rows, width)")
+        nbytes = math.prod(int(size) for size in sizes) * kind.itemsize
+        try:
+            if nbytes > _MOST:
+                raise OSError
+            self._pages = Pages(sizes, kind, huge=False)
+        except OSError:
+            raise DataError(
+                f"sparse_rows({shape!r}): {nbytes / 2**30:.0f} GiB of addresses are more than this system gives to a "
+                "process; take fewer rows, or a table: st.Table(sparse=True) with any int64 keys"
+            ) from None
+        self._array = self._pages.array
+
+    @classmethod
+    def from_rows(cls, rows: ArrayLike, values: ArrayLike, shape: tuple[int, ...]) -> SparseRows:
+        """A state of this shape with values [n, …] in rows [n], and zeros elsewhere."""
+        given, at = np.asarray(values), np.asarray(rows)
+        if given.shape != (len(at), *shape[1:]):
+            raise DataError(
+                f"from_rows: values {list(given.shape)} for {len(at)} rows of a state {list(shape)}; give "
+                f"{[len(at), *shape[1:]]}"
+            )
+        if len(at) and (at.dtype.kind not in "iu" or not 0 <= int(at.min()) <= int(at.max()) < shape[0]):
+            raise DataError(f"from_rows: rows of a state {list(shape)} are integers from 0 to {shape[0] - 1}")
+        made = cls(shape, given.dtype)
+        if len(at):
+            made._array[at] = given
+        return made
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, dtype: DTypeLike | None = None) -> SparseRows:
+        """A state with the numbers of a SciPy sparse matrix; entries that occur twice add up."""
+        entries = matrix.tocoo()
+        made = cls(tuple(matrix.shape), entries.dtype if dtype is None else dtype)
+        np.add.at(made._array, (entries.row, entries.col), entries.data)
+        return made
+
+    @property
+    def touched(self) -> NDArray[np.int64]:
+        """[n] the rows that exist, ascending. Reads the pages that are in memory."""
+        return self._pages.nonzero_rows()
+
+    @property
+    def nbytes_used(self) -> int:
+        """Bytes of memory that the rows take, in whole pages; `nbytes` would be taken if every row existed."""
+        return self._pages.nonzero_bytes(self.touched)
+
+    def to_dense(self) -> State:
+        """A state that holds every row."""
+        made = aligned(self.shape, self.dtype)
+        made[...] = np.zeros((), self.dtype)
+        rows = self.touched
+        made[rows] = self._array[rows]
+        return State._of(made)
+
+    def to_scipy(self) -> Any:
+        """The numbers that are not zero as a `scipy.sparse.coo_array`, [rows, width] or [rows, 1].
+
+        CSR, to which `tocsr` leads, takes memory for every row.
+        """
+        from scipy.sparse import coo_array
+
+        if self.ndim > 2 or self.dtype.names:
+            raise DataError(f"to_scipy: SciPy has matrices of numbers, and this is {self!r}; take to_dense()")
+        rows = self.touched
+        values = self._array[rows].reshape(len(rows), -1)
+        of, cols = np.nonzero(values)
+        width = 1 if self.ndim == 1 else self.shape[1]
+        return coo_array((values[of, cols], (rows[of], cols)), shape=(self.shape[0], width))
+
+    def copy(self) -> SparseRows:
+        """Another state with the same rows."""
+        rows = self.touched
+        return type(self).from_rows(rows, self._array[rows], self.shape)
+
+    def __reduce__(self) -> Any:
+        rows = self.touched
+        return type(self).from_rows, (rows, self._array[rows], self.shape)
+
+    def __repr__(self) -> str:
+        return f"SparseRows({' x '.join(map(str, self.shape))}, {self.dtype}, {self.nbytes / 2**20:.1f} MiB if dense)"
+
+    def _kept(self) -> tuple[NDArray[Any], NDArray[np.int64] | None, tuple[int, ...]]:
+        rows = self.touched
+        return self._array[rows], rows, self.shape

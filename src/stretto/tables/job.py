@@ -1,0 +1,250 @@
+"""What was asked of `st.run` with a worker function, checked, and the job a runtime serves."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from stretto.comm.policy import Eager, Lazy, Managed, Policy
+from stretto.consistency.rules import ASP, BSP, SSP, Rule
+from stretto.errors import PlanError, RunError
+from stretto.runtime.asked import whole
+from stretto.runtime.chosen import one_memory
+from stretto.runtime.serving import Keeping, Moment, TableJob
+from stretto.runtime.train import Saving
+from stretto.store.recording import LEVELS
+
+from .table import Table
+from .whole import View, Whole
+from .worker import Worker
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """What a run of workers was asked to do, checked. Fields are the arguments of `st.run`."""
+
+    worker: Callable[[Worker], Any]
+    tables: dict[str, Table]
+    workers: int
+    rule: Rule
+    policy: Policy
+    watch: Callable[[View], float] | None
+    every: int
+    until: Callable[..., bool] | None
+    record: str | None
+    seed: int
+    checkpoint: Any
+    checkpoint_every: Any
+    resume: bool
+
+    @classmethod
+    def of(
+        cls,
+        worker: Any,
+        *,
+        tables: Any,
+        workers: Any,
+        sync: Any,
+        comm: Any,
+        watch: Any,
+        every: Any,
+        until: Any,
+        record: Any,
+        seed: Any,
+        checkpoint: Any,
+        checkpoint_every: Any,
+        resume: bool,
+    ) -> Asked:
+        """The arguments of `st.run`, each refused where it is wrong."""
+        _function("worker", worker, "worker(w)")
+        for made, what in ((inspect.isgeneratorfunction, "generator"), (inspect.iscoroutinefunction, "coroutine")):
+            if made(worker):
+                out = "its yield" if what == "generator" else "the async"
+                raise PlanError(
+                    f"run: worker is a function that only makes a {what}, and nothing of it would run; take out "
+                    f"{out}: a worker is called, and waits where it reads"
+                )
+        tables = _tables(tables)
+        rule: Rule = _one_of("sync", sync, (BSP, SSP, ASP), "st.BSP(), st.SSP(s) or st.ASP()", BSP)
+        policy: Policy = _one_of(
+            "comm", comm, (Eager, Lazy, Managed), "st.Eager(), st.Managed(budget) or st.Lazy()", Eager
+        )
+        many, every, seed = whole("workers", workers, 1), whole("every", every, 1), whole("seed", seed, None)
+        if watch is not None:
+            _function("watch", watch, "watch(view) -> objective")
+        if until is not None:
+            _function("until", until, "until(look) -> bool")
+            if watch is None:
+                raise PlanError("run: until= is asked after each look, and without watch= there are none; pass both")
+        if record not in LEVELS:
+            raise PlanError(f"run: record={record!r}; choose None, 'rows' or 'full'")
+        specs = tuple(table.spec(name) for name, table in tables.items())
+        for spec in specs:
+            spec.apply.check(spec.name, spec.dtype)
+        return cls(
+            worker, tables, many, rule, policy, watch, every, until, record, seed, checkpoint, checkpoint_every, resume
+        )
+
+    @property
+    def shared(self) -> frozenset[int]:
+        """Tables that are one array of this process."""
+        return frozenset(number for number, table in enumerate(self.tables.values()) if table.placement == "shared")
+
+    def identity(self) -> Identity:
+        """Everything but the worker function that can change a number."""
+        return Identity.of(self.tables, self.workers, self.rule, self.policy, self.seed)
+
+    def job(self, runtime: Any, identity: Identity, *, simulated: bool) -> TableJob:
+        """The job for a runtime; PlanError where it cannot run there."""
+        # The functions below travel to nodes: what they use is named here, so that nothing else goes along.
+        worker, tables, many, seed, record = self.worker, self.tables, self.workers, self.seed, self.record
+        watch = self.watch
+
+        def work(seat: Any) -> None:
+            Worker(seat, many, tables, seed, copies=record == "full").run(worker)
+
+        def look(moment: Moment) -> float:
+            assert watch is not None
+            found = watch(
+                View(Whole(tables, job.whole, moment.values), moment.clock, moment.seconds, moment.nbytes, moment.local)
+            )
+            try:
+                return float(found)
+            except (TypeError, ValueError):
+                raise RunError(f"watch gave {found!r} at clock {moment.clock}; return a number") from None
+
+        asked = self.checkpoint, self.checkpoint_every, self.resume
+        job = TableJob(
+            tables=tuple(table.spec(name) for name, table in tables.items()),
+            workers=many,
+            rule=self.rule,
+            policy=self.policy,
+            work=work,
+            blame=_blame,
+            watch=None if watch is None else look,
+            every=self.every,
+            until=self.until,
+            record=record,
+            seed=seed,
+            shared=self.shared,
+            keeping=None if simulated else _keeping(*asked, identity),
+            every_clocks=_in_memory(*asked) if simulated else None,
+        )
+        _check_shared(job, runtime)
+        return job
+
+
+def _blame(worker: int, clock: int, error: Exception) -> NoReturn:
+    """What a user's function raised becomes a RunError that says whose it was; our own words are passed on."""
+    who = f"worker {worker}"
+    if isinstance(error, RunError | PlanError | ValueError) and str(error).startswith(
+        (f"{who}, ", f"{who}: ", "watch ")
+    ):
+        raise error
+    if worker < 0:
+        raise RunError(f"`watch` failed at clock {clock}: {type(error).__name__}: {error}") from error
+    raise RunError(f"{who} failed at clock {clock}: {type(error).__name__}: {error}") from error
+
+
+def _check_shared(job: TableJob, runtime: Any) -> None:
+    if job.shared and not one_memory(runtime):
+        name = job.tables[min(job.shared)].name
+        raise PlanError(
+            f"table {name!r}: placement='shared' is memory of one process, and {type(runtime).__name__} has several; "
+            "take placement='served', or run on st.Threads(n)"
+        )
+    if job.shared and job.record == "full":
+        raise PlanError("run: record='full' cannot follow what is written to shared tables; take placement='served'")
+
+
+def _tables(tables: Any) -> dict[str, Table]:
+    if not isinstance(tables, Mapping) or not tables:
+        raise PlanError(f"run: tables={tables!r}; give a dict of st.Table by name, at least one")
+    for name, table in tables.items():
+        if not isinstance(name, str) or not name or "/" in name:
+            raise PlanError(f"run: tables={{{name!r}: …}}; a table's name is text without '/'")
+        if not isinstance(table, Table):
+            raise PlanError(f"run: tables={{{name!r}: {type(table).__name__}}}; give an st.Table(rows=, cols=, …)")
+    return dict(tables)
+
+
+def _one_of(name: str, value: Any, kinds: tuple[type, ...], words: str, default: type) -> Any:
+    if value is None:
+        return default()
+    if not isinstance(value, kinds):
+        made = f"; make one: st.{value.__name__}(…)" if isinstance(value, type) and value in kinds else ""
+        raise PlanError(f"run: {name}={value!r}; give {words}{made}")
+    return value
+
+
+def _function(name: str, value: Any, words: str) -> None:
+    if not callable(value):
+        raise PlanError(f"run: {name}={value!r} cannot be called; give a function {words}")
+    try:
+        inspect.signature(value).bind(None)
+    except TypeError:
+        raise PlanError(f"run: {name} must be a function {words}; it cannot be called with one argument") from None
+    except ValueError:
+        pass  # a function that does not say what it takes
+
+
+def _keeping(checkpoint: Any, every: Any, resume: bool, identity: Identity) -> Keeping | None:
+    if checkpoint is None:
+        if resume or every is not None:
+            raise PlanError("run: resume= and checkpoint_every= need checkpoint=, the folder checkpoints are saved in")
+        return None
+    clocks = None if every is None else whole("checkpoint_every", every, 1)
+    if isinstance(checkpoint, Saving):
+        if checkpoint.every_epochs is not None or checkpoint.every_seconds is not None:
+            raise PlanError("run: tables are saved by clocks; say checkpoint_every= and leave every_… out of st.Saving")
+        return Keeping(Path(checkpoint.folder), clocks, checkpoint.keep, resume, *identity)
+    if not isinstance(checkpoint, str | os.PathLike):
+        raise PlanError(f"run: checkpoint={checkpoint!r}; give a folder, or st.Saving(folder, keep=)")
+    return Keeping(Path(checkpoint), clocks, 2, resume, *identity)
+
+
+def _in_memory(checkpoint: Any, every: Any, resume: bool) -> int | None:
+    """Clocks between checkpoints that a simulated cluster keeps to itself."""
+    if checkpoint is not None or resume:
+        raise PlanError(
+            "run: a simulated cluster keeps its checkpoints in memory; leave checkpoint= and resume= out, and say "
+            "checkpoint_every= for the clocks between them"
+        )
+    return None if every is None else whole("checkpoint_every", every, 1)
+
+
+class Identity(NamedTuple):
+    """Everything but the worker function that can change a number: as a hash, and by name."""
+
+    fingerprint: str
+    settings: dict[str, Any]
+
+    @classmethod
+    def of(cls, tables: Mapping[str, Table], workers: int, rule: Rule, policy: Policy, seed: int) -> Identity:
+        described, settings = {}, {"workers": workers, "sync": repr(rule), "codec": policy.codec, "seed": seed}
+        settings["tables"] = ", ".join(tables)
+        for name, table in tables.items():
+            starts = [_digest(start) for start in (table.start, *table.states)]
+            plain = (table.rows, table.width, table.dtype, table.unit, table.placement)
+            described[name] = [*plain, dict(table.fields or {}), repr(table.apply), starts]
+            values = dict(zip(("rows", "cols", "dtype", "unit", "placement"), plain, strict=True))
+            values |= {"fields": repr(table.fields), "apply": repr(table.apply), "start": starts[0]}
+            settings |= {f"{entry} of table {name!r}": value for entry, value in values.items()}
+            settings[f"states of table {name!r}"] = ", ".join(starts[1:])
+        text = json.dumps([described, workers, repr(rule), policy.codec, seed], sort_keys=True)
+        return cls(hashlib.sha256(text.encode()).hexdigest(), settings)
+
+
+def _digest(start: Any) -> str:
+    if isinstance(start, np.ndarray):
+        raw: Any = np.ascontiguousarray(start).reshape(-1).view(np.uint8)
+        return hashlib.sha256(raw).hexdigest()
+    return getattr(start, "__qualname__", type(start).__name__) if callable(start) else repr(start)
