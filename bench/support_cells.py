@@ -37,7 +37,7 @@ STORAGES = ("memory", "disk", "file")
 RUNTIMES = ("serial", "threads", "simulated", "cluster")
 # Budgets in bytes, by how a case's name begins. With them tiles of a few blocks fit, on one machine as on two nodes, of
 # which each keeps half of the data; `Result.tiled` says whether files were needed.
-_BUDGETS = {"mf, als": 120_000, "mf, ccd": 120_000, "mf": 40_000, "lda": 1_000_000}
+_BUDGETS = {"mf, als": 120_000, "mf, ccd": 120_000, "mf": 40_000, "lda, packed": 1_300_000, "lda": 1_000_000}
 _LONGEST = 160  # characters of a reason
 
 Learned = dict[str, NDArray[Any]]
@@ -214,7 +214,8 @@ def cell(row: str, storage: str, runtime: str, cluster: str = "processes") -> Re
     try:
         learned, tiled = rows()[row].run(where, storage, budget)
     except Exception as error:
-        text = str(error).replace(repr(where), f"{type(where).__name__}(…)")
+        kind = type(where).__name__  # with all its settings, perhaps cut short, it would fill the cell
+        text = re.sub(rf"{kind}\(.*?(?:\)|…)(?=: )", f"{kind}(…)", str(error))
         if isinstance(error, PlanError):
             return Result("refused", first_sentence(text))
         return Result("failed", first_sentence(f"{type(error).__name__}: {text}"))
