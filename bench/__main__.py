@@ -53,6 +53,7 @@ NAMES = {
     "cluster_calibration": "the simulator beside the laboratory: seconds of a pass, predicted and measured",
     "cluster_kills": "fifty random kills across ten jobs on the laboratory: what a kill costs",
     "cluster_scaling": "predicted scaling of matrix factorisation and topic models to 256 nodes",
+    "cluster_files": "ratings and documents that nodes read: memory of driver and nodes, stall; has options",
     "cluster_stall": "rotation on the laboratory: how long machines wait for blocks",
     "cluster_managed": "managed communication on cables of 100 Mbit; a factor served, replicated and rotating",
     "softmax": "many classes jointly: time to within 1e-3 of the optimum, beside scikit-learn's solvers",
@@ -67,9 +68,10 @@ GATHERED = (
     "memory_addresses",
     "plan_overhead",
     "support",
+    "cluster_files",
 )  # made of others, or for others, or in need of an option: only when named
 # All that follows their name is theirs.
-OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses", "plan_overhead", "support")
+OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses", "plan_overhead", "support", "cluster_files")
 
 
 def main() -> None:

@@ -112,12 +112,13 @@ writes this page.
 - refused: a `PlanError` before anything runs; the cell has its first sentence, the error also says what to do instead.
 - In bold: a defect.
 
-The runtimes are `st.Serial()`, `st.Threads(2)`, `st.Simulated(nodes=3, threads=2)` and
+The runtimes are `st.Serial()`, `st.Threads(2)`, `st.Simulated(nodes=3, threads=1)` and
 `st.Cluster("processes", nodes=2)`. Storage:
 
 - *memory*: all arrays are in memory.
-- *disk*: the same data with a `memory=` budget so small that blocks are kept in files and brought in tile by tile
-  ([larger than memory](how-to/larger-than-memory.md)). "✓ (in memory)": the fit kept to the budget without tiles.
+- *disk*: the same data with a `memory=` budget so small that blocks are kept in files and brought in as they are needed
+  ([larger than memory](how-to/larger-than-memory.md)). "✓ (in memory)": no files were needed; simulated nodes never use
+  them.
 - *file*: as *disk*, and the data is a text file that is read in chunks; compared with `st.Serial()` over the same file.
 
 Linear models and loops have no `memory=` option. Jobs over [tables](how-to/tables.md) and

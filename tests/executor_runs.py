@@ -71,8 +71,10 @@ class WatchedDisk(Disk):
 class Executor:
     """kind: "memory", "disk", "cluster" or "simulated".
 
-    workers: threads, of each node where there are several. budget: of disk, as a share of all that is in files. files:
-    every how many-th array that is cut is in a file. seed: of faults; 0: none.
+    workers : threads, of each node where there are several
+    budget : of memory where arrays are in files, as a share of them; of a cluster's node, as a share of all arrays
+    files : every how many-th array that is cut is in a file
+    seed : of faults; 0: none
     """
 
     kind: str
@@ -103,8 +105,11 @@ class Executor:
                 del world  # its arrays refer to the files
                 disk.close()
             return
-        with self._runtime().crew() as crew:
-            yield World(case, crew.workers, fails=fails), crew
+        with self._runtime().crew() as crew, tempfile.TemporaryDirectory() as folder:
+            world = World(case, crew.workers, fails=fails)
+            if self.budget < 1.0:  # of every node
+                crew.stream(Disk(Path(folder), int(self.budget * sum(array.nbytes for array in world.arrays.values()))))
+            yield world, crew
 
     def _runtime(self) -> Any:
         if self.serial:
@@ -160,7 +165,12 @@ ON_DISK = some.builds(
     serial=some.booleans(),
 ).map(lambda made: Executor(**{**made.__dict__, "workers": 1}) if made.serial else made)
 ON_CLUSTER = some.builds(
-    Executor, some.just("cluster"), some.integers(1, 2), some.integers(2, 4), seed=some.integers(0, 20)
+    Executor,
+    some.just("cluster"),
+    some.integers(1, 2),
+    some.integers(2, 4),
+    budget=some.sampled_from([1.0, 1.0, 0.0, 0.1, 0.3]),
+    seed=some.integers(0, 20),
 )
 ON_SIMULATED = some.builds(
     Executor, some.just("simulated"), some.integers(1, 2), some.integers(2, 6), seed=some.integers(0, 30)

@@ -16,7 +16,7 @@ from hypothesis.strategies import DataObject
 from executor_kernel import CUTS
 from executor_plans import TYPES, PlanCase, StepCase, plans
 from executor_runs import EXECUTORS, SERIAL, Executor, Leg, expected, legs, run
-from stretto.runtime.cluster import pages
+from stretto import pages
 from stretto.schedule.rotation import independent, rotation
 
 ANY = some.one_of(*EXECUTORS.values())

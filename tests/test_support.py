@@ -60,10 +60,3 @@ def test_wording_of_cells() -> None:
     assert first_sentence("f, line 3: it | does not. Do this") == "it / does not"
     assert first_sentence("no (this; that); do this") == "no (this; that)"
     assert len(first_sentence("long " * 100)) == 160
-
-
-@pytest.mark.parametrize("case", ["als", "als, implicit", "ccd"])
-def test_a_file_on_a_cluster_is_fitted_by_the_solver_asked_for(case: str) -> None:
-    """A refusal would do as well."""
-    result = cell(f"MatrixFactorization, {case}", "file", "cluster", cluster="in-process")
-    assert result.state in ("equal", "refused")
