@@ -51,7 +51,8 @@ class NotEnoughMemory(PlanError):
 
     def __init__(self, need: int, budget: int, remedy: str) -> None:
         self.need, self.budget = need, budget
-        super().__init__(f"the plan needs {need / 2**30:.2f} GiB and may use {budget / 2**30:.2f} GiB; {remedy}")
+        unit, name = (2**30, "GiB") if need >= 2**28 else (2**20, "MiB") if need >= 2**18 else (2**10, "KiB")
+        super().__init__(f"the plan needs {need / unit:.2f} {name} and may use {budget / unit:.2f} {name}; {remedy}")
 
 
 class NotOffered(PlanError, AttributeError):
