@@ -106,7 +106,7 @@ def test_on_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(text.startswith("worker 1 has been in clock 2 for ") for text in shown), shown
 
 
-def test_a_visit_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_visit_that_does_not_end() -> None:
     """On nodes: a warning long before the node counts as lost."""
     from types import SimpleNamespace
     from typing import cast
@@ -114,14 +114,13 @@ def test_a_visit_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
     from stretto.runtime.cluster.spec import Cluster
 
     now = [0.0]
-    monkeypatch.setattr(crew_runs, "time", SimpleNamespace(monotonic=lambda: now[0]))
     hosts = SimpleNamespace(
         nodes=2,
         where=(0, 1),
         spec=Cluster("processes", nodes=2),
         ask=lambda what, **_: {0: {0: ((3, 17), 0)}, 1: {1: ((3, 20), 2)}},
     )
-    runs = crew_runs.Runs(cast(Any, hosts))
+    runs = crew_runs.Runs(cast(Any, hosts), lambda: now[0])
     plan = cast(Any, SimpleNamespace(block_bytes=1 << 60))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
