@@ -25,7 +25,9 @@ from stretto.runtime.session import Session
 
 
 class Simulated(st.Simulated):
-    """A simulated cluster that shows its crew. Plans go by the name of the class."""
+    """A simulated cluster that shows its crew, as `opened`. Plans go by the name of the class."""
+
+    opened: Any
 
     @contextmanager
     def crew(self) -> Iterator[Any]:
@@ -50,10 +52,9 @@ class Watch:
             return
         self.items, self.objective = event.items, float(event.objective)
         self.spent.append(time.process_time())
-        if isinstance(self.runtime, st.Simulated):
+        if isinstance(self.runtime, Simulated):
             self.ends.append(self.runtime.report.seconds)
-            opened = getattr(self.runtime, "opened", None)
-            hosts = opened.hosts._hosts if opened is not None else []
+            hosts = self.runtime.opened.hosts._hosts
             self.handled.append((float(np.mean([host.spent for host in hosts])), self.runtime.report.moved))
         else:
             self.ends.append(time.monotonic())
