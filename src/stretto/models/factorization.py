@@ -131,8 +131,9 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     runtime : st.Serial, st.Threads, st.Cluster, st.Simulated or None
         Where to run; overrides n_jobs.
     memory : int, str or None
-        Budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed (sgd only). On a cluster the
-        nodes read their ratings from the file, and the driver none. Never changes the answer.
+        Budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed; als and ccd keep the factors
+        in memory. On a cluster it is the budget of each node; with sgd the nodes read their ratings from the files, and
+        the driver none. Never changes the answer.
     verbose : int
         0 quiet, 1 a progress bar, 2 the plan too.
 

@@ -88,7 +88,8 @@ class LatentDirichletAllocation(
     n_jobs : threads; None uses every core this process may use. Never changes the answer.
     runtime : `st.Serial()`, `st.Threads(n)`, `st.Cluster(...)` or `st.Simulated(...)`; overrides n_jobs. Never changes
         the answer.
-    memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed. Never changes the answer.
+    memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed. On a cluster it is the
+        budget of each node, and nodes read their documents from the file. Never changes the answer.
     verbose : 0 quiet, 1 a progress bar, 2 the plan too.
 
     Attributes
