@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from executor_kernel import CUTS, MODULUS, TABLE_COLUMNS, mix_worker
 from executor_plans import PlanCase, StepCase
-from stretto.kernels.reference import named_kernel
 from stretto.plan.arrays import (
     Array,
     StepSpec,
@@ -31,6 +30,7 @@ from stretto.plan.arrays import (
     per_worker,
     replicated,
 )
+from stretto.plan.kernel_reference import named_kernel
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Ints
 

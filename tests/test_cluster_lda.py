@@ -17,12 +17,12 @@ from clirun import same_model, stretto
 from jobs import digest
 from ring_fleet import InProcess, QueueHosts
 from stretto.errors import PlanError
-from stretto.kernels.reference import KernelReference
 from stretto.models import lda_base
 from stretto.models.lda_base import Problem
 from stretto.models.lda_watch import Watch
 from stretto.observe.events import EpochDone, Event
 from stretto.plan.arrays import StepSpec, by_rows, constant, number
+from stretto.plan.kernel_reference import KernelReference
 from stretto.runtime.cluster.crew import ClusterCrew
 from stretto.runtime.runtimes import Serial
 from stretto.runtime.session import Session

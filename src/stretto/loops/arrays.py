@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.kernels.reference import made_kernel
 from stretto.plan.arrays import (
     Array,
     StepSpec,
@@ -29,6 +28,7 @@ from stretto.plan.arrays import (
     per_visit,
     replicated,
 )
+from stretto.plan.kernel_reference import made_kernel
 from stretto.plan.served import Touched, Waves, flat_view, numbering, per_slot, served
 
 from .bind import Held

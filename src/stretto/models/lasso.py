@@ -274,6 +274,6 @@ class Lasso(ElasticNet):
 def _formula(alpha: float, l1_ratio: float) -> str:
     first, second = alpha * l1_ratio, alpha * (1 - l1_ratio)
     parts = ["(1/2n) Σ (y − z)²"]
-    parts += [f"{first:.4g} ‖w‖₁"] if first else []
-    parts += [f"½ {second:.4g} ‖w‖²"] if second else []
+    parts += [f"{float(first):.4g} ‖w‖₁"] if first else []
+    parts += [f"½ {float(second):.4g} ‖w‖²"] if second else []
     return " + ".join(parts)

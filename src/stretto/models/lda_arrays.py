@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from stretto.kernels.reference import named_kernel
 from stretto.kernels.topic_dense import gibbs_dense_worker
 from stretto.kernels.topic_mh import Tables, mh_worker
 from stretto.kernels.topic_packed import gibbs_packed_worker
 from stretto.kernels.topic_rows import Counts, Model, Room, Tokens
 from stretto.plan.arrays import StepSpec, by_cols, by_rows, by_visits, constant, number, per_worker, replicated
+from stretto.plan.kernel_reference import named_kernel
 from stretto.plan.plan import Logical
 from stretto.runtime.layout import index_type
 from stretto.schedule.order import Ints

@@ -51,14 +51,15 @@ def explain_fit(
 def until(loss: str, intercept: bool, tol: float, rounds: int) -> str:
     """When a fit ends, in words."""
     goal = f"‖y{' − ȳ' if intercept else ''}‖²/n" if loss == "squared" else "the objective"
-    return f"the duality gap is at most {tol:g} × {goal}, or {rounds} rounds"
+    return f"the duality gap is at most {float(tol):g} × {goal}, or {rounds} rounds"
 
 
 def joint_formula(model: Any) -> str:
     """What a joint model of all classes minimises."""
-    formula = f"{model.C:.4g} Σ −log softmax(z)_y"
-    formula += f" + {model.l1_ratio:.4g} ‖W‖₁" if model.l1_ratio else ""
-    return formula + (f" + ½ {1 - model.l1_ratio:.4g} ‖W‖²" if model.l1_ratio < 1 else "")
+    C, ratio = float(model.C), float(model.l1_ratio)  # any number will do as a parameter, fractions too
+    formula = f"{C:.4g} Σ −log softmax(z)_y"
+    formula += f" + {ratio:.4g} ‖W‖₁" if ratio else ""
+    return formula + (f" + ½ {1 - ratio:.4g} ‖W‖²" if ratio < 1 else "")
 
 
 def joint_solver(model: Any, metric: str = "") -> str:

@@ -186,7 +186,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return Words(
             type(self).__name__,
             f"{joint_formula(self)}, {count} classes jointly",
-            f"the duality gap is at most {self.tol:g} × the loss of the model without features, "
+            f"the duality gap is at most {float(self.tol):g} × the loss of the model without features, "
             f"or {self.max_iter} {what}",
             joint_solver(self),
             count,
@@ -323,9 +323,10 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _formula(self) -> str:
         """What is minimised for two classes, or for each class against the rest."""
-        formula = f"{self.C:.4g} Σ log(1 + exp(−y z))"
-        formula += f" + {self.l1_ratio:.4g} ‖w‖₁" if self.l1_ratio else ""
-        formula += f" + ½ {1 - self.l1_ratio:.4g} ‖w‖²" if self.l1_ratio < 1 else ""
+        C, ratio = float(self.C), float(self.l1_ratio)
+        formula = f"{C:.4g} Σ log(1 + exp(−y z))"
+        formula += f" + {ratio:.4g} ‖w‖₁" if ratio else ""
+        formula += f" + ½ {1 - ratio:.4g} ‖w‖²" if ratio < 1 else ""
         several = len(self.classes_) > 2
         return f"for each of {len(self.classes_)} classes against the rest {formula}" if several else formula
 
@@ -333,7 +334,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if self.l1_ratio == 0:
             return "no coefficient is set to zero: l1_ratio is 0"
         least = self.C * self.l1_ratio / largest if largest else np.inf
-        return f"all coefficients are zero up to C {least:.4g}; this C is {self.C / least:.3g} times that"
+        return f"all coefficients are zero up to C {least:.4g}; this C is {float(self.C) / least:.3g} times that"
 
     # --- using it ---------------------------------------------------------------------------------------------------
 

@@ -25,8 +25,8 @@ from stretto.errors import DataError, PlanError
 from stretto.kernels.lanes import padded
 from stretto.kernels.losses import CODES
 from stretto.kernels.random import fill_worker
-from stretto.kernels.reference import named_kernel
 from stretto.plan.arrays import StepSpec, by_rows, constant, number
+from stretto.plan.kernel_reference import named_kernel
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk, full_array, new_array
 from stretto.runtime.layout import Survey

@@ -13,7 +13,6 @@ import numpy as np
 
 from stretto.kernels import als, ccd
 from stretto.kernels.lanes import padded
-from stretto.kernels.reference import named_kernel
 from stretto.plan.arrays import (
     Array,
     StepSpec,
@@ -25,6 +24,7 @@ from stretto.plan.arrays import (
     per_worker,
     replicated,
 )
+from stretto.plan.kernel_reference import named_kernel
 from stretto.plan.plan import Logical
 from stretto.schedule.order import Ints
 

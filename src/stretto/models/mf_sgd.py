@@ -23,10 +23,10 @@ from stretto.data.partition import choose_blocks, cut
 from stretto.kernels.adarevision_sgd import adarevision_worker
 from stretto.kernels.lanes import padded, unrolled
 from stretto.kernels.losses import CODES
-from stretto.kernels.reference import named_kernel
 from stretto.kernels.sgd import adagrad_worker, sgd_worker
 from stretto.plan.arrays import Array, Reader, StepSpec, by_cols, by_rows, by_visits, constant, number
 from stretto.plan.cost import Cost
+from stretto.plan.kernel_reference import named_kernel
 from stretto.plan.plan import Logical, Physical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from stretto.cached import cached_property
 from stretto.errors import PlanError
-from stretto.kernels.reference import KernelReference
+from stretto.plan.kernel_reference import KernelReference
 from stretto.schedule.order import Ints
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from stretto.data.partition import Cut
 from stretto.errors import DataError
 from stretto.kernels import grid as kernels
-from stretto.kernels.reference import named_kernel
 from stretto.plan.arrays import StepSpec, by_visits, constant
+from stretto.plan.kernel_reference import named_kernel
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from stretto.errors import PlanError
 
 if TYPE_CHECKING:
-    from .compile import Kernel
+    from stretto.kernels.compile import Kernel
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class KernelReference:
             return getattr(importlib.import_module(self.module), self.name)  # type: ignore[no-any-return]
         import pickle
 
-        from . import generated
+        from stretto.kernels import generated
 
         users = pickle.loads(self.users) if self.users else ()
         return generated.load(self.source, users, self.digests)[self.name]
