@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from stretto.checks import shown
 from stretto.data.digest import digest_of
 from stretto.data.structure import is_sparse
 from stretto.plan.cost import Cost, show_bytes
@@ -109,7 +110,7 @@ def _nbytes(X: Any) -> int:
 def _plain(value: Any) -> Any:
     """A parameter that can be printed, compared and saved as JSON."""
     if isinstance(value, np.ndarray | list | tuple):
-        return f"{len(value)} values, {digest_of(np.asarray(value))[:8]}"
+        return f"{np.size(value)} values, {digest_of(np.asarray(value))[:8]}"
     if isinstance(value, np.generic):
         return value.item()
-    return value if value is None or isinstance(value, bool | int | float | str) else repr(value)
+    return value if value is None or isinstance(value, bool | int | float | str) else shown(value)
