@@ -6,9 +6,10 @@ interpreter which has imported the same modules and compiled the same kernels on
 ratings of its rows, and its peak of resident memory is that of its process.
 
 *Documents* (`python -m bench cluster_files --documents`): a generated corpus of 200 million tokens on four namespace
-hosts at 1 Gbit, 256 MB a node, in memory mapped from files of each node; topics are compared bit for bit with those of
-a run in memory on threads. Stall is the share of a node's time in which its workers waited for blocks of words, as
-nodes count it; hosts have 0.4 processors each, so that waiting for a processor is in it.
+hosts at 1 Gbit, 256 MB a node, or a fraction of both (`--scale 5`), in arrays mapped from files of each node; topics
+are compared bit for bit with those of a run in memory on threads. Stall is the share of a node's time in which its
+workers waited for blocks of words, as nodes count it; hosts have 0.4 processors each, so that waiting for a processor
+is in it.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def fit_ratings(path: str, small: str) -> dict[str, Any]:
     }
 
 
-def fit_documents(path: str, where: str) -> dict[str, Any]:
+def fit_documents(path: str, where: str, memory: str) -> dict[str, Any]:
     """Topics of a corpus, on hosts or on threads; seconds, waiting and bits."""
     import stretto as st
 
@@ -145,7 +146,7 @@ def fit_documents(path: str, where: str) -> dict[str, Any]:
     listeners = [] if watch is None else [watch.note]
     model = st.LatentDirichletAllocation(
         TOPICS, epochs=EPOCHS + 1, random_state=0, evaluate_every=0, runtime=runtime,
-        memory=MEMORY if where == "hosts" else None,
+        memory=memory if where == "hosts" else None,
     )  # fmt: skip
     began = time.perf_counter()
     model.fit(path, session=st.Session(listeners=listeners))
@@ -195,25 +196,25 @@ def ratings(folder: Path) -> str:
     return report.table(["50 million ratings, 4 processes", "measured"], rows)
 
 
-def documents(folder: Path) -> str:
-    """The rows of the page about documents."""
+def documents(folder: Path, scale: int) -> str:
+    """The rows of the page about documents; scale: by what the corpus and the budget are divided."""
     from stretto.data.generate_corpus import write_corpus
 
     from .laboratory import laboratory
 
-    path = folder / "docword.large.txt"
+    path, memory = folder / f"docword.{scale}.txt", f"{256 / scale:g}MB"
     if not path.exists():
-        write_corpus(path, DOCUMENTS, WORDS, TOPICS, LENGTH, seed=1)
+        write_corpus(path, DOCUMENTS // scale, WORDS, TOPICS, LENGTH, seed=1)
     with laboratory(NODES, link=LINK) as lab:
         lab.cpus = HOST_CPUS
         lab.share()
-        command = [sys.executable, "-m", "bench.cluster_files", "documents", str(path), "hosts"]
+        command = [sys.executable, "-m", "bench.cluster_files", "documents", str(path), "hosts", memory]
         done = lab.run(command, timeout=2400)
         lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
         if not lines:
             raise SystemExit(f"it failed:\n{done.stdout[-3000:]}")
         told = json.loads(lines[-1])
-    here = alone("documents", str(path), "threads", timeout=2400)
+    here = alone("documents", str(path), "threads", memory, timeout=2400)
     nodes = np.array([epoch["nodes"] for epoch in told["epochs"][1:]])  # [epochs, nodes, (seconds, waited, bytes)]
     stall = np.median(nodes[:, :, 1] / nodes[:, :, 0], axis=0)
     rows = [
@@ -225,19 +226,21 @@ def documents(folder: Path) -> str:
         ["driver: peak of resident memory", f"{told['driver'] / 1e6:.0f} MB"],
         ["seconds, set-up included: hosts, threads in memory", f"{told['took']:.0f}, {here['took']:.0f}"],
     ]
-    return report.table([f"streamed topic model, {NODES} hosts, {MEMORY} a node, {LINK}", "measured"], rows)
+    what = f"{DOCUMENTS // scale:,} documents of {LENGTH:g} tokens, {NODES} hosts, {memory} a node, {LINK}"
+    return report.table([what, "measured"], rows)
 
 
 def main(argv: Sequence[str] = ()) -> None:
     """One page for each."""
     parser = argparse.ArgumentParser(prog="python -m bench cluster_files", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--documents", action="store_true", help="the topic model on namespace hosts")
+    parser.add_argument("--scale", type=int, default=1, help="divide the corpus and the budget by this")
     parser.add_argument("--folder", type=Path, help="where files are kept; a temporary folder unless given")
     asked = parser.parse_args(list(argv))
     with tempfile.TemporaryDirectory() as scratch:
         folder = asked.folder or Path(scratch)
         name = "cluster_documents" if asked.documents else "cluster_files"
-        body = documents(folder) if asked.documents else ratings(folder)
+        body = documents(folder, asked.scale) if asked.documents else ratings(folder)
         title = "Streamed topics on four hosts" if asked.documents else "Ratings that the driver does not hold"
         report.save(name, title, report.text(__doc__), body, ["pyzmq"])
 
