@@ -242,7 +242,8 @@ def main(argv: Sequence[str] = ()) -> None:
         name = "cluster_documents" if asked.documents else "cluster_files"
         body = documents(folder, asked.scale) if asked.documents else ratings(folder)
         title = "Streamed topics on four hosts" if asked.documents else "Ratings that the driver does not hold"
-        report.save(name, title, report.text(__doc__), body, ["pyzmq"])
+        command = f"cluster_files --documents --scale {asked.scale}" if asked.documents else "cluster_files"
+        report.save(name, title, report.text(__doc__), body, ["pyzmq"], command)
 
 
 if __name__ == "__main__":
