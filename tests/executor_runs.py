@@ -182,7 +182,7 @@ EXECUTORS = {"memory": IN_MEMORY, "disk": ON_DISK, "cluster": ON_CLUSTER, "simul
 class Leg:
     """A part of a run. until: the step in which it ends, counted over all epochs. seconds: it ends there so soon.
 
-    ahead: whether the crew is told which step comes next. share: instead of stopping by time, make about this share of
+    ahead: whether the crew receives the next step in advance. share: instead of stopping by time, make about this share of
     the visits of the last step, no matter which (in memory, one after the other).
     """
 

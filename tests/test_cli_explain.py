@@ -1,4 +1,4 @@
-"""`stretto explain` takes every option of `stretto train`, and tells the fingerprint that `train` then reports."""
+"""`stretto explain` takes every option of `stretto train`, and prints the fingerprint that `train` then reports."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def explain(
 ) -> None:
     """Print the plan of `train mf`, or `train lda`, with these options.
 
-    It takes every option of `train`, and tells the grid, the order, the best possible efficiency, the memory, and what
+    It takes every option of `train`, and prints the grid, the order, the best possible efficiency, the memory, and what
     is promised. Nothing is trained.
 
     A training with the same fingerprint ends with the same bits.

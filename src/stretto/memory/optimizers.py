@@ -254,7 +254,7 @@ class Turns:
     def run(self, piece: int = 0, places: dict[str, torch.Tensor] | None = None, gradient: Rows | None = None) -> None:
         """One step of the parameters; they have their gradients. piece: bytes at a time, if there is but one. places:
         bytes, by name, in which state of it that is made in chunks is put together, on the device or on the host.
-        gradient: some rows of its gradient, from the first on so many, if it has none."""
+        gradient: the first rows of its gradient, as many as asked for, if it has none."""
         p = self.parameters[0]
         if self._counts is not None:
             self._counts.begin(self)

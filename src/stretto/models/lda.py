@@ -274,7 +274,7 @@ class LatentDirichletAllocation(
         check.flags(early_stopping=self.early_stopping, strict=self.strict)
         check.level(self.verbose)
         self._alpha()
-        place_for(self.runtime, self.n_jobs, self.memory)
+        place_for(self.runtime, self.n_jobs)
 
     def _alpha(self) -> tuple[float, ...]:
         K, given = int(self.n_components), self.doc_topic_prior
@@ -323,7 +323,7 @@ class LatentDirichletAllocation(
             epochs=int(epochs),
             profile=self.profile,
             width=int(self.width),
-            runtime=place_for(self.runtime if runtime is None else runtime, self.n_jobs, self.memory),
+            runtime=place_for(self.runtime if runtime is None else runtime, self.n_jobs),
             memory=None if self.memory is None else parse_bytes(self.memory),
             strict=bool(self.strict),
             evaluate_every=int(self.evaluate_every),

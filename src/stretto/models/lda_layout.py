@@ -201,6 +201,7 @@ def gather_topics(
         topic[into], count[into] = topics[order], counts[order]
     for array in (topic, count):
         disk.release(array)
+        disk.drop(array)  # topics are made anew after every evaluation, and live as long as somebody has them
     return Topics(indptr, topic, count, totals, np.array(alpha, np.float64), float(beta))
 
 

@@ -243,7 +243,7 @@ def mean_size(values: NDArray[np.float32], disk: Disk | None) -> float:
     """The mean of |values|, to the bit what NumPy's `mean` in double precision gives."""
     if disk is None:
         return float(np.abs(values).mean(dtype=np.float64))
-    total, at_once = np.float64(0.0), np.getbufsize()  # NumPy converts so many at a time, and adds up their sums
+    total, at_once = np.float64(0.0), np.getbufsize()  # elements that NumPy converts at a time
     for part in pieces_of(disk, values):
         for first in range(part.start, part.stop, at_once):
             total += np.add.reduce(np.abs(values[first : min(first + at_once, part.stop)]), dtype=np.float64)

@@ -133,7 +133,7 @@ class TableJob:
         return Layout(self.tables, 1, self.workers, self.rule, self.policy, seed=self.seed)
 
     def layout(self, nodes: int, *, reserve: bool = False) -> Layout:
-        """The layout for so many nodes. reserve: caches hold every row of tables not sparse or large."""
+        """The layout for a number of nodes. reserve: caches hold every row of tables not sparse or large."""
         tables = list(self.tables)
         for number in self.shared:  # caches and shards know nothing of them but their number
             tables[number] = replace(tables[number], rows=1, cols=1, start=0.0, cache_rows=None)

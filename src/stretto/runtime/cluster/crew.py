@@ -40,6 +40,7 @@ from .ring_threads import make_ring_task
 
 _FAILURE_SECONDS = 86_400.0  # mean time between losses of one host
 _SLOW = 5e6  # bytes a second that any control plane carries
+_READ = 2e5  # bytes of entries a second that any node reads from a file and lays out
 _COMPILE = 600.0  # seconds for the slowest machine to compile a worker
 _PLANS = 8  # steps whose entries stay on the nodes
 _KEPT_BYTES = 1 << 28  # of served elements that are kept for runs that may be lost, before what was learned is gathered
@@ -285,23 +286,24 @@ class ClusterCrew(Crew):
             self.hosts.begin(self._make_task, dict.fromkeys(range(self.hosts.nodes)))
             self._begun = True
         if not plan.loaded:
-            self._send("load", plan.loads(self.hosts.nodes), plan.entry_bytes, ending)
+            # Nodes that read files themselves walk all of them, on processors that may be shared.
+            rate = _SLOW if plan.spec.reader is None else _READ
+            self._send("load", plan.loads(self.hosts.nodes), WITHIN + plan.entry_bytes / rate, ending)
             plan.loaded = True
         if plan.stale or not plan.settled:
-            self._send("put", plan.puts(self.hosts.nodes), plan.state_bytes, ending)
+            self._send("put", plan.puts(self.hosts.nodes), WITHIN + plan.state_bytes / _SLOW, ending)
             plan.stale.clear()
             plan.settled = True
         while plan.made < len(plan.since):
             self._make(plan, plan.since[plan.made], again=True)
             plan.made += 1
 
-    def _send(self, what: str, values: dict[int, Any], nbytes: int, ending: Callable[[], bool]) -> None:
-        """To every host what its nodes need."""
+    def _send(self, what: str, values: dict[int, Any], within: float, ending: Callable[[], bool]) -> None:
+        """To every host what its nodes need. within: seconds after which a host that does not answer is lost."""
         hosts = sorted(set(self.hosts.where))
         shares = {host: {n: v for n, v in values.items() if self.hosts.where[n] == host} for host in hosts}
-        timeout = WITHIN + nbytes / _SLOW
         self._together(
-            [partial(self.hosts.ask_one, host, what, shares[host], timeout=timeout) for host in hosts], ending
+            [partial(self.hosts.ask_one, host, what, shares[host], timeout=within) for host in hosts], ending
         )
 
     def _lost(self, lost: HostLost) -> None:
@@ -342,7 +344,7 @@ class ClusterCrew(Crew):
         """One run on all nodes, see `Runs.make`. again: it was made before, and was lost."""
         if kept.served and (serves := plan.serves(kept, again=again)):
             nbytes = sum(found.nbytes for one in serves.values() for found in one.elements.values())
-            self._send("serve", serves, nbytes, ending)
+            self._send("serve", serves, WITHIN + nbytes / _SLOW, ending)
         if not plan.warm:
             self._together([partial(self.hosts.ask, "warm", plan.go(kept), timeout=_COMPILE)], ending)
             plan.warm = True

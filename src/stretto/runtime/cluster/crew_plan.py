@@ -23,7 +23,7 @@ from .served import Serve, ServedArrays, Values, everything
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A run, to be made again should it be lost. only: the visits that it made, if it was stopped.
+    """A run, to be repeated should it be lost. only: the visits that it made, if it was stopped.
 
     phase: the visits that it makes, and served: the elements that they touch, where a step is run wave by wave.
     """

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -234,7 +235,7 @@ class Started(NamedTuple):
     out: NDArray[np.float64]
 
 
-class RingNode:
+class RingNode(ABC):
     """A node.
 
     Parameters
@@ -265,17 +266,17 @@ class RingNode:
 
     # -- what those who make visits do in their own way --------------------------------------------------------------
 
+    @abstractmethod
     def _begin_visits(self, loaded: Loaded, go: Go, done: Ints, stopped: bool) -> None:
         """A run begins. done [C]: turns of each block that were made, −1 for one that is under way to here."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _end_visits(self) -> None:
         """Claim no more visits of the run."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _release(self, block: int, turn: int) -> None:
         """The visits of a block from this turn on may be made."""
-        raise NotImplementedError
 
     def _came(self) -> None:
         """A block has come, for this run or the next."""

@@ -22,6 +22,7 @@ Told are "ran", node, Ran when a node has made its visits, and "failed", node, (
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any, cast
@@ -56,7 +57,7 @@ class BlockCheck(NoCheck):
             raise Malformed("a block of another size")
 
 
-class RingTask:
+class RingTask(ABC):
     """One incarnation of the ring on a host."""
 
     channel = RING
@@ -72,17 +73,17 @@ class RingTask:
         self.nodes: Mapping[int, RingNode] = {node: self._node(node) for node in begin.nodes_of(host.number)}
         self.check = BlockCheck(self)
 
+    @abstractmethod
     def _node(self, number: int) -> RingNode:
         """Make a node."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _run(self, go: Go) -> None:
         """Begin a run on all nodes, after those that were begun before."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _progress(self) -> dict[int, Progress]:
         """Of the nodes that are making a run."""
-        raise NotImplementedError
 
     def start(self) -> None:
         """Nothing is done before the driver asks for it."""

@@ -69,7 +69,7 @@ class SimulatedCrew(ClusterCrew):
     def _failure_seconds(self) -> float:
         return self._spec.mean_failure() or _FAILURE_SECONDS
 
-    def _send(self, what: str, values: dict[int, Any], nbytes: int, ending: Callable[[], bool]) -> None:
+    def _send(self, what: str, values: dict[int, Any], within: float, ending: Callable[[], bool]) -> None:
         self.hosts.ask_each(what, {node: ({node: value},) for node, value in values.items()})
 
     def _together(self, calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> None:

@@ -123,7 +123,7 @@ class VirtualHost:
     # -- what its node asks ------------------------------------------------------------------------------------------
 
     def seconds(self, items: float) -> float:
-        """How long a worker takes for so many items, if it begins now."""
+        """How long a worker takes for a number of items, if it begins now."""
         now, took = self.hub.now, items * self._per_item
         if not self._steady:
             took *= self._spec.slowness(self.number, now)

@@ -32,7 +32,7 @@ class Machine(Protocol):
     shared: SharedSteps
 
     def seconds(self, items: float) -> float:
-        """How long a worker takes for so many items, if it begins now."""
+        """How long a worker takes for a number of items, if it begins now."""
 
 
 class Visits:
