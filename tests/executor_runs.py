@@ -182,8 +182,8 @@ EXECUTORS = {"memory": IN_MEMORY, "disk": ON_DISK, "cluster": ON_CLUSTER, "simul
 class Leg:
     """A part of a run. until: the step in which it ends, counted over all epochs. seconds: it ends there so soon.
 
-    ahead: whether the crew receives the next step in advance. share: instead of stopping by time, make about this share of
-    the visits of the last step, no matter which (in memory, one after the other).
+    ahead: whether the crew receives the next step in advance. share: instead of stopping by time, make about this share
+    of the visits of the last step, no matter which (in memory, one after the other).
     """
 
     executor: Executor

@@ -278,7 +278,7 @@ class RingNode(ABC):
     def _release(self, block: int, turn: int) -> None:
         """The visits of a block from this turn on may be made."""
 
-    def _came(self) -> None:
+    def _came(self) -> None:  # noqa: B027 (most need not know)
         """A block has come, for this run or the next."""
 
     def _prepare(self, loaded: Loaded, go: Go) -> NDArray[np.float64]:
