@@ -1,7 +1,8 @@
 """Hosts as Ray actors: one to a bundle of a placement group that is spread over the machines.
 
 Ray finds the room, starts the processes, notices when one ends and says where its log lies. It carries what the driver
-and the hosts say to each other, and nothing that workers do.
+and the hosts say to each other, and nothing that workers do. What is large goes in pieces: Ray keeps what it carries in
+a store of bounded size, and waits without end for room in it (`_messages`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pickle
 import re
 import time
 import warnings
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any
 
 import ray
@@ -32,6 +33,8 @@ from .spec import Cluster
 _AT_ONCE = 8  # calls that a host works on at the same time
 _SOON = 10.0  # seconds after which it is said that there is no room yet
 _WORDS = 600  # letters of Ray's reasons at most
+_PIECE = 8 << 20  # bytes of a message at most
+_TICKET = 8  # bytes that name a call
 
 
 class HostActor:
@@ -42,6 +45,8 @@ class HostActor:
 
         label_workers()
         self._number = number
+        self._arrived: dict[bytes, bytearray] = {}
+        self._answers: dict[bytes, bytes] = {}
         self._host = Host(
             number,
             settings.job,
@@ -56,8 +61,26 @@ class HostActor:
         """What Ray puts in front of forwarded lines."""
         return f"host {self._number}"
 
-    def call(self, method: str, args: bytes) -> bytes:
-        return packed(getattr(self._host, method)(*pickle.loads(args)))
+    def call(self, method: str, args: bytes) -> bytes | int:
+        """What a method gives, packed. Its length, if it is large: then `piece` gives it."""
+        ticket, last = args[:_TICKET], args[_TICKET:]
+        before = self._arrived.pop(ticket, None)
+        answer = packed(getattr(self._host, method)(*pickle.loads(last if before is None else before + last)))
+        if len(answer) <= _PIECE:
+            return answer
+        self._answers[ticket] = answer
+        return len(answer)
+
+    def take(self, ticket: bytes, piece: bytes) -> None:
+        """A piece of the arguments of a call to come, in order."""
+        self._arrived.setdefault(ticket, bytearray()).extend(piece)
+
+    def piece(self, ticket: bytes, first: int) -> bytes:
+        """Of a large answer, which is forgotten after its last piece."""
+        found = self._answers[ticket][first : first + _PIECE]
+        if first + _PIECE >= len(self._answers[ticket]):
+            del self._answers[ticket]
+        return found
 
 
 class RayFleet:
@@ -136,13 +159,37 @@ class RayFleet:
         return _Actor(number, made.remote(number, self._settings))
 
 
+def _messages(actor: Any, method: str, args: bytes) -> Generator[Any, Any, bytes]:
+    """A call, message by message: gives what has to be awaited, is sent what came; returns the packed result."""
+    ticket = os.urandom(_TICKET)
+    last = max(0, len(args) - 1) // _PIECE * _PIECE
+    for first in range(0, last, _PIECE):
+        yield actor.take.remote(ticket, args[first : first + _PIECE])
+    found = yield actor.call.remote(method, ticket + args[last:])
+    if isinstance(found, bytes):
+        return found
+    pieces = bytearray()
+    while len(pieces) < found:
+        pieces += yield actor.piece.remote(ticket, len(pieces))
+    return bytes(pieces)
+
+
 class _Answer:
-    def __init__(self, host: int, ref: Any) -> None:
-        self._host, self._ref = host, ref
+    """What a call gives. Messages after its first are sent while somebody waits for the result."""
+
+    def __init__(self, host: int, messages: Generator[Any, Any, bytes]) -> None:
+        self._host, self._messages = host, messages
+        self._ref = next(messages)
 
     def result(self, timeout: float | None = None) -> Any:
+        deadline = None if timeout is None else time.monotonic() + timeout
         try:
-            return pickle.loads(ray.get(self._ref, timeout=timeout))
+            while True:
+                left = None if deadline is None else max(0.0, deadline - time.monotonic())
+                try:
+                    self._ref = self._messages.send(ray.get(self._ref, timeout=left))
+                except StopIteration as end:
+                    return pickle.loads(end.value)
         except GetTimeoutError as error:
             raise TimeoutError(f"host {self._host} did not answer within {timeout:g} s") from error
         except RayTaskError as error:
@@ -162,7 +209,7 @@ class _Actor:
 
     def call(self, method: str, *args: Any) -> _Answer:
         # Packed here: arrays that Ray unpacks are read-only, and what arrives shall be as it was sent.
-        return _Answer(self.number, self._handle.call.remote(method, packed(args)))
+        return _Answer(self.number, _messages(self._handle, method, packed(args)))
 
     def kill(self) -> None:
         with contextlib.suppress(Exception):  # it may be gone, and Ray too

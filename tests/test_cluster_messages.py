@@ -1,0 +1,63 @@
+"""Large calls of hosts that Ray started go in pieces, in both directions."""
+
+from __future__ import annotations
+
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'stretto[cluster]'")
+
+from stretto.runtime.cluster import fleet_ray
+from stretto.runtime.cluster.fleet import packed
+
+
+class Actor:
+    """An actor whose messages are counted; what they give is there at once."""
+
+    def __init__(self) -> None:
+        self.real = fleet_ray.HostActor.__new__(fleet_ray.HostActor)
+        self.real._arrived, self.real._answers = {}, {}
+        self.real._host = SimpleNamespace(  # type: ignore[assignment]
+            double=lambda array: array * 2, total=lambda array: float(array.sum()), zeros=np.zeros
+        )
+        self.sizes: list[int] = []
+
+    def __getattr__(self, method: str) -> Any:
+        def remote(*args: Any) -> Any:
+            found = getattr(self.real, method)(*args)
+            self.sizes.append(max(len(one) for one in (*args, found) if isinstance(one, bytes)))
+            return found
+
+        return SimpleNamespace(remote=remote)
+
+
+def called(actor: Actor, method: str, *args: Any) -> Any:
+    messages = fleet_ray._messages(actor, method, packed(args))
+    ref = next(messages)
+    while True:
+        try:
+            ref = messages.send(ref)
+        except StopIteration as end:
+            return pickle.loads(end.value)
+
+
+@pytest.mark.parametrize("length", [0, 1, 12, 13, 125, 126, 1000, 4321])
+def test_what_is_large_goes_in_pieces(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    monkeypatch.setattr(fleet_ray, "_PIECE", 1000)
+    actor = Actor()
+    array = np.arange(length, dtype=np.int64)
+    np.testing.assert_array_equal(called(actor, "double", array), array * 2)
+    assert called(actor, "total", array) == array.sum()
+    assert called(actor, "zeros", length).shape == (length,)
+    assert max(actor.sizes) <= 1000 + fleet_ray._TICKET
+    assert not actor.real._arrived and not actor.real._answers  # nothing is kept
+
+
+def test_small_calls_are_one_message() -> None:
+    actor = Actor()
+    assert called(actor, "total", np.ones(3)) == 3.0
+    assert len(actor.sizes) == 1
