@@ -159,7 +159,7 @@ class RayFleet:
         return _Actor(number, made.remote(number, self._settings))
 
 
-def _messages(actor: Any, method: str, args: bytes) -> Generator[Any, Any, bytes]:
+def _messages(actor: Any, method: str, args: bytes) -> Generator[Any, Any, bytes | bytearray]:
     """A call, message by message: gives what has to be awaited, is sent what came; returns the packed result."""
     ticket = os.urandom(_TICKET)
     last = max(0, len(args) - 1) // _PIECE * _PIECE
@@ -171,13 +171,13 @@ def _messages(actor: Any, method: str, args: bytes) -> Generator[Any, Any, bytes
     pieces = bytearray()
     while len(pieces) < found:
         pieces += yield actor.piece.remote(ticket, len(pieces))
-    return bytes(pieces)
+    return pieces
 
 
 class _Answer:
     """What a call gives. Messages after its first are sent while somebody waits for the result."""
 
-    def __init__(self, host: int, messages: Generator[Any, Any, bytes]) -> None:
+    def __init__(self, host: int, messages: Generator[Any, Any, bytes | bytearray]) -> None:
         self._host, self._messages = host, messages
         self._ref = next(messages)
 
