@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ import pytest
 import stretto as st
 from plan_cases import ESTIMATORS, data, digest, documents, learned, ratings
 from ring_fleet import InProcess
-from stretto.errors import DataError
+from stretto.data.parts.part import DataPart
+from stretto.errors import DataError, PlanError
 from stretto.models import mf_nodes
 
 RATINGS = ratings(60_000, 800, 500)
@@ -75,6 +77,69 @@ def test_real_processes(files: Path, in_memory: Any) -> None:
     assert bits(mf) == in_memory["mf"]
     lda = st.LatentDirichletAllocation(**LDA, runtime=runtime, memory="250kB").fit(files / "docword.txt")
     assert bits(lda) == in_memory["lda"]
+
+
+def test_every_node_reads_its_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several parts and grains, values that sums round, records held out: the bits of a fit in memory, and each pass
+    over the files is shared by the nodes."""
+    random = np.random.default_rng(3)
+    n = 150_000
+    file = tmp_path / "ratings.csv"
+    columns = (random.integers(0, 3000, n), random.integers(0, 400, n), random.normal(3, 1, n))
+    file.write_text("user,item,rating\n" + "".join(f"{u},{i},{r:.7f}\n" for u, i, r in zip(*columns, strict=True)))
+    common: dict[str, Any] = MF | {"duplicates": "keep"}
+    here = st.MatrixFactorization(**common, runtime=st.Serial()).fit(file, validation=0.1)
+    monkeypatch.setattr("stretto.data.parts.file_set._LEAST", 1 << 18)
+    runtime: Any = InProcess(3)
+    read: list[tuple[int, str]] = []
+    entries = DataPart.entries
+
+    def counted(self: DataPart, *args: Any) -> Any:
+        read.append((self.number, threading.current_thread().name))
+        return entries(self, *args)
+
+    monkeypatch.setattr(DataPart, "entries", counted)
+    there = st.MatrixFactorization(**common, runtime=runtime, memory="600kB").fit(file, validation=0.1)
+    assert bits(there) == bits(here)
+    assert there.history_ == here.history_
+    loading = [one for one in read if one[1].startswith("stretto-parts")]
+    assert sorted(number for number, _ in loading) == list(range(6)), "two parts a node, each read once"
+    assert {name: sum(one[1] == name for one in loading) for _, name in loading} == {
+        f"stretto-parts-{node}": 2 for node in range(3)
+    }
+
+
+@pytest.mark.parametrize("runtime", [InProcess(3), st.Cluster("processes", nodes=3)], ids=["threads", "processes"])
+def test_files_on_the_disks_of_nodes(tmp_path: Path, runtime: Any) -> None:
+    """Each node has documents and ratings that no other can read; the bits are those of all of them together."""
+    lines = [f"{u},{i},{r}\n" for u, i, r in zip(RATINGS.rows, RATINGS.cols, RATINGS.values, strict=True)]
+    X = documents()
+    for k in range(3):
+        (tmp_path / f"{k}").mkdir()
+        some = X[k * X.shape[0] // 3 : (k + 1) * X.shape[0] // 3].tocoo()
+        counts = [f"{d + 1} {w + 1} {n}\n" for d, w, n in zip(some.row, some.col, some.data, strict=True)]
+        text = f"{some.shape[0]}\n{some.shape[1]}\n{some.nnz}\n" + "".join(counts)
+        (tmp_path / f"{k}" / "docword.txt").write_text(text)
+        (tmp_path / f"{k}" / "ratings.csv").write_text("user,item,rating\n" + "".join(lines[k::3]))
+    (tmp_path / "all.csv").write_text("user,item,rating\n" + "".join(line for k in range(3) for line in lines[k::3]))
+    lda = st.LatentDirichletAllocation(**LDA, runtime=st.Serial()).fit(X)
+    there = st.LatentDirichletAllocation(**LDA, runtime=runtime, memory="250kB")
+    assert bits(there.fit(st.NodeFiles(str(tmp_path / "{node}" / "docword.txt")))) == bits(lda)
+    mf = st.MatrixFactorization(**MF, runtime=st.Serial()).fit(tmp_path / "all.csv")
+    there = st.MatrixFactorization(**MF, runtime=runtime, memory="300kB")
+    assert bits(there.fit(st.NodeFiles(str(tmp_path / "{node}" / "*.csv")))) == bits(mf)
+
+
+def test_files_that_nodes_lack_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").write_text("user,item,rating\n1,2,3\n2,2,1\n")
+    files, nodes = st.NodeFiles(str(tmp_path / "{node}.csv")), cast(Any, InProcess(2))
+    with pytest.raises(DataError, match=r"node 1: .*1\.csv.*no such file"):
+        st.MatrixFactorization(2, runtime=nodes, memory="60MB").fit(files)
+    for model in (st.MatrixFactorization(2), st.LatentDirichletAllocation(2, memory="60MB", runtime=st.Threads(2))):
+        with pytest.raises(PlanError, match=r"give the paths themselves"):
+            model.fit(files)
+    with pytest.raises(DataError, match="give a path"):
+        st.NodeFiles("")
 
 
 def test_nodes_have_files_where_their_share_does_not_fit(files: Path) -> None:

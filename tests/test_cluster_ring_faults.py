@@ -163,7 +163,7 @@ def test_a_block_that_cannot_be_ends_the_run() -> None:
     with job_on(cast(Any, runtime), PROBLEMS["sgd"], DATA) as (job, crew):
         Trainer(job, crew).run(1)
         task = runtime.hosts[0].hosts[0].task
-        task._take(task.nodes[0], Block(0, 1, 0, 0, ()))  # type: ignore[union-attr]
+        task._take(task.nodes[0], 1, Block(0, 1, 0, 0, ()))  # type: ignore[union-attr]
         with pytest.raises(RunError, match="node 0 cannot take block 0 after turn 0 of epoch 1: the block is here"):
             Trainer(job, crew).run(1)
 

@@ -339,7 +339,7 @@ def test_averaging_needs_space_too(tmp_path: Path) -> None:
     with Serial().open() as crew:
         census = take_census(InMemory(DATA), crew)
         found = [
-            count_lda(problem, InMemory(DATA), census, seed=5, profile="exact", width=4, physical=Physical())
+            count_lda(problem, InMemory(DATA), census, crew, seed=5, profile="exact", width=4, physical=Physical())
             for problem in (PROBLEMS["learned"], plain)
         ]
     more, less = (kept_bytes(one.problem, one.plan, one.shape) for one in found)

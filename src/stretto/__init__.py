@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from stretto.data.dense import dense
     from stretto.data.generate import ratings as generate_ratings
     from stretto.data.ids import IdMap
+    from stretto.data.parts.node_files import NodeFiles
     from stretto.data.ragged import samples
     from stretto.data.read import read
     from stretto.data.text import text_file
@@ -68,6 +69,7 @@ _SHELF = {
     "LogisticRegression": "stretto.models.logistic:LogisticRegression",
     "Managed": "stretto.comm.policy:Managed",
     "MatrixFactorization": "stretto.models.factorization:MatrixFactorization",
+    "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
     "NewRows": "stretto.models.mf_fold:NewRows",
     "Pause": "stretto.runtime.simulated.faults:Pause",
     "Plan": "stretto.plan.plan:Plan",
@@ -137,6 +139,7 @@ __all__ = [
     "Managed",
     "MatrixFactorization",
     "NewRows",
+    "NodeFiles",
     "Pause",
     "Plan",
     "Program",

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.cached import cached_property
 from stretto.errors import PlanError
 
 # Below this many entries in an average visit, claiming a visit costs as much as making it.
@@ -42,10 +43,18 @@ class Cut:
         return np.diff(self.bounds)
 
     def block_of(self) -> NDArray[Any]:
-        """[n] the block of each row, in as few bytes as hold it."""
+        """[n] the block of each row, in as few bytes as hold it; made once, and not to be written to."""
+        return self._block_of
+
+    @cached_property
+    def _block_of(self) -> NDArray[Any]:
         dtype = np.int16 if self.blocks <= 1 << 15 else np.int32
         by_position = np.repeat(np.arange(self.blocks, dtype=dtype), self.sizes)
         return by_position[self.place]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is sent: not what can be made again."""
+        return {"place": self.place, "bounds": self.bounds}
 
 
 def hashed(seed: int, axis: int, n: int) -> NDArray[np.uint64]:

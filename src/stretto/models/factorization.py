@@ -11,6 +11,7 @@ Same seed, same bits, whatever `n_jobs` is.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
 from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +42,7 @@ from .mf_align import Aligned, entries_of, has_ids
 from .mf_base import Moments, Problem
 from .mf_build import Earlier, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
 from .mf_counted import Counted
-from .mf_feed import Feed, feed_from
+from .mf_feed import Feed, feed_from, read_by_nodes
 from .mf_fold import Learned, NewRows, new_rows
 from .mf_grow import Batches, WithSgd, grown, moved, refuse_unlike
 from .mf_input import as_pairs, known_indices
@@ -284,9 +285,9 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             Pairs that are rated twice are found by `fit`, when it lays the ratings out.
         """
         problem, runtime, seed = self._problem(), self._runtime(), self._seed()
-        feed = self._feed(X, y, validation, seed, runtime, None, counting=True)
-        problem, _ = self._start(problem, feed)
         with local(runtime, self.n_jobs).open() as crew:
+            feed = self._feed(X, y, validation, seed, runtime, None, crew, counting=True)
+            problem, _ = self._start(problem, feed)
             made = self._counted(problem, feed, crew, runtime, seed, stream=self.memory is not None).plan
         return replace(made, runner=partial(self._run_plan, made, X, y, validation))
 
@@ -310,16 +311,29 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         where = self._runtime(runtime)
         seed = self._seed() if made is None else made.logical.seed
         scratch = scratch_folder(session) if self.memory is not None else None
-        feed = self._feed(X, y, validation, seed, where, scratch)
-        problem, earlier = self._start(problem, feed)
         session = session or Session(verbose=self.verbose)
-        self._learn(problem, feed, self.epochs, earlier, session, seed, scratch, made, where)
+        with ExitStack() as stack:
+            crew = None
+            if self._is_read_by_nodes(X, y, where):
+                crew = stack.enter_context(where.open())
+            feed = self._feed(X, y, validation, seed, where, scratch, crew)
+            problem, earlier = self._start(problem, feed)
+            self._learn(problem, feed, self.epochs, earlier, session, seed, scratch, made, where, crew)
         return self
 
     def _feed(
-        self, X: Any, y: Any, validation: Any, seed: int, runtime: Runtime, scratch: Any, *, counting: bool = False
+        self,
+        X: Any,
+        y: Any,
+        validation: Any,
+        seed: int,
+        runtime: Runtime,
+        scratch: Any,
+        crew: Crew | None,
+        *,
+        counting: bool = False,
     ) -> Feed:
-        """The ratings of `fit`. counting: they will only be counted."""
+        """The ratings of `fit`. crew: who reads files in parts. counting: they will only be counted."""
         if validation is None and self.early_stopping:
             validation = float(self.validation_fraction)
         return feed_from(
@@ -329,9 +343,12 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             seed=seed,
             memory=self._budget(),
             scratch=None if scratch is None else Path(scratch.name),
-            nodes=not one_memory(runtime),
+            nodes=crew if self._is_read_by_nodes(X, y, runtime) else None,
             counting=counting,
         )
+
+    def _is_read_by_nodes(self, X: Any, y: Any, runtime: Runtime) -> bool:
+        return y is None and not one_memory(runtime) and read_by_nodes(X, self._budget(), self._policy())
 
     def _start(self, problem: Problem, feed: Feed) -> tuple[Problem, Earlier | None]:
         """The problem of `fit`, and with warm_start what it starts from."""
@@ -437,12 +454,14 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         scratch: Any,
         made: Plan | None = None,
         runtime: Runtime | None = None,
+        opened: Crew | None = None,
     ) -> None:
+        """opened: a crew of the runtime, if there is one already."""
         runtime = runtime or self._runtime()
         done = 0 if earlier is None else earlier.epochs
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)
-        with runtime.open() as crew, session.listen() as tell:
+        with runtime.open() if opened is None else nullcontext(opened) as crew, session.listen() as tell:
             counted = self._counted(problem, feed, crew, runtime, seed, stream=scratch is not None)
             if made is not None:
                 refuse_changed(made, counted.plan, f"{type(self).__name__}.plan(X)")

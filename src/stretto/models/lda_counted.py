@@ -1,6 +1,6 @@
 """The plan of a topic model from counts of its corpus; tokens are laid out later.
 
-counted = count_lda(problem, source, census, seed=…, profile=…, width=…, physical=…)
+counted = count_lda(problem, source, census, crew, seed=…, profile=…, width=…, physical=…)
 counted.plan                                             # its cost is known, and was refused if it is too much
 """
 
@@ -12,12 +12,14 @@ from stretto.kernels.topic_rows import GROUP
 from stretto.plan.cost import refuse_if_over
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.cpus import available_memory
+from stretto.runtime.crew import Crew
+from stretto.runtime.parted import in_parts
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.tile_walk import side_within
 from stretto.schedule.order import Ints
 
 from .lda_base import Problem, logical_lda, plan_lda, settled
-from .lda_cut import count_runs, most_runs, weigh
+from .lda_cut import count_runs, most_runs, weigh, weigh_parts
 from .lda_shape import Census, Shape
 from .lda_topics import Topics
 
@@ -33,14 +35,21 @@ class Counted:
     """A plan, and how the counts of topics will be laid out.
 
     entries [V] : of each visit
-    by_nodes : the nodes of a cluster read the documents
+    parts : [P, V] entries of each visit in each part of the files, where the nodes of a cluster read them
+    runs : [V] words of each visit, where they were counted by parts
     """
 
     problem: Problem
     plan: Plan
     shape: Shape
     entries: Ints
-    by_nodes: bool = False
+    parts: Ints | None = None
+    runs: Ints | None = None
+
+    @property
+    def by_nodes(self) -> bool:
+        """Whether the nodes of a cluster read the documents."""
+        return self.parts is not None
 
 
 def averaged_bytes(shape: Shape, problem: Problem) -> int:
@@ -62,6 +71,7 @@ def count_lda(
     problem: Problem,
     source: Source,
     census: Census,
+    crew: Crew,
     *,
     seed: int,
     profile: str,
@@ -88,13 +98,15 @@ def count_lda(
     logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
     rows, cols, order = logical.rows, logical.cols, logical.order
     shape = Shape.of(problem, census, rows, cols, earlier)
+    parts = in_parts(source) if by_nodes else None
+    if parts is not None:
+        counts, tokens, runs = weigh_parts(parts, rows, cols, order, crew)
+        plan = plan_lda(problem, logical, shape, tokens, runs, physical)
+        return Counted(problem, plan, shape, counts.sum(axis=0), counts, runs)
     entries, tokens = weigh(source, rows, cols, order, zeros=not stream)
-    runs = count_runs(source, rows, cols, order)
-    if runs is None:
-        runs = most_runs(entries, tokens, logical)
+    found = count_runs(source, rows, cols, order)
+    runs = most_runs(entries, tokens, logical) if found is None else found
     plan, averaged = plan_lda(problem, logical, shape, tokens, runs, physical), averaged_bytes(shape, problem)
-    if by_nodes:
-        return Counted(problem, plan, shape, entries, by_nodes=True)
     if stream and physical.memory is not None and (not in_memory or plan.cost.memory + averaged > physical.memory):
         remedy = "raise the budget, use fewer topics, or raise width= for smaller blocks"
         side = side_within(plan, physical.memory, kept_bytes(problem, plan, shape), remedy)

@@ -12,15 +12,19 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.data.parsing import Options, Parsing
 from stretto.data.partition import Cut
+from stretto.data.parts.file_set import FileSet
 from stretto.data.parts.files import is_several
+from stretto.data.parts.node_files import NodeFiles
 from stretto.data.report import Report
 from stretto.errors import DataError, PlanError
 from stretto.plan.cost import show_bytes
@@ -28,6 +32,7 @@ from stretto.plan.plan import Logical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.layout import group_on_disk, index_type, visit_table
+from stretto.runtime.parted import Parted, by_shares
 from stretto.runtime.source import GRAIN, Chunk, Source, Spool, in_grains
 from stretto.schedule.order import Ints, Order
 
@@ -53,7 +58,7 @@ class CountFile:
         into that order; words that are not in it are left out, with a warning.
     at_least : words of a file that does not say how many there are
     at_once : entries in memory at a time
-    in_parts : whether one file is read in parts, each of which is refused if it changes
+    crew : who counts the file in parts, each of which is refused if it changes; None: one file is read as a whole
     """
 
     def __init__(
@@ -63,11 +68,11 @@ class CountFile:
         at_least: int = 0,
         at_once: int = GRAIN,
         *,
-        in_parts: bool = False,
+        crew: Crew | None = None,
     ) -> None:
         from stretto.data.parts.file_set import walk
 
-        self.path, self._found = path, walk(path, parts=in_parts)
+        self.path, self._found = path, walk(path, crew)
         self.at_once = max(GRAIN, at_once // GRAIN * GRAIN)
         found = self._found
         names = None if vocabulary is None else read_vocabulary(vocabulary)
@@ -97,7 +102,32 @@ class CountFile:
     def counts(self) -> Iterator[Chunk]:
         """The entries as they are read: counts above 0, of words of the vocabulary."""
         self._left_out = 0.0
-        for rows, cols, values in self._found.chunks():
+        return self._pick(self._found.chunks())
+
+    @property
+    def parts(self) -> int:
+        """As `Parted`; 0: the file is read as a whole."""
+        return len(self._found.parts) if isinstance(self._found, FileSet) else 0
+
+    @property
+    def readers(self) -> Ints | None:
+        """As `Parted`."""
+        return self._found.readers if isinstance(self._found, FileSet) else None
+
+    @property
+    def before(self) -> Ints | None:
+        """Known where no entry is left out."""
+        if not isinstance(self._found, FileSet) or self._to is not None or self._found.numbering.low <= 0:
+            return None
+        return self._found.numbering.firsts
+
+    def part(self, number: int) -> Iterator[Chunk]:
+        """The entries of one part."""
+        assert isinstance(self._found, FileSet)
+        return self._pick(self._found.part(number))
+
+    def _pick(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        for rows, cols, values in chunks:
             _refuse_unless_counts(rows, cols, values, str(self.path))
             some = values > 0
             if self._to is not None:
@@ -130,7 +160,7 @@ def on_disk(
 
 def _is_open_ended(path: Any) -> bool:
     """Whether a file is of a format that does not say how many words there are."""
-    if is_several(path):
+    if isinstance(path, NodeFiles) or is_several(path):
         return False
     with Parsing(os.fspath(path), Options(), Report(os.fspath(path))) as parsing:
         return parsing.guess.format in OPEN_ENDED
@@ -144,6 +174,37 @@ def _refuse_unless_counts(rows: Any, cols: Any, values: Any, where: str) -> None
             f"{where}: {values[k]} at row {rows[k]}, column {cols[k]} is no count; a corpus that is streamed must have "
             "whole numbers from 0 to 2^24 − 1: round them in the file, or fit without memory="
         )
+
+
+def weigh_parts(source: Parted, rows: Cut, cols: Cut, order: Order, crew: Crew) -> tuple[Ints, Ints, Ints]:
+    """([P, V], [V], [V]): entries of each visit in each part, tokens of each visit, and its runs at most; counted where
+    the crew works.
+    """
+    entries, tokens = np.zeros((source.parts, len(order)), np.int64), np.zeros(len(order), np.int64)
+    occurs = np.zeros((rows.blocks, len(cols)), bool)
+    for counts, some, marks in by_shares(source, crew, partial(_weigh_share, rows, cols, order)):
+        tokens += some
+        occurs |= np.unpackbits(marks, axis=1, count=len(cols)).astype(bool)
+        for number, weight in counts.items():
+            entries[number] = weight
+    return entries, tokens, _runs(occurs, cols, order)
+
+
+def _weigh_share(
+    rows: Cut, cols: Cut, order: Order, source: Parted, parts: Sequence[int], crew: Crew
+) -> tuple[dict[int, Ints], Ints, NDArray[np.uint8]]:
+    row_block, col_block, table = rows.block_of(), cols.block_of(), visit_table(order)
+    found, tokens = {}, np.zeros(len(order))
+    occurs = np.zeros((rows.blocks, len(cols)), bool)
+    for number in parts:
+        entries = np.zeros(len(order), np.int64)
+        for r, c, values in source.part(number):
+            visit = table[row_block[r], col_block[c]]
+            entries += np.bincount(visit, minlength=len(order))
+            tokens += np.bincount(visit, weights=values, minlength=len(order))
+            occurs[row_block[r], c] = True
+        found[number] = entries
+    return found, tokens.astype(np.int64), np.packbits(occurs, axis=1)
 
 
 def weigh(source: Source, rows: Cut, cols: Cut, order: Order, *, zeros: bool = False) -> tuple[Ints, Ints]:
@@ -169,6 +230,11 @@ def count_runs(source: Source, rows: Cut, cols: Cut, order: Order) -> Ints | Non
     for r, c, values in source.chunks():
         some = values > 0
         occurs[block[r[some]], c[some]] = True
+    return _runs(occurs, cols, order)
+
+
+def _runs(occurs: NDArray[np.bool_], cols: Cut, order: Order) -> Ints:
+    """[V] how many words of each visit occur. occurs [row blocks, words]."""
     of_word = cols.block_of()
     found = np.stack([np.bincount(of_word[marks], minlength=cols.blocks) for marks in occurs])
     return np.asarray(found[order.row_block, order.col_block], np.int64)

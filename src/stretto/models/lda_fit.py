@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
+from stretto.data.parts.node_files import NodeFiles
 from stretto.errors import DataError, PlanError
 from stretto.plan.plan import Physical, Plan
 from stretto.plan.planned import refuse_changed
@@ -104,7 +106,29 @@ def learn(
     made : the plan to run; PlanError where it would be another one by now
     """
     folder = None if scratch is None else Path(scratch.name)
-    feed = _feed(estimator, X, settings, vocabulary, reset=start is None, folder=folder)
+    with ExitStack() as stack:
+        crew = stack.enter_context(settings.runtime.open()) if _is_read_by_nodes(X, settings) else None
+        feed = _feed(estimator, X, settings, vocabulary, reset=start is None, folder=folder, crew=crew)
+        return _learn(estimator, feed, settings, session, stop, start, folder, made, crew)
+
+
+def _is_read_by_nodes(X: Any, settings: Settings) -> bool:
+    """Whether the nodes of a cluster read X: files, with a memory budget."""
+    return is_path(X) and settings.memory is not None and not one_memory(settings.runtime)
+
+
+def _learn(
+    estimator: Any,
+    feed: Feed,
+    settings: Settings,
+    session: Session,
+    stop: Stop,
+    start: Topics | None,
+    folder: Path | None,
+    made: Plan | None,
+    opened: Crew | None,
+) -> Learned:
+    """opened: a crew of the runtime, if there is one already."""
     problem = settings.problem
     if start is not None:
         problem = _going_on(problem, start)
@@ -112,7 +136,7 @@ def learn(
     watch = Watch(settings.evaluate_every, settings.epochs, feed.held)
     root = estimator._init_callback_context(max_subtasks=None)
     root.call_on_fit_task_begin(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
-    with runtime.open() as crew, session.listen() as tell:
+    with runtime.open() if opened is None else nullcontext(opened) as crew, session.listen() as tell:
         job = _job(problem, feed, crew, settings, watch, start, folder, made)
         patience = None
         if settings.patience is not None and feed.held is not None:
@@ -142,16 +166,28 @@ def learn(
 
 def plan_topics(estimator: Any, X: Any, settings: Settings, vocabulary: Any) -> Plan:
     """The plan that `learn` runs, from counts of the corpus. estimator: learns the names of X's columns."""
-    feed = _feed(estimator, X, settings, vocabulary, reset=True, folder=None)
     with here(settings.runtime).open() as crew:
+        feed = _feed(estimator, X, settings, vocabulary, reset=True, folder=None, crew=crew)
         census = take_census(feed.source, crew)
-    if isinstance(feed.source, CountFile):
-        feed.source.warn_unknown()
-    return _counted(settings.problem, feed, settings, census, stream=settings.memory is not None).plan
+        if isinstance(feed.source, CountFile):
+            feed.source.warn_unknown()
+        return _counted(settings.problem, feed, settings, census, crew, stream=settings.memory is not None).plan
 
 
-def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset: bool, folder: Path | None) -> Feed:
-    """The documents. folder: where a file that is streamed is cut into; None: it is only counted, and read in place."""
+def _feed(
+    estimator: Any,
+    X: Any,
+    settings: Settings,
+    vocabulary: Any,
+    *,
+    reset: bool,
+    folder: Path | None,
+    crew: Crew | None,
+) -> Feed:
+    """The documents. folder: where a file that is streamed is cut into; None: it is only counted, and read in place.
+    crew: who reads files in parts."""
+    if isinstance(X, NodeFiles) and not _is_read_by_nodes(X, settings):
+        raise X.unread()
     if is_path(X) and settings.memory is not None:
         if isinstance(settings.validation, float):
             raise PlanError(
@@ -160,8 +196,8 @@ def _feed(estimator: Any, X: Any, settings: Settings, vocabulary: Any, *, reset:
             )
         source: Source
         if folder is None or not one_memory(settings.runtime):
-            parts = not one_memory(settings.runtime)
-            source = CountFile(X, vocabulary, at_once=at_once(settings.memory), in_parts=parts)
+            by_nodes = crew if _is_read_by_nodes(X, settings) else None
+            source = CountFile(X, vocabulary, at_once=at_once(settings.memory), crew=by_nodes)
             names = source.names
         else:
             source, names = on_disk(X, settings.memory, folder, vocabulary)
@@ -226,6 +262,7 @@ def _counted(
     feed: Feed,
     settings: Settings,
     census: Census,
+    crew: Crew,
     start: Topics | None = None,
     *,
     stream: bool = False,
@@ -235,6 +272,7 @@ def _counted(
         problem,
         feed.source,
         census,
+        crew,
         seed=settings.seed,
         profile=settings.profile,
         width=settings.width,
@@ -271,7 +309,7 @@ def _job(
             watch=watch,
             earlier=start,
         )
-    counted = _counted(problem, feed, settings, census, start, stream=folder is not None)
+    counted = _counted(problem, feed, settings, census, crew, start, stream=folder is not None)
     if made is not None:
         refuse_changed(made, counted.plan, "LatentDirichletAllocation.plan(X)")
     streamed = counted.by_nodes or counted.plan.physical.tile is not None or feed.corpus is None

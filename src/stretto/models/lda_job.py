@@ -26,13 +26,14 @@ from stretto.plan.plan import Physical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.job import Report
+from stretto.runtime.parted import in_parts
 from stretto.runtime.source import InMemory, Source
 from stretto.runtime.step import Step, make_step
 from stretto.schedule.order import Ints, Order
 
 from .lda_base import Problem, logical_lda, plan_lda, settled
 from .lda_counted import Counted, count_lda, kept_bytes, refuse_in_memory
-from .lda_cut import count_runs, lay_out_tokens_on_disk, pieces, refuse_if_disk_full
+from .lda_cut import lay_out_tokens_on_disk, pieces, refuse_if_disk_full
 from .lda_layout import (
     Laid,
     gather_topics,
@@ -303,10 +304,11 @@ def lay_out_lda(
         disk = Disk(scratch, max(1, budget - kept_bytes(problem, plan, shape)))
         crew.stream(disk)
     if counted.by_nodes:
-        runs = count_runs(source, logical.rows, logical.cols, plan.order)
+        parts, runs = in_parts(source), counted.runs
+        assert parts is not None
+        assert counted.parts is not None
         assert runs is not None
-        reader = DocumentReader(source, logical, counted.entries, plan.weight, runs)
-        plan = plan_lda(problem, logical, shape, plan.weight, runs, physical)
+        reader = DocumentReader(parts, logical, counted.parts, plan.weight, runs)
         plan = replace(plan, steps=(replace(plan.steps[0], reader=reader),))
         laid = unread_tokens(logical, shape, plan.weight, runs, disk)
         return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier, disk)
@@ -360,6 +362,6 @@ def build_lda(
         whole = source if data is None else InMemory(data)
         return lay_out_in_memory(problem, whole, census, crew, watch=watch, earlier=earlier, **settings)
     kind: dict[str, Any] = {"stream": True, "in_memory": data is not None}
-    counted = count_lda(problem, source, census, earlier=earlier, **kind, **settings)
+    counted = count_lda(problem, source, census, crew, earlier=earlier, **kind, **settings)
     whole = source if counted.plan.physical.tile is not None or data is None else InMemory(data)
     return lay_out_lda(counted, whole, crew, watch=watch, earlier=earlier, scratch=scratch)

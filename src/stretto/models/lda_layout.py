@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,8 @@ from stretto.plan.plan import Logical
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk, full_array, new_array
 from stretto.runtime.layout import index_type, scatter, survey, tally
-from stretto.runtime.source import Source
+from stretto.runtime.parted import Parted, by_shares, in_parts
+from stretto.runtime.source import Chunk, Source
 from stretto.runtime.step import make_step
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent
@@ -32,13 +33,28 @@ _AHEAD = 64  # the kernels ask for documents a few tokens ahead, beyond the last
 def take_census(source: Source, crew: Crew) -> Census:
     """Tokens of every document and word, and the digest of the corpus."""
     seen = survey(source, crew)
-    docs, words = np.zeros(source.shape[0]), np.zeros(source.shape[1])
-    for rows, cols, values in source.chunks():
-        docs += np.bincount(rows, weights=values, minlength=len(docs))
-        words += np.bincount(cols, weights=values, minlength=len(words))
+    parts = in_parts(source)
+    if parts is None:
+        docs, words = _tokens_of(source.shape, source.chunks())
+    else:
+        counted = by_shares(parts, crew, _tokens_of_share)
+        docs, words = (np.sum(some, axis=0) for some in zip(*counted, strict=True))
     if not docs.any():
         raise DataError("the corpus has no tokens; check the counts, or the filter that made them")
     return Census(docs.astype(np.int64), words.astype(np.int64), seen.entries, seen.digest)
+
+
+def _tokens_of(shape: tuple[int, int], chunks: Iterable[Chunk]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Of every document and of every word."""
+    docs, words = np.zeros(shape[0]), np.zeros(shape[1])
+    for rows, cols, values in chunks:
+        docs += np.bincount(rows, weights=values, minlength=len(docs))
+        words += np.bincount(cols, weights=values, minlength=len(words))
+    return docs, words
+
+
+def _tokens_of_share(source: Parted, parts: Sequence[int], crew: Crew) -> Any:
+    return _tokens_of(source.shape, (chunk for number in parts for chunk in source.part(number)))
 
 
 @dataclass(frozen=True, eq=False)

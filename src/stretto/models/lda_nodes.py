@@ -1,10 +1,11 @@
-"""Documents that the nodes of a cluster read themselves: the driver walks the file and keeps counts only.
+"""Documents that the nodes of a cluster read themselves: the driver has counts of them.
 
-    source = CountFile("docword.txt", None)                  # walked as often as somebody asks for its chunks
-    counted = count_lda(problem, source, census, …)          # what each visit will hold decides the plan
-    reader.fill(visits, arrays, threads, disk)               # on a node: the tokens of its own documents, laid out
+    source = CountFile("docword.txt", None, crew=crew)       # read as often as somebody asks for its parts
+    counted = count_lda(problem, source, census, crew, …)    # what each visit will hold decides the plan
+    reader.fill(visits, arrays, threads, disk, …)            # on a node: the tokens of its own documents, laid out
 
-Every node walks the file and keeps the counts of its own documents. The tokens are those that are laid out in memory.
+Every node reads its share of the parts and hands on documents that are others' (`runtime.parted`). The tokens are those
+that are laid out in memory.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from stretto.plan.plan import Logical
 from stretto.runtime.cluster.pages import Pages
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
-from stretto.runtime.layout import fill_blocks, index_type
+from stretto.runtime.layout import fill_parts, index_type
+from stretto.runtime.parted import Exchange, Parted
 from stretto.runtime.runtimes import Threads
-from stretto.runtime.source import Source
 from stretto.schedule.order import Ints
 
 from .lda_cut import AHEAD, pieces
 from .lda_layout import Grouped, Laid, by_visit, pointers
 from .lda_shape import Shape
-from .mf_nodes import OwnRows
+from .mf_nodes import own_chunks
 
 _AT_ONCE = 1 << 22  # tokens that a node lays out together
 
@@ -48,28 +49,37 @@ def unread_tokens(logical: Logical, shape: Shape, tokens: Ints, runs: Ints, disk
 
 @dataclass(frozen=True, eq=False)
 class DocumentReader:
-    """For `StepSpec.reader`. entries, tokens, runs [V]: of each visit."""
+    """For `StepSpec.reader`. counts [P, V]: entries of each visit in each part; tokens, runs [V]: of each visit."""
 
-    source: Source
+    source: Parted
     logical: Logical
-    entries: Ints
+    counts: Ints
     tokens: Ints
     runs: Ints
 
-    def fill(self, visits: Ints, arrays: dict[str, Any], threads: int, disk: Disk | None) -> None:
+    def fill(
+        self,
+        visits: Ints,
+        arrays: dict[str, Any],
+        threads: int,
+        disk: Disk | None,
+        exchange: Exchange | None = None,
+        owner: Ints | None = None,
+    ) -> None:
         """The tokens of some row blocks' visits."""
         rows, cols, order = self.logical.rows, self.logical.cols, self.logical.order
-        mine = OwnRows(self.source, rows, order, visits)
-        own = np.zeros(len(order), np.int64)
-        own[visits] = self.entries[visits]
+        counts = np.zeros_like(self.counts)
+        counts[:, visits] = self.counts[:, visits]
+        own = counts.sum(axis=0)
         entry_ptr = pointers(own)
+        chunks, begin = own_chunks(self.source, rows, order, visits, counts, entry_ptr, exchange, owner)
         kinds = {"entry_doc": index_type(rows), "entry_word": index_type(cols), "entry_count": np.float32}
         shape = (int(entry_ptr[-1]),)
         grouped: Any = tuple(
             np.zeros(shape, kind) if disk is None else disk.array(name, shape, kind) for name, kind in kinds.items()
         )
         with Threads(threads).open() as crew:
-            got = fill_blocks(mine, rows, cols, order, entry_ptr, grouped, crew, disk=disk)
+            got = fill_parts(chunks, rows, cols, order, begin, entry_ptr[1:], grouped, crew, disk=disk)
             if not np.array_equal(got, own):
                 raise DataError("the documents are not what the driver has read; give every machine the same file")
             for first, last in pieces(np.where(own > 0, self.tokens, 0), _AT_ONCE):

@@ -19,7 +19,8 @@ from stretto.plan.plan import Physical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.job import Job
-from stretto.runtime.layout import Tally, survey, tally
+from stretto.runtime.layout import Tally, survey, tally, tally_parts
+from stretto.runtime.parted import in_parts
 from stretto.runtime.source import InMemory
 from stretto.runtime.tile_walk import side_within
 from stretto.schedule.order import Ints
@@ -103,6 +104,10 @@ def _plan(
         common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
         return Counted(plan_rows(program, problem, seen, **common), seen)
     logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
+    parts = in_parts(source) if feed.by_nodes else None
+    if parts is not None:
+        counts = tally_parts(parts, logical.rows, logical.cols, logical.order, crew)
+        return Counted(plan_sgd(problem, logical, counts.sum(axis=0), physical), seen, parts=counts)
     tallies = [tally(chunk, logical.rows, logical.cols, logical.order, crew) for chunk in source.chunks()]
     weight: Ints = sum((one.weight for one in tallies), np.zeros(len(logical.order), np.int64))
     plan = plan_sgd(problem, logical, weight, physical)

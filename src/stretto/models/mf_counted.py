@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from stretto.plan.plan import Plan
 from stretto.runtime.layout import Survey, Tally
+from stretto.schedule.order import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -14,9 +15,11 @@ class Counted:
 
     plan : the plan that follows from the counts
     seen : counts of rows and columns, mean, spread, digest
+    parts : [P, V] entries of each visit in each part of files that nodes read
     tallied : entries of each visit in each part of the input, for a layout in memory by SGD
     """
 
     plan: Plan
     seen: Survey
     tallied: Tally | None = None
+    parts: Ints | None = None

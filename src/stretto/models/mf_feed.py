@@ -12,7 +12,9 @@ import numpy as np
 
 from stretto.data.data import Data, held_out
 from stretto.data.ids import IdMap
+from stretto.data.parts.node_files import NodeFiles
 from stretto.errors import DataError
+from stretto.runtime.crew import Crew
 from stretto.runtime.source import GRAIN, Chunk, InMemory, Source, Spool
 
 from .mf_align import Aligned, Known, aligned, entries_of, is_matrix
@@ -54,7 +56,7 @@ class Feed:
 def is_path(X: Any) -> bool:
     """Whether X names a file, or several, rather than being data."""
     several = isinstance(X, list) and bool(X) and all(isinstance(one, str | os.PathLike) and _is_file(one) for one in X)
-    return several or isinstance(X, str | os.PathLike)
+    return several or isinstance(X, str | os.PathLike | NodeFiles)
 
 
 def _is_file(path: Any) -> bool:
@@ -116,7 +118,7 @@ def feed_from(
     seed: int,
     memory: int | None,
     scratch: Path | None,
-    nodes: bool = False,
+    nodes: Crew | None = None,
     counting: bool = False,
 ) -> Feed:
     """Ratings from what the user gave.
@@ -125,11 +127,13 @@ def feed_from(
     ----------
     validation : data, or the share of the entries to hold out, or None
     scratch : folder for a file that is streamed within `memory`
-    nodes : with a memory budget, those of a cluster read the file, and nobody writes it to disk
+    nodes : the crew of a cluster whose nodes read the file, see `read_by_nodes`
     counting : the ratings will only be counted, so a file that would be streamed is read in place
     """
-    if nodes and memory is not None and is_path(X) and duplicates == "keep":
-        return _read_by_nodes(X, validation, seed, memory)
+    if nodes is not None and memory is not None:
+        return _read_by_nodes(X, validation, seed, memory, nodes)
+    if isinstance(X, NodeFiles):
+        raise X.unread()
     if is_path(X) and memory is not None and counting:
         return _walked(X, validation, seed, memory)
     if is_path(X) and memory is not None and scratch is not None:
@@ -150,21 +154,26 @@ def feed_from(
     return Feed(source, data, test, data.shape, data.row_ids, data.col_ids)
 
 
-def _read_by_nodes(path: Any, validation: Any, seed: int, memory: int) -> Feed:
+def read_by_nodes(X: Any, memory: int | None, duplicates: str) -> bool:
+    """Whether the nodes of a cluster read X: files, with a memory budget, of which every record counts."""
+    return is_path(X) and memory is not None and duplicates == "keep"
+
+
+def _read_by_nodes(path: Any, validation: Any, seed: int, memory: int, crew: Crew) -> Feed:
     """Count the files, in parts; what is held out stays in memory."""
     from stretto.data.parts.file_set import walk
 
-    return replace(_walked(walk(path, parts=True), validation, seed, memory), by_nodes=True)
+    return replace(_walked(walk(path, crew), validation, seed, memory, crew), by_nodes=True)
 
 
-def _walked(path: Any, validation: Any, seed: int, memory: int) -> Feed:
+def _walked(path: Any, validation: Any, seed: int, memory: int, crew: Crew | None = None) -> Feed:
     """Ratings read from their file whenever they are asked for; what is held out is in memory."""
     from stretto.data.parts.file_set import walk
 
     found = walk(path) if is_path(path) else path
     share = held_share(validation)
     source = FileSource(found, at_once(memory), share, seed)
-    test: Data | Aligned | None = source.aside() if share else None
+    test: Data | Aligned | None = source.aside(crew) if share else None
     if test is None and validation is not None:
         test = held_data(validation, source, found.row_ids, found.col_ids)
     refuse_empty(test, share)

@@ -195,10 +195,19 @@ def _ranges(by: str, first: Any, last: Any, axis: int) -> Ranges:
 class Reader(Protocol):
     """Where a node gets entries from that the driver does not have. It is pickled, and called on every node."""
 
-    def fill(self, visits: Ints, arrays: dict[str, NDArray[Any]], threads: int, disk: Any) -> None:
+    def fill(
+        self,
+        visits: Ints,
+        arrays: dict[str, NDArray[Any]],
+        threads: int,
+        disk: Any,
+        exchange: Any = None,
+        owner: Ints | None = None,
+    ) -> None:
         """Write what these visits read into the arrays of `StepSpec.entries`, which have their full shape.
 
-        disk: where the arrays are, None where they are in memory.
+        disk: where the arrays are, None where they are in memory. exchange: with the nodes that read other parts, None
+        where a node reads all of them (`runtime.parted`). owner: the node of each row block.
         """
 
 

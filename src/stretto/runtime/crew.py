@@ -8,7 +8,8 @@ crew makes them one after another in the order's own numbering. Python only star
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -75,6 +76,16 @@ class Crew:
         if step.before is not None:
             step.before(finished is None)
         return self._visits(step, profile, finished, seconds, drain=drain, again=again)
+
+    apart = 0  # hosts that items are dealt out to by `apply`; 0: all is done here
+
+    def shares(self, count: int, readers: Ints | None = None) -> list[Sequence[int]]:
+        """0 to count − 1, dealt out to the hosts; readers [count]: the only host for each."""
+        return [range(count)]
+
+    def apply(self, function: Callable[[Any, Crew], Any], items: Sequence[Any]) -> list[Any]:
+        """function(item, crew) of every item; on a cluster each on a host, whose own crew it is given."""
+        return [function(item, self) for item in items]
 
     def run_here(self, step: Step, profile: str, finished: Ints | None = None) -> Done:
         """Make the visits of a step where its arrays are, whatever the crew drives."""

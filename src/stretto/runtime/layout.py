@@ -11,7 +11,9 @@ local to their block, in two bytes where they fit: 8 bytes a rating instead of 1
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from stretto.schedule.rotation import independent
 
 from .crew import Crew
 from .disk import Disk
+from .parted import Parted, by_shares, in_parts, whole_grains
 from .source import GRAIN, Chunk, Entries, Source
 from .step import make_step, parts
 
@@ -54,17 +57,23 @@ class Survey:
         return self.row_counts == 0, self.col_counts == 0
 
 
-def survey(source: Source, crew: Crew) -> Survey:
-    """Count rows and columns and take mean, spread and digest of the values, in one look."""
-    m, n = source.shape
-    row_counts, col_counts = np.zeros(m, np.int64), np.zeros(n, np.int64)
-    sums: list[float] = []
-    squares: list[float] = []
-    digest, shift, entries, low, high = 0, 0.0, 0, math.inf, -math.inf
-    for rows, cols, values in source.chunks():
-        if not entries and len(values):
-            shift = float(values[0])
-        entries += len(values)
+@dataclass(eq=False)
+class _Sums:
+    """What is added up over chunks: counts, sums and squares of every grain, digest, smallest and largest value."""
+
+    rows: NDArray[np.int64]
+    cols: NDArray[np.int64]
+    sums: list[float] = field(default_factory=list)
+    squares: list[float] = field(default_factory=list)
+    digest: int = 0
+    entries: int = 0
+    low: float = math.inf
+    high: float = -math.inf
+
+    def add(self, chunk: Chunk, shift: float, crew: Crew) -> None:
+        rows, cols, values = chunk
+        m, n = len(self.rows), len(self.cols)
+        self.entries += len(values)
         # Every part counts into arrays of its own; with few entries for each row that would cost more than it saves.
         bounds = grains(len(values), max(1, len(values) // (4 * (m + n))))
         count = len(bounds) - 1
@@ -73,23 +82,69 @@ def survey(source: Source, crew: Crew) -> Survey:
         codes = np.zeros(count, np.uint64)
         args = (bounds, rows, cols, values, shift, GRAIN, per_row, per_col, about, codes)
         crew.run(make_step("survey", kernels.survey_worker, independent(count), np.diff(bounds), *args), "exact")
-        row_counts += per_row.sum(axis=0, dtype=np.int64)
-        col_counts += per_col.sum(axis=0, dtype=np.int64)
-        sums += about[:, 0].tolist()
-        squares += about[:, 1].tolist()
-        low, high = min(low, float(about[:, 2].min(initial=low))), max(high, float(about[:, 3].max(initial=high)))
-        digest += sum(codes.tolist())
-    if not entries:
+        self.rows += per_row.sum(axis=0, dtype=np.int64)
+        self.cols += per_col.sum(axis=0, dtype=np.int64)
+        self.sums += about[:, 0].tolist()
+        self.squares += about[:, 1].tolist()
+        self.low = min(self.low, float(about[:, 2].min(initial=self.low)))
+        self.high = max(self.high, float(about[:, 3].max(initial=self.high)))
+        self.digest += sum(codes.tolist())
+
+    def join(self, other: _Sums) -> None:
+        self.rows += other.rows
+        self.cols += other.cols
+        self.sums += other.sums
+        self.squares += other.squares
+        self.digest += other.digest
+        self.entries += other.entries
+        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+
+
+def survey(source: Source, crew: Crew) -> Survey:
+    """Count rows and columns and take mean, spread and digest of the values, in one look."""
+    m, n = source.shape
+    found = _Sums(np.zeros(m, np.int64), np.zeros(n, np.int64))
+    shift = 0.0
+    parts = in_parts(source)
+    if parts is not None and (parts.before is not None or parts.readers is not None):
+        firsts = by_shares(parts, crew, _first_value)
+        shift = min((one for one in firsts if one is not None), default=(0, 0.0))[1]
+        for one in by_shares(parts, crew, partial(_sum_up, shift)):
+            found.join(one)
+    else:
+        for chunk in source.chunks():
+            if not found.entries and len(chunk[2]):
+                shift = float(chunk[2][0])
+            found.add(chunk, shift, crew)
+    if not found.entries:
         raise DataError("there are no ratings to learn from; check the file or the filter that made them")
-    mean = math.fsum(sums) / entries
+    entries = found.entries
+    mean = math.fsum(found.sums) / entries
     if not math.isfinite(mean):
         raise DataError("a rating is NaN or infinite; drop it or give it a value before fitting")
     # Sums round, and how they do depends on the order of the entries; in single precision that hardly ever shows, and
     # where it would, the digest shows it too: it is then another plan.
-    std = float(np.float32(math.sqrt(max(0.0, math.fsum(squares) / entries - mean * mean))))
+    std = float(np.float32(math.sqrt(max(0.0, math.fsum(found.squares) / entries - mean * mean))))
     mean = float(np.float32(shift + mean))
-    code = f"{m}x{n}:{entries}:{digest % 2**64:016x}:{mean.hex()}:{std.hex()}"
-    return Survey((m, n), entries, row_counts, col_counts, mean, std, max(high - mean, mean - low), code)
+    code = f"{m}x{n}:{entries}:{found.digest % 2**64:016x}:{mean.hex()}:{std.hex()}"
+    farthest = max(found.high - mean, mean - found.low)
+    return Survey((m, n), entries, found.rows, found.cols, mean, std, farthest, code)
+
+
+def _first_value(source: Parted, parts: Sequence[int], crew: Crew) -> tuple[int, float] | None:
+    """The first part of a share that has entries, and the value of its first one."""
+    values = ((number, chunk[2]) for number in sorted(parts) for chunk in source.part(number))
+    return next(((number, float(some[0])) for number, some in values if len(some)), None)
+
+
+def _sum_up(shift: float, source: Parted, parts: Sequence[int], crew: Crew) -> _Sums:
+    m, n = source.shape
+    found = _Sums(np.zeros(m, np.int64), np.zeros(n, np.int64))
+    # Where only one node can read a part, its grains are its own: sums may round otherwise than those of the whole.
+    apart = (chunk for number in parts for chunk in source.part(number))
+    for chunk in whole_grains(source, parts) if source.readers is None else apart:
+        found.add(chunk, shift, crew)
+    return found
 
 
 def grains(n: int, at_most: int) -> Ints:
@@ -162,6 +217,25 @@ def tally(chunk: Chunk, rows: Cut, cols: Cut, order: Order, crew: Crew) -> Tally
     args = (bounds, chunk[0], chunk[1], rows.block_of(), cols.block_of(), visit_table(order), counts)
     crew.run(make_step("count", kernels.count_worker, independent(count), np.diff(bounds), *args), "exact")
     return Tally(bounds, counts)
+
+
+def tally_parts(source: Parted, rows: Cut, cols: Cut, order: Order, crew: Crew) -> Ints:
+    """[P, V] entries of each visit in each part of a source, counted where the crew works."""
+    counts = np.zeros((source.parts, len(order)), np.int64)
+    for one in by_shares(source, crew, partial(_tally_share, rows, cols, order)):
+        for number, weight in one.items():
+            counts[number] = weight
+    return counts
+
+
+def _tally_share(
+    rows: Cut, cols: Cut, order: Order, source: Parted, parts: Sequence[int], crew: Crew
+) -> dict[int, Ints]:
+    found = {}
+    for number in parts:
+        chunks = (tally(chunk, rows, cols, order, crew).weight for chunk in source.part(number))
+        found[number] = sum(chunks, np.zeros(len(order), np.int64))
+    return found
 
 
 def scatter(
@@ -254,21 +328,44 @@ def fill_blocks(
 
     ptr [V + 1]: where each visit's entries are. The number of entries that each visit got, [V].
     """
-    filled = ptr[:-1].copy()
-    for chunk in source.chunks():
+    every = ((0, chunk) for chunk in source.chunks())
+    return fill_parts(every, rows, cols, order, ptr[None, :-1], ptr[1:], into, crew, mean=mean, scale=scale, disk=disk)
+
+
+def fill_parts(
+    chunks: Iterable[tuple[int, Chunk]],
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    first: Ints,
+    end: Ints,
+    into: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    crew: Crew,
+    *,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    disk: Disk | None = None,
+) -> Ints:
+    """As `fill_blocks`, of chunks (part, entries): those of a part in their order, parts in any.
+
+    first [P, V]: where each visit's entries of a part begin; end [V]: where those of the last part end.
+    """
+    begun = first.copy()
+    for part, chunk in chunks:
+        filled, limit = begun[part], end if part + 1 == len(first) else first[part + 1]
         tallied = tally(chunk, rows, cols, order, crew)
         here, *some = scatter(chunk, rows, cols, order, tallied, crew, mean, scale)
         counts = np.diff(here)
-        if np.any(filled + counts > ptr[1:]):
+        if np.any(filled + counts > limit):
             raise DataError("the source has more entries than when it was counted; it was changed meanwhile")
         for v in np.flatnonzero(counts).tolist():
             at = slice(int(filled[v]), int(filled[v] + counts[v]))
-            for array, part in zip(into, some, strict=True):
-                array[at] = part[here[v] : here[v + 1]]
+            for array, piece in zip(into, some, strict=True):
+                array[at] = piece[here[v] : here[v + 1]]
         filled += counts
         if disk is not None:
             disk.release_all()
-    return filled - ptr[:-1]
+    return np.asarray((begun - first).sum(axis=0))
 
 
 def arrange(

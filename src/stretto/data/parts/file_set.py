@@ -1,6 +1,6 @@
 """Files that are walked as one, a chunk at a time, as often as somebody asks: what `scan` gives for one file.
 
-    found = walk("ratings/*.csv")
+    found = walk("ratings/*.csv", crew)
     found.shape, found.row_ids
     for rows, cols, values in found.chunks(): ...
 
@@ -14,23 +14,34 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stretto.data.ids import IdMap
+from stretto.data.parts.census import PartCensus
 from stretto.data.parts.files import is_several
+from stretto.data.parts.hosts import PartHosts
+from stretto.data.parts.node_files import NodeFiles
 from stretto.data.parts.numbering import Numbering, merge
 from stretto.data.parts.part import DataPart
-from stretto.data.parts.source import open_parts
+from stretto.data.parts.source import PartSource, open_parts
 from stretto.data.scan import Scan, Triples, scan
 
 _PART = 64 << 20  # bytes that are read as one part
+_LEAST, _EACH = 1 << 20, 2  # among several hosts: bytes of a part at least, and parts for each
 
 
 @dataclass(frozen=True, eq=False)
 class FileSet:
-    """The parts of files, counted. in_memory is False: they are walked, whatever their format."""
+    """The parts of files, counted. in_memory is False: they are walked, whatever their format.
+
+    readers [parts] : the node that has each on its disk; None: whoever asks can read it
+    """
 
     path: str
     parts: tuple[DataPart, ...]
     numbering: Numbering
+    readers: NDArray[np.int64] | None = None
 
     in_memory = False
 
@@ -52,17 +63,40 @@ class FileSet:
 
     def chunks(self) -> Iterator[Triples]:
         """The records of one part after the other, as indices."""
-        for part in self.parts:
-            yield from part.entries(self.numbering)
+        for number in range(len(self.parts)):
+            yield from self.part(number)
+
+    def part(self, number: int) -> Iterator[Triples]:
+        """The records of one part."""
+        return self.parts[number].entries(self.numbering)
 
 
-def walk(path: Any, *, parts: bool = False) -> Scan | FileSet:
-    """One file as `scan` finds it, several as a set. parts: one file, too, is read in parts."""
-    if not parts and not is_several(path):
+def walk(path: Any, crew: PartHosts | None = None) -> Scan | FileSet:
+    """One file as `scan` finds it, several as a set. crew: who counts them; then one file, too, is read in parts."""
+    if isinstance(path, NodeFiles):
+        if crew is None:
+            raise path.unread()
+        return _walked(path, *path.find(crew), crew)
+    if crew is None and not is_several(path):
         return scan(path)
     source = open_parts(_absolute(path))
+    if crew is not None:
+        return _walked(path, source, None, crew)
     cut = source.parts(max(1, source.nbytes // _PART))
     return FileSet(str(path), tuple(cut), merge([part.census() for part in cut]))
+
+
+def _walked(path: Any, source: PartSource, node: NDArray[np.int64] | None, crew: PartHosts) -> FileSet:
+    """node: of each file, where only one can read it."""
+    cut = source.parts(max(1, source.nbytes // _PART, min(_EACH * crew.apart, source.nbytes // _LEAST)))
+    readers = None if node is None else node[[part.file for part in cut]]
+    shares = crew.shares(len(cut), readers)
+    taken = crew.apply(_census, [[cut[k] for k in share] for share in shares])
+    return FileSet(str(path), tuple(cut), merge([one for some in taken for one in some]), readers)
+
+
+def _census(parts: list[DataPart], crew: Any) -> list[PartCensus]:
+    return [part.census() for part in parts]
 
 
 def _absolute(path: Any) -> Any:

@@ -85,7 +85,7 @@ def survey(paths: Sequence[str], options: Options, copies: bool) -> tuple[DataFi
         files.append(_look(path, state, options))
     if not files:
         raise DataError(f"{paths[0]} and {len(paths) - 1} more files are empty; check how they were made")
-    return _alike(files, options)
+    return united(files, options)
 
 
 def _look(path: str, state: FileState, options: Options) -> DataFile:
@@ -112,7 +112,7 @@ def _parquet_parts(path: str, options: Options) -> tuple[tuple[str, ...], tuple[
     return columns, tuple(sizes)
 
 
-def _alike(files: list[DataFile], options: Options) -> tuple[DataFile, ...]:
+def united(files: list[DataFile], options: Options) -> tuple[DataFile, ...]:
     """The files with one opinion about their ids; refused where formats or headers differ."""
     first = files[0]
     guess = first.layout.settled.guess

@@ -14,7 +14,7 @@ at between two steps the nodes do not wait for the driver in between (`crew_runs
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
@@ -41,6 +41,7 @@ from .ring_threads import make_ring_task
 _FAILURE_SECONDS = 86_400.0  # mean time between losses of one host
 _SLOW = 5e6  # bytes a second that any control plane carries
 _READ = 2e5  # bytes of entries a second that any node reads from a file and lays out
+_APPLY = 86_400.0  # seconds for a host to count its share of some files: it is alive as long as others hear of it
 _COMPILE = 600.0  # seconds for the slowest machine to compile a worker
 _PLANS = 8  # steps whose entries stay on the nodes
 _KEPT_BYTES = 1 << 28  # of served elements that are kept for runs that may be lost, before what was learned is gathered
@@ -220,6 +221,38 @@ class ClusterCrew(Crew):
         finished = None if len(made) == len(step.visits) else made
         return Done(step, seconds, log[np.argsort(log[:, 2], kind="stable")], finished=finished, failed=failed)
 
+    @property
+    def apart(self) -> int:  # type: ignore[override]
+        """Hosts that there are now."""
+        return len(set(self.hosts.where))
+
+    def shares(self, count: int, readers: Ints | None = None) -> list[Sequence[int]]:
+        """One for each host; neighbours are apart, since files may be sorted by how much work their entries are."""
+        if readers is not None:
+            return [np.flatnonzero(readers == host).tolist() for host in range(self.apart)]
+        return [range(k, count, self.apart) for k in range(min(self.apart, count))]
+
+    def apply(self, function: Callable[[Any, Crew], Any], items: Sequence[Any]) -> list[Any]:
+        """On the hosts. The function is pure: what a lost host did is done again."""
+        self.gather()
+        while True:
+            found: list[Any] = [None] * len(items)
+
+            def call(host: int, mine: Sequence[int], found: list[Any] = found) -> None:
+                answers = self.hosts.ask_one(host, "apply", function, [items[k] for k in mine], timeout=_APPLY)
+                for k, answer in zip(mine, answers, strict=True):
+                    found[k] = answer
+
+            try:
+                self._begin()
+                hosts = sorted(set(self.hosts.where))
+                shares = [(host, range(k, len(items), len(hosts))) for k, host in enumerate(hosts)]
+                self._together([partial(call, host, mine) for host, mine in shares if mine], lambda: False)
+                self.hosts.progressed()
+                return found
+            except HostLost as lost:
+                self._lost(lost)
+
     def gather(self) -> None:
         """Bring the driver's arrays up to date."""
         with deferring_ctrl_c():
@@ -280,11 +313,14 @@ class ClusterCrew(Crew):
         except HostLost as lost:
             self._lost(lost)
 
-    def _ready(self, plan: CrewPlan, ending: Callable[[], bool] = lambda: False) -> None:
-        """Have everything on the nodes that a run needs, and runs made again that were lost."""
+    def _begin(self) -> None:
         if not self._begun:
             self.hosts.begin(self._make_task, dict.fromkeys(range(self.hosts.nodes)))
             self._begun = True
+
+    def _ready(self, plan: CrewPlan, ending: Callable[[], bool] = lambda: False) -> None:
+        """Have everything on the nodes that a run needs, and runs made again that were lost."""
+        self._begin()
         if not plan.loaded:
             # Nodes that read files themselves walk all of them, on processors that may be shared.
             rate = _SLOW if plan.spec.reader is None else _READ

@@ -231,7 +231,7 @@ class CrewPlan:
                 memory = None
             mine = spec.for_node(own)
             found[node] = Load(
-                self.number, mine, order, owner, priority, profile, shapes, given, pieces, scratch, memory
+                self.number, mine, order, owner, priority, profile, shapes, given, pieces, scratch, memory, nodes
             )
         return found
 

@@ -41,6 +41,9 @@ class Block:
         return HEADER + sum(int(part.nbytes) for part in self.parts)
 
 
+ENTRIES, TAKEN = -1, -2  # as `Block.plan`: entries that nodes exchange, and that some of them were taken
+
+
 class Leave(NamedTuple):
     """Where a block goes, and after which turn of which epoch."""
 

@@ -27,12 +27,14 @@ from stretto.errors import RunError
 from stretto.kernels import claims
 from stretto.plan.arrays import Pieces, StepSpec
 from stretto.runtime.disk import Disk
+from stretto.runtime.parted import Exchange
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.route import Route
 
 from .elements import Elements
 from .pages import Pages
 from .ring import Block, Ring, raw
+from .ring_exchange import Exchanges
 from .served_copies import ServedCopies
 
 
@@ -51,6 +53,7 @@ class Load:
     pieces: dict[str, Pieces]  # of those cut by visits and only read, this node's
     scratch: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of one worker's
     memory: int | None = None  # bytes of owned arrays that may be in memory; None: all of them
+    nodes: int = 1  # of the job
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,9 +123,16 @@ class Loaded:
 
     @classmethod
     def of(
-        cls, load: Load, node: int, threads: int, route: Route | None = None, pages: dict[str, Pages] | None = None
+        cls,
+        load: Load,
+        node: int,
+        threads: int,
+        route: Route | None = None,
+        pages: dict[str, Pages] | None = None,
+        exchange: Exchange | None = None,
     ) -> Loaded:
-        """Allocate and fill a node's memory. route, pages: those to use, where several nodes are in one process."""
+        """Allocate and fill a node's memory. route, pages: those to use, where several nodes are in one process.
+        exchange: with nodes that read other parts of the data."""
         spec = load.spec
         route = Route(load.order, load.owner) if route is None else route
         args: dict[str, Any] = dict.fromkeys(spec.arrays) | load.given
@@ -143,7 +153,8 @@ class Loaded:
         for k in spec.of("flat view"):
             args[k] = args[spec.arrays[k].of].reshape(len(args[spec.arrays[k].of]), -1)
         if spec.reader is not None:
-            spec.reader.fill(route.own_visits(node), {k: args[k] for k in spec.entries}, threads, disk)
+            arrays = {k: args[k] for k in spec.entries}
+            spec.reader.fill(route.own_visits(node), arrays, threads, disk, exchange, load.owner)
         for k, pieces in load.pieces.items():
             spec.ranges(k).fill(args[k], pieces)
         if disk is not None:
@@ -259,6 +270,7 @@ class RingNode(ABC):
         self.number, self._send, self._threads = number, send, threads
         self._guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
         self._plans: dict[int, Loaded] = {}
+        self.exchanges = Exchanges(number, send)
         self._counted: int | None = None  # the plan of the run whose visits wait for blocks
         self._epoch = -1  # begun last
         self._stop_from: float = inf  # no visit of this epoch or a later one is claimed
@@ -288,7 +300,9 @@ class RingNode(ABC):
 
     def load(self, load: Load) -> None:
         """Allocate what a step needs, and fill in what never changes."""
-        self._plans[load.plan] = Loaded.of(load, self.number, self._threads)
+        exchange = None if load.spec.reader is None else self.exchanges.begin(load.plan, load.nodes)
+        self._plans[load.plan] = Loaded.of(load, self.number, self._threads, exchange=exchange)
+        self.exchanges.end(load.plan)
 
     def drop(self, plan: int) -> None:
         """Free a step."""
@@ -341,6 +355,7 @@ class RingNode(ABC):
     def halt(self) -> None:
         """End everything."""
         self._halted = True
+        self.exchanges.halt()
         self.stop(0)
 
     def begin(self, go: Go) -> None:

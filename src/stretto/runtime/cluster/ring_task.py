@@ -1,6 +1,7 @@
 """What a host does when steps run on several nodes: its nodes, the links between them and others, the driver's calls.
 
     ask("load", {node: Load})       a step: room, and what never changes
+    ask("apply", function, items)   → [function(item, crew), …]
     ask("put", {node: Put})         the driver's states
     ask("serve", {node: Serve})     elements of served arrays that the next run touches
     ask("warm", Go)                 compile what a run needs
@@ -24,15 +25,18 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from math import inf
 from typing import Any, cast
 
 from stretto.comm.link import Frame, Link
 from stretto.errors import RunError
+from stretto.runtime.runtimes import Threads
 
 from .checks import Malformed, NoCheck, Shape
 from .hosting import RING, Begin, HostApi, Told
-from .ring import Block
+from .ring import ENTRIES, TAKEN, Block
+from .ring_exchange import entries_fit
 from .ring_node import Go, Load, Progress, Put, RingNode
 from .served import Serve
 from .telling import portable
@@ -50,6 +54,10 @@ class BlockCheck(NoCheck):
         raise Malformed("a table where there are blocks")
 
     def block(self, plan: int, block: int, sizes: Sequence[int]) -> None:
+        if plan in (ENTRIES, TAKEN):
+            if sizes and (plan == TAKEN or not entries_fit(sizes)):
+                raise Malformed("entries of wrong sizes")
+            return
         known = next((node.sizes(plan, block) for node in self._task.nodes.values()), None)
         if known is None:
             raise Malformed("no such block")
@@ -132,11 +140,14 @@ class RingTask(ABC):
                 self._host.post(self._begin, target, source, RING, replies)
         for block in blocks:
             if isinstance(block, Block):
-                self._take(node, block)
+                self._take(node, source, block)
 
-    def _take(self, node: RingNode, block: Block) -> None:
+    def _take(self, node: RingNode, source: int, block: Block) -> None:
         try:
-            node.arrives(block)
+            if block.plan in (ENTRIES, TAKEN):
+                node.exchanges.arrives(source, block)
+            else:
+                node.arrives(block)
         except Exception as error:
             self._tell("failed", node.number, (-1, block.epoch, portable(error)))
 
@@ -182,8 +193,14 @@ class RingTask(ABC):
         """See above."""
         match what:
             case "load":
-                for node, load in cast(dict[int, Load], args[0]).items():
-                    self.nodes[node].load(load)
+                # Those that read files wait for each other.
+                loads = cast(dict[int, Load], args[0])
+                with ThreadPoolExecutor(max(1, len(loads))) as pool:
+                    list(pool.map(self._load, loads, loads.values()))
+            case "apply":
+                function, items = args
+                with Threads(self._host.threads).open() as crew:
+                    return [function(item, crew) for item in items]
             case "put":
                 for node, put in cast(dict[int, Put], args[0]).items():
                     self.nodes[node].put(put)
@@ -216,6 +233,14 @@ class RingTask(ABC):
             case _:
                 raise RunError(f"a host of the ring cannot answer {what!r}")
         return None
+
+    def _load(self, node: int, load: Load) -> None:
+        try:
+            self.nodes[node].load(load)
+        except BaseException:
+            for other in self.nodes.values():  # which would wait for ever
+                other.exchanges.halt()
+            raise
 
     def _tell(self, what: str, node: int, value: Any) -> None:
         self._host.tell(Told(self._begin.incarnation, self._host.number, what, node, value))

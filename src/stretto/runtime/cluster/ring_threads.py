@@ -120,6 +120,7 @@ class ThreadedNode(RingNode):
             return self._changed.wait_for(lambda: self._halted or ring.complete(turns), seconds) and not self._halted
 
     def halt(self) -> None:
+        self.exchanges.halt()
         with self._changed:
             self._halted = True
             self._changed.notify_all()

@@ -6,14 +6,16 @@ threads and take no virtual time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from stretto.runtime.cluster.crew import ClusterCrew
+from stretto.runtime.crew import Crew
 from stretto.runtime.step import Done, Step
+from stretto.schedule.order import Ints
 
 from .rotation_host import make_virtual_task
 from .rotation_hosts import VirtualHosts
@@ -48,6 +50,16 @@ class SimulatedCrew(ClusterCrew):
             return replace(done, seconds=0.0, log=log)
         self._note(step, began, done)
         return done
+
+    apart = 0  # counting takes no virtual time: it is done here
+
+    def shares(self, count: int, readers: Ints | None = None) -> list[Sequence[int]]:
+        """As `apart`."""
+        return Crew.shares(self, count)
+
+    def apply(self, function: Callable[[Any, Crew], Any], items: Sequence[Any]) -> list[Any]:
+        """As `apart`."""
+        return Crew.apply(self, function, items)
 
     def _gather(self) -> None:
         super()._gather()
