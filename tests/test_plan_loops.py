@@ -83,3 +83,13 @@ def test_how_it_prints() -> None:
     assert "strategy" in html
     assert "</svg>" in html
     assert plan.cost.entries == 200
+
+
+def test_planning_starts_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("a cluster was started")
+
+    monkeypatch.setattr("stretto.runtime.cluster.hosts.Hosts.__enter__", refuse)
+    plan = epoch.using(runtime=st.Cluster("processes", nodes=2)).plan(*arguments())
+    assert plan.fingerprint == epoch.plan(*arguments()).fingerprint
+    assert "cluster" in repr(plan)

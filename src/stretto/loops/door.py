@@ -30,7 +30,7 @@ import numpy as np
 from stretto.cached import cached_property
 from stretto.errors import LoopError, OrderWarning, PlanError
 from stretto.plan.planned import refuse_changed
-from stretto.runtime.chosen import BLOCKS, chosen
+from stretto.runtime.chosen import BLOCKS, chosen, here, one_memory
 
 from . import serial_order
 from . import tree as source
@@ -143,7 +143,9 @@ class Loop:
         known: dict[str, Any] = {}
         parts = []
         try:
-            with self._crews.open(self._runtime()) as crew:
+            where = self._runtime()
+            # Planning counts: no cluster is started for it.
+            with self._crews.open(where) if one_memory(where) else here(where).open() as crew:
                 for step in self.tree.steps:
                     if isinstance(step, source.Setup):
                         self._set_up(step, held, args, kwargs, known)
