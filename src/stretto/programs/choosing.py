@@ -62,6 +62,14 @@ class Source(Protocol):
         """Which rows of the first array the jobs stand for, where that can be told."""
         ...
 
+    def state(self) -> Any:
+        """Everything that decides the rounds to come, for a checkpoint."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Go on from what `state` gave."""
+        ...
+
 
 class Method:
     """A `schedule(state)` written by the user."""
@@ -86,6 +94,12 @@ class Method:
     def rows(self, jobs: Sequence[Any]) -> None:
         return None
 
+    def state(self) -> None:
+        return None  # it keeps what it remembers in Situation.memory
+
+    def restore(self, state: Any) -> None:
+        pass
+
 
 class Ready:
     """A ready spec. size: how many jobs there are to choose from, those of the first array of `params`, or fewer."""
@@ -107,6 +121,13 @@ class Ready:
 
     def rows(self, jobs: Sequence[Any]) -> NDArray[Any] | None:
         return np.array(jobs, dtype=np.int64) if self._by_row and self.learns else None
+
+    def state(self) -> Any:
+        return dict(self._chooser.arrays()), dict(self._numbers)
+
+    def restore(self, state: Any) -> None:
+        arrays, self._numbers = state
+        self._chooser.restore(arrays)
 
 
 def source_of(program: str, schedule: Any, size: int | None, first: NDArray[Any], seed: int, data: Any) -> Source:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.runtime.runtimes import Runtime, Threads
+from stretto.runtime.serving import Keeping
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Options:
     runtime: Runtime = field(default_factory=Threads)
     record: bool = False  # keep the jobs of every round and what it read
     verbose: int = 0
+    keeping: Keeping | None = None  # where and how often checkpoints are saved; every: rounds
 
 
 @dataclass(frozen=True, eq=False)

@@ -25,7 +25,10 @@ from stretto.runtime.interrupts import raising_ctrl_c
 from .faults import Crash, Fault, check
 
 if TYPE_CHECKING:
+    from stretto.runtime.cluster.rounds import RemoteWork
+    from stretto.runtime.rounds import RoundsRun
     from stretto.runtime.serving import Outcome, TableJob
+    from stretto.schedule.pipeline import Pipeline
 
     from .rotation_report import RotationReport
 
@@ -244,6 +247,20 @@ class Simulated:
         from .job import run  # greenlets are only loaded by those who use them
 
         return run(self, job)
+
+    @contextmanager
+    def rounds(self, pipeline: Pipeline, work: RemoteWork) -> Iterator[RoundsRun]:
+        """Rounds of a program whose updates run on simulated nodes. What the driver computes takes no time."""
+        from stretto.runtime.cluster.rounds import HostRounds
+
+        from .rotation_hosts import VirtualHosts
+        from .rounds_task import make_virtual_rounds
+
+        hosts = VirtualHosts(self)
+        options: Any = {"clock": hosts.now, "cpu": lambda: 0.0, "wait": math.inf}
+        made = HostRounds(pipeline, work, hosts, make_virtual_rounds, **options)
+        hosts.asked = lambda: made.asked
+        yield made
 
     def config(self) -> dict[str, Any]:
         """For records: what was asked, as plain values."""
