@@ -63,3 +63,7 @@ class Own(Cut):
         state.memory["seen"] = state.memory.get("seen", 0) + len(state.last.jobs if state.last else ())
         first = state.memory["seen"] + state.round
         return [first % self.size, (first + 3) % self.size, int(state.random.integers(self.size))]
+
+
+class OwnRemembering(Own, Remembering):
+    """Both."""

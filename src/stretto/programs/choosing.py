@@ -156,6 +156,17 @@ def moved(before: NDArray[Any], after: NDArray[Any]) -> Floats:
     return step if step.ndim == 1 else np.asarray(np.sqrt(np.square(step).reshape(len(step), -1).sum(axis=1)))
 
 
+def changes_of(program: str, told: Any, jobs: int, number: int) -> list[Any]:
+    """How far each of n jobs moved, as `aggregate` returned it in a round."""
+    changes = np.asarray(told)
+    if changes.shape != (jobs,) or changes.dtype.kind not in "fiub":
+        raise RunError(
+            f"{program}: `aggregate` returned {changes.dtype}, shape {changes.shape} in round {number}; return how far "
+            f"each of the {jobs} jobs moved, one number each, or None"
+        )
+    return list(changes.astype(np.float64))
+
+
 def short(value: Any, most: int = 80) -> str:
     """The repr of a value, or as much of it as helps."""
     try:

@@ -21,14 +21,14 @@ from stretto.schedule.spec import Floats
 from stretto.schedule.waiting import Turns
 
 from .blame import blame
-from .choosing import Last, Situation, moved, short, source_of
+from .choosing import Last, Situation, changes_of, moved, short, source_of
 from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state
 from .params import Params, Versions, arrays_of
 from .parts import WrongShape, merged, parts_of
 from .program import Program
 from .saving import Saver
 from .telling import Told
-from .values import Look, Options, Round
+from .values import Look, Options, Round, number_of
 
 if TYPE_CHECKING:
     from stretto.runtime.cluster.rounds_node import Outcome
@@ -166,8 +166,7 @@ class Run:
         """The states of all parts after a round, from nodes."""
         for part, outcome in sorted(states.items()):
             if outcome.error is not None:
-                where = f"part {part + 1} after round {number}"
-                blame(self.program.name, "local", where, outcome.error, remote=True)
+                blame(self.program.name, "local", f"round {number}, part {part + 1}", outcome.error, remote=True)
         self.saver.states_came(number, {part: outcome.result or b"" for part, outcome in states.items()})
 
     def states(self) -> tuple[int, Mapping[int, bytes] | None]:
@@ -178,13 +177,10 @@ class Run:
         """The states of parts of this process; None where there are none here."""
         if self.locals is None:
             return None
-        found = {}
-        for part, state in enumerate(self.locals):
-            try:
-                found[part] = packed_state(state)
-            except RunError as error:
-                blame(self.program.name, "local", f"part {part + 1} after round {number}", error, remote=True)
-        return found
+        try:
+            return {part: packed_state(state) for part, state in enumerate(self.locals)}
+        except RunError as error:
+            blame(self.program.name, "local", f"round {number}", error, remote=True)
 
     # -- aggregating -------------------------------------------------------------------------------------------------
 
@@ -199,7 +195,7 @@ class Run:
         results = self._merge(number, flight) if self.parts else flight.results[which]
         told = self._call("aggregate", number, one, lambda: self.program.aggregate(results, params))
         if told is not None:
-            flight.changes[which] = self._changes(told, len(jobs), number)
+            flight.changes[which] = changes_of(self.program.name, told, len(jobs), number)
         elif rows is not None and before is not None:
             after = params[self._first][rows]
             flight.changes[which] = self._call("aggregate", number, one, lambda: list(moved(before, after)))
@@ -251,7 +247,7 @@ class Run:
         value, objective = float("nan"), self.program.objective
         if objective is not None:
             params = self.versions.read(number)
-            value = self._call("objective", number, None, lambda: _number(objective(self.program.data, params)))
+            value = self._call("objective", number, None, lambda: number_of(objective(self.program.data, params)))
         look = Look(number, seconds, self.samples, value, self.updates)
         if self.history and (self.options.rounds is not None or self.options.verbose > 1):
             self.told.look(look, self.history[-1])
@@ -284,15 +280,6 @@ class Run:
             read = max(flight.reads, key=lambda version: abs(version - rule))
             self.record.append(Round(number, flight.jobs, read))
 
-    def _changes(self, told: Any, jobs: int, number: int) -> list[Any]:
-        changes = np.asarray(told)
-        if changes.shape != (jobs,) or changes.dtype.kind not in "fiub":
-            raise RunError(
-                f"{self.program.name}: `aggregate` returned {changes.dtype}, shape {changes.shape} in round "
-                f"{number}; return how far each of the {jobs} jobs moved, one number each, or None"
-            )
-        return list(changes.astype(np.float64))
-
     def _call(self, part: str, number: int, update: int | None, function: Callable[[], Any]) -> Any:
         """Call the user's code; what it raises becomes a RunError that says where, and keeps its own traceback."""
         try:
@@ -308,10 +295,3 @@ class Run:
         job, part = divmod(update, max(1, self.parts))
         at = f", part {part + 1} of {self.parts}" if self.parts and not all_parts else ""
         return f"round {number}, job {job + 1} of {len(flight.jobs)}: {short(flight.jobs[job])}{at}"
-
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"it returned {short(value)}; return one number") from None

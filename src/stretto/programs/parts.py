@@ -44,12 +44,12 @@ def parts_of(name: str, parts: Any, data: Any) -> list[Any] | None:
     if isinstance(parts, list | tuple):
         if not parts:
             raise PlanError(f"{name}: parts is empty; give at least one part, or None for data that are not cut")
-        return list(parts)
+        return [_packed(part) for part in parts]
     count = whole("parts", parts, 1, name)
     rows = _rows(name, data)
     if count > rows:
         raise PlanError(f"{name}: parts={count}, and data have {rows} rows; give at most {rows}")
-    return [_slice(data, rows * part // count, rows * (part + 1) // count) for part in range(count)]
+    return [_packed(_slice(data, rows * part // count, rows * (part + 1) // count)) for part in range(count)]
 
 
 def _rows(name: str, data: Any) -> int:
@@ -78,6 +78,17 @@ def _slice(data: Any, first: int, end: int) -> Any:
     if isinstance(data, tuple):
         return tuple(piece[first:end] for piece in data)
     return data[first:end]
+
+
+def _packed(part: Any) -> Any:
+    """A part whose arrays are contiguous, as they arrive on a node: libraries add up in memory order."""
+    if isinstance(part, Mapping):
+        return {name: _packed(piece) for name, piece in part.items()}
+    if isinstance(part, tuple) and type(part) is tuple:
+        return tuple(map(_packed, part))
+    if not isinstance(part, np.ndarray) or part.flags.forc:
+        return part
+    return np.array(part, order="F" if abs(part.strides[0]) < abs(part.strides[-1]) else "C")
 
 
 def _kind(data: Any) -> str:

@@ -31,6 +31,7 @@ from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 
 if TYPE_CHECKING:
+    from stretto.plan.job import JobPlan
     from stretto.runtime.runtimes import Runtime
 
     from .values import Options, Result
@@ -90,6 +91,23 @@ class Program:
         from .launch import launch
 
         return launch(self, options)
+
+    def plan(self, *, pipeline: int = 1, seed: int = 0, runtime: Runtime | None = None, **how: Any) -> JobPlan:
+        """The plan of `st.run(program, …)` with these arguments; nothing is run yet.
+
+        Parameters
+        ----------
+        pipeline, seed, runtime, **how
+            As for `st.run`; how says when it ends: rounds=, until= or seconds=.
+
+        Returns
+        -------
+        JobPlan
+            `run(runtime=…)` gives the `Result` of `st.run`. It begins where the parameters are now, so it runs once.
+        """
+        from .planning import plan
+
+        return plan(self, pipeline, seed, runtime, how)
 
     def explain(self, *, pipeline: int = 1, runtime: Runtime | None = None) -> str:
         """How the program would run, and what is promised, in words."""

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.serving import Keeping
 
+from .choosing import short
+
 
 @dataclass(frozen=True)
 class Look:
@@ -67,3 +69,11 @@ class Result:
     def objective(self) -> float:
         """The objective at the last look."""
         return self.history[-1].objective if self.history else float(np.nan)
+
+
+def number_of(value: Any) -> float:
+    """What an objective returned, as a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"it returned {short(value)}; return one number") from None
