@@ -127,4 +127,4 @@ class Stepped:
     @contextmanager
     def rounds(self, pipeline: Any, work: Any) -> Iterator[HostRounds]:
         self.hosts = SteppedHosts(self.nodes, self._chance, **self._faults)
-        yield HostRounds(pipeline, work, self.hosts, SteppedTask)
+        yield HostRounds(pipeline, work, self.hosts, SteppedTask, pack=cloudpickle.dumps)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -27,7 +26,7 @@ from stretto.schedule.pipeline import UPDATE
 from stretto.schedule.turns import rotation
 
 X, Y = regression()
-ROUNDS = 37
+ROUNDS = 34
 
 
 class GreedyCut(Cut):
@@ -88,7 +87,7 @@ def test_the_same_bits_on_threads_and_simulated(name: str, depth: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "depth"),
-    [("not cut", 1), ("parts", 1), ("parts", 3), ("parts with state", 3), ("rotation", 1)],
+    [("parts", 1), ("parts", 3), ("parts with state", 3), ("rotation", 1)],
 )
 def test_the_same_bits_on_processes(name: str, depth: int) -> None:
     result = made(name, depth, st.Cluster("processes", nodes=3, threads=2))
@@ -136,7 +135,7 @@ def run_with_faults(seed: int) -> int:
 
 @pytest.mark.parametrize("block", range(4))
 def test_simulated_faults(block: int) -> None:
-    for seed in range(75 * block, 75 * block + 75):
+    for seed in range(50 * block, 50 * block + 50):
         run_with_faults(seed)
 
 
@@ -214,15 +213,13 @@ def test_ctrl_c_ends_with_whole_parameters() -> None:
             time.sleep(0.02)
             return super().update(job, part, params)
 
-    def press() -> None:
-        time.sleep(2.5)
-        os.kill(os.getpid(), signal.SIGINT)
+    def until(look: Any) -> bool:
+        if look.round == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+        return False
 
-    thread = threading.Thread(target=press)
-    thread.start()
-    result = st.run(Slow(), rounds=10_000, pipeline=2, runtime=st.Cluster("processes", nodes=2))
-    thread.join()
+    result = st.run(Slow(), rounds=10_000, pipeline=2, until=until, runtime=st.Cluster("processes", nodes=2))
     assert result.stopped == "interrupted"
-    assert 0 < result.rounds == int(result.params["steps"])
+    assert 5 <= result.rounds == int(result.params["steps"])
     again = st.run(Cut(), rounds=result.rounds, pipeline=2, runtime=st.Serial())
     assert np.array_equal(again.params["beta"], result.params["beta"])

@@ -1,6 +1,6 @@
 """The driver of rounds whose updates run on nodes: the pipeline decides, hosts make updates, the driver does the rest.
 
-    HostRounds(pipeline, work, hosts, make_rounds_task).run()
+    HostRounds(pipeline, work, hosts, make_rounds_task, pack=packed).run()
 
 The schedule, `aggregate` and the objective run here. A node holds its parts of the data and gets, round by round, what
 changed of the parameters and the jobs; it reports results as events, so that several rounds are in flight.
@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from stretto.errors import RunError
 from stretto.runtime.rounds import RoundsRun, Work
 from stretto.schedule.pipeline import AGGREGATE, CHOOSE, STAGES, UPDATE, Pipeline, Task
 
@@ -96,6 +97,8 @@ class HostRounds(RoundsRun):
     ----------
     make : function(host, begin) -> Task
         Makes the task of a host.
+    pack : function(NodeWork) -> bytes or NodeWork
+        Makes what nodes need ready to be sent.
     clock, cpu : function() -> seconds
         Time, and processor time of the driver; virtual where hosts are simulated.
     wait : float
@@ -111,13 +114,15 @@ class HostRounds(RoundsRun):
         hosts: RoundsHosts,
         make: Callable[..., Any],
         *,
+        pack: Callable[[NodeWork], NodeWork | bytes],
         clock: Callable[[], float] = time.perf_counter,
         cpu: Callable[[], float] = time.thread_time,
         wait: float = 0.2,
     ) -> None:
         super().__init__(pipeline, work)
         self.hosts = hosts
-        self._make_task, self._clock, self._cpu, self._wait = make, clock, cpu, wait
+        self._make_task, self._pack = make, pack
+        self._clock, self._cpu, self._wait = clock, cpu, wait
         self._log = PatchLog(work.params(pipeline.done + 1))
         self._out: list[Task] = []  # updates to be assigned
         self._stamps: dict[int, int] = {}  # by round: the version of the parameters that it reads
@@ -242,7 +247,12 @@ class HostRounds(RoundsRun):
 
     def _hear(self, event: Told) -> None:
         if event.what == "failed":
-            raise event.value
+            if isinstance(event.value, RunError):
+                raise event.value
+            raise RunError(
+                f"host {event.host} could not take its part of the program: {type(event.value).__name__}: "
+                f"{event.value}; what the program refers to must be importable on every node"
+            ) from event.value
         report: Report = event.value
         for outcome in report.outcomes:
             if report.states:
@@ -289,7 +299,7 @@ class HostRounds(RoundsRun):
         loads = {}
         for host, parts in self._parts().items():
             mine = None if states is None else {part: states[part] for part in parts}
-            loads[host] = (self.hosts.incarnation, 0, Load(self.work.node_work(parts), mine))
+            loads[host] = (self.hosts.incarnation, 0, Load(self._pack(self.work.node_work(parts)), mine))
             self._numbers[host] = 1
         self.hosts.ask_each("do", loads, timeout=_LOADING)
 

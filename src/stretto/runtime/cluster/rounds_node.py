@@ -56,9 +56,9 @@ class NodeWork(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """The first message."""
+    """The first message. work: pickled where hosts are other processes, so that errors are reported and not fatal."""
 
-    work: NodeWork
+    work: NodeWork | bytes
     states: Mapping[int, bytes] | None
 
 
@@ -151,8 +151,8 @@ class RoundsNode:
 
     def _handle(self, message: Any) -> None:
         if isinstance(message, Load):
-            message.work.start(message.states)
-            self.work = message.work
+            self.work = pickle.loads(message.work) if isinstance(message.work, bytes) else message.work
+            self.work.start(message.states)
         elif isinstance(message, Assign):
             self._renew(message)
             jobs = pickle.loads(message.jobs)

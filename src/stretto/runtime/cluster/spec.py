@@ -101,12 +101,13 @@ class Cluster:
     def rounds(self, pipeline: Pipeline, work: RemoteWork) -> Iterator[RoundsRun]:
         """Rounds of a program whose updates run on the nodes."""
         _check_installed(self.address)
+        from .fleet import packed
         from .hosts import Hosts
         from .rounds import HostRounds
         from .rounds_task import make_rounds_task
 
         with Hosts(self) as hosts:
-            yield HostRounds(pipeline, work, hosts, make_rounds_task)
+            yield HostRounds(pipeline, work, hosts, make_rounds_task, pack=packed)
 
 
 def _check_installed(address: str) -> None:

@@ -257,7 +257,7 @@ class Simulated:
         from .rounds_task import make_virtual_rounds
 
         hosts = VirtualHosts(self)
-        options: Any = {"clock": hosts.now, "cpu": lambda: 0.0, "wait": math.inf}
+        options: Any = {"pack": lambda work: work, "clock": hosts.now, "cpu": lambda: 0.0, "wait": math.inf}
         made = HostRounds(pipeline, work, hosts, make_virtual_rounds, **options)
         hosts.asked = lambda: made.asked
         yield made
