@@ -130,13 +130,12 @@ def run_with_faults(seed: int) -> int:
     name, depth = CASES[seed % len(CASES)]
     runtime = st.Simulated(nodes=4, threads=1 + seed % 3, faults=faults(seed), seconds_per_item=2e-4, detect=0.05)
     assert bits(made(name, depth, runtime)) == serial(name, depth), (seed, name, depth, runtime)
-    return len(runtime.faults)
+    return len(runtime.report.losses)
 
 
 @pytest.mark.parametrize("block", range(4))
 def test_simulated_faults(block: int) -> None:
-    for seed in range(50 * block, 50 * block + 50):
-        run_with_faults(seed)
+    assert sum(run_with_faults(seed) for seed in range(50 * block, 50 * block + 50)) > 25, "nodes were lost"
 
 
 @pytest.mark.slow
@@ -207,7 +206,19 @@ def test_virtual_seconds_and_samples() -> None:
     assert span(Counted()) == pytest.approx(10 * 3 * 0.1, rel=0.03)
 
 
-def test_ctrl_c_ends_with_whole_parameters() -> None:
+def test_the_report_of_a_simulated_run() -> None:
+    cluster = st.Simulated(nodes=2, faults=[Crash(1, at=0.001, back_after=0.01)], detect=0.01)
+    result = made("parts", 1, cluster)
+    assert [loss.node for loss in cluster.report.losses] == [1]
+    assert cluster.report.seconds == pytest.approx(result.seconds)
+    assert "MB to and from the driver\nlost at" in str(cluster.report)
+
+
+RUNTIMES = [st.Cluster("processes", nodes=2), st.Simulated(nodes=2)]
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=["processes", "simulated"])
+def test_ctrl_c_ends_with_whole_parameters(runtime: Any) -> None:
     class Slow(Cut):
         def update(self, job: int, part: Any, params: Any) -> Any:
             time.sleep(0.02)
@@ -218,8 +229,21 @@ def test_ctrl_c_ends_with_whole_parameters() -> None:
             os.kill(os.getpid(), signal.SIGINT)
         return False
 
-    result = st.run(Slow(), rounds=10_000, pipeline=2, until=until, runtime=st.Cluster("processes", nodes=2))
+    result = st.run(Slow(), rounds=10_000, pipeline=2, until=until, runtime=runtime)
     assert result.stopped == "interrupted"
     assert 5 <= result.rounds == int(result.params["steps"])
     again = st.run(Cut(), rounds=result.rounds, pipeline=2, runtime=st.Serial())
     assert np.array_equal(again.params["beta"], result.params["beta"])
+
+
+def test_ctrl_c_within_a_round_of_jobs_that_wait_for_each_other() -> None:
+    class Pressed(Rotating):
+        def aggregate(self, results: Any, params: Any) -> None:
+            super().aggregate(results, params)
+            if results[0][0] == (1, 2) and not seen:
+                seen.append(1)
+                os.kill(os.getpid(), signal.SIGINT)
+
+    seen: list[int] = []
+    result = st.run(Pressed(), rounds=500, runtime=st.Simulated(nodes=2))
+    assert (result.rounds, result.stopped) == (1, "interrupted")

@@ -58,7 +58,7 @@ def _result(run: Run, rounds: RoundsRun, interrupted: bool) -> Result:
     if options.rounds is None and options.verbose == 1 and done:
         # Without a goal there is no bar; the last line says how far it got.
         run.told.look(run.history[-1], run.history[0])
-    stopped = run.stopped or ("rounds" if done == options.rounds else "interrupted")
+    stopped = run.stopped or ("rounds" if options.rounds is not None and done >= options.rounds else "interrupted")
     if run.stopped is None and run.ended == done + 1:
         stopped = "schedule"
     if interrupted:  # also when it came too late to stop anything

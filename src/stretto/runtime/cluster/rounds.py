@@ -103,6 +103,11 @@ class HostRounds(RoundsRun):
         Time, and processor time of the driver; virtual where hosts are simulated.
     wait : float
         Seconds between two checks whether an end was asked for.
+
+    Attributes
+    ----------
+    halting : bool
+        Whether it ends because an end was asked for.
     """
 
     work: RemoteWork
@@ -121,6 +126,7 @@ class HostRounds(RoundsRun):
     ) -> None:
         super().__init__(pipeline, work)
         self.hosts = hosts
+        self.halting = False
         self._make_task, self._pack = make, pack
         self._clock, self._cpu, self._wait = clock, cpu, wait
         self._log = PatchLog(work.params(pipeline.done + 1))
@@ -153,6 +159,7 @@ class HostRounds(RoundsRun):
         """Do what the pipeline asks for; without anything to do, assign updates and wait for reports."""
         if self.asked:
             self.pipeline.halt()
+            self.halting = True
         while (task := self.pipeline.take()) is not None:
             if task.stage == UPDATE:
                 self._out.append(task)

@@ -125,8 +125,10 @@ class VirtualHosts:
     def events(self, wait: float) -> list[Told]:
         """What nodes of this incarnation have told, after `wait` virtual seconds at most; inf: until there is something
         or an end is asked for. Raises HostLost."""
-        until = None if wait == inf else self.hub.now + wait
-        self._wait(lambda: bool(self._told or self._lost or self.asked()), until)
+        if wait == inf:
+            self._wait(lambda: bool(self._told or self._lost or self.asked()))
+        else:
+            self._wait(lambda: bool(self._told or self._lost), self.hub.now + wait)
         if self._lost:
             raise self._lost.pop(0)
         found, self._told = self._told, []

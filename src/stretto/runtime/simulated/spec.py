@@ -202,12 +202,14 @@ class Simulated:
 
     @property
     def report(self) -> RotationReport:
-        """What the last rotation here did, in virtual time: a fit of an estimator, or calls of a parallel loop."""
+        """What the last job here did, in virtual time: a fit of an estimator, calls of a parallel loop, or a program,
+        which has no passes."""
         reports: list[RotationReport] = self._reports  # type: ignore[attr-defined]
         if not reports:
             raise RunError(
-                "Simulated.report: nothing has run here yet that rotates blocks; fit an estimator or call a parallel "
-                "loop with runtime= set to this very object (st.run returns the report of a job over tables)"
+                "Simulated.report: nothing has run here yet that rotates blocks, and no program; fit an estimator, "
+                "call a parallel loop or run a program with runtime= set to this very object (st.run returns the "
+                "report of a job over tables)"
             )
         return reports[-1]
 
@@ -254,13 +256,19 @@ class Simulated:
         from stretto.runtime.cluster.rounds import HostRounds
 
         from .rotation_hosts import VirtualHosts
+        from .rotation_report import RotationReport
         from .rounds_task import make_virtual_rounds
 
         hosts = VirtualHosts(self)
         options: Any = {"pack": lambda work: work, "clock": hosts.now, "cpu": lambda: 0.0, "wait": math.inf}
         made = HostRounds(pipeline, work, hosts, make_virtual_rounds, **options)
-        hosts.asked = lambda: made.asked
-        yield made
+        hosts.asked = lambda: made.asked and not made.halting
+        report = RotationReport(self.nodes, self.threads)
+        self._ran(report)
+        try:
+            yield made
+        finally:
+            report.seconds, report.driver_bytes, report.losses = hosts.now(), hosts.carried, list(hosts.losses)
 
     def config(self) -> dict[str, Any]:
         """For records: what was asked, as plain values."""
