@@ -215,7 +215,7 @@ class HostRounds(RoundsRun):
             base, patches = self._log.since(self._has.get(host), stamp)
             self._has[host] = stamp
             mine = silent.intersection(update for update, _, _ in share)
-            self._send(host, Assign(number, base, patches, pickle.dumps(share, protocol=5), mine))
+            self._send(host, Assign(number, base, patches, _packed(number, share), mine))
         if self.work.stateful and self.work.saves(number):
             for host, parts in self._parts().items():
                 self._send(host, SaveStates(number, tuple(parts)))
@@ -317,3 +317,14 @@ class HostRounds(RoundsRun):
             again = {update for update, _, _ in updates if Task(UPDATE, number, update) in running}
             self._assign(number, updates, frozenset(update for update, _, _ in updates if update not in again))
         self._out = sorted((task for task in running if task.round not in self._assigned), key=lambda task: task.key)
+
+
+def _packed(number: int, share: list[tuple[int, Any, int]]) -> bytes:
+    """Jobs of a round as bytes."""
+    try:
+        return pickle.dumps(share, protocol=5)
+    except Exception as error:
+        raise RunError(
+            f"the jobs of round {number} cannot be pickled to be sent to nodes: {error}; let the schedule return "
+            "numbers, text, or tuples of these"
+        ) from error
