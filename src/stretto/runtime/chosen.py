@@ -46,7 +46,9 @@ def chosen(
     if runtime is None and default is not None:
         runtime = default
     start = f"{owner}: runtime={shown(runtime)}"
-    if isinstance(runtime, type) or not any(callable(getattr(runtime, name, None)) for name in ("open", "serve")):
+    # No generator: Ctrl-C that comes while one is closed is printed and dropped.
+    opens, serves = callable(getattr(runtime, "open", None)), callable(getattr(runtime, "serve", None))
+    if isinstance(runtime, type) or not (opens or serves):
         raise NotARuntime(f"{start} is not a runtime; give {give}{_instead(runtime)}")
     if not callable(getattr(runtime, does, None)) or not hasattr(runtime, "serve" if does == "serve" else "workers"):
         raise NotARuntime(f"{start} is not a runtime for {work}; give {give}")
