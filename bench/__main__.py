@@ -35,6 +35,7 @@ NAMES = {
     "compile": "compile time of every example, warm and cold",
     "prefetch": "sparse logistic regression with its weights in another process",
     "plan_overhead": "seconds of an epoch on threads, beside another source tree (--against FOLDER); has options",
+    "program_pipeline": "programs on a simulated cluster: rounds per second by depth and latency",
     "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",
     "overhead": "what choosing costs: schedules beside the updates they choose",
     "smpframe": "the claims of scheduled model parallelism, figure by figure",

@@ -302,7 +302,7 @@ def test_a_run_that_stalls_ends_with_an_error(small: SmallRotation, monkeypatch:
 def test_too_many_events_without_a_visit(small: SmallRotation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotation_hosts, "_STILL", 10)
     monkeypatch.setattr(rotation_hosts, "_SLICE", 5)
-    with pytest.raises(RunError, match="no visit was made during 10 events"):
+    with pytest.raises(RunError, match="no visit or update was made during 10 events"):
         small.run(st.Simulated(nodes=8, threads=1))
 
 

@@ -21,7 +21,8 @@ def _run(what: Any, **options: Any) -> Any:
     seed : what random numbers are made from
     every : rounds or clocks between two looks at the objective
     until : called with each look; the run ends when it is true
-    runtime : st.Threads(n), the default, or st.Serial(); for tables st.Simulated(…) too
+    runtime : st.Threads(n), the default, st.Serial(), st.Simulated(…) or st.Cluster(…)
+    checkpoint : folder for checkpoints. checkpoint_every : rounds or clocks between two. resume : go on from the newest
 
     An st.Program
     -------------
@@ -37,7 +38,6 @@ def _run(what: Any, **options: Any) -> Any:
     sync : st.BSP(), the default, st.SSP(s) or st.ASP(). comm : st.Eager(), the default, st.Managed(budget) or st.Lazy()
     watch : function(view) -> objective
     record : "rows" or "full", for the replay checker
-    checkpoint : folder for checkpoints; checkpoint_every : clocks between them; resume : go on from the newest
 
     Ctrl-C ends a run with what is there. See `stretto.programs.run.run` and `stretto.tables.run.run`.
     """

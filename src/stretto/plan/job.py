@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from stretto.cached import cached_property
@@ -35,6 +36,7 @@ class JobPlan(Planned):
     facts: tuple[tuple[str, str], ...] = ()
     physical: Physical = field(default_factory=Physical)
     undrawn: str = "it has no block grid"  # why there is no picture
+    picture: Callable[[str], str] | None = None  # from a heading: SVG text, where there is one
     each: str = "round"  # what `cost` counts: one round, sweep, clock
     counted: str = "entries"  # what `cost.entries` counts
     known: str = ""  # the fingerprint, where the front end has its own; "" hashes the values
@@ -60,7 +62,15 @@ class JobPlan(Planned):
         return "\n".join([f"plan {self.fingerprint}: {self.program} on {self.about}", *show(self._told(), WIDTH)])
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
-        """PlanError: there is no grid to draw."""
+        """SVG text, written to `path` (.svg) when given; PlanError where there is nothing to draw."""
+        if self.picture is not None:
+            text = self.picture(f"plan {self.fingerprint}: {self.program}")
+            if path is not None:
+                target = Path(path)
+                if target.suffix != ".svg":
+                    raise PlanError(f"cannot draw this plan as {target.suffix or 'a file without suffix'}; use .svg")
+                target.write_text(text, encoding="utf-8")
+            return text
         raise PlanError(f"plan {self.fingerprint} has no picture: {self.undrawn}; explain() has it in words")
 
     def _told(self) -> list[tuple[str, str]]:

@@ -8,10 +8,22 @@ from typing import NoReturn
 from stretto.errors import RunError
 
 
-def blame(program: str, part: str, where: str, error: Exception) -> NoReturn:
-    """Raise the RunError of an error in a part of a program. where: its round, and its job where it has one."""
+def blame(program: str, part: str, where: str, error: BaseException, *, remote: bool = False) -> NoReturn:
+    """Raise the RunError of an error in a part of a program.
+
+    Parameters
+    ----------
+    program, part : str
+        The program and its function.
+    where : str
+        Its round, and its job and part of the data where it has them.
+    error : BaseException
+        What was raised.
+    remote : bool
+        Whether it was raised on a node, so that its traceback is in a note.
+    """
     own = theirs(error.__traceback__)
-    if isinstance(error, RunError) and own is None:
+    if isinstance(error, RunError) and own is None and not remote:
         raise error  # our own words already
     hint = ""
     if part != "aggregate" and isinstance(error, ValueError | TypeError) and "read-only" in str(error):

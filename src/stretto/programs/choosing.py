@@ -62,6 +62,14 @@ class Source(Protocol):
         """Which rows of the first array the jobs stand for, where that can be told."""
         ...
 
+    def state(self) -> Any:
+        """Everything that decides the rounds to come, for a checkpoint."""
+        ...
+
+    def restore(self, state: Any) -> None:
+        """Go on from what `state` gave."""
+        ...
+
 
 class Method:
     """A `schedule(state)` written by the user."""
@@ -86,6 +94,12 @@ class Method:
     def rows(self, jobs: Sequence[Any]) -> None:
         return None
 
+    def state(self) -> None:
+        return None  # it keeps what it remembers in Situation.memory
+
+    def restore(self, state: Any) -> None:
+        pass
+
 
 class Ready:
     """A ready spec. size: how many jobs there are to choose from, those of the first array of `params`, or fewer."""
@@ -107,6 +121,13 @@ class Ready:
 
     def rows(self, jobs: Sequence[Any]) -> NDArray[Any] | None:
         return np.array(jobs, dtype=np.int64) if self._by_row and self.learns else None
+
+    def state(self) -> Any:
+        return dict(self._chooser.arrays()), dict(self._numbers)
+
+    def restore(self, state: Any) -> None:
+        arrays, self._numbers = state
+        self._chooser.restore(arrays)
 
 
 def source_of(program: str, schedule: Any, size: int | None, first: NDArray[Any], seed: int, data: Any) -> Source:
@@ -133,6 +154,17 @@ def moved(before: NDArray[Any], after: NDArray[Any]) -> Floats:
     change = after.astype(wide) - before.astype(wide)
     step = np.asarray(np.abs(change) if kind == "c" else change, dtype=np.float64)
     return step if step.ndim == 1 else np.asarray(np.sqrt(np.square(step).reshape(len(step), -1).sum(axis=1)))
+
+
+def changes_of(program: str, told: Any, jobs: int, number: int) -> list[Any]:
+    """How far each of n jobs moved, as `aggregate` returned it in a round."""
+    changes = np.asarray(told)
+    if changes.shape != (jobs,) or changes.dtype.kind not in "fiub":
+        raise RunError(
+            f"{program}: `aggregate` returned {changes.dtype}, shape {changes.shape} in round {number}; return how far "
+            f"each of the {jobs} jobs moved, one number each, or None"
+        )
+    return list(changes.astype(np.float64))
 
 
 def short(value: Any, most: int = 80) -> str:

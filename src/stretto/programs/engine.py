@@ -1,46 +1,62 @@
-"""Running a user's program: its three functions between a pipeline that decides and threads that act.
+"""Running a user's program: its functions between a pipeline that decides and workers that act.
 
 The engine keeps what is in flight (jobs, results, versions of the parameters), calls the user's code, and says in whose
-round and job it failed. Nothing here depends on which thread does what.
+round, job and part it failed. Nothing here depends on which worker does what, or where: on threads `update` calls the
+program, on nodes `assignment` and `returned` stand for it.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import pickle
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stretto.errors import Diverged, RunError
-from stretto.runtime.interrupts import heeding_ctrl_c
-from stretto.runtime.rounds import Rounds
-from stretto.schedule.pipeline import WHOLE, Pipeline
+from stretto.schedule.pipeline import WHOLE
 from stretto.schedule.spec import Floats
 from stretto.schedule.waiting import Turns
 
 from .blame import blame
-from .choosing import Last, Situation, moved, short, source_of
-from .explain import check_pipeline, explain
-from .params import Versions, arrays_of
-from .program import Program, check
-from .telling import Told, telling
-from .values import Look, Options, Result, Round
+from .choosing import Last, Situation, changes_of, moved, short, source_of
+from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state
+from .params import Params, Versions, arrays_of
+from .parts import WrongShape, merged, parts_of
+from .program import Program
+from .saving import Saver
+from .telling import Told
+from .values import Look, Options, Round, number_of
+
+if TYPE_CHECKING:
+    from stretto.runtime.cluster.rounds_node import Outcome
 
 
 @dataclass(slots=True, eq=False)
-class _Flight:
-    """A round under way. changes: how far each job moved, as far as it is known; reads: versions that jobs read."""
+class Flight:
+    """A round under way. Updates are numbered job · parts + part.
+
+    jobs : of the round
+    results : by update
+    changes : how far each job moved, as far as it is known
+    reads : versions that jobs read, where they are recorded
+    """
 
     jobs: tuple[Any, ...]
     results: list[Any]
     changes: list[Floats | None]
     reads: list[int] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, jobs: tuple[Any, ...], parts: int) -> Flight:
+        """Before any of its updates."""
+        return cls(jobs, [None] * (len(jobs) * max(1, parts)), [None] * len(jobs))
+
 
 class Run:
-    """One run of a program: the `Work` of a `Rounds`."""
+    """One run of a program: the `Work` of threads and the `RemoteWork` of nodes."""
 
     def __init__(self, program: Program, options: Options, told: Told) -> None:
         self.program, self.options, self.told = program, options, told
@@ -49,56 +65,137 @@ class Run:
         first = next(iter(self.arrays.values()))
         columns = program.data if program.columns is None else program.columns
         self.source = source_of(program.name, program.schedule, program.size, first, options.seed, columns)
+        self.pieces = parts_of(program.name, program.parts, program.data)
+        self.parts = 0 if self.pieces is None else len(self.pieces)
+        self.stateful = program.local is not None
+        self.locals: list[Any] | None = None  # by part, where updates run in this process
         self.history: list[Look] = []
         self.record: list[Round] = []
         self.stopped: str | None = None  # why the run is to end, where a look says so
         self.ended: int | None = None  # the first round for which the schedule had nothing left
         self.updates = self.samples = 0
+        self.clock: Callable[[], float] = lambda: 0.0
+        self.flights: dict[int, Flight] = {}
+        self.past: dict[int, Last] = {}
+        self.memory: dict[str, Any] = {}
+        self.choosing = threading.Lock()  # held while a round is chosen, and while the state of the run is captured
+        self.saver = Saver(self, options.keeping)
         self._first = next(iter(self.arrays))
-        self._flights: dict[int, _Flight] = {}
-        self._past: dict[int, Last] = {}
-        self._memory: dict[str, Any] = {}
-        self._looked = 0.0  # seconds spent in looking
-        self._began = time.perf_counter()
+        self._before = 0.0  # seconds of the run that this one goes on from
+        self._looked = 0.0  # seconds spent in evaluating and saving
+        self._began = 0.0
+
+    def begins(self, clock: Callable[[], float], *, here: bool) -> None:
+        """The first round is about to be chosen. here: updates run in this process."""
+        self.clock, self._began = clock, clock()
+        if here and self.stateful and self.pieces is not None:
+            pieces = enumerate(self.pieces)
+            self.locals = self.saver.restored() or [local_state(self.program, part, data) for part, data in pieces]
+
+    def resumed(self, state: Mapping[str, Any]) -> None:
+        """Go on from what a checkpoint holds besides arrays."""
+        self.flights = {number: Flight.of(jobs, self.parts) for number, jobs in state["flights"].items()}
+        self.ended = min((number for number, flight in self.flights.items() if not flight.jobs), default=None)
+        self.past, self.memory, self.history = state["past"], state["memory"], list(state["history"])
+        self.updates, self.samples = state["counts"]
+        self._before = state["seconds"]
+        self.source.restore(state["schedule"])
 
     @property
     def seconds(self) -> float:
         """Time spent in rounds."""
-        return time.perf_counter() - self._began - self._looked
+        return self._before + self.clock() - self._began - self._looked
 
     def choose(self, number: int) -> tuple[int, Turns | None]:
         """Choose a round from what was known `pipeline` rounds before it."""
         known = max(0, number - self.options.pipeline)
         params = self.versions.read(known)
-        now = Situation(number, params, self.program.data, self.options.seed, self._memory, self._past.pop(known, None))
-        jobs, turns = self._call("schedule", number, None, lambda: self.source.choose(now))
-        self._flights[number] = _Flight(jobs, [None] * len(jobs), [None] * len(jobs))
+        with self.choosing:
+            last = self.past.pop(known, None)
+            now = Situation(number, params, self.program.data, self.options.seed, self.memory, last)
+            jobs, turns = self._call("schedule", number, None, lambda: self.source.choose(now))
+            flight = self.flights[number] = Flight.of(jobs, self.parts)
         if not jobs:
             self.ended = number
-        return len(jobs), turns
+        return len(flight.results), turns
+
+    # -- updates -----------------------------------------------------------------------------------------------------
 
     def update(self, number: int, job: int) -> None:
-        """One job, on the version its round reads."""
-        flight, known = self._flights[number], max(0, number - self.options.pipeline)
-        params, what = self.versions.read(known), flight.jobs[job]
+        """One update, on the version its round reads."""
+        flight, known = self.flights[number], max(0, number - self.options.pipeline)
+        params, (what, part) = self.versions.read(known), self.assignment(number, job)
         before = self.versions.stamp(known)
-        flight.results[job] = self._call(
-            "update", number, job, lambda: self.program.update(what, self.program.data, params)
-        )
+        data = self.program.data if self.pieces is None else self.pieces[part]
+        local = () if self.locals is None else (self.locals[part],)
+        flight.results[job] = self._call("update", number, job, lambda: self.program.update(what, data, params, *local))
         if self.options.record:
             flight.reads.extend((before, self.versions.stamp(known)))
 
+    def assignment(self, number: int, update: int) -> tuple[Any, int]:
+        """(job, part) of an update."""
+        jobs = self.flights[number].jobs
+        return (jobs[update // self.parts], update % self.parts) if self.parts else (jobs[update], WHOLE_DATA)
+
+    def params(self, number: int) -> Params:
+        """The parameters that a round reads, for nodes."""
+        known = max(0, number - self.options.pipeline)
+        if self.options.record and number in self.flights:
+            self.flights[number].reads.append(self.versions.stamp(known))
+        return self.versions.read(known)
+
+    def node_work(self, parts: Sequence[int]) -> NodeProgram:
+        """What a node with these parts needs."""
+        return node_program(self.program, self.pieces, parts)
+
+    def returned(self, number: int, update: int, outcome: Outcome) -> None:
+        """A node has made an update."""
+        if outcome.error is not None:
+            blame(self.program.name, "update", self._where(number, update), outcome.error, remote=True)
+        assert outcome.result is not None
+        packed = outcome.result
+        self.flights[number].results[update] = self._call("update", number, update, lambda: pickle.loads(packed))
+
+    # -- the state of parts ------------------------------------------------------------------------------------------
+
+    def saves(self, number: int) -> bool:
+        """Whether the state of parts is saved after this round."""
+        return self.stateful and self.saver.at(number)
+
+    def saved(self, number: int, states: dict[int, Outcome]) -> None:
+        """The states of all parts after a round, from nodes."""
+        for part, outcome in sorted(states.items()):
+            if outcome.error is not None:
+                blame(self.program.name, "local", f"round {number}, part {part + 1}", outcome.error, remote=True)
+        self.saver.states_came(number, {part: outcome.result or b"" for part, outcome in states.items()})
+
+    def states(self) -> tuple[int, Mapping[int, bytes] | None]:
+        """The states that nodes start from, and after which round they were saved."""
+        return self.saver.states
+
+    def local_states(self, number: int) -> dict[int, bytes] | None:
+        """The states of parts of this process; None where there are none here."""
+        if self.locals is None:
+            return None
+        try:
+            return {part: packed_state(state) for part, state in enumerate(self.locals)}
+        except RunError as error:
+            blame(self.program.name, "local", f"round {number}", error, remote=True)
+
+    # -- aggregating -------------------------------------------------------------------------------------------------
+
     def aggregate(self, number: int, job: int, last: bool) -> None:
         """Results into the next version, and what became of it."""
-        flight = self._flights[number]
+        flight = self.flights[number]
         which = slice(None) if job == WHOLE else slice(job, job + 1)
         params, jobs = self.versions.begin(number), flight.jobs[which]
         rows = self.source.rows(jobs)
         before = None if rows is None else params[self._first][rows]
         one = None if job == WHOLE else job
-        told = self._call("aggregate", number, one, lambda: self.program.aggregate(flight.results[which], params))
+        results = self._merge(number, flight) if self.parts else flight.results[which]
+        told = self._call("aggregate", number, one, lambda: self.program.aggregate(results, params))
         if told is not None:
-            flight.changes[which] = self._changes(told, len(jobs), number)
+            flight.changes[which] = changes_of(self.program.name, told, len(jobs), number)
         elif rows is not None and before is not None:
             after = params[self._first][rows]
             flight.changes[which] = self._call("aggregate", number, one, lambda: list(moved(before, after)))
@@ -107,40 +204,60 @@ class Run:
         if last:
             self._close(number)
 
+    def _merge(self, number: int, flight: Flight) -> list[Any]:
+        """The results of each job on all parts as one."""
+        parts, merge, found = self.parts, self.program.merge, []
+        for job in range(len(flight.jobs)):
+            results = flight.results[job * parts : (job + 1) * parts]
+            try:
+                found.append(merged(results, merge))
+            except WrongShape as error:
+                blame(self.program.name, "update", self._where(number, job * parts + error.part), error)
+            except Exception as error:
+                part = "merge" if merge is not None else "update"
+                blame(self.program.name, part, self._where(number, job * parts, all_parts=True), error, remote=True)
+        return found
+
     def due(self, number: int) -> bool:
-        """Whether a look is due after this round."""
-        return number % self.options.every == 0
+        """Whether something is evaluated or saved after this round."""
+        return number % self.options.every == 0 or self.saver.at(number)
 
     def enough(self, number: int) -> bool:
-        """Whether the run ends with this round."""
-        if self.due(number):
+        """Evaluate and save where that is due; whether the run ends with this round."""
+        if number % self.options.every == 0:
             look = self.look(number)
             until = self.options.until
             if until is not None and self._call("until", number, None, lambda: bool(until(look))):
                 self.stopped = "until"
-                return True
-        if self.options.seconds is not None and self.seconds >= self.options.seconds:
+        if self.stopped is None and self.options.seconds is not None and self.seconds >= self.options.seconds:
             self.stopped = "seconds"
-            return True
-        return False
+        if self.saver.due(number):
+            self.save(number)
+        return self.stopped is not None
+
+    def save(self, number: int) -> None:
+        """Save a checkpoint after a round, the newest that was aggregated; its time is not counted."""
+        began = self.clock()
+        self.saver.save(number)
+        self._looked += self.clock() - began
 
     def look(self, number: int) -> Look:
         """The objective after a round; its time is not counted."""
-        seconds, began = self.seconds, time.perf_counter()
+        seconds, began = self.seconds, self.clock()
         value, objective = float("nan"), self.program.objective
         if objective is not None:
             params = self.versions.read(number)
-            value = self._call("objective", number, None, lambda: _number(objective(self.program.data, params)))
+            value = self._call("objective", number, None, lambda: number_of(objective(self.program.data, params)))
         look = Look(number, seconds, self.samples, value, self.updates)
         if self.history and (self.options.rounds is not None or self.options.verbose > 1):
             self.told.look(look, self.history[-1])
         self.history.append(look)
-        self._looked += time.perf_counter() - began
+        self._looked += self.clock() - began
         return look
 
     def _close(self, number: int) -> None:
         """A round is in the parameters."""
-        flight = self._flights.pop(number)
+        flight = self.flights.pop(number)
         if name := self.versions.nan(number):
             raise Diverged(
                 f"{self.program.name}: params[{name!r}] holds NaN after round {number}; take smaller steps, or fewer "
@@ -157,80 +274,24 @@ class Run:
                 f"{self.program.name}: {self.program.schedule!r} learns from how far each job moved; return that from "
                 f"`aggregate`, an array with a number for each of the {len(flight.jobs)} results"
             )
-        self._past[number] = Last(number, flight.jobs, changes)
+        self.past[number] = Last(number, flight.jobs, changes)
         if self.options.record:
             rule = max(0, number - self.options.pipeline)
             read = max(flight.reads, key=lambda version: abs(version - rule))
             self.record.append(Round(number, flight.jobs, read))
 
-    def _changes(self, told: Any, jobs: int, number: int) -> list[Any]:
-        changes = np.asarray(told)
-        if changes.shape != (jobs,) or changes.dtype.kind not in "fiub":
-            raise RunError(
-                f"{self.program.name}: `aggregate` returned {changes.dtype}, shape {changes.shape} in round "
-                f"{number}; return how far each of the {jobs} jobs moved, one number each, or None"
-            )
-        return list(changes.astype(np.float64))
-
-    def _call(self, part: str, number: int, job: int | None, function: Callable[[], Any]) -> Any:
+    def _call(self, part: str, number: int, update: int | None, function: Callable[[], Any]) -> Any:
         """Call the user's code; what it raises becomes a RunError that says where, and keeps its own traceback."""
         try:
             return function()
         except Exception as error:
-            where = f"round {number}"
-            if job is not None:
-                jobs = self._flights[number].jobs
-                where += f", job {job + 1} of {len(jobs)}: {short(jobs[job])}"
-            blame(self.program.name, part, where, error)
+            blame(self.program.name, part, self._where(number, update), error)
 
-
-def _number(value: Any) -> float:
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise TypeError(f"it returned {short(value)}; return one number") from None
-
-
-def launch(program: Program, options: Options) -> Result:
-    """Run a user's program."""
-    check(program)
-    check_pipeline(program, options.pipeline)
-    with telling(program.name, options, lambda: explain(program, options.pipeline, options.runtime)) as told:
-        result = _launch(program, options, told)
-        told.ended(result.stopped)
-    return result
-
-
-def _launch(program: Program, options: Options, told: Told) -> Result:
-    run = Run(program, options, told)
-    run.look(0)
-    rounds = Rounds(Pipeline(options.pipeline, options.rounds), run)
-    try:
-        with heeding_ctrl_c(rounds) as ctrl_c:
-            rounds.run(options.runtime)
-            interrupted = ctrl_c.heard()
-    finally:
-        run.versions.put_back()
-    done, seconds = run.versions.newest, run.seconds
-    if run.history[-1].round != done:
-        run.look(done)
-    if (
-        options.rounds is None and options.verbose == 1 and done
-    ):  # without a goal there is no bar; the last line says how far it got
-        told.look(run.history[-1], run.history[0])
-    stopped = run.stopped or ("rounds" if done == options.rounds else "interrupted")
-    if run.stopped is None and run.ended == done + 1:
-        stopped = "schedule"
-    if interrupted:  # also when it came too late to stop anything
-        stopped = "interrupted"
-    return Result(
-        params={name: array.copy() for name, array in run.arrays.items()},
-        rounds=done,
-        updates=run.updates,
-        seconds=seconds,
-        stopped=stopped,
-        history=tuple(run.history),
-        record=tuple(run.record),
-        schedule_seconds=rounds.spent["choose"],
-        busy_seconds=sum(rounds.spent.values()),
-    )
+    def _where(self, number: int, update: int | None, *, all_parts: bool = False) -> str:
+        """A round, and the job and part of an update."""
+        if update is None:
+            return f"round {number}"
+        flight = self.flights[number]
+        job, part = divmod(update, max(1, self.parts))
+        at = f", part {part + 1} of {self.parts}" if self.parts and not all_parts else ""
+        return f"round {number}, job {job + 1} of {len(flight.jobs)}: {short(flight.jobs[job])}{at}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from stretto.errors import PlanError
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
-from stretto.runtime.chosen import runtime_words
+from stretto.runtime.chosen import one_memory, runtime_words
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.schedule.spec import Schedule
 
 from .params import Arrays, arrays_of
+from .parts import parts_of
 from .program import Program, check
 
 WIDTH = 120
@@ -22,7 +23,7 @@ def explain(program: Program, pipeline: int = 1, runtime: Runtime | None = None)
     arrays = arrays_of(program.name, program.params)
     total = show_bytes(sum(array.nbytes for array in arrays.values()))
     heading = f"program {program.name}: {len(arrays)} array{'s' if len(arrays) > 1 else ''} of parameters, {total}"
-    return "\n".join([heading, *show(_facts(program, arrays, pipeline, runtime or Threads()), WIDTH)])
+    return "\n".join([heading, *show(facts(program, arrays, pipeline, runtime or Threads()), WIDTH)])
 
 
 def check_pipeline(program: Program, pipeline: int) -> None:
@@ -35,31 +36,46 @@ def check_pipeline(program: Program, pipeline: int) -> None:
         )
 
 
-def _facts(program: Program, arrays: Arrays, pipeline: int, runtime: Runtime) -> list[tuple[str, str]]:
+def facts(program: Program, arrays: Arrays, pipeline: int, runtime: Runtime) -> list[tuple[str, str]]:
+    """What can be said of a program: (name, text), the grade first, where it runs last."""
     schedule = program.schedule
     ready = isinstance(schedule, Schedule)
     alone = ready and schedule.waiting is not None
-    facts = [
+    parts = parts_of(program.name, program.parts, program.data)
+    here = one_memory(runtime)
+    found = [
         ("grade", "identical: same program, data, seed and pipeline, same bits: serially and at any number of workers"),
         ("", "this holds while `update` reads nothing but what it is given and `aggregate` is not random"),
         ("schedule", schedule.explain() if ready else f"the program's own: {program.name}.schedule(state)"),
     ]
     if pipeline == 1:
-        facts.append(("pipeline", "1: a round is chosen and made when the one before it is over"))
+        found.append(("pipeline", "1: a round is chosen and made when the one before it is over"))
     else:
-        facts.append(
+        found.append(
             ("pipeline", f"{pipeline}: round t is chosen from, and reads, the parameters after round t − {pipeline}")
         )
     when = "when those are aggregated that it waits for" if alone else "in any order, the most urgent first"
-    facts += [
-        ("update", f"a job on any worker, {when}; what it reads is read-only"),
+    if program.local is not None:
+        when = "those of a part in serial order"
+    what = "a job" if parts is None else f"a job on each of {len(parts)} parts of the data,"
+    where = "on any worker" if here or parts is None else "on the node that holds the part"
+    found += [
+        ("update", f"{what} {where}, {when}; what it reads is read-only"),
         ("aggregate", "each job as soon as it is updated" if alone else "round after round, results in job order"),
     ]
-    facts += [
+    found += [
         ("params", f"{name}: {array.dtype} {list(array.shape)}, shared, {show_bytes(array.nbytes)}")
         for name, array in arrays.items()
     ]
+    if parts is not None:
+        rule = "added up" if program.merge is None else "merged by the program's merge(a, b)"
+        found.append(("parts", f"{len(parts)}, a number of the program: results of a job are {rule} in part order"))
+    if program.local is not None:
+        found.append(("state", "of each part, made by local(part) and kept where the part is held"))
+    if not here:
+        rest = "choosing, aggregating and evaluating run on the driver"
+        found.append(("nodes", f"hold {'all data' if parts is None else 'their parts'} and get what changed; {rest}"))
     size = sum(array.nbytes for array in arrays.values())
     held = f"{pipeline} versions are held, {show_bytes(pipeline * size)}"
     copied = "nothing: the arrays are written in place" if pipeline == 1 else f"{show_bytes(size)} a round; {held}"
-    return [*facts, ("copied", copied), ("runs on", runtime_words(runtime))]
+    return [*found, ("copied", copied), ("runs on", runtime_words(runtime))]

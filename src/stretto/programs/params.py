@@ -88,6 +88,15 @@ class Versions:
         """The version is complete."""
         self._stamp[version % len(self._stamp)] = self.newest = version
 
+    def restore(self, newest: int, versions: Mapping[int, Mapping[str, NDArray[Any]]]) -> None:
+        """Go on from versions that were saved, the newest and those before it that are still read."""
+        for version, arrays in versions.items():
+            place = version % len(self._stamp)
+            for name, array in arrays.items():
+                np.copyto(self._writable[place][name], array)
+            self._stamp[place] = version
+        self.newest = newest
+
     def put_back(self) -> None:
         """The newest version goes into the arrays the program came with."""
         if self.newest % len(self._stamp):

@@ -16,7 +16,8 @@
     result = st.run(Halve(np.ones(100)), rounds=50, pipeline=3)
 
 The three are apart so that each can be exchanged: another schedule never touches the update (SMPFRAME's scheduled model
-parallelism).
+parallelism). With `parts`, data are cut into logical parts: `update(job, part, params)` runs once for each part, where
+that part is held, and the results of a job are merged in part order before `aggregate` gets them.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 
 if TYPE_CHECKING:
+    from stretto.plan.job import JobPlan
     from stretto.runtime.runtimes import Runtime
 
     from .values import Options, Result
@@ -53,6 +55,12 @@ class Program:
     aggregate       aggregate(results, params) puts results into params in place; it may return how far each job moved,
                     which prioritised schedules learn from
     objective       objective(data, params) -> float, optional
+    parts           None: `update` gets all data. A list: the parts of the data. A number: data (an array, a CSR matrix,
+                    a tuple or dict of these) are cut by rows into that many. Part of what decides bits
+    merge           merge(a, b) -> the results of a job on two parts as one, from the left in part order; None adds
+                    numbers and arrays, and tuples element by element
+    local           local(part) -> state of a part, made where the part is held; `update` gets it as a fourth argument
+                    and may write to it. The updates of a part then run in serial order. None: no state
     size            how many jobs a ready schedule chooses from; None: the rows of the first array of params
     columns         what a ready schedule finds conflicts in, a matrix with a column for each job; None: data
     """
@@ -63,6 +71,9 @@ class Program:
     update: Any
     aggregate: Any
     objective: Any = None
+    parts: Any = None
+    merge: Any = None
+    local: Any = None
     size: int | None = None
     columns: Any = None
 
@@ -77,9 +88,26 @@ class Program:
 
     def launch(self, options: Options) -> Result:
         """Run the program; `st.run` makes the options."""
-        from .engine import launch
+        from .launch import launch
 
         return launch(self, options)
+
+    def plan(self, *, pipeline: int = 1, seed: int = 0, runtime: Runtime | None = None, **how: Any) -> JobPlan:
+        """The plan of `st.run(program, …)` with these arguments; nothing is run yet.
+
+        Parameters
+        ----------
+        pipeline, seed, runtime, **how
+            As for `st.run`; how says when it ends: rounds=, until= or seconds=.
+
+        Returns
+        -------
+        JobPlan
+            `run(runtime=…)` gives the `Result` of `st.run`. It begins where the parameters are now, so it runs once.
+        """
+        from .planning import plan
+
+        return plan(self, pipeline, seed, runtime, how)
 
     def explain(self, *, pipeline: int = 1, runtime: Runtime | None = None) -> str:
         """How the program would run, and what is promised, in words."""
@@ -91,9 +119,9 @@ class Program:
 class _Made(Program):
     """A program from functions."""
 
-    def __init__(self, name: str, parts: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, given: Mapping[str, Any]) -> None:
         self._name = name
-        for part, value in parts.items():
+        for part, value in given.items():
             setattr(self, part, value)
 
     @property
@@ -109,14 +137,17 @@ def program(
     params: Mapping[str, Any],
     data: Any = None,
     objective: Callable[..., float] | None = None,
+    parts: Sequence[Any] | int | None = None,
+    merge: Callable[[Any, Any], Any] | None = None,
+    local: Callable[[Any], Any] | None = None,
     size: int | None = None,
     columns: Any = None,
     name: str | None = None,
 ) -> Program:
     """A program without a class: the parts of `st.Program` as arguments, functions without `self`."""
-    parts = {"update": update, "aggregate": aggregate, "schedule": schedule, "params": params, "data": data}
-    parts |= {"objective": objective, "size": size, "columns": columns}
-    return _Made(name or str(getattr(update, "__name__", "program")), parts)
+    given = {"update": update, "aggregate": aggregate, "schedule": schedule, "params": params, "data": data}
+    given |= {"objective": objective, "parts": parts, "merge": merge, "local": local, "size": size, "columns": columns}
+    return _Made(name or str(getattr(update, "__name__", "program")), given)
 
 
 def check(program: Program) -> None:
@@ -131,11 +162,35 @@ def check(program: Program) -> None:
             raise PlanError(f"{program.name}: `schedule` is a function that makes one; write schedule={instead}")
         if not callable(found):
             raise PlanError(f"{program.name}: `{part}` is {found!r}, which cannot be called; give it {needed}")
-        _check_signature(program.name, part, found, _TAKES[part])
+        takes = _TAKES[part]
+        if part == "update" and program.parts is not None:
+            takes = ("job", "part", "params")
+        if part == "update" and program.local is not None:
+            takes = (*takes, "local")
+        _check_signature(program.name, part, found, takes)
+    _check_parts(program)
     if not hasattr(program, "params"):
         raise PlanError(f"{program.name} has no `params`; set self.params to a dict of the arrays that are learned")
     if program.objective is not None:
         _check_signature(program.name, "objective", program.objective, ("data", "params"))
+
+
+def _check_parts(program: Program) -> None:
+    name, schedule = program.name, program.schedule
+    for part, takes in (("merge", ("a", "b")), ("local", ("part",))):
+        found = getattr(program, part)
+        if found is None:
+            continue
+        if program.parts is None:
+            raise PlanError(f"{name}: `{part}` is for data that are cut; give parts= as well, a list or a number")
+        if not callable(found):
+            raise PlanError(f"{name}: `{part}` is {found!r}, which cannot be called; give {part}({', '.join(takes)})")
+        _check_signature(name, part, found, takes)
+    if program.parts is not None and isinstance(schedule, Schedule) and schedule.waiting is not None:
+        raise PlanError(
+            f"{name}: jobs of {schedule!r} wait for each other within a round, and with parts= a round is merged as a "
+            "whole; leave parts out"
+        )
 
 
 def _check_signature(name: str, part: str, function: Callable[..., Any], takes: tuple[str, ...]) -> None:

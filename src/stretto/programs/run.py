@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from dataclasses import replace
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
+from stretto.checks import flags
 from stretto.errors import PlanError
 from stretto.runtime.asked import whole
-from stretto.runtime.chosen import LOCAL, chosen, refuse_elsewhere
+from stretto.runtime.chosen import LOCAL, PROGRAMS, chosen, refuse_elsewhere
 from stretto.runtime.interrupts import raising_ctrl_c
 from stretto.runtime.runtimes import Runtime, Threads
+from stretto.runtime.serving import Keeping
+from stretto.runtime.train import Saving
 from stretto.schedule.spec import Schedule
 
-from .program import Program
+from .identity import identity_of
+from .program import Program, check
 from .values import Look, Options, Result
 
 
@@ -29,6 +36,9 @@ def run(
     runtime: Runtime | None = None,
     record: bool = False,
     verbose: int = 0,
+    checkpoint: str | os.PathLike[str] | Saving | None = None,
+    checkpoint_every: int | None = None,
+    resume: bool = False,
 ) -> Result:
     """Run a program until it has made `rounds` rounds, its schedule has nothing left, or somebody says so.
 
@@ -40,9 +50,13 @@ def run(
     every : rounds between two looks at the objective
     until : called with each look; the run ends when it is true
     seconds : the run ends after the first round that is over by then; looks are not counted
-    runtime : st.Threads(n), the default, or st.Serial(); never changes a number
+    runtime : st.Threads(n), the default, st.Serial(), st.Simulated(…) or st.Cluster(…); never changes a number. On
+        st.Simulated(…) seconds are virtual
     record : keep the jobs of every round and what it read in `Result.record`
     verbose : 0 quiet, 1 a progress bar, 2 every look
+    checkpoint : folder to save checkpoints in (or st.Saving); checkpoint_every : rounds between them, None for as often
+        as saving is worth it; resume : go on from the newest one there, with the bits of a run that never stopped. What
+        the schedule and parts remember is pickled: resume only from folders that you trust
 
     The arrays in `program.params` are where the run begins and where it leaves what it learned, so running a program
     again goes on from there. Ctrl-C ends the run with what is there.
@@ -59,10 +73,11 @@ def run(
         every=whole("every", every, 1),
         until=_until(until),
         seconds=_positive(seconds),
-        runtime=place(runtime),
+        runtime=place(runtime, anywhere=_own_engine(program)),
         record=record,
         verbose=whole("verbose", verbose, 0),
     )
+    options = replace(options, keeping=_keeping(program, options, checkpoint, checkpoint_every, resume))
     endless = rounds is None and until is None and seconds is None
     if endless and isinstance(getattr(program, "schedule", None), Schedule):
         raise PlanError(
@@ -85,13 +100,41 @@ def _positive(seconds: Any) -> float | None:
     return None if seconds is None else float(seconds)
 
 
-def place(runtime: Any) -> Runtime:
-    """Where a program runs: the runtime given, checked, or threads."""
+def _own_engine(program: Program) -> bool:
+    """Whether a program runs on the engine of all programs, and not on one of its own."""
+    return type(program).launch is Program.launch
+
+
+def _keeping(program: Program, options: Options, checkpoint: Any, every: Any, resume: Any) -> Keeping | None:
+    if checkpoint is None:
+        if resume or every is not None:
+            raise PlanError("run: resume= and checkpoint_every= need checkpoint=, the folder checkpoints are saved in")
+        return None
+    flags(resume=resume, owner="run")
+    if not _own_engine(program):
+        raise PlanError(f"run: checkpoint=: {type(program).__name__} saves no checkpoints; leave checkpoint= out")
+    rounds = None if every is None else whole("checkpoint_every", every, 1)
+    saving = checkpoint if isinstance(checkpoint, Saving) else None
+    if saving is None and not isinstance(checkpoint, str | os.PathLike):
+        raise PlanError(f"run: checkpoint={checkpoint!r}; give a folder, or st.Saving(folder, keep=)")
+    if saving is not None and (saving.every_epochs is not None or saving.every_seconds is not None):
+        raise PlanError("run: programs are saved by rounds; give checkpoint_every= and leave every_… out of st.Saving")
+    check(program)
+    identity = identity_of(program, options.pipeline, options.seed)
+    folder, keep = (Path(checkpoint), 2) if saving is None else (Path(saving.folder), saving.keep)
+    return Keeping(folder, rounds, keep, resume, identity.saved_as, identity.saved)
+
+
+def place(runtime: Any, *, anywhere: bool = False) -> Runtime:
+    """Where a program runs: the runtime given, checked, or threads. anywhere: also where memory is not shared."""
+    if anywhere:
+        given: Runtime = chosen(runtime, owner="run", give=PROGRAMS, default=Threads(), does="rounds", work="programs")
+        return given
     found: Runtime = chosen(runtime, owner="run", give=LOCAL, default=Threads(), work="programs")
     refuse_elsewhere(
         found,
         owner="run",
-        why="a program chooses its jobs round by round in one memory",
-        give="give st.Threads(n), or write it as a worker function over tables, which runs on a cluster",
+        why="its rounds are compiled code that runs in one memory",
+        give="give st.Threads(n), or write it as an st.Program of functions, which runs on a cluster",
     )
     return found

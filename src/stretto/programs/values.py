@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.runtime.runtimes import Runtime, Threads
+from stretto.runtime.serving import Keeping
+
+from .choosing import short
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class Options:
     runtime: Runtime = field(default_factory=Threads)
     record: bool = False  # keep the jobs of every round and what it read
     verbose: int = 0
+    keeping: Keeping | None = None  # where and how often checkpoints are saved; every: rounds
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,3 +69,11 @@ class Result:
     def objective(self) -> float:
         """The objective at the last look."""
         return self.history[-1].objective if self.history else float(np.nan)
+
+
+def number_of(value: Any) -> float:
+    """What an objective returned, as a number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"it returned {short(value)}; return one number") from None

@@ -4,7 +4,7 @@
     name_of(where), one_memory(where), here(where)
 
 A runtime is any object with the interface: `workers`, `open()` and `crew()` to run plans, `serve(job)` to run jobs over
-tables. No front end asks for its class. Two attributes are optional:
+tables, `rounds(pipeline, work)` to run programs. No front end asks for its class. Two attributes are optional:
 
 name : str
     What plans and records call it; the class name in lower case unless it says otherwise.
@@ -23,6 +23,7 @@ from .runtimes import Runtime, Serial, Threads
 
 LOCAL = "st.Threads(n) or st.Serial()"
 BLOCKS = "st.Threads(n), st.Serial(), st.Simulated(…) or st.Cluster(…)"
+PROGRAMS = "st.Threads(n), st.Serial(), st.Simulated(…) or st.Cluster(…)"
 TABLES = "st.Threads(n), st.Serial(), st.Simulated(…) or st.Cluster(…)"
 
 _CLASSES = ("Serial", "Threads", "Simulated", "Cluster")
@@ -39,17 +40,19 @@ def chosen(
     owner : whose option it is, for the message
     give : what to give instead, for the message
     default : what None stands for; None: a runtime must be given
-    does : the method that is needed, "open" or "serve"
+    does : the method that is needed, "open", "serve" or "rounds"
     work : what would run there, for the message
     """
     if runtime is None and default is not None:
         runtime = default
     start = f"{owner}: runtime={shown(runtime)}"
-    if isinstance(runtime, type) or not any(callable(getattr(runtime, name, None)) for name in ("open", "serve")):
+    # No generator: Ctrl-C that comes while one is closed is printed and dropped.
+    opens, serves = callable(getattr(runtime, "open", None)), callable(getattr(runtime, "serve", None))
+    if isinstance(runtime, type) or not (opens or serves):
         raise NotARuntime(f"{start} is not a runtime; give {give}{_instead(runtime)}")
-    if not callable(getattr(runtime, does, None)) or not hasattr(runtime, "workers" if does == "open" else does):
+    if not callable(getattr(runtime, does, None)) or not hasattr(runtime, "serve" if does == "serve" else "workers"):
         raise NotARuntime(f"{start} is not a runtime for {work}; give {give}")
-    if does == "open":
+    if does != "serve":
         _ = runtime.workers  # refuses what is not a number of threads
     return runtime
 

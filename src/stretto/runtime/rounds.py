@@ -1,7 +1,6 @@
 """Rounds, made: a pipeline decides what may be done now, threads do it.
 
-    rounds = Rounds(Pipeline(depth=3), work)
-    rounds.run(Threads(2))
+    Rounds(Pipeline(depth=3), work, Threads(2)).run()
 
 `work` is what a door hands over: functions in Python that choose, update and aggregate. Every free worker takes the
 most urgent task, does it and tells the pipeline, all under one lock that is held for microseconds. Serial does the same
@@ -14,6 +13,7 @@ from __future__ import annotations
 
 import contextvars
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
@@ -53,26 +53,35 @@ class Work(Protocol):
         ...
 
 
-class Rounds:
-    """One run of some work."""
+class RoundsRun(ABC):
+    """One run of some work, wherever its updates are made.
+
+    Attributes
+    ----------
+    asked : bool
+        Whether an end was asked for.
+    spent : dict of str to float
+        Seconds of processor time in each stage, evaluations apart.
+    """
 
     def __init__(self, pipeline: Pipeline, work: Work) -> None:
         self.pipeline, self.work = pipeline, work
-        self.asked = False  # somebody wants it to end
-        # Thread time in each stage: waiting for the interpreter is not work, nor is looking.
+        self.asked = False
         self.spent = dict.fromkeys(STAGES, 0.0)
-        self._changed = Condition()
-        self._idle = 0
-        self._looking = False
         self._errors: list[tuple[Task, Exception]] = []
         self._struck: BaseException | None = None  # Ctrl-C or sys.exit() in the middle of a task
 
-    def run(self, runtime: Runtime) -> None:
+    @abstractmethod
+    def clock(self) -> float:
+        """Seconds, from any start; virtual where time is."""
+
+    @abstractmethod
+    def _make(self) -> None:
+        """Make rounds until the pipeline is over."""
+
+    def run(self) -> None:
         """Make rounds until the pipeline is over; raise what went wrong first."""
-        if runtime == Serial():  # on the caller's own thread
-            self._work()
-        else:
-            self._run_on(Team(runtime.workers), runtime.workers)
+        self._make()
         errors = [(task.key, error) for task, error in self._errors if self.pipeline.reached(task)]
         first = self._struck or min(errors, key=lambda found: found[0], default=(None, None))[1]
         if first is not None:
@@ -81,6 +90,34 @@ class Rounds:
     def ask(self) -> None:
         """Ask for an end as soon as the parameters are whole. Only sets a flag: a signal may come at any moment."""
         self.asked = True
+
+    def _fail(self, task: Task, error: BaseException) -> None:
+        self.pipeline.failed(task)
+        if isinstance(error, Exception):
+            self._errors.append((task, error))
+        else:
+            self._struck = error
+            self.pipeline.stop(after=-1)
+
+
+class Rounds(RoundsRun):
+    """A run on threads of this process, or on the caller's own."""
+
+    def __init__(self, pipeline: Pipeline, work: Work, runtime: Runtime) -> None:
+        super().__init__(pipeline, work)
+        self._runtime = runtime
+        self._changed = Condition()
+        self._idle = 0
+        self._looking = False
+
+    def clock(self) -> float:
+        return time.perf_counter()
+
+    def _make(self) -> None:
+        if self._runtime == Serial():  # on the caller's own thread
+            self._work()
+        else:
+            self._run_on(Team(self._runtime.workers), self._runtime.workers)
 
     def _run_on(self, team: Team, workers: int) -> None:
         # Settings of the caller such as np.errstate hold for the workers too; a context is entered by one at a time.
@@ -175,11 +212,3 @@ class Rounds:
                 self._looking = False
                 self.spent[STAGES[AGGREGATE]] -= time.thread_time() - began
                 self._changed.notify_all()
-
-    def _fail(self, task: Task, error: BaseException) -> None:
-        self.pipeline.failed(task)
-        if isinstance(error, Exception):
-            self._errors.append((task, error))
-        else:
-            self._struck = error
-            self.pipeline.stop(after=-1)

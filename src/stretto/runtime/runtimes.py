@@ -20,8 +20,11 @@ from .cpus import workers_from
 from .interrupts import raising_ctrl_c
 
 if TYPE_CHECKING:
+    from stretto.schedule.pipeline import Pipeline
+
     from .cluster.spec import Cluster
     from .crew import Crew
+    from .rounds import RoundsRun, Work
     from .serving import Outcome, TableJob
     from .simulated.spec import Simulated
 
@@ -60,6 +63,13 @@ class Serial:
 
         return run(job)
 
+    @contextmanager
+    def rounds(self, pipeline: Pipeline, work: Work) -> Iterator[RoundsRun]:
+        """Rounds of a program, on the caller's own thread."""
+        from .rounds import Rounds
+
+        yield Rounds(pipeline, work, self)
+
 
 @dataclass(frozen=True)
 class Threads:
@@ -95,6 +105,13 @@ class Threads:
         from .served import run
 
         return run(job, self.workers)
+
+    @contextmanager
+    def rounds(self, pipeline: Pipeline, work: Work) -> Iterator[RoundsRun]:
+        """Rounds of a program, on the threads."""
+        from .rounds import Rounds
+
+        yield Rounds(pipeline, work, self)
 
 
 Runtime: TypeAlias = "Serial | Threads | Cluster | Simulated"

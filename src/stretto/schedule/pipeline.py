@@ -17,12 +17,18 @@ each other (`waiting.Turns`), each is aggregated by itself as soon as it is upda
 A run ends at the same place however it was timed: a task that fails, or a round that is the last, stops only what comes
 later in the serial order choose 1, update 1, aggregate 1, choose 2, …; everything before it is still made. This is the
 pipelining of SMPFRAME's dynamic engine (Equation 3), with its staleness made exact.
+
+Where data are cut into parts, an update is a job on one part: update k is job k // parts on part k % parts. If parts
+have state of their own (`ordered`), the updates of a part run one after another in serial order, and with `save_every`
+no update of round t begins before the last saved round before t is aggregated, so that the state can be saved there.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,9 +67,23 @@ class _Flight:
 
 
 class Pipeline:
-    """The state of a run; `rounds` is the last round, None for no limit."""
+    """The state of a run.
 
-    def __init__(self, depth: int, rounds: int | None = None) -> None:
+    Parameters
+    ----------
+    depth : int
+        Rounds in flight.
+    rounds : int or None
+        The last round; None for no limit.
+    ordered : int
+        Parts whose updates run in serial order; 0: updates run in any order.
+    save_every : int or None
+        Rounds after which the state of parts is saved; None: never.
+    """
+
+    def __init__(
+        self, depth: int, rounds: int | None = None, *, ordered: int = 0, save_every: int | None = None
+    ) -> None:
         if depth < 1:
             raise PlanError(f"pipeline={depth}: at least one round is in flight; pass 1 for no pipelining")
         self.depth = depth
@@ -72,12 +92,20 @@ class Pipeline:
         self._chosen = 0
         self._flights: dict[int, _Flight] = {}
         self._updates: list[tuple[int, int, int]] = []  # (round, place, job), a heap
+        self._waiting: list[deque[tuple[int, int]]] = [deque() for _ in range(ordered)]  # (round, job) by part
+        self._busy = [False] * ordered  # parts with an update in the heap or under way
+        self._save_every = save_every
         self._choosing = self._aggregating = False
         self._limit: tuple[float, ...] = (math.inf,) if rounds is None else (rounds + 1,)
 
     def reads(self, number: int) -> int:
         """The round after which the parameters are current that round `number` reads; 0 is the start."""
         return max(0, number - self.depth)
+
+    def in_turns(self, number: int) -> bool:
+        """Whether the jobs of a round in flight wait for each other."""
+        flight = self._flights.get(number)
+        return flight is not None and flight.queue is not None
 
     @property
     def ready(self) -> bool:
@@ -88,6 +116,19 @@ class Pipeline:
     def over(self) -> bool:
         """Whether nothing is under way and nothing will be."""
         return not self.running and not self.ready
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing that is still wanted is under way or can begin. Updates of rounds after the end may run."""
+        return not self.ready and all(self._wanted(task) is None for task in self.running)
+
+    def resume(self, done: int, chosen: Mapping[int, int]) -> None:
+        """Start after round `done`. chosen: updates of each round after it that was chosen before, in order."""
+        self.done = self._chosen = done
+        for number, updates in chosen.items():
+            self._chosen = number
+            self._flights[number] = _Flight(updates)
+            self._offer(number, updates)
 
     def take(self) -> Task | None:
         """The most urgent task that may begin now; None: there is none until another has ended."""
@@ -117,8 +158,7 @@ class Pipeline:
         self._chosen = task.round
         flight = self._flights[task.round] = _Flight(jobs, None if turns is None else Queue(turns))
         if flight.queue is None:
-            for job in range(jobs):
-                heapq.heappush(self._updates, (task.round, job, job))
+            self._offer(task.round, jobs)
         else:
             self._release(task.round, flight.queue)
 
@@ -130,6 +170,10 @@ class Pipeline:
             flight.left -= 1
         else:
             heapq.heappush(flight.updated, task.job)
+        if self._waiting:
+            part = task.job % len(self._waiting)
+            self._busy[part] = False
+            self._offer_next(part)
 
     def aggregated(self, task: Task) -> None:
         """A round, or a job that is aggregated by itself, is in the parameters."""
@@ -169,6 +213,23 @@ class Pipeline:
         """Whether a running aggregation is all that its round still needs."""
         return task.job == WHOLE or self._flights[task.round].left == 1
 
+    def _offer(self, number: int, updates: int) -> None:
+        """The updates of a round may begin, in order within each part where parts are ordered."""
+        if not self._waiting:
+            for job in range(updates):
+                heapq.heappush(self._updates, (number, job, job))
+            return
+        for job in range(updates):
+            self._waiting[job % len(self._waiting)].append((number, job))
+        for part in range(len(self._waiting)):
+            self._offer_next(part)
+
+    def _offer_next(self, part: int) -> None:
+        if not self._busy[part] and self._waiting[part]:
+            number, job = self._waiting[part].popleft()
+            self._busy[part] = True
+            heapq.heappush(self._updates, (number, job, job))
+
     def _release(self, number: int, queue: Queue) -> None:
         while queue.ready:
             place, job = heapq.heappop(queue.ready)
@@ -190,9 +251,13 @@ class Pipeline:
         while self._updates:
             number, _, job = self._updates[0]
             if task := self._wanted(Task(UPDATE, number, job)):
-                return task
+                return None if self._saved_before(number) > self.done else task
             heapq.heappop(self._updates)  # the limit only ever falls
         return None
+
+    def _saved_before(self, number: int) -> int:
+        """The last round before this one after which the state of parts is saved."""
+        return 0 if self._save_every is None else (number - 1) // self._save_every * self._save_every
 
     def _wanted(self, task: Task) -> Task | None:
         return task if task.key < self._limit else None

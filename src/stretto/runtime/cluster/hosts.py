@@ -17,7 +17,7 @@ import socket
 import threading
 import time
 import warnings
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -56,6 +56,7 @@ class Hosts:
         self._members: dict[int, Member] = {}
         self._gone: dict[int, bool] = {}  # hosts without a process → whether one was waited for in vain
         self._told: SimpleQueue[Told | tuple[Member, HostLost]] = SimpleQueue()
+        self._sent: deque[Any] = deque()  # answers of calls that nobody waits for
         self._accused: dict[tuple[int, int], float] = {}  # (by, whom) → seconds of silence
         self._judge_at = 0.0
         self._answered: dict[int, float] = {}  # when a host last answered the driver
@@ -119,6 +120,7 @@ class Hosts:
             self.incarnation += 1
             self._replace()
             self._accused.clear()
+            self._sent.clear()
             try:
                 begins = {number: self._begin(number, make, payloads) for number in self._members}
                 answers = [(number, self._call(number, "begin", begin)) for number, begin in begins.items()]
@@ -243,6 +245,25 @@ class Hosts:
         """The same on one host."""
         return self._result(host, self._call(host, "ask", what, *args), timeout)
 
+    def ask_each(self, what: str, args: dict[int, tuple[Any, ...]], timeout: float | None = None) -> dict[int, Any]:
+        """A call on several hosts at the same time, each with arguments of its own."""
+        answers = {number: self._call(number, "ask", what, *mine) for number, mine in args.items()}
+        return {number: self._result(number, answer, timeout) for number, answer in answers.items()}
+
+    def send(self, host: int, what: str, *args: Any) -> None:
+        """A call of the task on one host whose answer nobody waits for; what it raises is raised by `events`."""
+        self._sent.append(self._call(host, "ask", what, *args))
+
+    def _check_sent(self) -> None:
+        while self._sent:
+            try:
+                self._sent[0].result(0.0)
+            except TimeoutError:
+                return
+            except HostLost:
+                pass  # the thread that listens to it hears of it too
+            self._sent.popleft()
+
     def halt(self) -> None:
         """End the task everywhere."""
         for number, answer in [(number, self._call(number, "halt")) for number in self._members]:
@@ -258,6 +279,7 @@ class Hosts:
             try:
                 told = self._told.get(timeout=min(left, GLANCE)) if left else self._told.get_nowait()
             except Empty:
+                self._check_sent()
                 self._judge()
                 if found or time.monotonic() >= deadline:
                     return found

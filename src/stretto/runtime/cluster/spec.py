@@ -20,7 +20,11 @@ from stretto.runtime.asked import whole
 from stretto.runtime.interrupts import raising_ctrl_c
 
 if TYPE_CHECKING:
+    from stretto.runtime.rounds import RoundsRun
     from stretto.runtime.serving import Outcome, TableJob
+    from stretto.schedule.pipeline import Pipeline
+
+    from .rounds import RemoteWork
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,18 @@ class Cluster:
         from .tables import run
 
         return run(self, job)
+
+    @contextmanager
+    def rounds(self, pipeline: Pipeline, work: RemoteWork) -> Iterator[RoundsRun]:
+        """Rounds of a program whose updates run on the nodes."""
+        _check_installed(self.address)
+        from .fleet import packed
+        from .hosts import Hosts
+        from .rounds import HostRounds
+        from .rounds_task import make_rounds_task
+
+        with Hosts(self) as hosts:
+            yield HostRounds(pipeline, work, hosts, make_rounds_task, pack=packed)
 
 
 def _check_installed(address: str) -> None:

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any, Protocol, cast
 
 from stretto.comm.link import Frame
-from stretto.runtime.cluster.hosting import Begin, HostApi, Told
+from stretto.runtime.cluster.hosting import Begin, HostApi, Task, Told
 from stretto.runtime.cluster.ring_node import Go, Progress
 from stretto.runtime.cluster.ring_task import RingTask
 from stretto.runtime.cluster.telling import portable
@@ -27,12 +27,14 @@ WIRE = 32  # bytes that the network adds to a frame
 
 
 class Question:
-    """A call of the driver's, on its way to a host or back."""
+    """A call of the driver's, on its way to a host or back. wanted: whether the driver waits for the answer."""
 
-    __slots__ = ("answer", "answered", "args", "begin", "error", "host", "what")
+    __slots__ = ("answer", "answered", "args", "begin", "error", "host", "wanted", "what")
 
-    def __init__(self, host: int, what: str, args: tuple[Any, ...], begin: Begin | None = None) -> None:
-        self.host, self.what, self.args, self.begin = host, what, args, begin
+    def __init__(
+        self, host: int, what: str, args: tuple[Any, ...], begin: Begin | None = None, *, wanted: bool = True
+    ) -> None:
+        self.host, self.what, self.args, self.begin, self.wanted = host, what, args, begin, wanted
         self.answered = False
         self.answer: Any = None
         self.error: Exception | None = None
@@ -55,6 +57,16 @@ class VirtualTask(RingTask):
         for node in self.nodes.values():
             node.enqueue(go)
 
+    @property
+    def made(self) -> int:
+        """Visits made so far."""
+        return sum(node.made for node in self.nodes.values())
+
+    def hold_up(self, seconds: float) -> None:
+        """The machine pauses: whatever its workers do takes so much longer."""
+        for node in self.nodes.values():
+            node.hold_up(seconds)
+
     def _progress(self) -> dict[int, Progress]:
         found = {number: node.progress() for number, node in self.nodes.items()}
         return {number: progress for number, progress in found.items() if progress is not None}
@@ -63,6 +75,23 @@ class VirtualTask(RingTask):
 def make_virtual_task(host: HostApi, begin: Begin) -> RingTask:
     """For `Begin.make`."""
     return VirtualTask(host, begin)
+
+
+class HostedTask(Task, Protocol):
+    """A task in virtual time."""
+
+    @property
+    def made(self) -> int:
+        """Visits or updates made so far."""
+        ...
+
+    def hold_up(self, seconds: float) -> None:
+        """The machine pauses: whatever its workers do takes so much longer."""
+        ...
+
+    def reset(self, now: float, nodes: Sequence[int]) -> None:
+        """The connection to these nodes was lost and is there again."""
+        ...
 
 
 class Driver(Protocol):
@@ -96,7 +125,7 @@ class VirtualHost:
         self.number, self.threads = number, driver.spec.threads
         self.hub, self.shared, self._driver, self._spec = driver.hub, driver.shared, driver, driver.spec
         self.alive, self.life, self.spent = True, 0, 0.0
-        self.task: VirtualTask | None = None
+        self.task: HostedTask | None = None
         self._begun: Begin | None = None
         self._paused_until = 0.0
         self._waiting: list[tuple[Callable[[Any], None], Any]] = []  # what arrived during a pause
@@ -104,11 +133,6 @@ class VirtualHost:
         self._awaits: list[Question] = []  # questions that are answered when blocks have come
         self._per_item = self._spec.seconds_per_item / self._spec.speeds[number]
         self._steady = self._spec.stragglers is None
-
-    @property
-    def node(self) -> VirtualNode | None:
-        """Its node, once there is a task."""
-        return None if self.task is None else self.task.nodes[self.number]
 
     @property
     def paused(self) -> bool:
@@ -194,13 +218,14 @@ class VirtualHost:
                 question.error = error
             if self.task is not None:
                 self._tend_by(self.task.tend(self.hub.now))
-        self._driver.answer(question)
+        if question.wanted:
+            self._driver.answer(question)
 
     def _begin(self, begin: Begin) -> None:
         if self.task is not None:
             self.task.halt()
         self._awaits.clear()
-        self._begun, self.task = begin, cast(VirtualTask, begin.make(self, begin))
+        self._begun, self.task = begin, cast(HostedTask, begin.make(self, begin))
         self.task.start()
 
     def _answer_waiting(self) -> None:
@@ -256,8 +281,8 @@ class VirtualHost:
         if not self.alive or more <= 0:
             return
         self._paused_until = now + seconds
-        if self.node is not None:
-            self.node.hold_up(more)
+        if self.task is not None:
+            self.task.hold_up(more)
         self.hub.at(self._paused_until, self._resume, self.life)
 
     def _resume(self, life: int) -> None:

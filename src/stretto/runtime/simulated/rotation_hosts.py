@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
+from math import inf
 from typing import Any, cast
 
 import numpy as np
@@ -106,7 +107,7 @@ class VirtualHosts:
         """The same on one host."""
         return self.ask_each(what, {host: args})[host]
 
-    def ask_each(self, what: str, args: dict[int, tuple[Any, ...]]) -> dict[int, Any]:
+    def ask_each(self, what: str, args: dict[int, tuple[Any, ...]], timeout: float | None = None) -> dict[int, Any]:
         """A call on several hosts at the same time, each with arguments of its own."""
         for number in args:
             if number in self._gone:
@@ -115,9 +116,19 @@ class VirtualHosts:
         self._answers(questions)
         return {question.host: question.answer for question in questions}
 
+    def send(self, host: int, what: str, *args: Any) -> None:
+        """A call on one host whose answer nobody waits for."""
+        if host in self._gone:
+            raise HostLost(host, "is not there any more")
+        self._carry(self._driver, host, Question(host, what, args, wanted=False), size_of(args))
+
     def events(self, wait: float) -> list[Told]:
-        """What nodes of this incarnation have told, after `wait` virtual seconds at most. Raises HostLost."""
-        self._wait(lambda: bool(self._told or self._lost), self.hub.now + wait)
+        """What nodes of this incarnation have told, after `wait` virtual seconds at most; inf: until there is something
+        or an end is asked for. Raises HostLost."""
+        if wait == inf:
+            self._wait(lambda: bool(self._told or self._lost or self.asked()))
+        else:
+            self._wait(lambda: bool(self._told or self._lost), self.hub.now + wait)
         if self._lost:
             raise self._lost.pop(0)
         found, self._told = self._told, []
@@ -210,15 +221,15 @@ class VirtualHosts:
             self._check_progress()
 
     def _check_progress(self) -> None:
-        """RunError when very much happens and no visit is made."""
-        made = sum(host.node.made for host in self._hosts if host.node is not None)
+        """RunError when very much happens and no visit or update is made."""
+        made = sum(host.task.made for host in self._hosts if host.task is not None)
         before, since = self._still
         if made != before:
             self._still = made, self.hub.events
         elif self.hub.events - since > _STILL:
             raise RunError(
-                f"no visit was made during {_STILL:,} events, {self.hub.now:.1f} virtual seconds after the start; "
-                f"please report this, with {self.spec!r}"
+                f"no visit or update was made during {_STILL:,} events, {self.hub.now:.1f} virtual seconds after the "
+                f"start; please report this, with {self.spec!r}"
             )
 
     # -- faults ------------------------------------------------------------------------------------------------------
@@ -274,6 +285,8 @@ def size_of(value: Any) -> int:
             continue
         elif isinstance(one, dict):
             todo += one.values()
+        elif hasattr(one, "indptr"):
+            todo += [one.data, one.indices, one.indptr]  # a sparse matrix
         elif isinstance(one, list | tuple):
             todo += one
         elif is_dataclass(one):

@@ -64,16 +64,16 @@ class RotationReport:
         return sum(one.computed for one in self.passes) / during if during else 0.0
 
     def __str__(self) -> str:
-        count = len(self.passes)
-        longest = max((one.seconds for one in self.passes), default=0.0)
-        lines = [
-            f"{self.nodes} nodes of {self.threads} threads: {count} passes in {self.seconds:.3f} virtual seconds, the "
-            f"longest {longest:.3f}",
-            f"computing {self.computing:.0%} of all cores' time; {self.moved / 1e6:,.1f} MB between nodes, "
-            f"{self.driver_bytes / 1e6:,.1f} MB to and from the driver",
-        ]
-        if self.nodes and self.passes:
-            most = int(self.waited.argmax())
-            lines.append(f"node {most} waited longest: {self.waited[most]:.3f} seconds of its workers")
+        cluster, passes = f"{self.nodes} nodes of {self.threads} threads", len(self.passes)
+        driver = f"{self.driver_bytes / 1e6:,.1f} MB to and from the driver"
+        lines = [f"{cluster}: {self.seconds:.3f} virtual seconds; {driver}"]
+        if self.passes:
+            longest, most = max(one.seconds for one in self.passes), int(self.waited.argmax())
+            lines = [
+                f"{cluster}: {passes} passes in {self.seconds:.3f} virtual seconds, the longest {longest:.3f}",
+                f"computing {self.computing:.0%} of all cores' time; {self.moved / 1e6:,.1f} MB between nodes, "
+                f"{driver}",
+                f"node {most} waited longest: {self.waited[most]:.3f} seconds of its workers",
+            ]
         lines += [f"lost at {loss.seconds:.3f}: node {loss.node}, {loss.why}" for loss in self.losses]
         return "\n".join(lines)

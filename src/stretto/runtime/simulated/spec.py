@@ -25,7 +25,10 @@ from stretto.runtime.interrupts import raising_ctrl_c
 from .faults import Crash, Fault, check
 
 if TYPE_CHECKING:
+    from stretto.runtime.cluster.rounds import RemoteWork
+    from stretto.runtime.rounds import RoundsRun
     from stretto.runtime.serving import Outcome, TableJob
+    from stretto.schedule.pipeline import Pipeline
 
     from .rotation_report import RotationReport
 
@@ -199,12 +202,14 @@ class Simulated:
 
     @property
     def report(self) -> RotationReport:
-        """What the last rotation here did, in virtual time: a fit of an estimator, or calls of a parallel loop."""
+        """What the last job here did, in virtual time: a fit of an estimator, calls of a parallel loop, or a program,
+        which has no passes."""
         reports: list[RotationReport] = self._reports  # type: ignore[attr-defined]
         if not reports:
             raise RunError(
-                "Simulated.report: nothing has run here yet that rotates blocks; fit an estimator or call a parallel "
-                "loop with runtime= set to this very object (st.run returns the report of a job over tables)"
+                "Simulated.report: nothing has run here yet that rotates blocks, and no program; fit an estimator, "
+                "call a parallel loop or run a program with runtime= set to this very object (st.run returns the "
+                "report of a job over tables)"
             )
         return reports[-1]
 
@@ -244,6 +249,26 @@ class Simulated:
         from .job import run  # greenlets are only loaded by those who use them
 
         return run(self, job)
+
+    @contextmanager
+    def rounds(self, pipeline: Pipeline, work: RemoteWork) -> Iterator[RoundsRun]:
+        """Rounds of a program whose updates run on simulated nodes. What the driver computes takes no time."""
+        from stretto.runtime.cluster.rounds import HostRounds
+
+        from .rotation_hosts import VirtualHosts
+        from .rotation_report import RotationReport
+        from .rounds_task import make_virtual_rounds
+
+        hosts = VirtualHosts(self)
+        options: Any = {"pack": lambda work: work, "clock": hosts.now, "cpu": lambda: 0.0, "wait": math.inf}
+        made = HostRounds(pipeline, work, hosts, make_virtual_rounds, **options)
+        hosts.asked = lambda: made.asked and not made.halting
+        report = RotationReport(self.nodes, self.threads)
+        self._ran(report)
+        try:
+            yield made
+        finally:
+            report.seconds, report.driver_bytes, report.losses = hosts.now(), hosts.carried, list(hosts.losses)
 
     def config(self) -> dict[str, Any]:
         """For records: what was asked, as plain values."""

@@ -1,0 +1,136 @@
+"""What decides the bits of a program: its functions, data, parameters, schedule, seed, pipeline and parts.
+
+    identity = identity_of(program, pipeline=3, seed=0)
+    identity.values             # by name; their hash is the fingerprint of the plan
+    identity.saved              # without the values of params, which a checkpoint replaces
+
+Functions count by their compiled code, what they close over and their defaults; the attributes of a program by value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+import numpy as np
+
+from stretto.data.digest import digest_of
+from stretto.data.structure import is_sparse
+from stretto.schedule.spec import Schedule
+from stretto.state.state import State
+
+from .params import arrays_of
+from .program import Program
+
+_FUNCTIONS = ("update", "aggregate", "merge", "local")
+_APART = ("data", "params", "parts", "columns", "schedule", "objective", *_FUNCTIONS)
+_DEPTH = 20  # values inside values that are followed
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What decides the bits of a program, by name."""
+
+    values: dict[str, Any]
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """What a checkpoint is compared with."""
+        return {name: value for name, value in self.values.items() if name != "params digest"}
+
+    @property
+    def saved_as(self) -> str:
+        """The hash of that."""
+        return hashlib.sha256(json.dumps(self.saved, sort_keys=True).encode()).hexdigest()
+
+
+def identity_of(program: Program, pipeline: int, seed: int) -> Identity:
+    """The identity of a checked program."""
+    arrays = arrays_of(program.name, program.params)
+    schedule = program.schedule
+    own = {name: value for name, value in sorted(vars(program).items()) if name not in _APART}
+    parts = program.parts
+    values: dict[str, Any] = {
+        "seed": seed,
+        "pipeline": pipeline,
+        "schedule": repr(schedule) if isinstance(schedule, Schedule) else digest(schedule),
+        "size": program.size,
+        "parts": len(parts) if isinstance(parts, list | tuple) else None if parts is None else int(parts),
+        **{f"`{name}`": digest(getattr(program, name)) for name in _FUNCTIONS if getattr(program, name) is not None},
+        "attributes digest": digest(own),
+        "data digest": digest((program.data, program.columns, parts)),
+        "params": ", ".join(f"{name}: {array.dtype} {list(array.shape)}" for name, array in arrays.items()),
+        "params digest": digest(arrays),
+    }
+    return Identity(values)
+
+
+def digest(value: Any) -> str:
+    """A short hash of a value, or of what a function does.
+
+    >>> digest({"a": 1.5}) == digest({"a": 1.5}), digest(lambda x: x + 1) == digest(lambda x: x + 2)
+    (True, False)
+    """
+    found = hashlib.sha256()
+    _feed(found, value, 0)
+    return found.hexdigest()[:16]
+
+
+def _feed(into: Any, value: Any, depth: int) -> None:
+    into.update(f"{type(value).__name__} ".encode())
+    if depth > _DEPTH:
+        return
+    if isinstance(value, State):
+        value = value.array
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        into.update(digest_of(value).encode())
+    elif value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
+        into.update(repr(value).encode())
+    elif isinstance(value, Mapping):
+        for name in value:
+            _feed(into, name, depth + 1)
+            _feed(into, value[name], depth + 1)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _feed(into, one, depth + 1)
+    elif isinstance(value, CodeType):
+        into.update(value.co_code)
+        _feed(into, value.co_names, depth + 1)
+        _feed(into, value.co_consts, depth + 1)
+    elif is_sparse(value):
+        into.update(digest_of(value).encode())
+    elif (code := _code(value)) is not None:
+        _feed(into, code, depth + 1)
+        _feed(into, [_cell(cell) for cell in getattr(value, "__closure__", None) or ()], depth + 1)
+        _feed(into, getattr(value, "__defaults__", None), depth + 1)
+    elif isinstance(value, Schedule | type):
+        into.update(repr(value).encode())
+    else:
+        _feed_pickled(into, value)
+
+
+def _code(value: Any) -> CodeType | None:
+    """The code of a function, a method, or one that Numba compiles."""
+    function = getattr(value, "py_func", value)
+    found = getattr(getattr(function, "__func__", function), "__code__", None)
+    return found if isinstance(found, CodeType) else None
+
+
+def _cell(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that is not bound yet
+        return None
+
+
+def _feed_pickled(into: Any, value: Any) -> None:
+    """An object of a class of the user's: by what it pickles to, or where it does not, by its class."""
+    try:
+        into.update(pickle.dumps(value, protocol=5))
+    except Exception:
+        into.update(f"{type(value).__module__}.{type(value).__qualname__}".encode())

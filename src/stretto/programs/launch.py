@@ -1,0 +1,76 @@
+"""Launching a program: a pipeline, a run, a runtime that makes rounds, and what comes of it."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from stretto.runtime.checkpoint import writing
+from stretto.runtime.chosen import one_memory
+from stretto.runtime.interrupts import heeding_ctrl_c
+from stretto.runtime.rounds import RoundsRun
+from stretto.schedule.pipeline import Pipeline
+
+from .engine import Run
+from .explain import check_pipeline, explain
+from .program import Program, check
+from .telling import Told, telling
+from .values import Options, Result
+
+
+def launch(program: Program, options: Options) -> Result:
+    """Run a user's program."""
+    check(program)
+    check_pipeline(program, options.pipeline)
+    keeping = options.keeping
+    with (
+        telling(program.name, options, lambda: explain(program, options.pipeline, options.runtime)) as told,
+        nullcontext() if keeping is None else writing(keeping.folder),
+    ):
+        result = _launch(program, options, told)
+        told.ended(result.stopped)
+    return result
+
+
+def _launch(program: Program, options: Options, told: Told) -> Result:
+    run, here = Run(program, options, told), one_memory(options.runtime)
+    # Nodes make the updates of a part in the order in which they come; threads take any that the pipeline offers.
+    ordered, save_every = (run.parts, run.saver.every) if here and run.stateful else (0, None)
+    pipeline = Pipeline(options.pipeline, options.rounds, ordered=ordered, save_every=save_every)
+    run.saver.resume(pipeline)
+    if not run.history:
+        run.look(0)
+    with options.runtime.rounds(pipeline, run) as rounds:
+        run.begins(rounds.clock, here=here)
+        try:
+            with heeding_ctrl_c(rounds) as ctrl_c:
+                rounds.run()
+                interrupted = ctrl_c.heard()
+            run.saver.finish(run.versions.newest)
+        finally:
+            run.versions.put_back()
+        return _result(run, rounds, interrupted)
+
+
+def _result(run: Run, rounds: RoundsRun, interrupted: bool) -> Result:
+    options, done, seconds = run.options, run.versions.newest, run.seconds
+    if run.history[-1].round != done:
+        run.look(done)
+    if options.rounds is None and options.verbose == 1 and done:
+        # Without a goal there is no bar; the last line says how far it got.
+        run.told.look(run.history[-1], run.history[0])
+    stopped = run.stopped or ("rounds" if options.rounds is not None and done >= options.rounds else "interrupted")
+    if run.stopped is None and run.ended == done + 1:
+        stopped = "schedule"
+    if interrupted:  # also when it came too late to stop anything
+        stopped = "interrupted"
+    return Result(
+        params={name: array.copy() for name, array in run.arrays.items()},
+        rounds=done,
+        updates=run.updates,
+        seconds=seconds,
+        stopped=stopped,
+        history=tuple(run.history),
+        record=tuple(run.record),
+        schedule_seconds=rounds.spent["choose"],
+        busy_seconds=sum(rounds.spent.values()),
+    )

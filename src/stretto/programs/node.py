@@ -1,0 +1,106 @@
+"""What a node holds of a program: its functions, its parts of the data, and the state of those parts."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stretto.errors import RunError
+
+from .params import Arrays, Params
+from .program import Program
+
+WHOLE_DATA = -1  # the part of a program whose data are not cut
+
+# What only the driver needs: it is not sent to nodes.
+_DRIVERS = ("params", "parts", "columns", "data", "schedule", "aggregate", "objective", "merge")
+
+
+@dataclass(eq=False)
+class NodeProgram:
+    """The `NodeWork` of a program.
+
+    Attributes
+    ----------
+    program : Program
+        Without what only the driver needs.
+    parts : dict of int to any
+        The parts of the data that are held here; all of the data as WHOLE_DATA where they are not cut.
+    count : int
+        Parts of the data on all nodes, 1 where they are not cut.
+    """
+
+    program: Any
+    parts: dict[int, Any]
+    count: int
+    _states: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def stateful(self) -> bool:
+        return self.program.local is not None
+
+    def start(self, states: Mapping[int, bytes] | None) -> None:
+        """Make the states of the parts, or restore them."""
+        if self.stateful:
+            for part, data in self.parts.items():
+                self._states[part] = local_state(self.program, part, data) if states is None else unpacked(states[part])
+
+    def view(self, arrays: Arrays) -> Params:
+        """Parameters, read-only."""
+        return Params(arrays, writable=False)
+
+    def update(self, job: Any, part: int, params: Any) -> Any:
+        """The result of a job on a part."""
+        if self.stateful:
+            return self.program.update(job, self.parts[part], params, self._states[part])
+        return self.program.update(job, self.parts[part], params)
+
+    def state(self, part: int) -> bytes:
+        """The state of a part."""
+        return packed_state(self._states[part])
+
+    def items(self, job: Any) -> float:
+        """How many items an update looks at: its share of `samples`, or 1 where nothing is counted."""
+        counted = int(self.program.samples([job]))
+        return counted / self.count if counted else 1.0
+
+
+def node_program(program: Program, parts: Sequence[Any] | None, held: Sequence[int]) -> NodeProgram:
+    """What a node needs that holds some of the parts; all of the data where they are not cut."""
+    sent = copy.copy(program)
+    for name in _DRIVERS:
+        if name in vars(sent):
+            setattr(sent, name, None)
+    if parts is None:
+        if "data" in vars(sent):
+            sent.data = program.data
+        return NodeProgram(sent, {WHOLE_DATA: program.data}, 1)
+    return NodeProgram(sent, {part: parts[part] for part in held}, len(parts))
+
+
+def local_state(program: Program, part: int, data: Any) -> Any:
+    """The state of a part before the first round."""
+    try:
+        return program.local(data)
+    except Exception as error:
+        words = f"{program.name}: `local` failed for part {part + 1}: {type(error).__name__}: {error}"
+        raise RunError(words) from error
+
+
+def packed_state(state: Any) -> bytes:
+    """A state as bytes."""
+    try:
+        return pickle.dumps(state, protocol=5)
+    except Exception as error:
+        raise RunError(
+            f"a {type(state).__name__} cannot be pickled to be saved ({error}); keep numbers, arrays, text, lists, "
+            "tuples and dicts in the state of a part"
+        ) from error
+
+
+def unpacked(state: bytes) -> Any:
+    """The state that `packed_state` made bytes of."""
+    return pickle.loads(state)

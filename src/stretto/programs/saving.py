@@ -1,0 +1,168 @@
+"""Checkpoints of a program: everything that decides the rounds to come, saved after a round.
+
+    params/3/beta       parameters after round 3, in arrays.safetensors
+    part/0              the state of a part, pickled
+    state               the rest, pickled
+
+Saved after round c are the versions of the parameters that rounds in flight read, the jobs of rounds after c that were
+chosen already, the state of the schedule, `state.memory`, the states of parts and the history. Updates of rounds in
+flight are made again by a run that resumes, with the same bits. What the user's schedule and parts remember is pickled:
+resume only from folders that you trust.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import RunError
+from stretto.runtime import checkpoint
+from stretto.runtime.serving import Keeping
+
+from .node import unpacked
+
+if TYPE_CHECKING:
+    from stretto.schedule.pipeline import Pipeline
+
+    from .engine import Run
+
+STATES_EVERY = 16  # rounds between two saves of the states of parts, where nobody says otherwise
+_SAFE = "biuf"  # kinds of dtypes that are saved as they are, up to 8 bytes wide
+
+Captured = tuple[dict[str, NDArray[Any]], dict[str, Any]]
+
+
+class Saver:
+    """When a run is saved, and what.
+
+    Attributes
+    ----------
+    states : (int, dict or None)
+        The round after which states of parts were saved last, and the states; None: they are made from the parts.
+    """
+
+    def __init__(self, run: Run, keeping: Keeping | None) -> None:
+        self._run, self._keeping = run, keeping
+        self.states: tuple[int, Mapping[int, bytes] | None] = (0, None)
+        self._every = (keeping.every if keeping is not None else None) or (STATES_EVERY if run.stateful else None)
+        self._saved_at = time.monotonic()
+        self._took = 0.1  # seconds that the last save took
+        self._newest = -1  # the round after which was saved last
+        self._waiting: dict[int, Captured] = {}  # by round: saved once the states of parts have come
+        self._came: dict[int, Mapping[int, bytes]] = {}  # by round: states that came before the round was aggregated
+
+    @property
+    def every(self) -> int | None:
+        """Rounds between two saves of the states of parts, for the pipeline of this process; None: they are not."""
+        return self._every if self._keeping is not None and self._run.stateful else None
+
+    def at(self, number: int) -> bool:
+        """Whether this is a round after which is saved, known before it is made."""
+        return self._every is not None and (number % self._every == 0 or number == self._run.options.rounds)
+
+    def due(self, number: int) -> bool:
+        """Whether a checkpoint is to be saved after this round, which was just aggregated."""
+        if self._keeping is None:
+            return False
+        if self._every is not None:
+            return self.at(number)
+        return time.monotonic() - self._saved_at > checkpoint.interval_seconds(self._took)
+
+    def finish(self, number: int) -> None:
+        """Save what the run ends with, unless that is saved, or updates of later rounds have changed the states."""
+        if self._keeping is not None and not self._run.stateful and number and self._newest != number:
+            self.save(number)
+
+    def save(self, number: int) -> None:
+        """Save a checkpoint after a round."""
+        captured = self._capture(number)
+        if not self._run.stateful:
+            self._write(number, captured, {})
+        elif (states := self._run.local_states(number)) is not None:
+            self._write(number, captured, states)
+        elif number in self._came:
+            self._write(number, captured, self._came.pop(number))
+        else:
+            self._waiting[number] = captured
+
+    def states_came(self, number: int, states: Mapping[int, bytes]) -> None:
+        """The states of all parts after a round, from nodes."""
+        self.states = number, states
+        if number in self._waiting:
+            self._write(number, self._waiting.pop(number), states)
+        elif self._keeping is not None:
+            self._came = {number: states}
+
+    def _capture(self, number: int) -> Captured:
+        run, depth = self._run, self._run.options.pipeline
+        arrays = {}
+        for version in range(max(0, number - depth + 1), number + 1):
+            for name, array in run.versions.read(version).items():
+                safe = array.dtype.kind in _SAFE and array.dtype.itemsize <= 8
+                kept = array.copy() if safe else np.frombuffer(array.tobytes(), np.uint8)
+                arrays[f"params/{version}/{name}"] = kept
+        with run.choosing:
+            state = {
+                "flights": {t: flight.jobs for t, flight in run.flights.items() if t > number},
+                "past": {t: last for t, last in run.past.items() if t <= number},
+                "memory": run.memory,
+                "schedule": run.source.state(),
+                "history": run.history,
+                "counts": (run.updates, run.samples),
+                "seconds": run.seconds,
+            }
+            try:
+                packed = pickle.dumps(state, protocol=5)
+            except Exception as error:
+                raise RunError(
+                    f"{run.program.name}: the checkpoint after round {number} cannot be saved: {error}; keep what can "
+                    "be pickled in jobs and in state.memory"
+                ) from error
+        arrays["state"] = np.frombuffer(packed, np.uint8)
+        return arrays, {"step": number, "round": number}
+
+    def _write(self, number: int, captured: Captured, states: Mapping[int, bytes]) -> None:
+        assert self._keeping is not None
+        arrays, meta = captured
+        arrays |= {f"part/{part}": np.frombuffer(state, np.uint8) for part, state in states.items()}
+        meta |= {"fingerprint": self._keeping.fingerprint, "settings": self._keeping.settings}
+        began = time.monotonic()
+        checkpoint.save(self._keeping.folder, arrays, meta, keep=self._keeping.keep)
+        self._saved_at = time.monotonic()
+        self._took, self._newest = self._saved_at - began, number
+
+    # -- resuming ----------------------------------------------------------------------------------------------------
+
+    def resume(self, pipeline: Pipeline) -> None:
+        """Go on from the newest checkpoint, if that is asked for."""
+        if self._keeping is None or not self._keeping.resume:
+            return
+        run, keeping = self._run, self._keeping
+        found = checkpoint.latest(keeping.folder, keeping.fingerprint, settings=keeping.settings)
+        number = int(found.meta["round"])
+        state = pickle.loads(found.arrays["state"].tobytes())
+        versions: dict[int, dict[str, NDArray[Any]]] = {}
+        for key, array in found.arrays.items():
+            if key.startswith("params/"):
+                _, version, name = key.split("/", 2)
+                like = run.arrays[name]
+                whole = array if array.dtype == like.dtype else np.frombuffer(array.tobytes(), like.dtype)
+                versions.setdefault(int(version), {})[name] = whole.reshape(like.shape)
+        run.versions.restore(number, versions)
+        run.resumed(state)
+        if run.stateful:
+            self.states = number, {part: found.arrays[f"part/{part}"].tobytes() for part in range(run.parts)}
+        pipeline.resume(number, {t: len(flight.results) for t, flight in sorted(run.flights.items()) if flight.jobs})
+        if run.ended is not None:
+            pipeline.stop(after=run.ended - 1)
+        self._newest = number
+
+    def restored(self) -> list[Any] | None:
+        """The states of parts that were resumed, for updates in this process; None: they are made from the parts."""
+        states = self.states[1]
+        return None if states is None else [unpacked(states[part]) for part in sorted(states)]
