@@ -176,7 +176,65 @@ def failing(runtime: Any) -> dict[str, Any]:
     return {}
 
 
+def program(runtime: Any, rounds: int = 400, parts: int = 12, mark: str = "", pause: float = 0.0) -> dict[str, Any]:
+    """A Lasso by rounds: rows in parts, each with a state of its own, three rounds in flight."""
+    draw = np.random.default_rng(6)
+    X = draw.standard_normal((1200, 200))
+    y = X[:, :6].sum(axis=1) + 0.1 * draw.standard_normal(1200)
+    found = (X * X).sum(axis=0)
+
+    def update(job: int, part: Any, params: Any, local: Any) -> Any:
+        if pause:
+            time.sleep(pause)
+        local["updates"] += 1
+        columns, rows = part
+        return job, columns[:, job] @ params["r"][rows], local["updates"]
+
+    def aggregate(results: Any, params: Any) -> Any:
+        moved = []
+        for job, slope, updates in results:
+            beta = params["beta"][job]
+            z = slope + found[job] * beta
+            step = np.sign(z) * max(abs(z) - 20.0, 0.0) / found[job] - beta
+            params["beta"][job] += step
+            params["r"] -= X[:, job] * step
+            params["updates"][job] += updates
+            moved.append(abs(step))
+        return moved
+
+    def schedule(state: Any) -> Any:
+        if mark and state.round >= rounds // 10 and not os.path.exists(mark):
+            Path(mark).touch()
+        return ((np.arange(8) * 23 + 8 * state.round) % 200).tolist()
+
+    made = st.program(
+        update=update,
+        merge=lambda a, b: (a[0], a[1] + b[1], a[2] + b[2]),
+        aggregate=aggregate,
+        schedule=schedule,
+        data=(X, np.arange(len(X))),
+        parts=parts,
+        local=lambda part: {"updates": 0},
+        params={"beta": np.zeros(200), "r": y.copy(), "updates": np.zeros(200)},
+    )
+    result = st.run(made, rounds=rounds, pipeline=3, every=rounds, runtime=runtime)
+    return {"digest": digest(result.params["beta"], result.params["r"], result.params["updates"])}
+
+
+def lasso(runtime: Any, steps: int = 60, mark: str = "") -> dict[str, Any]:
+    """A path of Lassos: columns on the nodes."""
+    draw = np.random.default_rng(8)
+    X = draw.standard_normal((400, 20_000)).astype(np.float32)
+    y = X[:, :20] @ draw.standard_normal(20) + 0.5 * draw.standard_normal(400)
+    if mark:
+        _mark(mark)
+    _, found, gaps = st.lasso_path(X, y, n_alphas=steps, tol=1e-8, runtime=runtime)
+    return {"digest": digest(found, gaps)}
+
+
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
+    "program": program,
+    "lasso": lasso,
     "factorise": factorise,
     "topics": topics,
     "regression": regression,
