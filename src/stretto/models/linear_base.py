@@ -20,14 +20,14 @@ from stretto.observe.progress import duration
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
 from stretto.programs.regression import Fit, Problem
-from stretto.runtime.chosen import runtime_words
+from stretto.runtime.chosen import refuse_elsewhere, runtime_words
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 
 from . import checks
-from .linear_input import Given, features
+from .linear_input import Given, features, laid_out
 from .linear_plan import Words, plan_linear
 from .sklearn_base import BaseEstimator, CallbackSupportMixin, ConvergenceWarning, check_is_fitted
 
@@ -68,17 +68,25 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         check.flags(fit_intercept=self.fit_intercept, standardize=self.standardize, warm_start=self.warm_start)
         check.choice("profile", self.profile, PROFILES)
         check.level(self.verbose)
-        checks.place(self.runtime, self.n_jobs, owner=check.owner)
         if instead := uncalled(self.schedule):
             raise PlanError(f"schedule is a function that makes one; write schedule={instead}")
         given: Any = self.schedule
         if given is not None and not isinstance(given, Schedule | WorkingSets):
             must = "a spec of st.schedule, such as st.schedule.prioritised(), or None for working sets"
             raise check.wrong("schedule", must, given)
+        self._runtime()
 
     def _runtime(self, other: Any = None) -> Runtime:
         """Where to run: `other` where one is given, else as the parameters say."""
-        return checks.place(self.runtime if other is None else other, self.n_jobs, owner=type(self).__name__)
+        found = checks.place(self.runtime if other is None else other, self.n_jobs, owner=type(self).__name__)
+        if isinstance(self.schedule, Schedule):
+            refuse_elsewhere(
+                found,
+                owner=type(self).__name__,
+                why=f"the rounds of schedule={self.schedule!r} read all features from one memory",
+                give="use st.Threads(n), or leave schedule=None, which runs on a cluster",
+            )
+        return found
 
     def _seed(self) -> int:
         # Working sets draw nothing, so two fits agree unless the caller asks otherwise.
@@ -108,7 +116,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         root.call_on_fit_task_begin(estimator=self, X=given.X, y=given.y)
         self.plan_, self.fingerprint_ = plan, plan.fingerprint
         with runtime.open() as crew:
-            yield Sitting(self, crew, root, given, int(plan.values["seed"]), runtime)
+            yield Sitting(self, crew, root, laid_out(given, crew), int(plan.values["seed"]), runtime)
         root.call_on_fit_task_end(estimator=self, X=given.X, y=given.y)
 
     def _features(self, X: Any) -> Any:

@@ -243,6 +243,13 @@ class Hosts:
         """The same on one host."""
         return self._result(host, self._call(host, "ask", what, *args), timeout)
 
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]:
+        """A call on several hosts at the same time, each with arguments of its own."""
+        answers = {number: self._call(number, "ask", what, *mine) for number, mine in args.items()}
+        return {number: self._result(number, answer, timeout) for number, answer in answers.items()}
+
     def halt(self) -> None:
         """End the task everywhere."""
         for number, answer in [(number, self._call(number, "halt")) for number in self._members]:

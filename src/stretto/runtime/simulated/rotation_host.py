@@ -13,9 +13,11 @@ from typing import Any, Protocol, cast
 
 from stretto.comm.link import Frame
 from stretto.runtime.cluster.hosting import Begin, HostApi, Told
+from stretto.runtime.cluster.parts_task import PartsTask, Work
 from stretto.runtime.cluster.ring_node import Go, Progress
 from stretto.runtime.cluster.ring_task import RingTask
 from stretto.runtime.cluster.telling import portable
+from stretto.runtime.crew import Crew
 
 from .hub import Hub
 from .network import Network
@@ -65,6 +67,11 @@ def make_virtual_task(host: HostApi, begin: Begin) -> RingTask:
     return VirtualTask(host, begin)
 
 
+def make_virtual_parts(crew: Crew) -> Callable[[HostApi, Begin], PartsTask]:
+    """For `Begin.make`. crew: the driver's, whose threads functions over parts use on all nodes."""
+    return lambda host, begin: PartsTask(host, begin, crew)
+
+
 class Driver(Protocol):
     """What a host needs of the simulation."""
 
@@ -96,7 +103,7 @@ class VirtualHost:
         self.number, self.threads = number, driver.spec.threads
         self.hub, self.shared, self._driver, self._spec = driver.hub, driver.shared, driver, driver.spec
         self.alive, self.life, self.spent = True, 0, 0.0
-        self.task: VirtualTask | None = None
+        self.task: VirtualTask | PartsTask | None = None
         self._begun: Begin | None = None
         self._paused_until = 0.0
         self._waiting: list[tuple[Callable[[Any], None], Any]] = []  # what arrived during a pause
@@ -108,7 +115,7 @@ class VirtualHost:
     @property
     def node(self) -> VirtualNode | None:
         """Its node, once there is a task."""
-        return None if self.task is None else self.task.nodes[self.number]
+        return None if self.task is None else self.task.nodes.get(self.number)
 
     @property
     def paused(self) -> bool:
@@ -194,13 +201,25 @@ class VirtualHost:
                 question.error = error
             if self.task is not None:
                 self._tend_by(self.task.tend(self.hub.now))
+            work = question.args[0] if question.args else None
+            if isinstance(work, Work):
+                self.hub.at(
+                    self.hub.now + self.seconds(work.items / self.threads), self._computed, (self.life, question)
+                )
+                return
         self._driver.answer(question)
+
+    def _computed(self, what: tuple[int, Question]) -> None:
+        """The time has gone by that a function over parts takes."""
+        life, question = what
+        if life == self.life and not self._puts_off(self._computed, what):
+            self._driver.answer(question)
 
     def _begin(self, begin: Begin) -> None:
         if self.task is not None:
             self.task.halt()
         self._awaits.clear()
-        self._begun, self.task = begin, cast(VirtualTask, begin.make(self, begin))
+        self._begun, self.task = begin, cast(VirtualTask | PartsTask, begin.make(self, begin))
         self.task.start()
 
     def _answer_waiting(self) -> None:
