@@ -82,8 +82,6 @@ class DesignFiles:
 
     def columns(self, ranges: list[tuple[int, int]]) -> list[Design]:
         """A design with all samples for each range of columns, first … last − 1, in one walk through the files."""
-        import scipy.sparse
-
         from stretto.kernels.entries import place
 
         entries, n = self.entries, self.shape[0]
@@ -96,8 +94,8 @@ class DesignFiles:
                 place["exact"](i, j, x, first, reached[k], rows[k], values[k])
         designs = []
         for k, (first, last) in enumerate(ranges):
-            csc = scipy.sparse.csc_array((values[k], rows[k], bounds[k]), shape=(n, last - first), copy=False)
-            designs.append(Design.of(csc))
+            as_read = Design((n, last - first), indptr=bounds[k], indices=rows[k], values=values[k])
+            designs.append(Design.of(as_read.matrix))  # adds up what is there twice, and leaves out zeros
             rows[k], values[k] = np.empty(0), np.empty(0)  # what is converted is not kept twice
         return designs
 
