@@ -21,12 +21,12 @@ import stretto as st
 from ring_fleet import InProcess, QueueHosts
 from stretto.data.design import Design
 from stretto.errors import DataError, PlanError
-from stretto.programs.column_parts import pack, unpack
-from stretto.programs.node_columns import NodeDesign, columns_of, cut_columns
-from stretto.programs.regression import Problem
-from stretto.programs.working import Solver
 from stretto.runtime.cluster.parts import Held
 from stretto.runtime.simulated.faults import Crash, Pause
+from stretto.solvers.column_parts import pack, unpack
+from stretto.solvers.node_columns import NodeDesign, columns_of, cut_columns
+from stretto.solvers.regression import Problem
+from stretto.solvers.working_sets import Solver
 
 Facts = list[np.ndarray]
 STORAGES = ("dense float64", "dense float32", "sparse float64", "sparse float32")

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST
 from stretto.plan.job import JobPlan
-from stretto.programs.regression import Fit, Problem
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
+from stretto.solvers.regression import Fit, Problem
 
 from . import checks
 from .linear_base import LinearModel

@@ -19,12 +19,12 @@ from stretto.kernels.profiles import PROFILES
 from stretto.observe.progress import duration
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
-from stretto.programs.regression import Fit, Problem
 from stretto.runtime.chosen import refuse_elsewhere, runtime_words
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
+from stretto.solvers.regression import Fit, Problem
 
 from . import checks
 from .linear_input import Given, features, laid_out
@@ -32,8 +32,8 @@ from .linear_plan import Words, plan_linear
 from .sklearn_base import BaseEstimator, CallbackSupportMixin, ConvergenceWarning, check_is_fitted
 
 if TYPE_CHECKING:
-    from stretto.programs.working import Solver
     from stretto.runtime.crew import Crew
+    from stretto.solvers.working_sets import Solver
 
 Floats = NDArray[np.float64]
 
@@ -154,7 +154,7 @@ class Sitting:
 
     def solver(self, problem: Problem) -> Solver:
         """A solver for problems that differ in the penalty alone."""
-        from stretto.programs.working import Solver  # here, not above: it imports Numba
+        from stretto.solvers.working_sets import Solver  # here, not above: it imports Numba
 
         sets = self.model.schedule if isinstance(self.model.schedule, WorkingSets) else None
         return Solver(problem, self.crew, profile=self.model.profile, schedule=sets)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from stretto.data.design import Design
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
-from stretto.programs.regression import Problem
+from stretto.solvers.regression import Problem
 
 from . import checks
 from .linear_input import Given, laid_out
@@ -29,7 +29,7 @@ def explain_fit(
     strongest: Callable[[float, int], str],
 ) -> str:
     """Several lines. strongest: from the smallest l1 that gives all zeros, and the samples, to a sentence about it."""
-    from stretto.programs.working import Solver  # here, not above: it imports Numba
+    from stretto.solvers.working_sets import Solver  # here, not above: it imports Numba
 
     with checks.here(model.runtime, model.n_jobs).open() as crew:
         given = laid_out(given, crew)

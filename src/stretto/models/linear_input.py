@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from stretto.data.design import LARGEST, Design, for_kernels, refuse_unbounded
 from stretto.data.design_files import DesignFiles, names_files
 from stretto.errors import DataError
-from stretto.programs.regression import AnyDesign, Fit, Problem
+from stretto.solvers.regression import AnyDesign, Fit, Problem
 
 from . import checks
 from .sklearn_base import check_sample_weight, compute_class_weight, validate_data
@@ -68,7 +68,7 @@ def laid_out(given: Given, crew: Crew) -> Given:
     parts = crew.parts()
     if parts is None:
         return replace(given, design=given.X.design()) if isinstance(given.X, DesignFiles) else given
-    from stretto.programs.node_columns import NodeDesign  # here, not above: it imports Numba
+    from stretto.solvers.node_columns import NodeDesign  # here, not above: it imports Numba
 
     if isinstance(given.X, DesignFiles):
         return replace(given, design=NodeDesign.read(given.X, parts))

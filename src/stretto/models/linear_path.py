@@ -21,8 +21,8 @@ from stretto.data.design import LARGEST, Design
 from stretto.data.design_files import names_files
 from stretto.errors import PlanError
 from stretto.kernels.profiles import PROFILES
-from stretto.programs.regression import Fit
 from stretto.runtime.runtimes import Runtime
+from stretto.solvers.regression import Fit
 
 from . import checks
 from .linear_base import say
@@ -30,7 +30,7 @@ from .linear_input import Given, converted, labelled, laid_out, numbers, shape_o
 from .sklearn_base import ConvergenceWarning, check_X_y
 
 if TYPE_CHECKING:
-    from stretto.programs.working import Solver
+    from stretto.solvers.working_sets import Solver
 
 Floats = NDArray[np.float64]
 _MOST_ALPHAS, _LEAST_EPS = 100_000, 1e-12
@@ -86,7 +86,7 @@ def lasso_path(
     >>> coefs.shape, (coefs != 0).sum(axis=0).tolist()[:3]
     ((8, 5), [0, 2, 2])
     """
-    from stretto.programs.working import Solver  # here, not above: it imports Numba
+    from stretto.solvers.working_sets import Solver  # here, not above: it imports Numba
 
     check = checks.of("lasso_path")
     check.number("tol", tol, least=0)

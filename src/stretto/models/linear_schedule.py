@@ -17,12 +17,12 @@ import numpy as np
 from stretto.data.design import Design
 from stretto.errors import Diverged, PlanError
 from stretto.programs.coordinates import SparseRegression
-from stretto.programs.regression import Fit, Problem
 from stretto.programs.run import run
 from stretto.programs.values import Look
-from stretto.programs.working import Solver
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
+from stretto.solvers.regression import Fit, Problem
+from stretto.solvers.working_sets import Solver
 
 from .linear_input import beginning
 

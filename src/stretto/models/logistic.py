@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from stretto.data.design import LARGEST
 from stretto.errors import DataError, PlanError
 from stretto.plan.job import JobPlan
-from stretto.programs.regression import Problem
 from stretto.runtime.chosen import refuse_elsewhere
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
+from stretto.solvers.regression import Problem
 
 from . import checks
 from .linear_base import LinearModel

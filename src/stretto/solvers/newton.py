@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gram import Gram
-from .inner import Minimum, minimise
 from .point import Point, Setting
+from .subproblem import Minimum, minimise
 from .sweeping import Model, minimise_shuffled, minimise_swept
 
 Floats = NDArray[np.float64]

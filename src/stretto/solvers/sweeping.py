@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stretto.kernels import conjugate, descent, gram, shuffled
 
 from .columns import Columns
-from .inner import Minimum
+from .subproblem import Minimum
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
