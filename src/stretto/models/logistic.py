@@ -162,6 +162,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         model = clone(self)  # planning leaves no trace
         given = taken(model, X, y, sample_weight)
         model.classes_, _, weight = model._classes(given)
+        model._refuse_joint(self._runtime())
         made = self._planned(replace(given, weight=weight), model._words(), self._last(given, model.classes_))
         return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight))
 
@@ -203,6 +204,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         classes, which, weight = self._classes(given)
         last = self._last(given, classes)
         self.classes_ = classes
+        self._refuse_joint(where)
         plan = self._planned(replace(given, weight=weight), self._words(), last, made, where)
         if self._joint:
             return self._fit_joint(given, which, weight, last, plan, where)
@@ -254,12 +256,6 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """One model of all classes."""
         from .softmax_fit import fit_joint, joint_problem, unpack  # here, not above: it imports Numba
 
-        refuse_elsewhere(
-            runtime,
-            owner=type(self).__name__,
-            why="a joint model of several classes reads all samples from one memory",
-            give="use st.Threads(n), or multi_class='ovr', which runs on a cluster",
-        )
         problem = joint_problem(self, matrix_of(given), which, len(self.classes_), weight)
         with self._sitting(given, plan, runtime) as sitting:
             fit = fit_joint(self, sitting, problem, last)
@@ -267,6 +263,16 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             self.dual_gap_, self.objective_ = np.array([fit.gap]), np.array([fit.objective])
             self.n_iter_ = np.array([max(1, fit.rounds)])
         return self
+
+    def _refuse_joint(self, runtime: Runtime) -> None:
+        """PlanError where a joint model cannot run; the classes are known."""
+        if self._joint:
+            refuse_elsewhere(
+                runtime,
+                owner=type(self).__name__,
+                why="a joint model of several classes reads all samples from one memory",
+                give="use st.Threads(n), or multi_class='ovr', which runs on a cluster",
+            )
 
     @property
     def _joint(self) -> bool:
