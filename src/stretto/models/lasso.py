@@ -186,7 +186,7 @@ class ElasticNet(LeastSquares):
         samples = given.shape[0]
         strength, share = float(self.alpha) * samples, float(self.l1_ratio)
         with self._sitting(given, plan, where) as sitting:
-            problem = self._problem(sitting.given)
+            problem = self._problem(sitting.lay_out())
             fit = sitting.solve(
                 problem,
                 strength * share,

@@ -157,7 +157,7 @@ class LassoCV(LeastSquares):
         folds = _folds(self.cv, given, groups) if folds is None else folds
         plan = self._planned(given, self._words(folds), None, made, where)
         with self._sitting(given, plan, where) as sitting:
-            problem = self._problem(sitting.given)
+            problem = self._problem(sitting.lay_out())
             works = sitting.solver(problem)
             self.alphas_ = alphas_for(
                 works, samples, self.alphas, self.n_alphas, eps=self.eps, l1_ratio=1.0, check=checks.of(self)

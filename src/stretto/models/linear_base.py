@@ -116,7 +116,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         root.call_on_fit_task_begin(estimator=self, X=given.X, y=given.y)
         self.plan_, self.fingerprint_ = plan, plan.fingerprint
         with runtime.open() as crew:
-            yield Sitting(self, crew, root, laid_out(given, crew), int(plan.values["seed"]), runtime)
+            yield Sitting(self, crew, root, given, int(plan.values["seed"]), runtime)
         root.call_on_fit_task_end(estimator=self, X=given.X, y=given.y)
 
     def _features(self, X: Any) -> Any:
@@ -151,6 +151,11 @@ class Sitting:
     seed: int
     runtime: Runtime
     stopped: bool = False  # a callback asked for an end
+
+    def lay_out(self) -> Given:
+        """The data with the design that solvers take."""
+        self.given = laid_out(self.given, self.crew)
+        return self.given
 
     def solver(self, problem: Problem) -> Solver:
         """A solver for problems that differ in the penalty alone."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST
+from stretto.data.design_files import DesignFiles
 from stretto.errors import DataError, PlanError
 from stretto.plan.job import JobPlan
 from stretto.runtime.chosen import refuse_elsewhere
@@ -162,7 +163,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         model = clone(self)  # planning leaves no trace
         given = taken(model, X, y, sample_weight)
         model.classes_, _, weight = model._classes(given)
-        model._refuse_joint(self._runtime())
+        model._refuse_joint(given, self._runtime())
         made = self._planned(replace(given, weight=weight), model._words(), self._last(given, model.classes_))
         return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight))
 
@@ -204,7 +205,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         classes, which, weight = self._classes(given)
         last = self._last(given, classes)
         self.classes_ = classes
-        self._refuse_joint(where)
+        self._refuse_joint(given, where)
         plan = self._planned(replace(given, weight=weight), self._words(), last, made, where)
         if self._joint:
             return self._fit_joint(given, which, weight, last, plan, where)
@@ -218,7 +219,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             coefs, intercepts = np.array(last[0]), np.array(last[1])
         fits = []
         with self._sitting(given, plan, where) as sitting:
-            for k, problem in enumerate(self._problems(sitting.given, which, weight)):
+            for k, problem in enumerate(self._problems(sitting.lay_out(), which, weight)):
 
                 def so_far(coef: Floats, intercept: float, k: int = k) -> dict[str, Any]:
                     seen, bias = coefs.copy(), intercepts.copy()
@@ -264,13 +265,15 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             self.n_iter_ = np.array([max(1, fit.rounds)])
         return self
 
-    def _refuse_joint(self, runtime: Runtime) -> None:
+    def _refuse_joint(self, given: Given, runtime: Runtime) -> None:
         """PlanError where a joint model cannot run; the classes are known."""
-        if self._joint:
+        files = isinstance(given.X, DesignFiles)
+        if self._joint and (files or self.solver == "sgd"):
+            what = "a joint model of several classes takes X in memory" if files else "mini-batches of solver='sgd' are"
             refuse_elsewhere(
                 runtime,
                 owner=type(self).__name__,
-                why="a joint model of several classes reads all samples from one memory",
+                why=what if files else f"{what} drawn from all samples in one memory",
                 give="use st.Threads(n), or multi_class='ovr', which runs on a cluster",
             )
 
