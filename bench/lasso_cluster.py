@@ -34,7 +34,7 @@ NODES, LINK = 4, "1Gbit"
 SAMPLES, FEATURES, ENTRIES, RELEVANT = 2_000_000, 1_000_000, 125, 300
 DIGITS = 7  # of a feature's number in the files
 FILES = 16
-BASE = 600 * 10**6  # bytes of a host for Ray, the interpreter and compiled code
+BASE = 700 * 10**6  # bytes of a host for Ray, the interpreter and compiled code
 SHARE = 0.3  # of the matrix that a host may have beside these
 
 Bytes = NDArray[np.uint8]
