@@ -40,6 +40,7 @@ NAMES = {
     "overhead": "what choosing costs: schedules beside the updates they choose",
     "smpframe": "the claims of scheduled model parallelism, figure by figure",
     "lasso": "the Lasso to a duality gap, beside celer, skglm and scikit-learn",
+    "lasso_cluster": "a Lasso of svmlight files on four hosts, none of which may hold the data; has options",
     "lasso_path": "paths of 100 penalties, beside the same",
     "lda": "topic models to the same log-likelihood, beside tomotopy, scikit-learn and gensim",
     "lda_parallel": "topic models: serial, data-parallel, managed and rotation, by epoch and by bytes",
@@ -73,9 +74,19 @@ GATHERED = (
     "plan_overhead",
     "support",
     "cluster_files",
+    "lasso_cluster",
 )  # made of others, or for others, or in need of an option: only when named
 # All that follows their name is theirs.
-OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses", "plan_overhead", "support", "cluster_files", "cluster_kills")
+OPTIONS = (
+    "memory_zoo",
+    "memory_graphs",
+    "memory_addresses",
+    "plan_overhead",
+    "support",
+    "cluster_files",
+    "cluster_kills",
+    "lasso_cluster",
+)
 
 
 def main() -> None:

@@ -172,7 +172,10 @@ BELOW: dict[str, set[str]] = {
         *("cli", "models", "loops", "tables", "warmup", "runtime", "plan", "data", "kernels", "observe", "errors"),
     },
     "warmup": {"memory", "warmup", "models", "loops", "programs", "runtime", "data", "kernels", "errors"},
-    "models": {"models", "programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe", "errors"},
+    "models": {
+        *("models", "solvers", "programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe"),
+        "errors",
+    },
     "memory": {"memory", "plan", "kernels", "errors", "paths"},
     "kernels": {"kernels", "paths"},
     "kernels/build": {"kernels", "paths"},
@@ -183,6 +186,7 @@ BELOW: dict[str, set[str]] = {
     "plan": {"plan", "schedule", "data", "kernels", "errors"},
     "observe": {"observe", "errors", "paths"},
     "loops": {"loops", "runtime", "plan", "schedule", "state", "data", "kernels", "errors"},
+    "solvers": {"solvers", "runtime", "schedule", "data", "kernels", "errors"},
     "programs": {"programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe", "errors"},
     "testing": {
         *("testing", "loops", "kernels", "keyed", "errors"),

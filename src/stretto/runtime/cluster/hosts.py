@@ -245,10 +245,16 @@ class Hosts:
         """The same on one host."""
         return self._result(host, self._call(host, "ask", what, *args), timeout)
 
-    def ask_each(self, what: str, args: dict[int, tuple[Any, ...]], timeout: float | None = None) -> dict[int, Any]:
-        """A call on several hosts at the same time, each with arguments of its own."""
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]:
+        """A call on several hosts at the same time, each with arguments of its own.
+
+        It may take long: a host is lost as soon as it answers nothing else either.
+        """
         answers = {number: self._call(number, "ask", what, *mine) for number, mine in args.items()}
-        return {number: self._result(number, answer, timeout) for number, answer in answers.items()}
+        seconds = self._patience + _SLACK if timeout is None else timeout
+        return {number: self._heard_result(number, answer, seconds) for number, answer in answers.items()}
 
     def send(self, host: int, what: str, *args: Any) -> None:
         """A call of the task on one host whose answer nobody waits for; what it raises is raised by `events`."""
@@ -334,6 +340,20 @@ class Hosts:
             return wait_for(answer, seconds)
         except TimeoutError:
             raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
+
+    def _heard_result(self, number: int, answer: Any, seconds: float) -> Any:
+        """As `_result`, while the host answers the thread that asks for its events."""
+        began = time.monotonic()
+        while True:
+            try:
+                return wait_for(answer, _ASKING)
+            except TimeoutError:
+                now = time.monotonic()
+                silent = now - max(began, self._answered.get(number, began))
+                if silent > self._patience + _SLACK:
+                    raise HostLost(number, f"has not answered the driver for {silent:.0f} s") from None
+                if now - began > seconds:
+                    raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
 
     # -- listening ---------------------------------------------------------------------------------------------------
 

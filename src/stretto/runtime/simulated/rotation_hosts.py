@@ -15,7 +15,7 @@ no deadline: the answer comes, or the loss is noticed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from math import inf
 from typing import Any, cast
@@ -107,7 +107,9 @@ class VirtualHosts:
         """The same on one host."""
         return self.ask_each(what, {host: args})[host]
 
-    def ask_each(self, what: str, args: dict[int, tuple[Any, ...]], timeout: float | None = None) -> dict[int, Any]:
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]:
         """A call on several hosts at the same time, each with arguments of its own."""
         for number in args:
             if number in self._gone:
@@ -157,6 +159,7 @@ class VirtualHosts:
     def progressed(self) -> None:
         """The job has got further than it ever was."""
         self._vain = 0
+        self._still = self._still[0], self.hub.events
 
     # -- carrying calls and answers ----------------------------------------------------------------------------------
 
