@@ -59,7 +59,9 @@ def told(found: Mapping[int, Any]) -> list[list[float]]:
 
 
 @pytest.mark.parametrize(
-    "runtime", [InProcess(1), InProcess(3), InProcess(9), st.Simulated(nodes=4, threads=2)], ids=str
+    "runtime",
+    [InProcess(1), InProcess(3), InProcess(9), st.Simulated(nodes=4, threads=2)],
+    ids=["one", "three", "nine", "simulated"],
 )
 def test_results_come_in_the_order_of_the_parts(runtime: Any) -> None:
     with parts_on(runtime) as (parts, _):
