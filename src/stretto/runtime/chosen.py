@@ -45,7 +45,8 @@ def chosen(
     if runtime is None and default is not None:
         runtime = default
     start = f"{owner}: runtime={shown(runtime)}"
-    if isinstance(runtime, type) or not any(callable(getattr(runtime, name, None)) for name in ("open", "serve")):
+    runs = callable(getattr(runtime, "open", None)) or callable(getattr(runtime, "serve", None))
+    if isinstance(runtime, type) or not runs:
         raise NotARuntime(f"{start} is not a runtime; give {give}{_instead(runtime)}")
     if not callable(getattr(runtime, does, None)) or not hasattr(runtime, "workers" if does == "open" else does):
         raise NotARuntime(f"{start} is not a runtime for {work}; give {give}")

@@ -22,7 +22,7 @@ from stretto.comm.units import rate, seconds
 from stretto.errors import PlanError, RunError
 from stretto.runtime.interrupts import raising_ctrl_c
 
-from .faults import Crash, Fault, check
+from .faults import Crash, Fault, Pause, check
 
 if TYPE_CHECKING:
     from stretto.runtime.serving import Outcome, TableJob
@@ -190,8 +190,9 @@ class Simulated:
 
     @property
     def can_fail(self) -> bool:
-        """Whether a node may crash."""
-        return self.failures not in (None, ()) or any(isinstance(fault, Crash) for fault in self.faults)
+        """Whether a node may be lost: crash, or stall until its silence is noticed."""
+        stalls = (float(fault.seconds) >= float(self.detect) for fault in self.faults if isinstance(fault, Pause))
+        return self.failures not in (None, ()) or any(isinstance(fault, Crash) for fault in self.faults) or any(stalls)
 
     def mean_failure(self) -> float | None:
         """Seconds between two failures of one node, if that is known."""
