@@ -193,7 +193,7 @@ class _Driver:
         if cut is None:
             return
         if not self._at_end:
-            self._evaluate(self.state.at_cut(cut.clock), cut)
+            self._evaluate(self.state.at_cut(cut), cut)
         self.state.keep(cut)
         every = None if self.job.keeping is None else self.job.keeping.every
         by_clock = every is not None and cut.clock % every == 0

@@ -21,6 +21,8 @@ from stretto.runtime.tables.node_cuts import CutPlan, NodeCuts
 from stretto.runtime.tables.table_run import TableRun
 from stretto.store.node import Node
 
+from .spec import drawn
+
 if TYPE_CHECKING:
     from .job import Cluster
 
@@ -63,6 +65,7 @@ class Driver:
         self._back_at: dict[int, float] = {}  # when a lost node is there again
         self._restart_at = 0.0
         self._said: dict[int, Report] = {}  # the last report of each node
+        self._reports = 0
 
     def _interval(self, save_seconds: float) -> float:
         mean, saving = self._spec.mean_failure(), max(save_seconds, 1e-6)
@@ -78,9 +81,11 @@ class Driver:
         )
 
     def tell(self, node: int, what: str, value: Any, seconds: float = 0.0) -> None:
-        """A node reports something, which takes so much longer than the latency."""
+        """A node reports something, which takes so much longer than the latency. Nobody relies on their order."""
         self._said[node] = report = Report(self.run.incarnation, node, what, value)
-        self._hub.at(self._hub.now + self._latency + seconds, self._take, report)
+        self._reports += 1
+        jitter = float(self._spec.jitter) * drawn(self._spec.seed, node, self._reports)
+        self._hub.at(self._hub.now + self._latency + jitter + seconds, self._take, report)
 
     def save(self, node: Node, cuts: NodeCuts) -> None:
         """Have a shard's parts of complete cuts saved."""
@@ -110,9 +115,9 @@ class Driver:
             cut = run.shard_part(value[0], node, value[1], self._hub.now)
         elif what == "refused":
             self._refused(value)
-        elif self.finished is not None and run.gathered(node):
+        elif self.finished is not None and run.gathered(node) and not self._cluster.down:
             self._hub.over = True
-        if cut is not None:
+        if cut is not None and not run.missed(cut.clock):  # what a crashed node held could not be evaluated
             run.keep(cut)
             run.saved(self._hub.now, cut.size() / self._spec.save_rate)
 

@@ -115,6 +115,13 @@ class Evaluations:
         self._closed = clock
         return [Evaluate(clock, past=True)]
 
+    def missed(self, clock: int) -> bool:
+        """Whether an evaluation of a clock before this one is due and was not made."""
+        every = self._every
+        return any(kept < clock for kept in self._kept) or (
+            every is not None and (clock - 1) // every > self._closed // every
+        )
+
     def time(self, now: float, low: int, high: int) -> list[Evaluate | KeepClock]:
         """What is due at this second. low: the lowest clock of any worker; high: the highest that a shard reached."""
         if now < self.due_at or self._seconds is None:

@@ -274,11 +274,16 @@ class TableRun:
             cut.clock = max(part.clock for part in cut.workers.values()) + 1
         return cut
 
-    def at_cut(self, clock: int) -> list[Evaluate]:
+    def at_cut(self, cut: CutParts) -> list[Evaluate]:
         """The evaluation that is due at the clock of a complete cut, for those who evaluate cuts."""
-        if self.evaluations is None or self.stopped == "until":
+        beyond = all(part.clock < cut.clock for part in cut.workers.values())  # all ended before: `ended` comes
+        if self.evaluations is None or self.stopped == "until" or beyond:
             return []
-        return self.evaluations.at_cut(clock)
+        return self.evaluations.at_cut(cut.clock)
+
+    def missed(self, clock: int) -> bool:
+        """Whether evaluations of clocks before this one are missing, which a restart from there would leave out."""
+        return self.evaluations is not None and self.evaluations.missed(clock)
 
     def keep(self, cut: CutParts) -> None:
         """Restart from this cut from now on; older ones are not waited for any more."""
