@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from stretto.runtime.cluster.judging import STARTS, FailureDetector, Losses
 from stretto.runtime.serving import FAR, Watched
+from stretto.runtime.tables.cut_parts import CutParts
 from stretto.runtime.tables.evaluations import Evaluate, Evaluations, KeepClock
-from stretto.runtime.tables.table_run import CutParts, TableRun
+from stretto.runtime.tables.table_run import TableRun
 from stretto.runtime.tables.times import Moments, Period
 
 WORKERS, NODES = 3, 2

@@ -29,12 +29,14 @@ from stretto.store.shard import Past
 from .checkpoint import interval_seconds, writing
 from .interrupts import heeding_ctrl_c
 from .served_cut import Cut, Part, Shelf
-from .served_turns import Sitter, Turns
+from .served_seat import HallSeat
+from .served_turns import Turns
 from .serving import FAR, Ended, Moment, Outcome, Rest, TableJob
 from .stalls import Seen, Stalls, warn
+from .tables.cut_parts import CutParts
 from .tables.evaluations import Evaluate, Evaluations
 from .tables.node_cuts import CutPlan, NodeCuts
-from .tables.table_run import CutParts, TableRun
+from .tables.table_run import TableRun
 
 _LOOK = 0.5  # seconds: a signal that arrives just before a wait begins is noticed when the wait ends
 
@@ -46,58 +48,6 @@ def run(job: TableJob, threads: int) -> Outcome:
     hall = Hall(job, threads)
     with writing(None if job.keeping is None else job.keeping.folder):
         return hall.run()
-
-
-class _Seat(Sitter):
-    """A worker's place. The calls of every day are here, those that may wait are the hall's."""
-
-    node = 0
-
-    def __init__(self, hall: Hall, worker: int, part: Part) -> None:
-        super().__init__(worker, part.clock, part.ended, hall.turns)
-        self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
-        self.items = 0.0
-        self._hall, self._turns = hall, hall.turns
-        self._cache, self._free = hall.node.cache, hall.free
-
-    def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
-        if self._turns.ending:
-            raise Ended
-        if not (self._free[table] and self._cache.read(self.worker, table, keys, out)):
-            self._hall.read(self, table, keys, out)
-
-    def ask(self, table: int, keys: Keys) -> None:
-        hall = self._hall
-        with hall.inside():
-            hall.node.ask(hall.now(), self.worker, table, keys)
-
-    def add(self, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
-        if self._turns.ending:
-            raise Ended
-        if self._free[table]:
-            self._cache.add(self.worker, table, keys, deltas)
-            return
-        hall = self._hall
-        with hall.inside():
-            hall.node.add(hall.now(), self.worker, table, keys, deltas)
-
-    def announce(self, table: int, keys: Keys, clock: int) -> None:
-        hall = self._hall
-        with hall.inside():
-            hall.node.announce(hall.now(), self.worker, table, keys, clock)
-
-    def tick(self) -> None:
-        self._hall.tick(self)
-
-    def work(self, items: float) -> None:
-        self.items += items
-
-    def shared(self, table: int) -> tuple[NDArray[Any], Any]:
-        return self._hall.arrays[table], self._hall.adding
-
-    def part(self) -> Part:
-        """What of this worker belongs to a checkpoint, as it is now."""
-        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()
 
 
 class Hall:
@@ -121,7 +71,7 @@ class Hall:
         self.turns = Turns(threads)
         self.lock = self.turns.lock
         self.seats = [
-            _Seat(self, worker, begin.parts.get(worker, Part(clock=begin.clock))) for worker in range(job.workers)
+            HallSeat(self, worker, begin.parts.get(worker, Part(clock=begin.clock))) for worker in range(job.workers)
         ]
         every = None if job.keeping is None else job.keeping.every
         self.state = TableRun(
@@ -134,7 +84,7 @@ class Hall:
         self._cuts = NodeCuts(self.node, CutPlan((every,) if every else (), begin.clock), self._cut_part)
         self._at_cut: dict[int, Cut] = {}  # by clock: what the hall knew when everybody had reached it
         self._items = begin.items
-        self._late: list[tuple[int, _Seat]] = []  # waits until the lowest clock is so far
+        self._late: list[tuple[int, HallSeat]] = []  # waits until the lowest clock is so far
         self._at: int | None = None  # the clock that is evaluated, where the shard is beyond it
         if job.watch is not None and job.rule.exact:
             self.node.shard.keep_past(job.every or 0)
@@ -250,7 +200,7 @@ class Hall:
 
     # -- the workers' threads -----------------------------------------------------------------------------------------
 
-    def _body(self, seat: _Seat) -> None:
+    def _body(self, seat: HallSeat) -> None:
         try:
             with self.lock:
                 self.turns.take(seat)
@@ -278,7 +228,7 @@ class Hall:
             yield
             self._wake()
 
-    def read(self, seat: _Seat, table: int, keys: Keys, out: NDArray[Any]) -> None:
+    def read(self, seat: HallSeat, table: int, keys: Keys, out: NDArray[Any]) -> None:
         """Read under the lock, and wait while the rule does not allow it."""
         with self.inside():
             began = self.now()
@@ -290,7 +240,7 @@ class Hall:
             if waited:
                 self.recording.waited(seat.worker, "read", self.now() - began)
 
-    def tick(self, seat: _Seat) -> None:
+    def tick(self, seat: HallSeat) -> None:
         """A worker's clock ends."""
         with self.inside():
             self._cuts.open_to(seat.clock + 1)
@@ -307,7 +257,7 @@ class Hall:
                 raise Ended
             self.turns.yield_(seat)
 
-    def _keep_step(self, seat: _Seat, need: int) -> None:
+    def _keep_step(self, seat: HallSeat, need: int) -> None:
         """Shared tables: wait until every worker is at least at this clock."""
         began = self.now()
         while self.state.low < need:
@@ -315,7 +265,7 @@ class Hall:
             self._park(seat)
         self.recording.waited(seat.worker, "tick", self.now() - began)
 
-    def _leave(self, seat: _Seat) -> None:
+    def _leave(self, seat: HallSeat) -> None:
         """A worker has ended."""
         if self.turns.ending:
             return
@@ -384,7 +334,7 @@ class Hall:
         while not self._events.empty():
             self._save(self._events.get())
 
-    def _park(self, seat: _Seat) -> None:
+    def _park(self, seat: HallSeat) -> None:
         seat.parked = True
         self._check_parked()
         self.turns.park(seat)

@@ -20,11 +20,12 @@ from stretto.errors import RunError
 from stretto.runtime.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.served_cut import Cut, Part, Shelf
-from stretto.runtime.serving import Moment, Outcome, Rest, TableJob
+from stretto.runtime.serving import Moment, Outcome, TableJob
 from stretto.runtime.stalls import Seen, Stalls, warn
+from stretto.runtime.tables.cut_parts import CutParts
 from stretto.runtime.tables.evaluations import Evaluate, Evaluations
 from stretto.runtime.tables.node_cuts import CutPlan
-from stretto.runtime.tables.table_run import Arrays, CutParts, TableRun
+from stretto.runtime.tables.table_run import TableRun
 from stretto.store.layout import Layout
 from stretto.store.node import NodePart
 
@@ -34,7 +35,7 @@ from .hosting import Told
 from .hosts import Hosts
 from .spec import Cluster
 from .table_events import Lives
-from .table_rest import merged
+from .table_rest import arrays_of, joined, merged, tables_of
 from .table_task import TablePayload, make_table_task
 
 _LOOK = 0.2  # seconds between two looks at the clock
@@ -72,6 +73,7 @@ class _Driver:
         self._watching = 0.0  # seconds spent evaluating, which do not count
         self._asked = False
         self._at_end = False  # the cut of the end is being made
+        self._evaluated = self.state.last
 
     # -- from start to end -------------------------------------------------------------------------------------------
 
@@ -235,16 +237,9 @@ class _Driver:
     def _present(self) -> CutParts:
         """The tables as the shards have them now; workers' own values as in the last cut."""
         found = {node: part for nodes in self.hosts.ask("present").values() for node, part in nodes.items()}
-        shards = {node: self._arrays(tables) for node, (tables, _) in sorted(found.items())}
+        shards = {node: arrays_of(self.layout, tables) for node, (tables, _) in sorted(found.items())}
         nbytes = sum(nbytes for _, nbytes in found.values())
         return CutParts(self.state.low, self.state.last.workers, {}, shards, self.now(), nbytes)
-
-    def _arrays(self, tables: tuple[Rest, ...]) -> Arrays:
-        """Tables under the names that they have in a shard's part of a cut."""
-        found: Arrays = {}
-        for spec, rest in zip(self.layout.tables, tables, strict=True):
-            found |= {f"{spec.name}/keys": rest.keys, f"{spec.name}/values": rest.values}
-        return found
 
     def _stop_quietly(self) -> None:
         with contextlib.suppress(HostLost):  # an error is on its way to the user, and the hosts are ended with it
@@ -271,6 +266,7 @@ class _Driver:
     def _evaluate(self, due: list[Evaluate], cut: CutParts) -> None:
         """Evaluate the tables of a cut."""
         for at in due:
+            self._evaluated = cut
             began, seconds = time.monotonic(), cut.seconds or self.now()
 
             def values(table: int) -> tuple[Keys, NDArray[Any]]:
@@ -297,13 +293,16 @@ class _Driver:
         recording.seconds = seconds
         if self.state.stopped == "until":  # with what was evaluated, not with what came after
             recording.closed = min(rest.closed for rest in rests)
-            tables, clocks, local = self._as_cut()
+            tables = tables_of(self.layout, self._whole(self._evaluated))
+            kept = {worker: self._evaluated.workers.get(worker, Part()) for worker in range(self.job.workers)}
+            clocks = {worker: part.clock for worker, part in kept.items()}
+            local = {worker: part.local for worker, part in kept.items()}
         else:
-            tables = tuple(_joined([rest.tables[table] for rest in rests]) for table in range(len(self.layout.tables)))
+            tables = tuple(map(joined, zip(*(rest.tables for rest in rests), strict=True)))
             clocks = {worker: clock for rest in rests for worker, clock in rest.clocks.items()}
             local = {worker: kept for rest in rests for worker, kept in rest.local.items()}
             parts = {worker: Part(kept) for worker, kept in local.items()}
-            end = CutParts(self.state.most, parts, {}, {0: self._arrays(tables)}, seconds, recording.bytes)
+            end = CutParts(self.state.most, parts, {}, {0: arrays_of(self.layout, tables)}, seconds, recording.bytes)
             self._evaluate(self.state.ended(), end)
         lag = np.zeros((self.job.workers, 32), np.int64)
         for rest in rests:
@@ -322,21 +321,6 @@ class _Driver:
             sum(rest.items for rest in rests),
         )
 
-    def _as_cut(self) -> tuple[tuple[Rest, ...], dict[int, int], dict[int, dict[str, Any]]]:
-        """Tables, and the workers' clocks and local values, of the last cut."""
-        cut, tables = self._whole(self.state.last), []
-        for spec in self.layout.tables:
-            if cut.node is None:
-                tables.append(Rest(np.empty(0, np.int64), np.empty((0, spec.cols), spec.kept)))
-                continue
-            arrays = {name: cut.node.shard[f"{spec.name}/{name}"] for name in ("keys", "values", "state")}
-            state = arrays["state"]
-            states = tuple(state[:, which] for which in range(state.shape[1]))
-            tables.append(Rest(arrays["keys"], arrays["values"], states))
-        parts = {worker: cut.parts.get(worker, Part()) for worker in range(self.job.workers)}
-        clocks = {worker: part.clock for worker, part in parts.items()}
-        return tuple(tables), clocks, {worker: part.local for worker, part in parts.items()}
-
 
 def _parts_of(cut: Cut, layout: Layout) -> CutParts:
     """The parts of a saved cut for the nodes of a layout."""
@@ -344,12 +328,3 @@ def _parts_of(cut: Cut, layout: Layout) -> CutParts:
     for node, part in ({} if cut.node is None else split(layout, cut.node)).items():
         parts.shards[node], parts.residuals[node] = part.shard, part.residuals
     return parts
-
-
-def _joined(rests: list[Rest]) -> Rest:
-    states = zip(*(rest.states for rest in rests), strict=True)
-    return Rest(
-        np.concatenate([rest.keys for rest in rests]),
-        np.concatenate([rest.values for rest in rests]),
-        tuple(np.concatenate(parts) for parts in states),
-    )

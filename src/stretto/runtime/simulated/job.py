@@ -14,25 +14,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stretto.comm.link import Frame
-from stretto.comm.messages import Keys
 from stretto.consistency.clocks import Clocks
 from stretto.errors import RunError
 from stretto.runtime.interrupts import heeding_ctrl_c
-from stretto.runtime.serving import FAR, Ended, Moment, Outcome, Rest, TableJob
+from stretto.runtime.serving import FAR, Ended, Outcome, TableJob
+from stretto.runtime.tables.cut_parts import CutParts
 from stretto.runtime.tables.evaluations import Evaluate
 from stretto.runtime.tables.node_cuts import NodeCuts
-from stretto.runtime.tables.table_run import CutParts
 from stretto.store.node import Node, NodePart
 from stretto.store.recording import Recording
-from stretto.store.shard import Past
 
 from .driver import Driver
+from .evaluating import Evaluator
 from .hub import Hub
 from .network import Network, Train
 from .seats import SimulatedSeat
@@ -62,15 +59,14 @@ class Cluster:
         self.network = Network(spec, self.hub, self._arrived, self._told)
         self.driver = Driver(self)
         self.state = self.driver.run
+        self.evaluator = Evaluator(self)
         self.nodes: list[Node | None] = []
         self.cuts: list[NodeCuts] = []
         self.seats: list[SimulatedSeat] = []
         self.spent = [0.0] * spec.nodes  # seconds that handling messages took
         self.waiting: dict[int, tuple[str, int]] = {}  # worker → (what it is parked for, table)
         self.items = 0.0
-        self._exact = job.watch is not None and job.rule.exact
-        self._at: int | None = None  # the clock that is looked at, where shards may be ahead of it
-        self._failure: tuple[int, int, Exception] | None = None
+        self.failure: tuple[int, int, Exception] | None = None
         self._poll_at = [math.inf] * spec.nodes
         self._lag = np.zeros((layout.workers, 32), dtype=np.int64)
         # Workers of a node share its cores when there are more of them than cores.
@@ -86,16 +82,16 @@ class Cluster:
         """Until every worker has ended and all they added is at the shards, or somebody says it is enough."""
         due = self.state.begin(0.0)
         self._begin(self.state.last)
-        self._evaluate(due)
-        self._await_time()
+        self.evaluator.evaluate(due)
+        self.evaluator.await_time()
         with heeding_ctrl_c(self) as ctrl_c:
             if not self.hub.run():
                 raise self._stuck()
             ctrl_c.heard()
-        if self._failure is None and not self.state.stopped:
-            self._evaluate(self.state.ended())
-        if self._failure is not None:
-            self.job.blame(*self._failure)
+        if self.failure is None and not self.state.stopped:
+            self.evaluator.evaluate(self.state.ended())
+        if self.failure is not None:
+            self.job.blame(*self.failure)
         return self._outcome()
 
     def ask(self) -> None:
@@ -126,11 +122,10 @@ class Cluster:
             saved = NodePart(clock, cut.shards[number], cut.residuals[number]) if cut.shards else None
             life = self.state.incarnation
             node = Node(layout, number, incarnation=life, recording=self.recording, saved=saved)
-            if self._exact:
-                node.shard.keep_past(self.job.every or 0)
+            self.evaluator.watch(node)
             self.nodes.append(node)
             self.cuts.append(self.driver.cuts_of(node))
-        self._shards = Clocks(layout.nodes, clock)
+        self.shards = Clocks(layout.nodes, clock)
         self.seats = []
         for worker in range(layout.workers):
             node = self.node(layout.node_of(worker))
@@ -147,7 +142,7 @@ class Cluster:
             except Ended:
                 return
             except Exception as error:
-                self._fail(seat.worker, seat.clock, error)
+                self.fail(seat.worker, seat.clock, error)
                 return
             if self.seats[seat.worker] is seat and self.nodes[seat.node] is not None:
                 self._left(seat)
@@ -169,7 +164,8 @@ class Cluster:
         self._poll_at = [math.inf] * self.layout.nodes
         self.recording.restarted(self.hub.now, cut.clock, self.state.incarnation)
         self._begin(cut)
-        self._evaluate(due)
+        self.evaluator.evaluate(due)
+        self.evaluator.await_time()
         self.hub.over = self.hub.over or bool(self.state.stopped)
 
     def _end(self, seat: SimulatedSeat) -> None:
@@ -236,7 +232,7 @@ class Cluster:
         if node.wake_at < self._poll_at[number]:
             self._poll_at[number] = node.wake_at
             self.hub.at(max(node.wake_at, self.hub.now), self._poll, node)
-        if node.shard.clock != self._shards.values[number]:
+        if node.shard.clock != self.shards.values[number]:
             self._shard_moved(node)
 
     def _ship(self, node: Node) -> None:
@@ -293,73 +289,19 @@ class Cluster:
 
     def _shard_moved(self, node: Node) -> None:
         """The clock of a node's shard is another one."""
-        if not self._shards.advance(node.number, node.shard.clock):
+        if not self.shards.advance(node.number, node.shard.clock):
             return
         if not self.down:  # otherwise rows are missing, and the clock will be recomputed
-            self._evaluate(self.state.closed(self._shards.low))
-        if self._shards.low >= FAR:
+            self.evaluator.evaluate(self.state.closed(self.shards.low))
+        if self.shards.low >= FAR:
             self.driver.drained()
 
-    # -- evaluations, and what is told at the end -------------------------------------------------------------------
+    # -- the end ----------------------------------------------------------------------------------------------------
 
-    def _await_time(self) -> None:
-        """Have evaluations made that are due at a second, while anything else is left to happen."""
-        if self.state.due_at < math.inf and not self.hub.over:
-            self.hub.at(max(self.hub.now, self.state.due_at), self._time, None)
-
-    def _time(self, _: None) -> None:
-        if self.hub.idle or self.driver.finished is not None:
-            return
-        if not self.down:
-            for due in self.state.time(self.hub.now, max(self._shards)):
-                if isinstance(due, Evaluate):
-                    self._evaluate([due])
-                    continue
-                for node in self.nodes:
-                    if node is not None:
-                        node.shard.keep_clock(due.clock)
-            self._await_time()
-        else:  # when all are there again
-            self.hub.at(self.hub.now + float(self.spec.detect) / 2 + 1e-6, self._time, None)
-
-    def _evaluate(self, due: list[Evaluate]) -> None:
-        now, nbytes = self.now, self.recording.bytes
-        for at in due:
-            if self.state.stopped == "until" or self._failure is not None:  # what was enough stays to be seen
-                return
-            self._at = at.clock if at.past else None
-            try:
-                local = tuple(seat.local for seat in self.seats)
-                moment = Moment(at.clock, now, nbytes, self._values, local)
-                self.state.evaluated(*self.job.evaluate(moment))
-            except Exception as error:
-                self._fail(-1, at.clock, error)
-            if self.state.stopped == "until":
-                self.hub.over = True
-            elif at.past:
-                self._at = None
-                for node in self.nodes:
-                    if node is not None:
-                        node.shard.past.pop(at.clock, None)
-
-    def _fail(self, worker: int, clock: int, error: Exception) -> None:
+    def fail(self, worker: int, clock: int, error: Exception) -> None:
         """The first error ends the run."""
-        self._failure = self._failure or (worker, clock, error)
+        self.failure = self.failure or (worker, clock, error)
         self.hub.over = True
-
-    def _then(self, table: int) -> list[Past]:
-        """What each shard holds of a table, at the clock that is looked at or now."""
-        found = []
-        for node in self.nodes:
-            if node is not None:
-                view = None if self._at is None else node.shard.past.get(self._at)
-                found.append((*node.shard.table(table), node.shard.states(table)) if view is None else view[table])
-        return found
-
-    def _values(self, table: int) -> tuple[Keys, NDArray[Any]]:
-        """keys [n] and rows [n, cols] that the shards hold, at the clock that is looked at or now."""
-        keys, rows, _ = zip(*self._then(table), strict=True)
-        return np.concatenate(keys), np.concatenate(rows)
 
     def _outcome(self) -> Outcome:
         recording = self.recording
@@ -368,9 +310,8 @@ class Cluster:
         recording.closed = min(node.shard.clock for node in nodes) if self.state.stopped else None
         tables = []
         for table in range(len(self.layout.tables)):
-            states = zip(*(states for _, _, states in self._then(table)), strict=True)
-            tables.append(Rest(*self._values(table), tuple(np.concatenate(parts) for parts in states)))
-            if recording.full:  # as it is now, whatever clock was looked at
+            tables.append(self.evaluator.rest(table))
+            if recording.full:  # as it is now, whatever clock was evaluated
                 keys, counts = zip(*(node.shard.witness(table) for node in nodes), strict=True)
                 recording.final[table] = np.concatenate(keys), np.concatenate(counts)
                 recording.final_values[table] = np.concatenate([node.shard.table(table)[1] for node in nodes])
