@@ -243,10 +243,11 @@ class Hall:
     def tick(self, seat: HallSeat) -> None:
         """A worker's clock ends."""
         with self.inside():
-            self._cuts.open_to(seat.clock + 1)
+            if self.shelf is not None:
+                self._cuts.open_to(seat.clock + 1)
             free = self.node.tick(self.now(), seat.worker)
             seat.clock += 1
-            reached = self._cuts.reached(seat.worker, seat.clock, seat.part)
+            reached = self.shelf is not None and self._cuts.reached(seat.worker, seat.clock, seat.part)
             self._moved(seat.worker, seat.clock, seat.clock)
             self._wake()
             if not free:
@@ -282,8 +283,9 @@ class Hall:
         low = self.state.low
         if moved and low < FAR:
             self.recording.moved_on(self.now(), low, self.state.most)
-        self._cuts.look()
-        self._save_shard()
+        if self.shelf is not None:
+            self._cuts.look()
+            self._save_shard()
         if not moved:
             return
         late, self._late = self._late, []

@@ -39,7 +39,8 @@ class Report(NamedTuple):
 
 
 class Driver:
-    """lost : nodes that count as lost. finished : when all updates were at the shards, the results being gathered."""
+    """cutting : whether cuts are made. lost : nodes that count as lost. finished : when all updates were at the shards,
+    the results being gathered."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._hub = cluster, cluster.hub
@@ -47,6 +48,8 @@ class Driver:
         spec = self._spec
         self._latency = float(spec.latency)
         self.every = () if not job.every_clocks else (job.every_clocks,)
+        by_time = job.every_clocks is None and spec.can_fail
+        self.cutting = bool(self.every) or by_time
         sizes = (
             (table.rows or 0) * table.cols * table.kept.itemsize * (1 + table.apply.states) for table in job.tables
         )
@@ -54,7 +57,7 @@ class Driver:
             job.workers,
             spec.nodes,
             evaluations=Evaluations.of(job),
-            interval=self._interval if job.every_clocks is None and spec.can_fail else None,
+            interval=self._interval if by_time else None,
             ahead=2 * self._latency,
             save_seconds=sum(sizes) // spec.nodes / spec.save_rate,
         )

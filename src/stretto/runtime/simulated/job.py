@@ -59,6 +59,7 @@ class Cluster:
         self.network = Network(spec, self.hub, self._arrived, self._told)
         self.driver = Driver(self)
         self.state = self.driver.run
+        self._cutting = self.driver.cutting
         self.evaluator = Evaluator(self)
         self.nodes: list[Node | None] = []
         self.cuts: list[NodeCuts] = []
@@ -227,7 +228,7 @@ class Cluster:
                 self.hub.wake(self.seats[worker].sleeper)
             node.woken.clear()
         number = node.number
-        if node.shard.saving is not None:
+        if self._cutting and node.shard.saving is not None:
             self.driver.save(node, self.cuts[number])
         if node.wake_at < self._poll_at[number]:
             self._poll_at[number] = node.wake_at
@@ -261,7 +262,8 @@ class Cluster:
             return
         per_message, per_byte = self.spec.message_cost
         self.spent[number] += per_message * len(train.frames) + per_byte * train.nbytes
-        self.cuts[number].ahead(train.frames)
+        if self._cutting:
+            self.cuts[number].ahead(train.frames)
         node.receive(self.hub.now, train.source, *train.frames)
         self.after(node)
 
