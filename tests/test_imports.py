@@ -139,7 +139,7 @@ IMPURE = {
     "select",
     "os",
 }
-PURE = ["schedule", "plan", "data/partition.py", "state", "loops", "store", "consistency", "comm"]
+PURE = ["schedule", "plan", "data/partition.py", "state", "loops", "store", "consistency", "comm", "runtime/tables"]
 
 
 def imports_of(path: Path) -> set[str]:
@@ -198,6 +198,7 @@ BELOW: dict[str, set[str]] = {
     },
     "runtime/cluster": {"runtime", "plan", "schedule", "store", "consistency", "comm", "kernels", "errors"},
     "runtime/simulated": {"runtime", "plan", "schedule", "store", "consistency", "comm", "kernels", "errors"},
+    "runtime/tables": {"runtime", "store", "consistency", "comm", "errors"},
     "tables": {"tables", "plan", "runtime", "store", "consistency", "comm", "keyed", "errors"},
     "store": {"store", "consistency", "comm", "kernels", "errors"},
     "consistency": {"consistency", "errors"},
