@@ -24,10 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.checks import shown
 from stretto.data.design import Design
 from stretto.errors import DataError, PlanError
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
+from stretto.runtime.asked import whole
+from stretto.runtime.chosen import one_memory
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.team import Team
 from stretto.schedule.checks import uncalled
@@ -36,8 +39,11 @@ from stretto.schedule.columns import Columns, columns_of
 from stretto.schedule.prioritised import prioritised
 from stretto.schedule.spec import Floats, Schedule
 
+from .coordinate_nodes import run_in_parts
+from .coordinate_state import CoordinateState, Cut, curvature
 from .driving import drive
-from .machine import Cut, Machine, curvature
+from .identity import Identity
+from .machine import Machine
 from .program import Program
 from .values import Options, Result
 
@@ -53,8 +59,9 @@ class SparseRegression(Program):
 
     X: samples × features, dense or sparse. y [n]: numbers, or for the logistic loss −1 and 1 (or 0 and 1). intercept:
     fit b as well; columns then count as centred. by: gather sums by blocks of "rows" (every worker has some of the
-    samples) or by "columns" (every worker has some of the features), or "auto". params: coef [p], intercept [1] and
-    fitted [n] = Xβ, where a run begins and what it leaves.
+    samples) or by "columns" (every worker has some of the features), or "auto". blocks: of rows, a number of the program
+    that decides bits; by rows, at most as many nodes have work. None: up to 16, of 256 rows or more. params: coef [p],
+    intercept [1] and fitted [n] = Xβ, where a run begins and what it leaves.
     """
 
     def __init__(
@@ -68,6 +75,7 @@ class SparseRegression(Program):
         intercept: bool = False,
         schedule: Schedule | None = None,
         by: str = "auto",
+        blocks: int | None = None,
     ) -> None:
         if loss not in LOSSES:
             raise PlanError(f"SparseRegression: no loss {loss!r}; there are {', '.join(LOSSES)}")
@@ -85,7 +93,7 @@ class SparseRegression(Program):
             raise DataError("SparseRegression: X has no rows; give it at least one sample")
         self.y = _target(y, self.design.shape[0], loss)
         self.alpha, self.l1_ratio, self.loss, self.intercept = float(alpha), float(l1_ratio), loss, intercept
-        self.by = by
+        self.by, self.blocks = by, _blocks(blocks, self.design.shape[0])
         self.columns: Columns = columns_of(self.design, centred=intercept)
         self.size = self.design.shape[1]
         self.params: dict[str, NDArray[Any]] = {
@@ -103,7 +111,7 @@ class SparseRegression(Program):
     def cut(self, width: int) -> tuple[Cut, str]:
         """How a round is cut into tasks, and why."""
         rows, size = self.design.shape
-        blocks = max(1, min(_MOST_BLOCKS, rows // _ROWS_OF_BLOCK))
+        blocks = self.blocks
         each = self.design.nnz / max(1, size) / blocks
         by_rows = self.by == "rows"
         why = "as asked"
@@ -117,21 +125,42 @@ class SparseRegression(Program):
 
     def launch(self, options: Options) -> Result:
         """Run it: by compiled code where the schedule is compiled, otherwise like any program."""
-        chooser = self.schedule.start(self.size, options.seed, self.columns)
+        chooser, here = self.schedule.start(self.size, options.seed, self.columns), one_memory(options.runtime)
         if not (isinstance(chooser, Compiled) and chooser.compiled):
+            if not here:
+                raise PlanError(
+                    f"{self.name}: runtime={shown(options.runtime)}: {self.schedule!r} calls functions of yours, so "
+                    "updates run from Python, on threads; give st.Threads(n), or a schedule without functions"
+                )
             return super().launch(options)
-        cut, workers = self.cut(chooser.width)[0], options.runtime.workers
-        with closing(Team(workers)) as team:
-            machine = Machine(
-                self.columns, self.y, chooser, cut, self.params, loss=self.loss, penalty=self.penalty,
-                depth=options.pipeline, last=options.rounds, team=team, workers=workers, record=options.record,
-            )  # fmt: skip
-            result = drive(
-                self.name, machine, options, lambda: self.explain(pipeline=options.pipeline, runtime=options.runtime)
-            )
+        arrays = CoordinateState(
+            self.columns, self.y, chooser, self.cut(chooser.width)[0], self.params, loss=self.loss,
+            penalty=self.penalty, depth=options.pipeline,
+        )  # fmt: skip
+        if here and options.keeping is None:
+            result = self._drive(arrays, chooser, options)
+        else:  # the same rounds, part by part
+            result = run_in_parts(self, arrays, chooser, options)
         for name, array in self.params.items():
             array[...] = result.params[name]
         return result
+
+    def _drive(self, arrays: CoordinateState, chooser: Compiled, options: Options) -> Result:
+        """Rounds in one memory."""
+        workers = options.runtime.workers
+        with closing(Team(workers)) as team:
+            machine = Machine(
+                arrays, chooser, depth=options.pipeline, last=options.rounds, team=team, workers=workers,
+                record=options.record,
+            )  # fmt: skip
+            return drive(
+                self.name, machine, options, lambda: self.explain(pipeline=options.pipeline, runtime=options.runtime)
+            )
+
+    def identity(self, pipeline: int, seed: int) -> Identity:
+        from .coordinates_explain import identity
+
+        return identity(self, pipeline, seed)
 
     def fingerprint(self, pipeline: int = 1, seed: int = 0) -> str:
         """A short hash of all that can change a number: same fingerprint, same bits."""
@@ -220,6 +249,16 @@ class SparseRegression(Program):
             return slice(None), columns.values[job * columns.rows : (job + 1) * columns.rows]
         where = slice(columns.indptr[job], columns.indptr[job + 1])
         return columns.indices[where], columns.values[where]
+
+
+def _blocks(blocks: Any, rows: int) -> int:
+    """The number of row blocks."""
+    if blocks is None:
+        return max(1, min(_MOST_BLOCKS, rows // _ROWS_OF_BLOCK))
+    count = whole("blocks", blocks, 1, "SparseRegression")
+    if count > rows:
+        raise PlanError(f"SparseRegression: blocks={count}, and X has {rows} rows; give at most {rows}")
+    return count
 
 
 def _chosen(schedule: Any) -> Schedule:

@@ -285,11 +285,11 @@ def size_of(value: Any) -> int:
             continue
         elif isinstance(one, dict):
             todo += one.values()
-        elif hasattr(one, "indptr"):
-            todo += [one.data, one.indices, one.indptr]  # a sparse matrix
         elif isinstance(one, list | tuple):
             todo += one
         elif is_dataclass(one):
             todo += [getattr(one, field.name) for field in fields(one)]
+        elif hasattr(one, "indptr"):
+            todo += [one.data, one.indices, one.indptr]  # a sparse matrix
         seen.add(id(one))
     return total
