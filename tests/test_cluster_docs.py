@@ -141,7 +141,6 @@ REFUSED: dict[str, Callable[[], Any]] = {
     "`LassoCV`": lambda: cast(Any, st.LassoCV(runtime=NODES)).fit(X, Y),
     "`lasso_path`": lambda: st.lasso_path(X, Y, runtime=cast(Any, NODES)),
     "`LogisticRegression`": lambda: cast(Any, st.LogisticRegression(runtime=NODES)).fit(X, Y > 0),
-    "`SparseRegression`": lambda: st.run(st.SparseRegression(X, Y, alpha=0.1), rounds=2, runtime=cast(Any, NODES)),
     '`placement="shared"`': lambda: st.run(
         lambda w: None, tables={"x": st.Table(rows=2, placement="shared")}, runtime=NODES
     ),
