@@ -82,7 +82,7 @@ def _facts(program: SparseRegression, pipeline: int, runtime: Runtime) -> list[t
     note = f"; {program.design.note}" if program.design.note else ""
     data = f"{program.design.storage}, {show_bytes(program.design.nbytes)}{note}"
     facts = [
-        ("grade", "identical: same fingerprint, same bits: serially and at any number of workers"),
+        ("grade", "identical: same fingerprint, same bits: serially and at any number of workers and nodes"),
         ("data", data),
         ("intercept", "fitted; columns count as centred" if program.intercept else "none"),
         ("schedule", schedule.explain()),
