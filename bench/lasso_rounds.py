@@ -111,8 +111,8 @@ def _real(one: Set) -> str:
     rate = (last.round - first.round) / (last.seconds - first.seconds)
     return (
         f"On two processes of this machine, driver and nodes on {report.cores()} cores, prioritised rounds at depth 3 "
-        f"ran at {rate:.0f} rounds/s. The load average of the machine was {os.getloadavg()[0]:.0f} then: other jobs slow "
-        "down all that is not virtual time, also choosing and the measured time of an entry."
+        f"ran at {rate:.0f} rounds/s. The load average of the machine was {os.getloadavg()[0]:.0f} then: other jobs "
+        "slow down all that is not virtual time, also choosing and the measured time of an entry."
     )
 
 
