@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -155,7 +155,6 @@ def test_loops_whose_arrays_are_served(name: str) -> None:
 REFUSED: dict[str, Callable[[], Any]] = {
     '`LogisticRegression(solver="sgd")`': lambda: st.LogisticRegression(solver="sgd", runtime=NODES).fit(X, CLASSES),
     "`schedule=`": lambda: st.Lasso(schedule=st.schedule.prioritised(4), runtime=NODES).fit(X, Y),
-    "`SparseRegression`": lambda: st.run(st.SparseRegression(X, Y, alpha=0.1), rounds=2, runtime=cast(Any, NODES)),
     '`placement="shared"`': lambda: st.run(
         lambda w: None, tables={"x": st.Table(rows=2, placement="shared")}, runtime=NODES
     ),
