@@ -29,8 +29,9 @@ from stretto.programs.program import Program
 from stretto.programs.run import run
 from stretto.runtime import passes
 from stretto.runtime.crew import Crew
-from stretto.runtime.layout import Blocks, lay_out, survey, tally
+from stretto.runtime.layout import Blocks, lay_out, tally
 from stretto.runtime.source import InMemory
+from stretto.runtime.survey import survey
 from stretto.runtime.team import Team
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.turns import FIRST, SYNC, Rotation, Turn, rotation

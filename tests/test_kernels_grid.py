@@ -18,9 +18,10 @@ from stretto.data.partition import cut
 from stretto.errors import DataError
 from stretto.kernels.grid import ROWS_DEALT
 from stretto.runtime.compressed import by_rows, compress
-from stretto.runtime.layout import Blocks, Survey, lay_out, survey, tally
+from stretto.runtime.layout import Blocks, lay_out, tally
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.source import GRAIN, InMemory, Spool
+from stretto.runtime.survey import Survey, survey
 from stretto.schedule.order import Order
 from stretto.schedule.rotation import rotation
 

@@ -16,10 +16,11 @@ from stretto.kernels.topic_rows import Counts, Tokens
 from stretto.plan.plan import Logical
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk, full_array, new_array
-from stretto.runtime.layout import index_type, scatter, survey, tally
+from stretto.runtime.layout import index_type, scatter, tally
 from stretto.runtime.parted import Parted, by_shares, in_parts
 from stretto.runtime.source import Chunk, Source
 from stretto.runtime.step import make_step
+from stretto.runtime.survey import survey
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent
 

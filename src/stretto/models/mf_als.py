@@ -28,9 +28,9 @@ from stretto.runtime.compressed import Compressed, compress, compress_on_disk
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk, pieces_of
 from stretto.runtime.job import Report
-from stretto.runtime.layout import Survey
 from stretto.runtime.source import Entries, InMemory, Source
 from stretto.runtime.step import Step, make_step
+from stretto.runtime.survey import Survey
 from stretto.schedule.rotation import independent
 from stretto.state.rows import Rows
 

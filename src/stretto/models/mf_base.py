@@ -29,8 +29,8 @@ from stretto.plan.arrays import StepSpec, by_rows, constant, number
 from stretto.plan.kernel_reference import named_kernel
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk, full_array, new_array
-from stretto.runtime.layout import Survey
 from stretto.runtime.step import make_step
+from stretto.runtime.survey import Survey
 from stretto.schedule.rotation import independent
 from stretto.state.rows import Rows
 

@@ -19,9 +19,10 @@ from stretto.plan.plan import Physical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.job import Job
-from stretto.runtime.layout import Tally, survey, tally, tally_parts
+from stretto.runtime.layout import Tally, tally, tally_parts
 from stretto.runtime.parted import in_parts
 from stretto.runtime.source import InMemory
+from stretto.runtime.survey import survey
 from stretto.runtime.tile_walk import side_within
 from stretto.schedule.order import Ints
 from stretto.state.rows import Rows

@@ -20,9 +20,9 @@ from stretto.runtime.compressed import Compressed
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.job import Report
-from stretto.runtime.layout import Survey
 from stretto.runtime.source import Entries, Source
 from stretto.runtime.step import Step, make_step
+from stretto.runtime.survey import Survey
 from stretto.state.rows import Rows
 
 from .mf_als import compress_source, standardise

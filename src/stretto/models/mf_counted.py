@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from stretto.plan.plan import Plan
-from stretto.runtime.layout import Survey, Tally
+from stretto.runtime.layout import Tally
+from stretto.runtime.survey import Survey
 from stretto.schedule.order import Ints
 
 

@@ -31,9 +31,10 @@ from stretto.plan.plan import Logical, Physical, Plan
 from stretto.runtime.crew import Crew
 from stretto.runtime.disk import Disk
 from stretto.runtime.job import Report
-from stretto.runtime.layout import Blocks, Survey, Tally, index_type, lay_out, lay_out_on_disk
+from stretto.runtime.layout import Blocks, Tally, index_type, lay_out, lay_out_on_disk
 from stretto.runtime.source import Entries, InMemory, Source
 from stretto.runtime.step import Step, make_step
+from stretto.runtime.survey import Survey
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import rotation
 
