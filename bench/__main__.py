@@ -75,7 +75,15 @@ GATHERED = (
     "cluster_files",
 )  # made of others, or for others, or in need of an option: only when named
 # All that follows their name is theirs.
-OPTIONS = ("memory_zoo", "memory_graphs", "memory_addresses", "plan_overhead", "support", "cluster_files", "cluster_kills")
+OPTIONS = (
+    "memory_zoo",
+    "memory_graphs",
+    "memory_addresses",
+    "plan_overhead",
+    "support",
+    "cluster_files",
+    "cluster_kills",
+)
 
 
 def main() -> None:

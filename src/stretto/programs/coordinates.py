@@ -28,14 +28,17 @@ from stretto.data.design import Design
 from stretto.errors import DataError, PlanError
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
-from stretto.runtime.runtimes import Runtime
+from stretto.runtime.chosen import one_memory
+from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.team import Team
+from stretto.schedule.auto import Auto, ready_schedule
 from stretto.schedule.checks import uncalled
 from stretto.schedule.chooser import Compiled
 from stretto.schedule.columns import Columns, columns_of
 from stretto.schedule.prioritised import prioritised
 from stretto.schedule.spec import Floats, Schedule
 
+from .auto import depth_of, launch_compiled
 from .driving import drive
 from .machine import Cut, Machine, curvature
 from .program import Program
@@ -52,8 +55,9 @@ class SparseRegression(Program):
     """Coordinate descent for a sparse linear model.
 
     X: samples × features, dense or sparse. y [n]: numbers, or for the logistic loss −1 and 1 (or 0 and 1). intercept:
-    fit b as well; columns then count as centred. by: gather sums by blocks of "rows" (every worker has some of the
-    samples) or by "columns" (every worker has some of the features), or "auto". params: coef [p], intercept [1] and
+    fit b as well; columns then count as centred. schedule: one of st.schedule, "auto" to have it chosen by progress, or
+    None for st.schedule.prioritised(). by: gather sums by blocks of "rows" (every worker has some of the samples) or by
+    "columns" (every worker has some of the features), or "auto". params: coef [p], intercept [1] and
     fitted [n] = Xβ, where a run begins and what it leaves.
     """
 
@@ -66,7 +70,7 @@ class SparseRegression(Program):
         l1_ratio: float = 1.0,
         loss: str = "squared",
         intercept: bool = False,
-        schedule: Schedule | None = None,
+        schedule: Schedule | str | None = None,
         by: str = "auto",
     ) -> None:
         if loss not in LOSSES:
@@ -117,6 +121,8 @@ class SparseRegression(Program):
 
     def launch(self, options: Options) -> Result:
         """Run it: by compiled code where the schedule is compiled, otherwise like any program."""
+        if isinstance(self.schedule, Auto) and one_memory(options.runtime):
+            return self._left(launch_compiled(self, options))
         chooser = self.schedule.start(self.size, options.seed, self.columns)
         if not (isinstance(chooser, Compiled) and chooser.compiled):
             return super().launch(options)
@@ -129,6 +135,10 @@ class SparseRegression(Program):
             result = drive(
                 self.name, machine, options, lambda: self.explain(pipeline=options.pipeline, runtime=options.runtime)
             )
+        return self._left(result)
+
+    def _left(self, result: Result) -> Result:
+        """Leave what was learned in the parameters."""
         for name, array in self.params.items():
             array[...] = result.params[name]
         return result
@@ -144,12 +154,14 @@ class SparseRegression(Program):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()[:16]
 
-    def explain(self, *, pipeline: int = 1, runtime: Runtime | None = None) -> str:
+    def explain(self, *, pipeline: int | None = None, runtime: Runtime | None = None) -> str:
         from .coordinates_explain import explain
 
-        return explain(self, pipeline, runtime)
+        return explain(self, depth_of(self.schedule, pipeline, runtime or Threads()), runtime)
 
-    def plan(self, *, pipeline: int = 1, seed: int = 0, runtime: Runtime | None = None, **how: Any) -> JobPlan:
+    def plan(
+        self, *, pipeline: int | None = None, seed: int = 0, runtime: Runtime | None = None, **how: Any
+    ) -> JobPlan:
         """The plan of `st.run(program, …)` with these arguments; nothing is run yet.
 
         Parameters
@@ -165,12 +177,13 @@ class SparseRegression(Program):
         from .run import place, run
 
         where = place(runtime)
-        made = plan(self, pipeline, seed, where)
+        depth = depth_of(self.schedule, pipeline, where)
+        made = plan(self, depth, seed, where)
 
         def run_plan(other: Any = None) -> Result:
             there = where if other is None else place(other)
-            refuse_changed(made, plan(self, pipeline, seed, there), "program.plan(…)")
-            return run(self, pipeline=pipeline, seed=seed, runtime=there, **how)
+            refuse_changed(made, plan(self, depth, seed, there), "program.plan(…)")
+            return run(self, pipeline=depth, seed=seed, runtime=there, **how)
 
         return replace(made, runner=run_plan)
 
@@ -224,6 +237,7 @@ class SparseRegression(Program):
 
 def _chosen(schedule: Any) -> Schedule:
     """A schedule that coordinates can go by."""
+    schedule = ready_schedule(schedule)
     if instead := uncalled(schedule):
         raise PlanError(f"SparseRegression: schedule is a function that makes one; write schedule={instead}")
     if not isinstance(schedule, Schedule):

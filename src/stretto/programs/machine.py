@@ -21,6 +21,7 @@ from stretto.runtime.team import Team
 from stretto.schedule.chooser import Compiled
 from stretto.schedule.columns import Columns
 from stretto.schedule.spec import Floats, Ints
+from stretto.schedule.trials import Decision
 
 from .values import Round
 
@@ -60,11 +61,14 @@ class Machine:
         team: Team,
         workers: int,
         record: bool,
+        width: int | None = None,
     ) -> None:
+        """width: of the widest round of any chooser that will be used; None: of this one."""
         self._team, self._workers, self._depth, self._recording = team, workers, depth, record
         self._columns, self._logistic = columns, CODES[loss] == LOGISTIC
         self._chooser = chooser
-        self.problem = _problem(columns, y, chooser, cut, start, loss, penalty, depth)
+        self._width, self._base = width or chooser.width, 0  # rounds made when the engine was last restarted
+        self.problem = _problem(columns, y, len(chooser.choice.place), self._width, cut, start, loss, penalty, depth)
         queues = len(chooser.choice.place)
         plan = np.zeros(rounds.PLAN, np.int64)
         plan[:] = (depth, cut.by_rows, cut.tasks, cut.blocks, queues)
@@ -77,25 +81,42 @@ class Machine:
             np.zeros(line * len(self.problem.count), np.int64),
             np.zeros(line * cut.blocks, np.int64),
             np.zeros((workers, line), np.int64),
-            *_room(0, cut, chooser.width),
+            *_room(0, cut, self._width),
         )
         self._cut = cut
         self._step = 0  # the next step of the sequence
-        self._read: list[tuple[Ints, Ints, Ints]] = []
+        self._read: list[tuple[int, Ints, Ints, Ints]] = []
         self.schedule_seconds = self.busy_seconds = 0.0
         self._call()  # of no steps: if it has to be compiled, that happens here and not in the time that is measured
 
     def advance(self, to: int) -> float:
         """Make rounds until `to` of them are applied; the seconds it took."""
-        span = self._engine.span
-        span[rounds.FIRST], span[rounds.END] = self._step, to + self._depth
-        self._step = to + self._depth
+        span, own = self._engine.span, to - self._base
+        span[rounds.FIRST], span[rounds.END] = self._step, own + self._depth
+        self._step = own + self._depth
         if self._recording:
             first, end = max(1, int(span[rounds.FIRST])), min(int(span[rounds.END]), int(span[rounds.LAST]) + 1)
-            fresh = _room(max(0, end - first), self._cut, self._chooser.width)
+            fresh = _room(max(0, end - first), self._cut, self._width)
             self._engine = self._engine._replace(read_jobs=fresh[0], read_count=fresh[1], read_from=fresh[2])
-            self._read.append(fresh)
+            self._read.append((self._base, *fresh))
         return self._call()
+
+    def restart(self, chooser: Compiled, done: int, last: int | None) -> None:
+        """Go on with another chooser when all rounds up to `done` are applied and no further one was chosen.
+
+        last: the last round before the next restart. A chooser has one scheduler. The first rounds all read the
+        parameters as they are now, as at the start of a run.
+        """
+        engine, problem, own = self._engine, self.problem, done - self._base
+        at = own % len(problem.count)
+        problem.level[0], problem.pulls[0] = problem.level[at], problem.pulls[at]
+        for array in (problem.moved, problem.touched, problem.count):
+            array[:] = 0
+        for counter in (engine.control, engine.chosen, engine.gathered, engine.applied):
+            counter[:] = 0
+        self._base, self._chooser, self._step = done, chooser, 0
+        engine.span[:] = (0, 0, ENDLESS if last is None else last - done)
+        self._call()  # of no steps, as at the start
 
     def _call(self) -> float:
         engine = self._engine
@@ -115,13 +136,23 @@ class Machine:
         return seconds
 
     @property
+    def limit(self) -> int:
+        """The round that `advance` may not go beyond: none."""
+        return ENDLESS
+
+    @property
+    def choices(self) -> tuple[Decision, ...]:
+        """Choices of `schedule="auto"`: none was made."""
+        return ()
+
+    @property
     def counts(self) -> tuple[int, int, int]:
         """Entries of the columns updated, updates, and the first round with a number that is not finite (0: none)."""
         samples, updates, failed = self.problem.counts.tolist()
-        return samples, updates, failed
+        return samples, updates, failed + self._base if failed else 0
 
     def _level(self, done: int) -> float:
-        return float(self.problem.level[done % len(self.problem.level)])
+        return float(self.problem.level[(done - self._base) % len(self.problem.level)])
 
     def objective(self, done: int) -> float:
         """The objective over n after round `done`, from β alone."""
@@ -148,12 +179,12 @@ class Machine:
     def record(self, done: int) -> tuple[Round, ...]:
         """The rounds up to `done` as they were made. Where tasks have seen several states, the one furthest off."""
         found: list[Round] = []
-        for jobs, count, seen in self._read:
+        for base, jobs, count, seen in self._read:
             for k in range(len(count)):
                 number = len(found) + 1
-                rule = max(0, number - self._depth)
+                rule = max(0, number - base - self._depth)
                 read = max(seen[k].ravel().tolist(), key=lambda version: abs(version - rule))
-                found.append(Round(number, tuple(jobs[k, : count[k]].tolist()), read))
+                found.append(Round(number, tuple(jobs[k, : count[k]].tolist()), base + read))
         return tuple(found[:done])
 
 
@@ -176,7 +207,8 @@ def _room(count: int, cut: Cut, width: int) -> tuple[Ints, Ints, Ints]:
 def _problem(
     columns: Columns,
     y: Floats,
-    chooser: Compiled,
+    queues: int,
+    width: int,
     cut: Cut,
     start: dict[str, NDArray[Any]],
     loss: str,
@@ -184,8 +216,7 @@ def _problem(
     depth: int,
 ) -> Any:
     """The arrays before the first round."""
-    rows, size, width = columns.rows, columns.size, chooser.width
-    queues = len(chooser.choice.place)
+    rows, size = columns.rows, columns.size
     # Long enough that nobody writes over what a slower task still reads; see `kernels/rounds` for who reads what.
     ring = depth + queues * -(-depth // queues) + 1
     logistic = CODES[loss] == LOGISTIC
