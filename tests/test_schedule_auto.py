@@ -19,7 +19,7 @@ from stretto.schedule.columns import columns_of
 from stretto.schedule.trials import Trials
 
 Array = NDArray[Any]
-RUNTIMES = (st.Serial(), st.Threads(1), st.Threads(3))
+RUNTIMES: tuple[Any, ...] = (st.Serial(), st.Threads(1), st.Threads(3))
 
 
 def data(rows: int = 300, size: int = 80, share: float = 0.0, seed: int = 1) -> tuple[Array, Array]:
@@ -77,16 +77,20 @@ def test_correlated_columns_do_not_diverge_and_independent_ones_go_wide() -> Non
 def test_explains_candidates_and_what_is_left_out() -> None:
     X, y = data(size=120, share=0.95)
     text = st.SparseRegression(X, y, 0.01, schedule="auto").explain()
-    assert "candidate 1: cyclic" in text and "left out: prioritised" in text and "spectral radius" in text
+    assert "candidate 1: cyclic" in text
+    assert "left out: prioritised" in text
+    assert "spectral radius" in text
     plan = st.SparseRegression(X, y, 0.01, schedule=st.schedule.auto(32)).plan(rounds=20)
-    assert "up to 32 together" in plan.explain() and plan.run().rounds == 20
+    assert "up to 32 together" in plan.explain()
+    assert plan.run().rounds == 20
 
 
 def test_the_run_ends_where_it_is_told_to() -> None:
     X, y = data()
     for rounds in (0, 1, 9, 17):
         result = st.run(st.SparseRegression(X, y, 0.01, schedule="auto"), rounds=rounds, every=5)
-        assert result.rounds == rounds and result.stopped == "rounds"
+        assert result.rounds == rounds
+        assert result.stopped == "rounds"
     limit = 0.5 * result.history[0].objective
     program = st.SparseRegression(X, y, 0.01, schedule="auto")
     assert st.run(program, every=3, until=lambda look: look.objective < limit).stopped == "until"
@@ -110,8 +114,7 @@ class Lasso(st.Program):
         self.params = {"beta": np.zeros(X.shape[1]), "residual": y.copy()}
         self.columns = X if with_columns else ()
         self.schedule = "auto"
-        if not with_objective:
-            self.objective = None
+        self.objective = self._objective if with_objective else None
 
     def update(self, job: int, data: Any, params: Any) -> tuple[int, float]:
         u = data[0][:, job] @ params["residual"] + self.squares[job] * params["beta"][job]
@@ -123,14 +126,14 @@ class Lasso(st.Program):
             params["beta"][job] += step
             params["residual"] -= self.data[0][:, job] * step
 
-    def objective(self, data: Any, params: Any) -> float:  # type: ignore[override]
+    def _objective(self, data: Any, params: Any) -> float:
         return float(0.5 * params["residual"] @ params["residual"] + self.lam * np.abs(params["beta"]).sum())
 
 
 @pytest.mark.parametrize("with_columns", [True, False])
 def test_programs_have_the_same_bits_on_every_runtime(with_columns: bool) -> None:
     X, y = data(rows=60, size=30, share=0.1)
-    runtimes = (*RUNTIMES, st.Threads(2))
+    runtimes: tuple[Any, ...] = (*RUNTIMES, st.Threads(2))
     found = []
     for runtime, every in zip(runtimes, (1, 10, 7, 300), strict=True):
         program = Lasso(X, y, with_columns=with_columns)
@@ -165,7 +168,8 @@ def test_without_an_objective_one_safe_candidate_is_used() -> None:
     X, y = data(rows=60, size=30)
     program = Lasso(X, y, with_columns=False, with_objective=False)
     result = st.run(program, rounds=60, record=True)
-    assert result.choices == () and {len(round.jobs) for round in result.record} == {1}
+    assert result.choices == ()
+    assert {len(round.jobs) for round in result.record} == {1}
     assert "no objective" in program.explain()
 
 
@@ -257,7 +261,8 @@ def test_state_saved_and_restored_decides_the_same(rates: list[float], before: i
         for trials in (whole, other):
             trials.account(100.0, 10, 10, trials.current)
             trials.observe(before * 10 + k, 1.0 / (2 + k))
-    assert whole.decisions == other.decisions and whole.array().tobytes() == other.array().tobytes()
+    assert whole.decisions == other.decisions
+    assert whole.array().tobytes() == other.array().tobytes()
 
 
 def test_what_raises_the_objective_is_dropped() -> None:

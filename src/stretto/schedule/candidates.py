@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from .columns import Columns, columns_of, table
+from .columns import Columns, columns_of, sampled_rows, table
 from .cyclic import cyclic
 from .prioritised import Prioritised, prioritised
 from .spec import Schedule
@@ -30,8 +30,8 @@ WIDTHS = (16, 64, 256)  # of prioritised candidates
 WORTH = 2.5  # prioritised is left out if a job costs more than this many times a job of a cyclic round
 FIRST = 1.25  # and begins if it costs less than this
 _PAIRED = 64  # columns whose pairs are compared
-_ITERATIONS = 50  # of the spectral radius
-_MARGIN = 1.05  # an estimate by few iterations is below the true radius
+_ROWS, _ITERATIONS, _TOLERANCE = 512, 5, 0.02  # of the spectral radius: rows of dense columns, passes, precision
+_MARGIN = 1.15  # an estimate by few iterations is up to 15 % below the true radius
 # Entries that choosing costs for one candidate of a prioritised round; a dense pair is compared on up to 256 rows.
 _SPARSE_CANDIDATE, _DENSE_CANDIDATE, _DENSE_ROWS = 100.0, 2.0, 256
 _CYCLIC_JOB = 5.0
@@ -122,7 +122,7 @@ def candidates(
     columns = columns_or_none(data, size)
     if columns is None or free:
         return _without_columns(size, widest, objective=objective, learns=learns, free=free)
-    rho = _MARGIN * spectral_radius(columns, iterations=_ITERATIONS)
+    rho = _MARGIN * spectral_radius(_some_rows(columns), iterations=_ITERATIONS, tolerance=_TOLERANCE)
     safe = max(1, min(widest, safe_width(rho, size) // depth))
     share = conflicting_share(columns)
     measured = f"spectral radius {rho:,.3g}, {share:.1%} of the pairs of columns correlate above the threshold"
@@ -143,15 +143,20 @@ def candidates(
     elif ratio > (WORTH if objective else FIRST):
         left_out.append(f"prioritised: {predicted}")
     else:
-        by_priority = Candidate(spec, _choosing(spec, columns), True, None, predicted)
+        by_priority = Candidate(spec, choosing_cost(spec, columns), True, None, predicted)
         at = 0 if ratio <= FIRST else len(plain)
         tried = [*plain[:at], by_priority, *plain[at:]]
         if 4 * spec.width <= widest:
-            wider = prioritised(4 * spec.width)
-            tried.append(Candidate(wider, _choosing(wider, columns), True, at, f"if candidate {at + 1} is the best"))
+            wider, why = prioritised(4 * spec.width), f"if candidate {at + 1} is the best"
+            tried.append(Candidate(wider, choosing_cost(wider, columns), True, at, why))
     if not objective:
         return Candidates((tried[0],), (*left_out, "others: there is no objective to compare them by"), measured)
     return Candidates(tuple(tried), tuple(left_out), measured)
+
+
+def _some_rows(columns: Columns) -> Columns:
+    """Dense columns on a sample of the rows, whose radius is rather larger; sparse columns as they are."""
+    return sampled_rows(columns, np.zeros(columns.size, bool), 0, _ROWS)[0] if columns.dense else columns
 
 
 def columns_or_none(data: Any, size: int) -> Columns | None:
@@ -225,7 +230,10 @@ def expected_jobs(drawn: int, width: int, share: float) -> float:
     return max(1.0, min(width, math.log1p(drawn * share) / -math.log1p(-share)))
 
 
-def _choosing(spec: Prioritised, columns: Columns) -> float:
+def choosing_cost(spec: Schedule, columns: Columns) -> float:
+    """Work of choosing a round."""
+    if not isinstance(spec, Prioritised):
+        return _CYCLIC_JOB * float(getattr(spec, "width", 1))
     each = _DENSE_CANDIDATE * min(columns.rows, _DENSE_ROWS) if columns.dense else _SPARSE_CANDIDATE
     return each * min(spec.drawn, 2 * columns.size)
 
@@ -238,5 +246,5 @@ def _best_prioritised(
     for width in sorted({min(width, widest, columns.size) for width in WIDTHS}):
         spec = prioritised(width)
         jobs = expected_jobs(spec.drawn, width, share)
-        found.append((spec, entries + (cost.round + _choosing(spec, columns)) / jobs, jobs))
+        found.append((spec, entries + (cost.round + choosing_cost(spec, columns)) / jobs, jobs))
     return min(found, key=lambda one: one[1])
