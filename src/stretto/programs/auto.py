@@ -83,9 +83,9 @@ class Automatic(Ready):
 
 def launch_compiled(program: SparseRegression, options: Options) -> Result:
     """Run a sparse regression with `schedule="auto"` by the compiled engine."""
-    from .auto_machine import AutoMachine, compiled, width_of
     from .driving import drive
     from .machine import Machine
+    from .segments import AutoMachine, compiled, width_of
 
     columns, schedule = program.columns, program.schedule
     chooser = schedule.begin(columns.size, options.seed, columns, COMPILED, depth=options.pipeline)

@@ -37,11 +37,13 @@ from stretto.schedule.chooser import Compiled
 from stretto.schedule.columns import Columns, columns_of
 from stretto.schedule.prioritised import prioritised
 from stretto.schedule.spec import Floats, Schedule
+from stretto.schedule.working_sets import WorkingSets
 
 from .auto import depth_of, launch_compiled
 from .driving import drive
 from .machine import Cut, Machine, curvature
 from .program import Program
+from .set_machine import launch_sets
 from .values import Options, Result
 
 LOSSES = ("squared", "logistic")
@@ -123,6 +125,8 @@ class SparseRegression(Program):
         """Run it: by compiled code where the schedule is compiled, otherwise like any program."""
         if isinstance(self.schedule, Auto) and one_memory(options.runtime):
             return self._left(launch_compiled(self, options))
+        if isinstance(self.schedule, WorkingSets) and one_memory(options.runtime):
+            return self._left(launch_sets(self, options))
         chooser = self.schedule.start(self.size, options.seed, self.columns)
         if not (isinstance(chooser, Compiled) and chooser.compiled):
             return super().launch(options)
@@ -145,7 +149,7 @@ class SparseRegression(Program):
 
     def fingerprint(self, pipeline: int = 1, seed: int = 0) -> str:
         """A short hash of all that can change a number: same fingerprint, same bits."""
-        width = getattr(self.schedule, "width", 0)
+        width = getattr(self.schedule, "width", 0) or 0
         said = (self.alpha, self.l1_ratio, self.loss, self.intercept, self.schedule, self.cut(width)[0], pipeline, seed)
         digest = hashlib.sha256(repr(said).encode())
         columns, start = self.columns, (self.params["coef"], self.params["intercept"])
@@ -243,7 +247,7 @@ def _chosen(schedule: Any) -> Schedule:
     if not isinstance(schedule, Schedule):
         raise PlanError(
             f"SparseRegression: schedule={schedule!r} does not choose rounds; give one that does, such as "
-            "st.schedule.prioritised(); working sets are what st.Lasso goes by"
+            "st.schedule.prioritised()"
         )
     if schedule.waiting is not None:
         raise PlanError(

@@ -64,7 +64,7 @@ def _stored(program: SparseRegression) -> tuple[Any, ...]:
 
 def _facts(program: SparseRegression, pipeline: int, runtime: Runtime) -> list[tuple[str, str]]:
     schedule, columns = program.schedule, program.columns
-    width = schedule.parts if isinstance(schedule, Clustered) else getattr(schedule, "width", 0)
+    width = schedule.parts if isinstance(schedule, Clustered) else getattr(schedule, "width", 0) or 0
     cut, why = program.cut(width)
     rho = spectral_radius(columns, iterations=_ITERATIONS)
     safe = safe_width(rho, columns.size)

@@ -11,16 +11,16 @@ from collections.abc import Callable
 from stretto.errors import Diverged
 from stretto.runtime.interrupts import heeding_ctrl_c
 
-from .auto_machine import AutoMachine
 from .blame import blame
 from .machine import Machine
+from .segments import SegmentMachine
 from .telling import Told, telling
 from .values import Look, Options, Result
 
 _CALL = 0.05  # seconds
 
 
-def drive(name: str, machine: Machine | AutoMachine, options: Options, plan: Callable[[], str]) -> Result:
+def drive(name: str, machine: Machine | SegmentMachine, options: Options, plan: Callable[[], str]) -> Result:
     """Run a machine to its end. name: what messages call the program; plan: its plan in words."""
     with telling(name, options, plan) as told:
         driver = _Driver(name, machine, options, told)
@@ -44,7 +44,7 @@ def drive(name: str, machine: Machine | AutoMachine, options: Options, plan: Cal
 
 
 class _Driver:
-    def __init__(self, name: str, machine: Machine | AutoMachine, options: Options, told: Told) -> None:
+    def __init__(self, name: str, machine: Machine | SegmentMachine, options: Options, told: Told) -> None:
         self._name, self._machine, self._options, self._told = name, machine, options, told
         self.done, self.seconds = 0, 0.0
         self.history: list[Look] = []

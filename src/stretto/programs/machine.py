@@ -170,6 +170,22 @@ class Machine:
             squares = _sum(beta * beta) if l2 else 0.0
             return float((loss + l1 * _sum(np.abs(beta)) + 0.5 * l2 * squares) / rows)
 
+    def progress(self, done: int) -> float:
+        """The objective over n after round `done` from what is fitted, in one pass over the rows.
+
+        Rounding of many rounds adds up in what is fitted, so this is for comparing schedules and not for results.
+        """
+        problem, rows = self.problem, self._columns.rows
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._logistic:
+                loss = float(np.logaddexp(0.0, -problem.y * (problem.z + self._level(done))).sum())
+            else:
+                v = problem.v - (problem.v.mean() if self._columns.centred else 0.0)
+                loss = 0.5 * float((v * v).sum())
+            l1, l2 = problem.penalty
+            beta = problem.beta[problem.beta != 0]
+            return float((loss + l1 * np.abs(beta).sum() + 0.5 * l2 * (beta * beta).sum()) / rows)
+
     def params(self, done: int) -> dict[str, NDArray[Any]]:
         """What is learned after round `done`."""
         problem = self.problem

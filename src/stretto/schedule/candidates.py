@@ -122,8 +122,7 @@ def candidates(
     columns = columns_or_none(data, size)
     if columns is None or free:
         return _without_columns(size, widest, objective=objective, learns=learns, free=free)
-    rho = _MARGIN * spectral_radius(_some_rows(columns), iterations=_ITERATIONS, tolerance=_TOLERANCE)
-    safe = max(1, min(widest, safe_width(rho, size) // depth))
+    rho, safe = measured_width(columns, widest, depth)
     share = conflicting_share(columns)
     measured = f"spectral radius {rho:,.3g}, {share:.1%} of the pairs of columns correlate above the threshold"
     flight = f" over {depth} rounds in flight" if depth > 1 else ""
@@ -152,6 +151,12 @@ def candidates(
     if not objective:
         return Candidates((tried[0],), (*left_out, "others: there is no objective to compare them by"), measured)
     return Candidates(tuple(tried), tuple(left_out), measured)
+
+
+def measured_width(columns: Columns, widest: int, depth: int = 1) -> tuple[float, int]:
+    """The spectral radius, rather too large than too small, and the width that is safe at `depth` rounds in flight."""
+    rho = _MARGIN * spectral_radius(_some_rows(columns), iterations=_ITERATIONS, tolerance=_TOLERANCE)
+    return rho, max(1, min(widest, safe_width(rho, columns.size) // depth))
 
 
 def _some_rows(columns: Columns) -> Columns:
@@ -197,7 +202,7 @@ def conflicting_share(columns: Columns) -> float:
     count = min(_PAIRED, columns.size)
     if count < 2:
         return 0.0
-    some = _some(columns, np.linspace(0, columns.size - 1, count).astype(np.int64))
+    some = some_columns(columns, np.linspace(0, columns.size - 1, count).astype(np.int64))
     tools = table(some, 0, sample=None, schedulers=1, width=1)
     found = np.empty((count, count))
     correlations(tools, np.arange(count, dtype=np.int64), 1.0, found)
@@ -205,7 +210,7 @@ def conflicting_share(columns: Columns) -> float:
     return float(np.count_nonzero(pairs >= prioritised().threshold) / len(pairs))
 
 
-def _some(columns: Columns, which: Any) -> Columns:
+def some_columns(columns: Columns, which: Any) -> Columns:
     """A few of the columns."""
     if columns.dense:
         values = columns.values.reshape(columns.size, columns.rows)[which].ravel()

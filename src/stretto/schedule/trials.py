@@ -9,8 +9,8 @@
 the same on every machine. The decrease of any schedule becomes smaller as a run converges, so candidates are tried
 between two trials of the same reference, A B C A, and each is compared with what the reference would have made of its
 place: the rate of A interpolated geometrically. The best one runs until its rate has fallen to a small share of what it
-was, and as much work was done as earns another series of trials; then they are tried again. A candidate under which the
-objective rises is dropped for the rest of the run.
+was, and as much work was done as earns another series of trials, or until it stalls; then they are tried again. A
+candidate under which the objective rises is dropped for the rest of the run.
 """
 
 from __future__ import annotations
@@ -27,10 +27,12 @@ from .candidates import Candidate, RoundCost
 from .cyclic import cyclic
 
 FALLEN = 0.05  # try again when the rate has fallen to this share of what it was at the choice
-PAUSE = 4.0  # and this many times the work of the last series was done since
+PAUSE = 2.0  # and this many times the work of the last series was done since
+STALLED = 0.1  # or at once when the rate is this share of the one a sweep before
+WARM_UP = 3.0  # work, in sweeps, after which a candidate that learns is measured even if it has not seen every job
 _LEAST_ROUNDS = 8  # of a trial, for each round in flight
 _RISE = 1e-10  # relative to the objective: more is a rise and not rounding
-_TINY = 1e-300
+_TINY, _NOTHING = 1e-300, 1e9
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Trials:
         The first one begins.
     cost : RoundCost
     sweep : float
-        Entries of all jobs once, the length of a trial.
+        Entries of all jobs once; a trial lasts for as much work.
     depth : int
         Rounds in flight; a trial has at least eight rounds for each.
     """
@@ -83,6 +85,7 @@ class Trials:
         self._from: tuple[float, float] | None = None  # objective and work at the last evaluation
         self._began = 0.0  # work at the start of the series
         self._chosen = (0.0, 0.0, 0.0)  # of the last choice: work, work of its series, rate
+        self._last = 0.0  # rate of the last sweep since then
         self.decisions: list[Decision] = []
 
     @property
@@ -93,12 +96,28 @@ class Trials:
     @property
     def due(self) -> bool:
         """Whether the objective is to be evaluated now."""
-        return self._from is None or (self._entries >= self._sweep and self._rounds >= self._least)
+        if self._from is None:
+            return True
+        spent = self.work - self._from[1]
+        enough = spent >= self._sweep
+        if self._cold:
+            enough = self._entries >= self._sweep or spent >= WARM_UP * self._sweep
+        return enough and self._rounds >= self._least
 
     @property
-    def entries_left(self) -> float:
-        """Entries until the next evaluation."""
-        return max(0.0, self._sweep - self._entries)
+    def _cold(self) -> bool:
+        """Whether the current candidate learns and has not seen every job."""
+        return self.candidates[self.current].learns and self.current not in self._warm
+
+    def work_of(self, entries: float, jobs: float, rounds: int, owner: int) -> float:
+        """The work of rounds that candidate `owner` chose."""
+        cost = self._cost
+        return entries + jobs * cost.job + rounds * (cost.round + self.candidates[owner].choosing)
+
+    @property
+    def work_left(self) -> float:
+        """Work until the next evaluation, at least."""
+        return max(0.0, self._sweep - (self.work - self._from[1] if self._from else 0.0))
 
     @property
     def rounds_left(self) -> int:
@@ -107,8 +126,7 @@ class Trials:
 
     def account(self, entries: float, jobs: int, rounds: int, owner: int) -> None:
         """Add the work of rounds that candidate `owner` chose."""
-        cost = self._cost
-        self.work += entries + jobs * cost.job + rounds * (cost.round + self.candidates[owner].choosing)
+        self.work += self.work_of(entries, jobs, rounds, owner)
         self._entries += entries
         self._rounds += rounds
 
@@ -118,7 +136,7 @@ class Trials:
             self._start(number, 0, "to begin with")
         elif not objective <= self._from[0] + _RISE * abs(self._from[0]):
             self._drop(number)
-        elif self.candidates[self.current].learns and self.current not in self._warm:
+        elif self._cold:
             self._warm.append(self.current)
         else:
             self._measured(number, objective, *self._from)
@@ -131,8 +149,9 @@ class Trials:
         if self._trying:
             self._tried.append((self.current, rate, 0.5 * (work + self.work)))
             return self._next(number)
-        at, spent, first = self._chosen
-        if rate <= FALLEN * first and self.work - at >= PAUSE * spent and self._rivals(self.current):
+        (at, spent, first), last, self._last = self._chosen, self._last, rate
+        fallen = rate <= FALLEN * first and self.work - at >= PAUSE * spent
+        if self._rivals(self.current) and (fallen or rate <= STALLED * last):
             share = max(0.0, rate / max(first, _TINY))
             self._start(number, self.current, f"tried again: progress per work fell to {share:.1%} of what it was")
         return None
@@ -169,8 +188,10 @@ class Trials:
             return self._next(number) if best == against else self._use(number, best, "the best so far")
         self._trying = False
         rate = next((rate for k, rate, _ in reversed(self._tried) if k == best), 0.0)
-        self._chosen = (self.work, self.work - self._began, rate)
-        than = f", {score:.2f} times the progress per work of the next" if best != self._reference else ""
+        self._chosen, self._last = (self.work, self.work - self._began, rate), rate
+        than = f", {score:.2f} times the progress per work of the reference" if best != self._reference else ""
+        if score > _NOTHING:
+            than = ", the reference made no progress"
         return self._use(number, best, f"chosen as the best of {len(self._met)}{than}")
 
     def _best(self) -> tuple[int, float]:
@@ -204,7 +225,7 @@ class Trials:
 
     _SAVED = (
         "work", "current", "_dropped", "_warm", "_reference", "_waiting", "_tried", "_trying", "_met", "_entries",
-        "_rounds", "_from", "_began", "_chosen",
+        "_rounds", "_from", "_began", "_chosen", "_last",
     )  # fmt: skip
 
     def array(self) -> NDArray[np.uint8]:
