@@ -102,5 +102,17 @@ class WorkingSets(Schedule):
 def working_sets(
     first: int | None = None, *, growth: float = 2.0, screen: bool = True, width: int | None = None
 ) -> WorkingSets:
-    """Solve for a growing set of the columns nearest to their constraints; let go of what is proven zero."""
+    """Solve for a growing set of the columns nearest to their constraints; let go of what is proven zero.
+
+    Parameters
+    ----------
+    first : int or None
+        Columns of the first set; None goes by the number of columns.
+    growth : float
+        How many times the support is solved for afterwards.
+    screen : bool
+        Whether columns that the duality gap proves zero leave the pool.
+    width : int or None
+        Jobs of a round; None: as many as are safe for the columns of the set. Estimators do not use it.
+    """
     return WorkingSets(first, growth, screen, width)
