@@ -37,10 +37,12 @@ NAMES = {
     "plan_overhead": "seconds of an epoch on threads, beside another source tree (--against FOLDER); has options",
     "program_pipeline": "programs on a simulated cluster: rounds per second by depth and latency",
     "schedule_auto": "schedules chosen by progress beside fixed ones: work and seconds to the same objective",
+    "lasso_rounds": "the Lasso by rounds on 1 to 64 simulated nodes: seconds to 1 % of the optimum",
     "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",
     "overhead": "what choosing costs: schedules beside the updates they choose",
     "smpframe": "the claims of scheduled model parallelism, figure by figure",
     "lasso": "the Lasso to a duality gap, beside celer, skglm and scikit-learn",
+    "lasso_cluster": "a Lasso of svmlight files on four hosts, none of which may hold the data; has options",
     "lasso_path": "paths of 100 penalties, beside the same",
     "lda": "topic models to the same log-likelihood, beside tomotopy, scikit-learn and gensim",
     "lda_parallel": "topic models: serial, data-parallel, managed and rotation, by epoch and by bytes",
@@ -74,6 +76,7 @@ GATHERED = (
     "plan_overhead",
     "support",
     "cluster_files",
+    "lasso_cluster",
 )  # made of others, or for others, or in need of an option: only when named
 # All that follows their name is theirs.
 OPTIONS = (
@@ -84,6 +87,7 @@ OPTIONS = (
     "support",
     "cluster_files",
     "cluster_kills",
+    "lasso_cluster",
 )
 
 

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import stretto as st
-from stretto.programs.columns import Columns
-from stretto.programs.working import Solver
+from stretto.solvers.columns import Columns
+from stretto.solvers.working_sets import Solver
 
 from . import report, sparse_sets
 

@@ -6,7 +6,8 @@ import numpy as np
 import scipy.sparse
 
 import stretto as st
-from stretto.programs.coordinates import LOSSES, SparseRegression
+from stretto.programs.coordinates import SparseRegression
+from stretto.programs.coordinates_checks import LOSSES
 from stretto.programs.run import run
 
 from . import report

@@ -432,7 +432,7 @@ VALUES: dict[str, Any] = {
     "class": int,
     "function": len,
     "date": datetime.date(2024, 1, 1),
-    "NaT": np.datetime64("NaT"),
+    "NaT": np.datetime64("NaT", "s"),
     "range": range(3),
     "ellipsis": ...,
     "long text": "x" * 10_000,

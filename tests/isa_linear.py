@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from jobs import digest
-from stretto.programs.regression import Fit
 from stretto.runtime.runtimes import Threads
 from stretto.schedule.working_sets import working_sets
+from stretto.solvers.regression import Fit
 from working_made import numbers, solving
 
 FITS: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ import pickle
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from math import inf
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -152,6 +152,11 @@ class QueueHosts:
         assert task is not None
         # As between processes: nothing is shared.
         return pickle.loads(cloudpickle.dumps(task.ask(what, *pickle.loads(cloudpickle.dumps(args)))))
+
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]:
+        return {number: self.ask_one(number, what, *mine) for number, mine in args.items()}
 
     def events(self, wait: float) -> list[Told]:
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,7 +68,7 @@ class SteppedHosts:
                 host.calls.clear()  # else calls of the last incarnation come late
             host.task = SteppedTask(host, Begin(self.incarnation, {}, self.where, make))  # type: ignore[arg-type]
 
-    def ask_each(self, what: str, args: dict[int, tuple[Any, ...]], timeout: float | None = None) -> None:
+    def ask_each(self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None) -> None:
         for number, mine in args.items():
             self._maybe_crash(number)
             task = self._hosts[number].task

@@ -86,6 +86,54 @@ def test_the_same_file_gives_the_same_numbers(job: Path, tmp_path: Path) -> None
     assert found[0] == found[1]
 
 
+def test_histories_and_a_sweep_of_staleness_with_a_straggler(job: Path, tmp_path: Path) -> None:
+    to, histories = tmp_path / "table.csv", tmp_path / "histories.csv"
+    job.write_text(JOB.replace("target = 0.01", ""), encoding="utf-8")
+    asked = ("--sweep", "staleness=0,4", "--straggler", "1=20", "--to", str(to), "--csv", str(histories), "--quiet")
+    stretto("simulate", str(job), *asked)
+    rows = rows_of(to)
+    assert [row["staleness"] for row in rows] == ["0", "4"]
+    assert "restarts" not in rows[0]
+    looks = rows_of(histories)
+    assert list(looks[0]) == ["staleness", "clock", "seconds", "bytes", "objective"]
+    for row in rows:
+        mine = [look for look in looks if look["staleness"] == row["staleness"]]
+        assert [int(look["clock"]) for look in mine] == sorted({int(look["clock"]) for look in mine})
+        assert (mine[0]["clock"], mine[-1]["objective"]) == ("0", row["objective"])
+    stretto("simulate", str(job), "--to", str(to), "--quiet")
+    assert float(rows_of(to)[0]["seconds"]) < float(rows[0]["seconds"]) / 5  # without the straggler
+
+
+def test_crashes_failures_and_evaluations_by_time(job: Path, tmp_path: Path) -> None:
+    to, histories = tmp_path / "table.csv", tmp_path / "histories.csv"
+    job.write_text(JOB.replace("target = 0.01", "checkpoint_every = 2"), encoding="utf-8")
+    stretto("simulate", str(job), "--to", str(to), "--quiet")
+    calm = rows_of(to)[0]
+    asked = ("--crash", "1@6ms+1ms", "--sweep", "detect=1ms", "--every-seconds", "5ms", "--csv", str(histories))
+    stretto("simulate", str(job), *asked, "--to", str(to), "--quiet")
+    crashed = rows_of(to)[0]
+    assert (crashed["restarts"], crashed["objective"]) == ("1", calm["objective"])
+    assert float(crashed["seconds"]) > float(calm["seconds"])
+    assert len(rows_of(histories)) >= 3
+    often = ("--failures", "20ms", "--sweep", "detect=1ms", "--sweep", "back_after=1ms", "--to", str(to), "--quiet")
+    stretto("simulate", str(job), *often)
+    assert int(rows_of(to)[0]["restarts"]) > 0
+    text = job.read_text(encoding="utf-8").replace(
+        "threads = 2", 'threads = 2\ndetect = 1e-3\nfaults = ["crash 1@6ms+1ms"]'
+    )
+    job.write_text(text, encoding="utf-8")
+    stretto("simulate", str(job), "--to", str(to), "--quiet")
+    assert rows_of(to)[0]["restarts"] == "1"
+
+
+@pytest.mark.parametrize(
+    "wrong", [("--crash", "2"), ("--straggler", "0@1s"), ("--crash", "9@1s"), ("--failures", "soon")]
+)
+def test_wrong_faults_are_refused(job: Path, wrong: tuple[str, str]) -> None:
+    said = stretto("simulate", str(job), *wrong, code=2).err
+    assert "is not a fault; write 'crash NODE@TIME+BACK'" in said or "no node 9" in said or "not a time" in said
+
+
 def test_one_policy_is_compared_with_another(job: Path, tmp_path: Path) -> None:
     """What only one of them knows does not stand in the way of the other."""
     job.write_text(JOB.replace("bsp", "ssp(1)") + '[comm]\npolicy = "managed"\nbudget = "1Mbit"\n', encoding="utf-8")

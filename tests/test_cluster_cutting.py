@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.consistency.rules import BSP
-from stretto.runtime.cluster.cutting import Gathering, split, whole
-from stretto.runtime.served_cut import Part
+from stretto.runtime.cluster.cutting import split, whole
 from stretto.store.functions import add
 from stretto.store.layout import Layout, TableSpec
 from stretto.store.node import NodePart
@@ -23,28 +22,6 @@ def part_of(keys: list[int]) -> dict[str, np.ndarray]:
         arrays[f"{name}/keys"] = column
         arrays[f"{name}/values"] = np.repeat(column[:, None], width, axis=1).astype(np.float32)
     return arrays
-
-
-def test_a_cut_is_whole_when_nothing_is_missing() -> None:
-    gathering = Gathering(nodes=2, workers=2)
-    assert gathering.worker(7, 0, Part(clock=7)) is None
-    assert gathering.shard(7, 0, part_of([1]), 1.0, 10) is None
-    assert gathering.node(7, 0, {}) is None
-    assert gathering.worker(14, 0, Part(clock=14)) is None  # the next one has begun
-    assert gathering.node(7, 1, {}) is None
-    assert gathering.worker(7, 1, Part(clock=7)) is None
-    found = gathering.shard(7, 1, part_of([2]), 3.0, 5)
-    assert found is not None
-    assert (found.clock, found.seconds, found.nbytes) == (7, 3.0, 15)
-    assert sorted(found.seats) == sorted(found.shards) == [0, 1]
-
-
-def test_parts_of_an_earlier_life_do_not_complete_a_cut() -> None:
-    gathering = Gathering(nodes=1, workers=1)
-    gathering.worker(7, 0, Part())
-    gathering.node(7, 0, {})
-    gathering.begin()
-    assert gathering.shard(7, 0, part_of([1]), 0.0) is None
 
 
 def test_rows_go_to_the_shards_that_any_layout_gives_them() -> None:

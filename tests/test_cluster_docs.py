@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 CLUSTER, FAULTS = ((DOCS / name).read_text(encoding="utf-8") for name in ("cluster.md", "faults.md"))
 RATINGS = some_ratings(2000, 90, 70)
 X, Y = np.random.default_rng(0).standard_normal((40, 8)), np.random.default_rng(1).standard_normal(40)
+CLASSES = np.digitize(Y, [-0.5, 0.5])
 NODES = st.Cluster("processes", nodes=2)  # refused before a process is started
 
 
@@ -38,6 +39,22 @@ def test_factorisation_by_sgd(optimizer: str, schedule: str) -> None:
         return bytes(model.fit(RATINGS).row_factors_.tobytes())
 
     assert factors(InProcess(2)) == factors(st.Serial())
+
+
+LINEAR: dict[str, Callable[[Any], Any]] = {
+    "`Lasso`": lambda where: st.Lasso(0.1, runtime=where).fit(X, Y).coef_,
+    "`ElasticNet`": lambda where: st.ElasticNet(0.1, runtime=where).fit(X, Y).coef_,
+    "`LassoCV`": lambda where: st.LassoCV(n_alphas=3, runtime=where).fit(X, Y).coef_,
+    "`lasso_path`": lambda where: st.lasso_path(X, Y, n_alphas=3, runtime=where).coefs,
+    "`LogisticRegression`": lambda where: st.LogisticRegression(runtime=where).fit(X, Y > 0).coef_,
+    "several classes jointly": lambda where: st.LogisticRegression(runtime=where).fit(X, CLASSES).coef_,
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_linear_models(name: str) -> None:
+    assert name in CLUSTER
+    assert np.array_equal(LINEAR[name](InProcess(2)), LINEAR[name](st.Serial()))
 
 
 def independent(x: Any, y: Any) -> None:
@@ -136,12 +153,12 @@ def test_loops_whose_arrays_are_served(name: str) -> None:
 
 # By what the page calls them: those in code as it spells them.
 REFUSED: dict[str, Callable[[], Any]] = {
-    "`Lasso`": lambda: cast(Any, st.Lasso(runtime=NODES)).fit(X, Y),
-    "`ElasticNet`": lambda: cast(Any, st.ElasticNet(runtime=NODES)).fit(X, Y),
-    "`LassoCV`": lambda: cast(Any, st.LassoCV(runtime=NODES)).fit(X, Y),
-    "`lasso_path`": lambda: st.lasso_path(X, Y, runtime=cast(Any, NODES)),
-    "`LogisticRegression`": lambda: cast(Any, st.LogisticRegression(runtime=NODES)).fit(X, Y > 0),
-    "`SparseRegression`": lambda: st.run(st.SparseRegression(X, Y, alpha=0.1), rounds=2, runtime=cast(Any, NODES)),
+    '`LogisticRegression(solver="sgd")`': lambda: st.LogisticRegression(solver="sgd", runtime=NODES).fit(X, CLASSES),
+    "`schedule=`": lambda: st.Lasso(schedule=st.schedule.prioritised(4), runtime=NODES).fit(X, Y),
+    '`schedule="auto"`': lambda: st.run(st.SparseRegression(X, Y, 0.1, schedule="auto"), rounds=2, runtime=NODES),
+    "`st.schedule.working_sets()`": lambda: st.run(
+        st.SparseRegression(X, Y, 0.1, schedule=st.schedule.working_sets()), rounds=2, runtime=NODES
+    ),
     '`placement="shared"`': lambda: st.run(
         lambda w: None, tables={"x": st.Table(rows=2, placement="shared")}, runtime=NODES
     ),

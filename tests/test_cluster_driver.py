@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,18 @@ def test_killed_hosts_are_replaced_and_the_bits_are_the_same(undisturbed: Any) -
     with pytest.warns(RuntimeWarning, match="was lost: .*; the run goes on from clock"):
         found = st.run(slow_worker, runtime=cluster(2, threads=2), watch=killer, **OPTIONS)
     assert killer.killed == 2
+    same(undisturbed, found)
+
+
+def test_the_same_losses_on_simulated_nodes_end_with_the_same_bits(undisturbed: Any) -> None:
+    """What decides there is what decides on hosts that are killed."""
+    calm = st.Simulated(nodes=2, threads=2, detect="1ms", back_after="1ms")
+    seconds = st.run(slow_worker, runtime=calm, watch=total, **OPTIONS).seconds
+    crashes = [st.Crash(node, at=share * seconds, back_after="1ms") for node, share in ((0, 0.2), (1, 0.6))]
+    found = st.run(
+        slow_worker, runtime=replace(calm, faults=crashes), watch=total, record="full", checkpoint_every=5, **OPTIONS
+    )
+    assert len(found.recording.restarts) == 2
     same(undisturbed, found)
 
 

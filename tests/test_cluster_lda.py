@@ -332,5 +332,5 @@ def test_what_does_not_run_on_a_cluster_is_refused() -> None:
     X = corpus(np.ones((4, 3)))
     with pytest.raises(PlanError, match=r"runtime=3 is not a runtime; give .*st.Cluster\(…\)"):
         model_on(3).fit(X)
-    with pytest.raises(PlanError, match=r"a linear model reads all its coordinates from one memory"):
-        st.Lasso(runtime=cast(Any, st.Cluster("processes"))).fit(np.ones((4, 3)), np.ones(4))
+    with pytest.raises(PlanError, match=r"mini-batches of solver='sgd' are drawn from all samples in one memory"):
+        st.LogisticRegression(solver="sgd", runtime=st.Cluster("processes")).fit(np.ones((4, 3)), np.arange(4))

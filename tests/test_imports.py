@@ -139,7 +139,7 @@ IMPURE = {
     "select",
     "os",
 }
-PURE = ["schedule", "plan", "data/partition.py", "state", "loops", "store", "consistency", "comm"]
+PURE = ["schedule", "plan", "data/partition.py", "state", "loops", "store", "consistency", "comm", "runtime/tables"]
 
 
 def imports_of(path: Path) -> set[str]:
@@ -172,7 +172,10 @@ BELOW: dict[str, set[str]] = {
         *("cli", "models", "loops", "tables", "warmup", "runtime", "plan", "data", "kernels", "observe", "errors"),
     },
     "warmup": {"memory", "warmup", "models", "loops", "programs", "runtime", "data", "kernels", "errors"},
-    "models": {"models", "programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe", "errors"},
+    "models": {
+        *("models", "solvers", "programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe"),
+        "errors",
+    },
     "memory": {"memory", "plan", "kernels", "errors", "paths"},
     "kernels": {"kernels", "paths"},
     "kernels/build": {"kernels", "paths"},
@@ -183,6 +186,7 @@ BELOW: dict[str, set[str]] = {
     "plan": {"plan", "schedule", "data", "kernels", "errors"},
     "observe": {"observe", "errors", "paths"},
     "loops": {"loops", "runtime", "plan", "schedule", "state", "data", "kernels", "errors"},
+    "solvers": {"solvers", "runtime", "schedule", "data", "kernels", "errors"},
     "programs": {"programs", "runtime", "plan", "schedule", "state", "data", "kernels", "observe", "errors"},
     "testing": {
         *("testing", "loops", "kernels", "keyed", "errors"),
@@ -194,6 +198,7 @@ BELOW: dict[str, set[str]] = {
     },
     "runtime/cluster": {"runtime", "plan", "schedule", "store", "consistency", "comm", "kernels", "errors"},
     "runtime/simulated": {"runtime", "plan", "schedule", "store", "consistency", "comm", "kernels", "errors"},
+    "runtime/tables": {"runtime", "store", "consistency", "comm", "errors"},
     "tables": {"tables", "plan", "runtime", "store", "consistency", "comm", "keyed", "errors"},
     "store": {"store", "consistency", "comm", "kernels", "errors"},
     "consistency": {"consistency", "errors"},

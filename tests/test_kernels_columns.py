@@ -14,9 +14,9 @@ from kernelrun import WAYS, cut, run
 from linear_problems import loss_of
 from stretto.kernels import columns as kernels
 from stretto.kernels import samples
-from stretto.programs.columns import _cut
-from stretto.programs.loss import Logistic, Squared
 from stretto.runtime.runtimes import Serial, Threads
+from stretto.solvers.columns import _cut
+from stretto.solvers.loss import Logistic, Squared
 from working_made import STORAGES, Floats, columns_of, numbers
 
 SIZES = [1, 15, 16, 17, 31, 32, 63, 64, 65, 200]  # around the lengths of the compiled chains

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from stretto.kernels import atomics, factor, gang
-from stretto.programs.inner import Minimum, minimise
-from stretto.programs.newton import violations
 from stretto.runtime.runtimes import Runtime, Serial, Threads
+from stretto.solvers.newton import violations
+from stretto.solvers.subproblem import Minimum, minimise
 from working_made import Floats
 
 # --- factors ----------------------------------------------------------------------------------------------------------

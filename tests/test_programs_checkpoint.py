@@ -132,8 +132,6 @@ def test_what_is_refused(tmp_path: Path) -> None:
         st.run(Cut(), rounds=1, checkpoint=3)  # type: ignore[call-overload]
     with pytest.raises(PlanError, match="programs are saved by rounds"):
         st.run(Cut(), rounds=1, checkpoint=st.Saving(tmp_path, every_seconds=3.0))
-    with pytest.raises(PlanError, match="SparseRegression saves no checkpoints"):
-        st.run(st.SparseRegression(X, Y, 0.1), rounds=1, checkpoint=tmp_path)
     with pytest.raises(CheckpointError, match="no checkpoints in"):
         st.run(Cut(), rounds=1, checkpoint=tmp_path / "empty", resume=True)
     st.run(Cut(), rounds=3, checkpoint=tmp_path)

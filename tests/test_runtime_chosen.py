@@ -63,12 +63,6 @@ def test_what_is_not_a_runtime_is_refused_in_one_sentence(front_end: str, wrong:
     assert re.match(r"[\w.]+: runtime=", str(caught.value)), "the message says whose option it is"
 
 
-@pytest.mark.parametrize("front_end", ["Lasso", "LogisticRegression", "program"])
-def test_what_needs_one_memory_says_so(front_end: str) -> None:
-    with pytest.raises(PlanError, match=r"in one memory|from one memory"):
-        FRONT_ENDS[front_end](st.Cluster("processes"))
-
-
 def test_what_a_runtime_says_of_itself() -> None:
     assert [name_of(r) for r in (st.Serial(), st.Threads(2), st.Cluster(), st.Simulated())] == [
         "serial", "threads", "cluster", "simulated",

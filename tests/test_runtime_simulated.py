@@ -226,7 +226,7 @@ def test_bsp_has_the_same_bits_in_any_trouble(policy: Policy, truth: np.ndarray[
     crashing = replace(
         TROUBLED,
         faults=[*TROUBLED.faults, Crash(2, at="40ms", back_after="5ms"), Crash(0, "90ms", "1ms")],
-        detect="2ms",
+        detect="25ms",  # longer than the pause, which would count as a loss
     )
     crashed = run(crashing, job(policy=policy, every_clocks=2))
     assert len(crashed.recording.restarts) == 2
@@ -258,7 +258,7 @@ def test_nothing_is_lost_or_doubled_and_reads_are_fresh_enough(rule: Rule, polic
 
 def test_the_same_seed_gives_the_same_trace() -> None:
     def trace(seed: int) -> tuple[Any, ...]:
-        spec = replace(TROUBLED, seed=seed, faults=[*TROUBLED.faults, Crash(2, "40ms", "5ms")], detect="2ms")
+        spec = replace(TROUBLED, seed=seed, faults=[*TROUBLED.faults, Crash(2, "40ms", "5ms")], detect="25ms")
         tried = job(rule=SSP(1), policy=Managed("1MB", burst=(4, 4)), record="full", every_clocks=2)
         outcome = run(spec, tried)
         recording = outcome.recording
@@ -326,7 +326,7 @@ def test_messages_cost_their_node_time() -> None:
 
 def test_a_paused_node_holds_up_its_work_and_what_arrives() -> None:
     spec = Simulated(nodes=2, threads=1, seconds_per_item=1.0, **FREE)
-    still = replace(spec, faults=[Pause(1, at=0.5, seconds=10.0), Pause(1, at=5.0, seconds=7.0)])
+    still = replace(spec, faults=[Pause(1, at=0.5, seconds=10.0), Pause(1, at=5.0, seconds=7.0)], detect=20.0)
     assert run(spec, job(idle([1.0]), workers=2)).seconds == pytest.approx(1.0)
     assert run(still, job(idle([1.0]), workers=2)).seconds == pytest.approx(1.0 + 11.5)
     outcome = run(still, job(mixer(2, items=1.0), workers=2))

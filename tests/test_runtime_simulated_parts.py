@@ -1,19 +1,16 @@
-"""The parts of the simulated cluster by themselves: the hub, the network, the driver's decisions about checkpoints."""
+"""The parts of the simulated cluster by themselves: the hub and the network."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import pytest
 
 from stretto.comm.link import Frame
-from stretto.errors import RunError
 from stretto.runtime.serving import Ended
 from stretto.runtime.simulated.faults import Delay, Reset, SlowLink
 from stretto.runtime.simulated.hub import Hub, Sleeper
 from stretto.runtime.simulated.network import Network, Train
-from stretto.runtime.simulated.recovery import HOPELESS, Recovery
 from stretto.runtime.simulated.spec import Simulated
 
 MB = 1_000_000
@@ -226,92 +223,3 @@ def test_a_reset_loses_the_last_messages_under_way() -> None:
     assert after(lost=0) == [[1], [2, 3], [4], [7]]
     assert after(lost=1, doubled=1) == [[1], [2, 3, 3], [7]]
     assert after(lost=0, doubled=3) == [[1], [2, 3, 2, 3], [4, 4], [7]]
-
-
-# -- recovery ---------------------------------------------------------------------------------------------------------
-
-
-def fill(driver: Recovery, nbytes: int = 800) -> float | None:
-    """Every part of the open checkpoint; returns what the last one gives."""
-    for worker in range(driver.workers):
-        driver.worker_part(worker, f"worker {worker}")
-    for node in range(driver.nodes):
-        driver.node_part(node, {})
-    last = None
-    for shard in range(driver.nodes):
-        assert last is None
-        last = driver.shard_part(shard, {"values": np.zeros(nbytes // 8)})
-    return last
-
-
-def test_checkpoints_lie_at_multiples_nobody_has_reached() -> None:
-    driver = Recovery(2, 3, every=4, save=1000.0)
-    assert driver.plan(0.0, 0, 0) == 4
-    assert driver.plan(0.1, 1, 2) is None  # one at a time
-    opened = driver.open
-    assert opened is not None
-    assert fill(driver) == pytest.approx(0.8)
-    assert driver.whole() is None  # asked once
-    assert driver.complete.clock == 0
-    assert driver.saved(opened)
-    assert driver.complete is opened
-    assert driver.plan(2.0, 5, 9) == 12  # 8 is behind somebody
-    assert not driver.saved(opened)
-
-
-def test_without_checkpoints() -> None:
-    driver = Recovery(2, 3, every=0)
-    assert driver.plan(0.0, 0, 0) is None
-    assert driver.crashed(5.0, 1, detect=2.0, back_after=1.0) == 7.0
-    assert driver.restart(6.9) is None
-    assert driver.restart(7.0) is driver.complete
-    assert driver.incarnation == 1
-
-
-def test_youngs_interval() -> None:
-    driver = Recovery(16, 1, every=None, mean_failure=7200.0, save=100.0, expected=400)
-    assert driver.plan(0.0, 0, 0) is None  # nobody knows how long a clock takes
-    # T_save 4 s: √(2 · 4 · 7200 / 16) = 60 s, and a clock takes 2 s.
-    assert driver.plan(20.0, 10, 12) == 30
-    driver.crashed(30.0, 3, 1.0, 1.0)
-    assert driver.restart(31.0) is not None
-    assert driver.plan(32.0, 0, 0) is None
-    assert driver.plan(31.0 + 60.0, 10, 11) == 12  # a clock takes 6 s now: every 10 clocks, but nobody may be there yet
-
-
-def test_a_restart_takes_reading_the_checkpoint() -> None:
-    driver = Recovery(2, 2, every=2, save=1000.0)
-    driver.plan(0.0, 0, 0)
-    opened = driver.open
-    fill(driver, nbytes=8000)
-    assert opened is not None
-    assert driver.saved(opened)
-    assert driver.crashed(10.0, 1, detect=2.0, back_after=1.0) == 20.0
-
-
-def test_a_crash_undoes_what_was_not_saved() -> None:
-    driver = Recovery(2, 2, every=2, save=1000.0)
-    assert driver.plan(0.0, 0, 0) == 2
-    opened = driver.open
-    assert opened is not None
-    assert fill(driver) is not None
-    back = driver.crashed(3.0, 0, detect=1.0, back_after=5.0)
-    assert back == 8.0
-    assert not driver.saved(opened)
-    assert driver.plan(4.0, 3, 3) is None  # nobody plans while a node is down
-    assert driver.crashed(7.0, 1, detect=1.0, back_after=9.0) == 16.0
-    assert driver.restart(8.0) is None  # the other one is not back
-    assert driver.restart(16.0) is driver.complete
-    assert driver.complete.clock == 0
-    assert driver.incarnation == 1
-    assert driver.plan(16.0, 0, 0) == 2
-
-
-def test_going_nowhere_is_said() -> None:
-    driver = Recovery(1, 1, every=1)
-    for turn in range(HOPELESS):
-        driver.crashed(float(turn), 0, 0.0, 0.0)
-        assert driver.restart(float(turn)) is not None
-    driver.crashed(1e6, 0, 0.0, 0.0)
-    with pytest.raises(RunError, match="take them more often"):
-        driver.restart(1e6)

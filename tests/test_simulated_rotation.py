@@ -102,8 +102,8 @@ def test_estimators_take_it() -> None:
 
 def test_what_it_does_not_run() -> None:
     runtime = st.Simulated(nodes=2, threads=1)
-    with pytest.raises(PlanError, match="a linear model reads all its coordinates"):
-        st.Lasso(runtime=runtime).fit(np.ones((3, 2)), np.ones(3))
+    with pytest.raises(PlanError, match="read all features from one memory"):
+        st.Lasso(runtime=runtime, schedule=st.schedule.prioritised()).fit(np.ones((3, 2)), np.ones(3))
     with pytest.raises(RunError, match="nothing has run here yet"):
         _ = runtime.report
 

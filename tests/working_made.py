@@ -11,10 +11,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from stretto.data.design import Design
-from stretto.programs.columns import Columns
-from stretto.programs.regression import Problem
-from stretto.programs.working import Solver
 from stretto.runtime.runtimes import Runtime, Serial
+from stretto.solvers.columns import Columns
+from stretto.solvers.regression import Problem
+from stretto.solvers.working_sets import Solver
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from stretto.runtime.cluster.spec import Cluster
     from stretto.runtime.runtimes import Serial, Threads
     from stretto.runtime.session import Session
-    from stretto.runtime.simulated.faults import Crash, Delay, Pause, Reset, SlowLink
+    from stretto.runtime.simulated.faults import Crash, Delay, Pause, Reset, SlowLink, SlowNode
     from stretto.runtime.simulated.spec import Simulated
     from stretto.runtime.train import Saving
     from stretto.state.accumulator import accumulator
@@ -81,6 +81,7 @@ _SHELF = {
     "Session": "stretto.runtime.session:Session",
     "Simulated": "stretto.runtime.simulated.spec:Simulated",
     "SlowLink": "stretto.runtime.simulated.faults:SlowLink",
+    "SlowNode": "stretto.runtime.simulated.faults:SlowNode",
     "SparseRegression": "stretto.programs.coordinates:SparseRegression",
     "SparseRows": "stretto.state.sparse_rows:SparseRows",
     "State": "stretto.state.state:State",
@@ -149,6 +150,7 @@ __all__ = [
     "Session",
     "Simulated",
     "SlowLink",
+    "SlowNode",
     "SparseRegression",
     "SparseRows",
     "State",

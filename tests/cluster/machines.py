@@ -23,6 +23,7 @@ from typing import IO, Any
 
 PREFIX = "stretto-lab"
 QUOTAS = Path("/sys/fs/cgroup/cpu")  # control groups, version 1
+MEMORY = Path("/sys/fs/cgroup/memory")
 PERIOD = 20_000  # µs: short, so that a host that used up its share waits for a few milliseconds only
 TOOLS = ("unshare", "nsenter", "setpriv", "ip", "tc", "mount")
 
@@ -49,7 +50,7 @@ def missing() -> str:
 def sweep(temporary: Path = Path("/tmp")) -> list[str]:
     """Remove folders and control groups of laboratories whose process is gone; their names."""
     removed = []
-    for place in (temporary, QUOTAS):
+    for place in (temporary, QUOTAS, MEMORY):
         for path in place.glob(f"{PREFIX}-*") if place.is_dir() else ():
             owner = path.name.removeprefix(f"{PREFIX}-").split("-")[0]
             if owner.isdecimal() and not Path(f"/proc/{owner}").exists():
@@ -60,7 +61,7 @@ def sweep(temporary: Path = Path("/tmp")) -> list[str]:
 
 def remove(path: Path) -> None:
     """Remove a folder, or a control group, which must be empty of processes: those may take a moment to go."""
-    if QUOTAS not in path.parents:
+    if not {QUOTAS, MEMORY} & set(path.parents):
         shutil.rmtree(path, ignore_errors=True)
         return
     for _ in range(100):
@@ -129,6 +130,7 @@ class Machine:
         self._holder = Holder("--net", "--uts", "--ipc", "--mount", script=script)
         self.pid = self._holder.pid
         self._quota = self._group(root.name)
+        self._memory = self._memory_group(root.name)
         self.limit(cpus)
 
     # -- its share of the processors ----------------------------------------------------------------------------------
@@ -152,6 +154,29 @@ class Machine:
         (self._quota / "cpu.cfs_quota_us").write_text(str(-1 if cpus is None else int(cpus * PERIOD)))
         return True
 
+    def _memory_group(self, tag: str) -> Path | None:
+        group = MEMORY / f"{tag}-{self.number}"
+        try:
+            group.mkdir(exist_ok=True)
+            (group / "cgroup.procs").write_text(str(self.pid))
+        except OSError:
+            return None
+        return group
+
+    def limit_memory(self, nbytes: int | None) -> bool:
+        """Let its processes have so many bytes in all, None: no limit. False where control groups cannot be written."""
+        if self._memory is None:
+            return nbytes is None
+        (self._memory / "memory.limit_in_bytes").write_text(str(-1 if nbytes is None else nbytes))
+        return True
+
+    def resident(self) -> int:
+        """Bytes of memory that its processes have, files that the kernel keeps left out."""
+        if self._memory is None:
+            return 0
+        stat = dict(line.split() for line in (self._memory / "memory.stat").read_text().splitlines())
+        return int(stat["total_rss"])
+
     def throttled(self) -> float:
         """Seconds for which its processes had work and no processor time left, as the kernel counts them."""
         if self._quota is None:
@@ -164,9 +189,8 @@ class Machine:
     def command(self, argv: Sequence[str]) -> list[str]:
         """The command that runs `argv` on this machine."""
         enter = ["nsenter", "--target", str(self.pid), "--net", "--uts", "--ipc", "--mount", "--pid", "--", *argv]
-        if self._quota is None:
-            return enter
-        return ["sh", "-c", f'echo $$ > {self._quota}/cgroup.procs && exec "$@"', "sh", *enter]
+        join = "".join(f"echo $$ > {group}/cgroup.procs && " for group in (self._quota, self._memory) if group)
+        return ["sh", "-c", f'{join}exec "$@"', "sh", *enter] if join else enter
 
     def start(self, argv: Sequence[str], env: dict[str, str] | None = None, **more: Any) -> subprocess.Popen[str]:
         """Start a process there, in a process group of its own."""
@@ -211,8 +235,9 @@ class Machine:
     def close(self) -> None:
         """End everything on it."""
         self._holder.close()
-        if self._quota is not None:
-            remove(self._quota)
+        for group in (self._quota, self._memory):
+            if group is not None:
+                remove(group)
 
     def __enter__(self) -> Machine:
         return self

@@ -88,6 +88,16 @@ class Design:
         return self.indptr, self.indices, self.values
 
     @property
+    def parts(self) -> tuple[Array, ...]:
+        """What kernels take for the matrix: its transpose [p, n] where it is dense, else (indptr, indices, values)."""
+        return self.csc if self.dense is None else (self.dense.T,)
+
+    @cached_property
+    def entries(self) -> NDArray[np.int64]:
+        """[p] numbers stored of each column."""
+        return np.diff(self.csc[0]) if self.dense is None else np.full(self.shape[1], self.shape[0], np.int64)
+
+    @property
     def storage(self) -> str:
         """How it is stored, in words."""
         if self.dense is not None:
@@ -125,6 +135,26 @@ class Design:
         return Design(
             (size, self.shape[1]), indptr=before[indptr], indices=number[indices[stays]], values=values[stays]
         )
+
+    def pick(self, which: NDArray[np.integer[Any]]) -> Design:
+        """A design of these columns alone, in this order."""
+        shape = self.shape[0], len(which)
+        if self.dense is not None:
+            return Design(shape, dense=np.asfortranarray(self.dense[:, which]))
+        indptr, indices, values = self.csc
+        counts = self.entries[which]
+        bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        at = np.repeat(indptr[which] - bounds[:-1], counts) + np.arange(bounds[-1])
+        return Design(shape, indptr=bounds, indices=indices[at], values=values[at])
+
+    def between(self, first: int, last: int) -> Design:
+        """A design of the columns first … last − 1, which shares memory with this one but for their bounds."""
+        shape = self.shape[0], last - first
+        if self.dense is not None:
+            return Design(shape, dense=self.dense[:, first:last])
+        indptr, indices, values = self.csc
+        low, high = indptr[first], indptr[last]
+        return Design(shape, indptr=indptr[first : last + 1] - low, indices=indices[low:high], values=values[low:high])
 
     def spread(self, weight: Floats) -> Floats:
         """[p] standard deviation of each column under these weights [n]; 1 for a column that is constant.
@@ -202,7 +232,7 @@ def _from_sparse(X: Any, checked: bool) -> Design:
         matrix = matrix.copy() if matrix is X else matrix
         matrix.eliminate_zeros()
         found.append("explicit zeros dropped")
-    whole = np.dtype(np.int32 if n < _INT32 else np.int64)
+    whole = index_type(n)
     if given.format == "csc" and matrix.indices.dtype != whole:
         found.append(f"{matrix.indices.dtype} row numbers turned into {whole}")
     indptr = matrix.indptr.astype(np.int64, copy=False)
@@ -211,6 +241,11 @@ def _from_sparse(X: Any, checked: bool) -> Design:
     refuse_unbounded(values, lambda at: (int(indices[at]), int(np.searchsorted(indptr, at, side="right")) - 1))
     indptr, indices, values = for_kernels(indptr), for_kernels(indices), for_kernels(values)
     return Design((n, p), indptr=indptr, indices=indices, values=values, note=", ".join(found))
+
+
+def index_type(n: int) -> np.dtype[Any]:
+    """Of the row numbers of a design with n samples."""
+    return np.dtype(np.int32 if n < _INT32 else np.int64)
 
 
 def _value_type(dtype: np.dtype[Any]) -> np.dtype[Any]:

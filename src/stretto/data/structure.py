@@ -24,7 +24,7 @@ _WHOLE = (np.dtype(np.int32), np.dtype(np.int64))
 def is_sparse(X: Any) -> bool:
     """Whether X is a scipy sparse matrix or array; nothing is imported to find out."""
     kind = type(X)  # asking the matrix itself would compute, and raise where it is damaged
-    return all(hasattr(kind, name) for name in ("tocoo", "nnz", "format"))
+    return hasattr(kind, "tocoo") and hasattr(kind, "nnz") and hasattr(kind, "format")
 
 
 def verified(X: Any, source: str) -> Any:

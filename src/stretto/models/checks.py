@@ -13,7 +13,7 @@ import numpy as np
 from stretto.checks import Checks, choice, flags, level, number, of, shown, wrong
 from stretto.data.structure import is_sparse, verified
 from stretto.errors import DataError
-from stretto.runtime.chosen import BLOCKS, LOCAL, chosen, refuse_elsewhere
+from stretto.runtime.chosen import BLOCKS, chosen
 from stretto.runtime.chosen import here as local
 from stretto.runtime.runtimes import Runtime, Threads
 
@@ -33,23 +33,15 @@ __all__ = [
 ]
 
 
-def place(runtime: Any, n_jobs: Any, *, cluster: bool = False, owner: str = "estimator") -> Runtime:
-    """Where to run: the runtime given, or n_jobs threads. cluster: whether it may be one of several memories."""
-    give = BLOCKS if cluster else LOCAL
-    found: Runtime = chosen(runtime, owner=owner, give=give, default=Threads(n_jobs), work="estimators")
-    if not cluster:
-        refuse_elsewhere(
-            found,
-            owner=owner,
-            why="a linear model reads all its coordinates from one memory, which nodes do not have",
-            give="use st.Threads(n), or write it as a worker function over tables (st.run), which runs on a cluster",
-        )
+def place(runtime: Any, n_jobs: Any, *, owner: str = "estimator") -> Runtime:
+    """Where to run: the runtime given, or n_jobs threads."""
+    found: Runtime = chosen(runtime, owner=owner, give=BLOCKS, default=Threads(n_jobs), work="estimators")
     return found
 
 
 def here(runtime: Any, n_jobs: Any, owner: str = "estimator") -> Runtime:
     """Where a fitted model is used: on this machine, wherever it was learned."""
-    return local(place(runtime, n_jobs, cluster=True, owner=owner), n_jobs)
+    return local(place(runtime, n_jobs, owner=owner), n_jobs)
 
 
 def seed(random_state: Any, *, owner: str = "") -> int:

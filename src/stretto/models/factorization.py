@@ -437,7 +437,7 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def _runtime(self, other: Any = None) -> Runtime:
         """Where to run: `other` where one is given, else as the parameters say."""
         given = self.runtime if other is None else other
-        return checks.place(given, self.n_jobs, cluster=True, owner=type(self).__name__)
+        return checks.place(given, self.n_jobs, owner=type(self).__name__)
 
     def _here(self) -> Runtime:
         """Where a fitted model is used: on this machine, wherever it was learned."""

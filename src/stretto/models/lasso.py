@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST
 from stretto.plan.job import JobPlan
-from stretto.programs.regression import Fit, Problem
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
+from stretto.solvers.regression import Fit, Problem
 
 from . import checks
 from .linear_base import LinearModel
@@ -88,7 +88,8 @@ class ElasticNet(LeastSquares):
     schedule : a spec of `st.schedule`, to run the same problem by parallel coordinate descent; None takes working sets.
     random_state : seed of a schedule that draws; None is 0. Working sets draw nothing.
     n_jobs : threads; None uses every core this process may use. Never changes the answer.
-    runtime : `st.Serial()` or `st.Threads(n)`; overrides n_jobs.
+    runtime : `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Nodes of a cluster
+        hold some of the features each. Never changes the answer.
     profile : "exact" (same bits on every x86-64 processor) or "fast".
     verbose : 0 quiet, 1 a line for each round.
 
@@ -149,15 +150,16 @@ class ElasticNet(LeastSquares):
         check.number("l1_ratio", self.l1_ratio, least=0, most=1)
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from X [n, p], dense or sparse in any format, and y [n].
 
-        sample_weight [n]: only their proportions count. Best given as CSC, or dense in Fortran order; anything else is
-        converted once.
+        X may be a path, a folder, a glob or a list of paths of svmlight files, whose labels are y: on a cluster the
+        nodes read them, and no process holds all of X. sample_weight [n]: only their proportions count. X is best given
+        as CSC, or dense in Fortran order; anything else is converted once.
         """
         return self._fit(X, y, sample_weight)
 
-    def plan(self, X: Any, y: Any, sample_weight: Any = None) -> JobPlan:
+    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> JobPlan:
         """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
 
         Returns
@@ -181,9 +183,10 @@ class ElasticNet(LeastSquares):
         given = read(self, X, y, sample_weight, numeric=True)
         last = self._last(given)
         plan = self._planned(given, self._words(), last, made, where)
-        problem, samples = self._problem(given), given.design.shape[0]
+        samples = given.shape[0]
         strength, share = float(self.alpha) * samples, float(self.l1_ratio)
         with self._sitting(given, plan, where) as sitting:
+            problem = self._problem(sitting.lay_out())
             fit = sitting.solve(
                 problem,
                 strength * share,
@@ -198,19 +201,18 @@ class ElasticNet(LeastSquares):
 
     def _last(self, given: Given) -> tuple[Floats, float] | None:
         """What a warm start goes on from."""
-        known = self.warm_start and hasattr(self, "coef_") and len(self.coef_) == given.X.shape[1]
+        known = self.warm_start and hasattr(self, "coef_") and len(self.coef_) == given.shape[1]
         return (self.coef_, self.intercept_) if known else None
 
     def _words(self) -> Words:
         until_ = until("squared", self.fit_intercept, self.tol, self.max_iter)
         return Words(type(self).__name__, _formula(self.alpha, self.l1_ratio), until_)
 
-    def explain(self, X: Any, y: Any, sample_weight: Any = None) -> str:
+    def explain(self, X: Any, y: Any = None, sample_weight: Any = None) -> str:
         """What fit would do with these data, in words: the problem, how X is stored, how and where it is solved."""
         self._check_parameters()
         given = read(clone(self), X, y, sample_weight, numeric=True)
-        problem = self._problem(given)
-        return explain_fit(self, given, problem, _formula(self.alpha, self.l1_ratio), self._strongest)
+        return explain_fit(self, given, self._problem, _formula(self.alpha, self.l1_ratio), self._strongest)
 
     def _strongest(self, largest: float, samples: int) -> str:
         if self.l1_ratio == 0:

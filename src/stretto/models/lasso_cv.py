@@ -24,7 +24,7 @@ from . import checks
 from .lasso import LeastSquares
 from .linear_base import Sitting, say
 from .linear_explain import until
-from .linear_input import Given, read, squared_gap, taken
+from .linear_input import Given, read, shape_of, squared_gap, taken
 from .linear_path import LinearPath, alphas_for, check_grid, follow
 from .linear_plan import Words
 from .sklearn_base import clone, with_callbacks
@@ -103,15 +103,15 @@ class LassoCV(LeastSquares):
         check_grid(check, self.n_alphas, self.eps)
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> Self:
-        """Choose α by cross-validation on X [n, p] and y [n], then fit all data with it.
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
+        """Choose α by cross-validation on X [n, p] and y [n], or on svmlight files, then fit all data with it.
 
         sample_weight [n]: used in fitting and in the errors on held-out data. groups [n]: for splitters that ask for
         them. A callback that asks to stop after a fold leaves the choice to the folds made so far.
         """
         return self._fit(X, y, sample_weight, groups)
 
-    def plan(self, X: Any, y: Any, sample_weight: Any = None, *, groups: Any = None) -> JobPlan:
+    def plan(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> JobPlan:
         """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
 
         Returns
@@ -153,10 +153,11 @@ class LassoCV(LeastSquares):
         self._check_parameters()
         where = self._runtime(runtime)
         given = read(self, X, y, sample_weight, numeric=True)
-        problem, samples = self._problem(given), given.design.shape[0]
+        samples = given.shape[0]
         folds = _folds(self.cv, given, groups) if folds is None else folds
         plan = self._planned(given, self._words(folds), None, made, where)
         with self._sitting(given, plan, where) as sitting:
+            problem = self._problem(sitting.lay_out())
             works = sitting.solver(problem)
             self.alphas_ = alphas_for(
                 works, samples, self.alphas, self.n_alphas, eps=self.eps, l1_ratio=1.0, check=checks.of(self)
@@ -199,7 +200,7 @@ class LassoCV(LeastSquares):
             max_rounds=self.max_iter,
             verbose=self.verbose > 1,
         )
-        return _errors(path, _part(sitting.given, test))
+        return _errors(path, sitting.given, test)
 
 
 def _folds(cv: Any, given: Given, groups: Any) -> Folds:
@@ -210,7 +211,9 @@ def _folds(cv: Any, given: Given, groups: Any) -> Folds:
         raise checks.wrong("LassoCV", "cv", must, cv)
     from sklearn.model_selection import check_cv  # imports all of scikit-learn's metrics
 
-    folds = [(np.asarray(train), np.asarray(test)) for train, test in check_cv(cv).split(given.X, given.y, groups)]
+    folds = [
+        (np.asarray(train), np.asarray(test)) for train, test in check_cv(cv).split(shape_of(given.X), given.y, groups)
+    ]
     if not folds:
         raise DataError(f"LassoCV: cv={checks.shown(cv)} gives no folds; give one pair of indices at least")
     for number, samples in enumerate(part for fold in folds for part in fold):
@@ -226,16 +229,24 @@ def _folds(cv: Any, given: Given, groups: Any) -> Folds:
 
 def _part(given: Given, samples: NDArray[np.int64]) -> Given:
     """These samples alone; one that is named twice weighs twice."""
+    rows, weight = _weighed(given, samples)
+    return Given(given.X, given.y[rows], given.design.take(rows), weight)
+
+
+def _weighed(given: Given, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
+    """The samples in rising order, each once, and their weights."""
     times = np.bincount(samples, minlength=len(given.y))
     rows = np.flatnonzero(times)
     weight = given.weight[rows] * times[rows]
     if not weight.sum() > 0:
         raise DataError("the samples of a fold all weigh 0; use fewer folds or shuffle them, or leave such samples out")
-    return Given(given.X, given.y[rows], given.design.take(rows), weight)
+    return rows, weight
 
 
-def _errors(path: LinearPath, held: Given) -> Floats:
+def _errors(path: LinearPath, given: Given, samples: NDArray[np.int64]) -> Floats:
+    """[k] weighted mean squared errors on some samples."""
+    rows, weight = _weighed(given, samples)
     used = np.unique(path.coefs.indices)  # of many features few are ever used
-    predicted = held.design.matrix[:, used] @ path.coefs[used].toarray() + path.intercepts
-    away = (predicted - held.y[:, None]) ** 2
-    return np.asarray(np.average(away, axis=0, weights=held.weight))
+    predicted = given.design.pick(used).take(rows).matrix @ path.coefs[used].toarray() + path.intercepts
+    away = (predicted - given.y[rows][:, None]) ** 2
+    return np.asarray(np.average(away, axis=0, weights=weight))

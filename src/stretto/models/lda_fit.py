@@ -84,7 +84,7 @@ Stop = Callable[[Any, "Corpus | None", int, Report, Callable[[], Topics]], bool]
 
 def place_for(runtime: Any, n_jobs: Any) -> Runtime:
     """Where a fit runs. PlanError where it cannot run there."""
-    found = checks.place(runtime, n_jobs, cluster=True, owner="LatentDirichletAllocation")
+    found = checks.place(runtime, n_jobs, owner="LatentDirichletAllocation")
     return found
 
 

@@ -19,21 +19,21 @@ from stretto.kernels.profiles import PROFILES
 from stretto.observe.progress import duration
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
-from stretto.programs.regression import Fit, Problem
-from stretto.runtime.chosen import runtime_words
+from stretto.runtime.chosen import refuse_elsewhere, runtime_words
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
+from stretto.solvers.regression import Fit, Problem
 
 from . import checks
-from .linear_input import Given, features
+from .linear_input import Given, features, laid_out
 from .linear_plan import Words, plan_linear
 from .sklearn_base import BaseEstimator, CallbackSupportMixin, ConvergenceWarning, check_is_fitted
 
 if TYPE_CHECKING:
-    from stretto.programs.working import Solver
     from stretto.runtime.crew import Crew
+    from stretto.solvers.working_sets import Solver
 
 Floats = NDArray[np.float64]
 
@@ -68,17 +68,25 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         check.flags(fit_intercept=self.fit_intercept, standardize=self.standardize, warm_start=self.warm_start)
         check.choice("profile", self.profile, PROFILES)
         check.level(self.verbose)
-        checks.place(self.runtime, self.n_jobs, owner=check.owner)
         if instead := uncalled(self.schedule):
             raise PlanError(f"schedule is a function that makes one; write schedule={instead}")
         given: Any = self.schedule
         if given is not None and not isinstance(given, Schedule | WorkingSets):
             must = "a spec of st.schedule, such as st.schedule.prioritised(), or None for working sets"
             raise check.wrong("schedule", must, given)
+        self._runtime()
 
     def _runtime(self, other: Any = None) -> Runtime:
         """Where to run: `other` where one is given, else as the parameters say."""
-        return checks.place(self.runtime if other is None else other, self.n_jobs, owner=type(self).__name__)
+        found = checks.place(self.runtime if other is None else other, self.n_jobs, owner=type(self).__name__)
+        if isinstance(self.schedule, Schedule):
+            refuse_elsewhere(
+                found,
+                owner=type(self).__name__,
+                why=f"the rounds of schedule={self.schedule!r} read all features from one memory",
+                give="use st.Threads(n), or leave schedule=None, which runs on a cluster",
+            )
+        return found
 
     def _seed(self) -> int:
         # Working sets draw nothing, so two fits agree unless the caller asks otherwise.
@@ -144,9 +152,14 @@ class Sitting:
     runtime: Runtime
     stopped: bool = False  # a callback asked for an end
 
+    def lay_out(self) -> Given:
+        """The data with the design that solvers take."""
+        self.given = laid_out(self.given, self.crew)
+        return self.given
+
     def solver(self, problem: Problem) -> Solver:
         """A solver for problems that differ in the penalty alone."""
-        from stretto.programs.working import Solver  # here, not above: it imports Numba
+        from stretto.solvers.working_sets import Solver  # here, not above: it imports Numba
 
         sets = self.model.schedule if isinstance(self.model.schedule, WorkingSets) else None
         return Solver(problem, self.crew, profile=self.model.profile, schedule=sets)

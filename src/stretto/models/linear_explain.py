@@ -5,30 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from stretto.data.design import Design
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
-from stretto.programs.regression import Problem
+from stretto.solvers.regression import Problem
 
+from . import checks
+from .linear_input import Given, laid_out
 from .linear_plan import solver_words
 from .logistic_options import STEPS
 
 if TYPE_CHECKING:
     from .linear_base import LinearModel
-    from .linear_input import Given
 
 _WIDTH = 118
 
 
 def explain_fit(
-    model: LinearModel, given: Given, problem: Problem, formula: str, strongest: Callable[[float, int], str]
+    model: LinearModel,
+    given: Given,
+    problem_of: Callable[[Given], Problem],
+    formula: str,
+    strongest: Callable[[float, int], str],
 ) -> str:
     """Several lines. strongest: from the smallest l1 that gives all zeros, and the samples, to a sentence about it."""
-    from stretto.programs.working import Solver  # here, not above: it imports Numba
+    from stretto.solvers.working_sets import Solver  # here, not above: it imports Numba
 
-    design = given.design
-    samples, features = design.shape
-    with model._runtime().open() as crew:
+    with checks.here(model.runtime, model.n_jobs).open() as crew:
+        given = laid_out(given, crew)
+        problem = problem_of(given)
         largest = Solver(problem, crew, profile=model.profile).largest_l1()
+    design = given.design
+    assert isinstance(design, Design)
+    samples, features = design.shape
     inside = "z = Xw + b, b free" if problem.intercept else "z = Xw"
     facts = [
         ("problem", f"minimise {formula}, {inside}{', w ≥ 0' if problem.positive else ''}"),

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST, Design, for_kernels, refuse_unbounded
+from stretto.data.design_files import DesignFiles, names_files
 from stretto.errors import DataError
-from stretto.programs.regression import Fit, Problem
+from stretto.solvers.regression import AnyDesign, Fit, Problem
 
 from . import checks
 from .sklearn_base import check_sample_weight, compute_class_weight, validate_data
+
+if TYPE_CHECKING:
+    from stretto.runtime.crew import Crew
 
 Floats = NDArray[np.float64]
 
@@ -28,23 +32,59 @@ _ROUNDING = 2.0**-46  # of the objective: a gap below that cannot be told from r
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What fit was given: the data as they came, the design made of them, and sample weights as they came (or ones)."""
+    """What fit was given: the data as they came, the design made of them, and sample weights as they came (or ones).
+
+    X : array, sparse matrix or DesignFiles
+    design : of X; without rows until X is laid out
+    """
 
     X: Any
     y: NDArray[Any]
-    design: Design
+    design: AnyDesign
     weight: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.X.shape[0]), int(self.X.shape[1])
 
 
 def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool) -> Given:
-    """Validate what fit was given, by scikit-learn's rules. numeric: y holds numbers, not names of classes."""
-    given = taken(estimator, X, y, sample_weight, numeric=numeric)
-    return replace(given, design=Design.of(given.X, checked=True))
+    """Validate what fit was given, by scikit-learn's rules, and convert what is in memory.
+
+    numeric: y holds numbers, not names of classes.
+    """
+    return converted(taken(estimator, X, y, sample_weight, numeric=numeric))
+
+
+def converted(given: Given) -> Given:
+    """With a design of what is in memory; files are left to `laid_out`."""
+    return given if isinstance(given.X, DesignFiles) else replace(given, design=Design.of(given.X, checked=True))
+
+
+def laid_out(given: Given, crew: Crew) -> Given:
+    """With the design that a solver takes: in this memory, or in parts on the nodes of the crew, which read files by
+    themselves.
+    """
+    parts = crew.parts()
+    if parts is None:
+        return replace(given, design=given.X.design()) if isinstance(given.X, DesignFiles) else given
+    from stretto.solvers.node_columns import NodeDesign  # here, not above: it imports Numba
+
+    if isinstance(given.X, DesignFiles):
+        return replace(given, design=NodeDesign.read(given.X, parts))
+    assert isinstance(given.design, Design)
+    return replace(given, design=NodeDesign.sent(given.design, parts))
 
 
 def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool = False) -> Given:
     """`read` for those who lay X out themselves: the design is empty."""
     owner = type(estimator).__name__
+    if names_files(X):
+        files, y = labelled(X, y, owner=owner)
+        estimator.n_features_in_ = files.shape[1]
+        vars(estimator).pop("feature_names_in_", None)
+        weight = weights(sample_weight, shape_of(files), owner=owner)
+        return Given(files, numbers(y, owner=owner) if numeric else y, Design((0, 0)), weight)
     X, y = validate_data(
         estimator,
         checks.plain(X, owner=owner),
@@ -58,6 +98,24 @@ def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool =
     if numeric:
         y = numbers(y, owner=owner)
     return Given(X, np.asarray(y), Design((0, 0)), weight)
+
+
+def matrix_of(given: Given) -> Any:
+    """X in memory."""
+    return given.X.design().matrix if isinstance(given.X, DesignFiles) else given.X
+
+
+def labelled(path: Any, y: Any, *, owner: str) -> tuple[DesignFiles, Floats]:
+    """Files and the labels in them."""
+    if y is not None:
+        raise DataError(f"{owner}: X names files, whose labels are y; leave y out, or give X as an array as well")
+    files = DesignFiles.of(path, owner)
+    return files, files.labels
+
+
+def shape_of(X: Any) -> Any:
+    """X itself, or in the place of files an array of their shape that takes no memory."""
+    return np.broadcast_to(np.float32(0.0), X.shape) if isinstance(X, DesignFiles) else X
 
 
 def numbers(y: Any, *, owner: str) -> Floats:
@@ -122,7 +180,7 @@ def class_weights(asked: Any, classes: NDArray[Any], y: NDArray[Any], weight: Fl
 
 
 def squared(
-    design: Design, y: NDArray[Any], weight: Floats, *, intercept: bool, positive: bool, standardize: bool
+    design: AnyDesign, y: NDArray[Any], weight: Floats, *, intercept: bool, positive: bool, standardize: bool
 ) -> Problem:
     """Least squares, the weights put on a scale where they add up to the number of samples."""
     weight = weight * (len(weight) / weight.sum())
@@ -140,7 +198,7 @@ def squared_gap(problem: Problem, tol: float) -> float:
     return max(float(tol) * square, _ROUNDING * square + 4.0 * np.finfo(np.float64).eps * abs(mean) * size)
 
 
-def logistic(design: Design, signs: Floats, weight: Floats, *, intercept: bool, scale: Floats | None) -> Problem:
+def logistic(design: AnyDesign, signs: Floats, weight: Floats, *, intercept: bool, scale: Floats | None) -> Problem:
     """Log loss of y = −1 or +1."""
     return Problem(design, signs, weight, "logistic", bool(intercept), False, scale)
 

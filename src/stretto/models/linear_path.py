@@ -18,18 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.data.design import LARGEST, Design
+from stretto.data.design_files import names_files
 from stretto.errors import PlanError
 from stretto.kernels.profiles import PROFILES
-from stretto.programs.regression import Fit
 from stretto.runtime.runtimes import Runtime
+from stretto.solvers.regression import Fit
 
 from . import checks
 from .linear_base import say
-from .linear_input import numbers, squared, squared_gap, weights
+from .linear_input import Given, converted, labelled, laid_out, numbers, shape_of, squared, squared_gap, weights
 from .sklearn_base import ConvergenceWarning, check_X_y
 
 if TYPE_CHECKING:
-    from stretto.programs.working import Solver
+    from stretto.solvers.working_sets import Solver
 
 Floats = NDArray[np.float64]
 _MOST_ALPHAS, _LEAST_EPS = 100_000, 1e-12
@@ -54,7 +55,7 @@ class LinearPath:
 
 def lasso_path(
     X: Any,
-    y: Any,
+    y: Any = None,
     *,
     eps: float = 1e-3,
     n_alphas: int = 100,
@@ -74,10 +75,10 @@ def lasso_path(
 ) -> LinearPath:
     """Coefficients of the Lasso, or with l1_ratio < 1 of the elastic net, along a falling row of penalties.
 
-    X [n, p] dense or sparse, y [n]. alphas: the penalties, put in falling order; None or a number k makes n_alphas (or
-    k) of them, evenly spaced in the logarithm from the smallest that gives all zeros down to eps times that. As in
-    scikit-learn no intercept is learned unless fit_intercept is set. sparse: coefs come as CSC, which for many features
-    is far smaller. The rest is as in `st.Lasso`; every point is solved to tol.
+    X [n, p] dense or sparse, y [n]; or svmlight files, as in `st.Lasso`. alphas: the penalties, put in falling order;
+    None or a number k makes n_alphas (or k) of them, evenly spaced in the logarithm from the smallest that gives all
+    zeros down to eps times that. As in scikit-learn no intercept is learned unless fit_intercept is set. sparse: coefs
+    come as CSC, which for many features is far smaller. The rest is as in `st.Lasso`; every point is solved to tol.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(50, 8))
@@ -85,7 +86,7 @@ def lasso_path(
     >>> coefs.shape, (coefs != 0).sum(axis=0).tolist()[:3]
     ((8, 5), [0, 2, 2])
     """
-    from stretto.programs.working import Solver  # here, not above: it imports Numba
+    from stretto.solvers.working_sets import Solver  # here, not above: it imports Numba
 
     check = checks.of("lasso_path")
     check.number("tol", tol, least=0)
@@ -95,18 +96,28 @@ def lasso_path(
     check.flags(positive=positive, fit_intercept=fit_intercept, standardize=standardize, sparse=sparse)
     check.choice("profile", profile, PROFILES)
     check.level(verbose)
-    X, y = checks.plain(X, owner=check.owner), checks.plain(y, owner=check.owner, name="y")
-    X, y = check_X_y(X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=True)
-    weight, y = weights(sample_weight, X, owner=check.owner), numbers(y, owner=check.owner)
-    design = Design.of(X, checked=True)
-    problem = squared(design, y, weight, intercept=fit_intercept, positive=positive, standardize=standardize)
+    where = checks.place(runtime, n_jobs, owner=check.owner)
+    given = _given(X, y, sample_weight, check.owner)
     tol, l1_ratio = float(tol), float(l1_ratio)
-    with checks.place(runtime, n_jobs, owner=check.owner).open() as crew:
+    with where.open() as crew:
+        design, rules = laid_out(given, crew).design, {"positive": positive, "standardize": standardize}
+        problem = squared(design, given.y, given.weight, intercept=fit_intercept, **rules)
         works = Solver(problem, crew, profile=profile)
         grid = alphas_for(works, design.shape[0], alphas, n_alphas, eps=eps, l1_ratio=l1_ratio, check=check)
         gap = squared_gap(problem, tol)
         path = follow(works, design.shape, grid, l1_ratio=l1_ratio, gap=gap, max_rounds=max_iter, verbose=verbose > 0)
     return path if sparse else LinearPath(path.alphas, path.coefs.toarray(), path.gaps, path.intercepts, path.rounds)
+
+
+def _given(X: Any, y: Any, sample_weight: Any, owner: str) -> Given:
+    """What a path is made of, validated."""
+    if names_files(X):
+        X, y = labelled(X, y, owner=owner)
+    else:
+        X, y = checks.plain(X, owner=owner), checks.plain(y, owner=owner, name="y")
+        X, y = check_X_y(X, y, accept_sparse=True, dtype="numeric", ensure_all_finite=False, y_numeric=True)
+    weight = weights(sample_weight, shape_of(X), owner=owner)
+    return converted(Given(X, numbers(y, owner=owner), Design((0, 0)), weight))
 
 
 def alphas_for(

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stretto.checks import shown
+from stretto.data.design_files import DesignFiles
 from stretto.data.digest import digest_of
 from stretto.data.structure import is_sparse
 from stretto.plan.cost import Cost, show_bytes
 from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
-from stretto.runtime.chosen import name_of
+from stretto.runtime.chosen import here, name_of
 
 if TYPE_CHECKING:
     from stretto.runtime.runtimes import Runtime
@@ -54,21 +55,24 @@ def plan_linear(
     model: LinearModel, given: Given, words: Words, *, seed: int, runtime: Runtime, start: tuple[Any, ...] | None
 ) -> JobPlan:
     """The plan of a fit to these data. start: coefficients and intercepts to go on from."""
-    X, (samples, features) = given.X, given.X.shape
+    X, (samples, features) = given.X, given.shape
     parameters = {name: value for name, value in model.get_params(deep=False).items() if name not in _ELSEWHERE}
     schedule = "working sets" if model.schedule is None else repr(model.schedule)
     values = {name: _plain(value) for name, value in parameters.items()}
     values |= {"schedule": schedule, "seed": seed, "profile": model.profile, **words.more}
-    values["data digest"] = digest_of(X, given.y, given.weight, threads=runtime.workers)
+    content = X.digest if isinstance(X, DesignFiles) else X
+    values["data digest"] = digest_of(content, given.y, given.weight, threads=here(runtime).workers)
     if start is not None:
         values["start"] = digest_of(*start)
-    stored = int(X.nnz) if is_sparse(X) else int(X.size)
-    entry = stored * (_FLOAT + _INDEX) + _FLOAT * (features + 1) if is_sparse(X) else stored * _FLOAT
+    sparse = is_sparse(X) or isinstance(X, DesignFiles)
+    stored = int(X.nnz) if sparse else int(X.size)
+    entry = stored * (_FLOAT + _INDEX) + _FLOAT * (features + 1) if sparse else stored * _FLOAT
     told = ", ".join(f"{name}={value}" for name, value in values.items() if name in parameters)
     intercept = "z = Xw + b, b free" if model.fit_intercept else "z = Xw"
     positive = ", w ≥ 0" if getattr(model, "positive", False) else ""
-    density = f", {stored:,} entries, {stored / max(1, samples * features):.2%} of the cells" if is_sparse(X) else ""
-    kind = f"sparse {X.dtype} ({X.format.upper()})" if is_sparse(X) else f"dense {X.dtype}"
+    density = f", {stored:,} entries, {stored / max(1, samples * features):.2%} of the cells" if sparse else ""
+    stores = "svmlight files" if isinstance(X, DesignFiles) else X.format.upper() if sparse else ""
+    kind = f"sparse {X.dtype} ({stores})" if sparse else f"dense {X.dtype}"
     facts = [
         ("parameters", f"{told}, seed={seed}"),
         ("problem", f"minimise {words.formula}, {intercept}{positive}"),

@@ -14,14 +14,15 @@ from typing import Any
 
 import numpy as np
 
+from stretto.data.design import Design
 from stretto.errors import Diverged, PlanError
 from stretto.programs.coordinates import SparseRegression
-from stretto.programs.regression import Fit, Problem
 from stretto.programs.run import run
 from stretto.programs.values import Look
-from stretto.programs.working import Solver
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
+from stretto.solvers.regression import Fit, Problem
+from stretto.solvers.working_sets import Solver
 
 from .linear_input import beginning
 
@@ -46,6 +47,7 @@ def fit_by_schedule(
     max_rounds: sweeps at most, each as many rounds of the schedule as there are features for its width.
     """
     _refuse(problem)
+    assert isinstance(problem.design, Design)
     samples, features = problem.design.shape
     each = float(problem.weight[0]) * samples  # the round engine minimises the mean loss
     program = SparseRegression(

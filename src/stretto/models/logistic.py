@@ -16,17 +16,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.design import LARGEST, Design
+from stretto.data.design import LARGEST
+from stretto.data.design_files import DesignFiles
 from stretto.errors import DataError, PlanError
 from stretto.plan.job import JobPlan
-from stretto.programs.regression import Problem
+from stretto.runtime.chosen import refuse_elsewhere
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
+from stretto.solvers.regression import Problem
 
 from . import checks
 from .linear_base import LinearModel
 from .linear_explain import explain_fit, joint_formula, joint_solver, until
-from .linear_input import Given, beginning, class_weights, logistic, logistic_gap, taken
+from .linear_input import Given, beginning, class_weights, converted, logistic, logistic_gap, matrix_of, taken
 from .linear_plan import Words
 from .logistic_options import refuse_unused
 from .sklearn_base import ClassifierMixin, check_classification_targets, clone, with_callbacks
@@ -143,11 +145,13 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     # --- learning ---------------------------------------------------------------------------------------------------
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Learn from X [n, p], dense or sparse in any format, and the classes y [n]."""
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+        """Learn from X [n, p], dense or sparse in any format, and the classes y [n]; or from svmlight files, as
+        `st.Lasso.fit` does.
+        """
         return self._fit(X, y, sample_weight)
 
-    def plan(self, X: Any, y: Any, sample_weight: Any = None) -> JobPlan:
+    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> JobPlan:
         """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
 
         Returns
@@ -159,6 +163,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         model = clone(self)  # planning leaves no trace
         given = taken(model, X, y, sample_weight)
         model.classes_, _, weight = model._classes(given)
+        model._refuse_joint(given, self._runtime())
         made = self._planned(replace(given, weight=weight), model._words(), self._last(given, model.classes_))
         return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight))
 
@@ -169,7 +174,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _last(self, given: Given, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
         """What a warm start goes on from."""
-        shape = (1 if len(classes) == 2 else len(classes)), given.X.shape[1]
+        shape = (1 if len(classes) == 2 else len(classes)), given.shape[1]
         known = self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape
         return (self.coef_, self.intercept_) if known else None
 
@@ -200,20 +205,21 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         classes, which, weight = self._classes(given)
         last = self._last(given, classes)
         self.classes_ = classes
+        self._refuse_joint(given, where)
         plan = self._planned(replace(given, weight=weight), self._words(), last, made, where)
         if self._joint:
             return self._fit_joint(given, which, weight, last, plan, where)
-        given = replace(given, design=Design.of(given.X, checked=True))
-        problems = self._problems(given, which, weight)
-        shape = len(problems), given.design.shape[1]
+        given = converted(given)
+        count = 1 if len(classes) == 2 else len(classes)
+        shape = count, given.shape[1]
         going_on = last is not None
         # Classes still to come are at zero, or where the last fit left them.
-        coefs, intercepts = np.zeros(shape), np.zeros(len(problems))
+        coefs, intercepts = np.zeros(shape), np.zeros(count)
         if last is not None:
             coefs, intercepts = np.array(last[0]), np.array(last[1])
         fits = []
         with self._sitting(given, plan, where) as sitting:
-            for k, problem in enumerate(problems):
+            for k, problem in enumerate(self._problems(sitting.lay_out(), which, weight)):
 
                 def so_far(coef: Floats, intercept: float, k: int = k) -> dict[str, Any]:
                     seen, bias = coefs.copy(), intercepts.copy()
@@ -228,7 +234,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
                     share=self.tol,
                     units=1.0,
                     start=beginning(coefs[k], intercepts[k], problem) if going_on else None,
-                    label=f"class {self.classes_[k]!s}, " if len(problems) > 1 else "",
+                    label=f"class {self.classes_[k]!s}, " if count > 1 else "",
                     attributes=so_far,
                 )
                 coefs[k], intercepts[k] = fit.coef, fit.intercept
@@ -251,13 +257,25 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """One model of all classes."""
         from .softmax_fit import fit_joint, joint_problem, unpack  # here, not above: it imports Numba
 
-        problem = joint_problem(self, given.X, which, len(self.classes_), weight)
+        problem = joint_problem(self, matrix_of(given), which, len(self.classes_), weight)
         with self._sitting(given, plan, runtime) as sitting:
             fit = fit_joint(self, sitting, problem, last)
             self.coef_, self.intercept_ = unpack(fit.W, problem)
             self.dual_gap_, self.objective_ = np.array([fit.gap]), np.array([fit.objective])
             self.n_iter_ = np.array([max(1, fit.rounds)])
         return self
+
+    def _refuse_joint(self, given: Given, runtime: Runtime) -> None:
+        """PlanError where a joint model cannot run; the classes are known."""
+        files = isinstance(given.X, DesignFiles)
+        if self._joint and (files or self.solver == "sgd"):
+            what = "a joint model of several classes takes X in memory" if files else "mini-batches of solver='sgd' are"
+            refuse_elsewhere(
+                runtime,
+                owner=type(self).__name__,
+                why=what if files else f"{what} drawn from all samples in one memory",
+                give="use st.Threads(n), or multi_class='ovr', which runs on a cluster",
+            )
 
     @property
     def _joint(self) -> bool:
@@ -307,7 +325,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             for k in positives
         ]
 
-    def explain(self, X: Any, y: Any, sample_weight: Any = None) -> str:
+    def explain(self, X: Any, y: Any = None, sample_weight: Any = None) -> str:
         """What fit would do with these data, in words: the problem, how X is stored, how and where it is solved."""
         self._check_parameters()
         model = clone(self)  # explaining leaves no trace
@@ -316,10 +334,13 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         if model._joint:
             from .softmax_fit import explain_joint, joint_problem
 
-            return explain_joint(model, joint_problem(model, given.X, which, len(model.classes_), weight))
-        given = replace(given, design=Design.of(given.X, checked=True))
-        problems = model._problems(given, which, weight)
-        return explain_fit(model, given, problems[0], model._formula(), model._strongest)
+            return explain_joint(model, joint_problem(model, matrix_of(given), which, len(model.classes_), weight))
+
+        def first(given: Given) -> Problem:
+            problem: Problem = model._problems(given, which, weight)[0]
+            return problem
+
+        return explain_fit(model, converted(given), first, model._formula(), model._strongest)
 
     def _formula(self) -> str:
         """What is minimised for two classes, or for each class against the rest."""

@@ -39,20 +39,38 @@ def _cut(work: Ints, at_most: int) -> Ints:
     return np.unique(np.concatenate([[0], inside, [len(work)]])).astype(np.int64)
 
 
+def column_bounds(csc: tuple[Array, ...]) -> Ints:
+    """Columns at which the visits of a sum over columns begin."""
+    return _cut(np.diff(csc[0]).astype(np.int64) + 2, _VISITS)
+
+
 class Passes:
     """Loss, gradient and curvature of weights W [p + 1, K] (the last row: intercepts) over some rows.
 
-    y [n]: numbers of the classes; weight [n]. `look(W)` gives the loss and leaves what `gradient`, `entropy` and
-    `curve` build on; the arithmetic is that of W's type.
+    y [n]: numbers of the classes; weight [n]. bounds: rows at which visits begin, instead of a cut by the data.
+    `look(W)` gives the loss and leaves what `gradient`, `entropy` and `curve` build on; the arithmetic is that of W's
+    type.
     """
 
-    def __init__(self, rows: Rows, y: Ints, weight: Floats, classes: int, crew: Crew, profile: str) -> None:
+    def __init__(
+        self,
+        rows: Rows,
+        y: Ints,
+        weight: Floats,
+        classes: int,
+        crew: Crew,
+        profile: str,
+        *,
+        bounds: Ints | None = None,
+    ) -> None:
         self.rows, self.y, self.weight, self.classes = rows, y, weight, classes
         self.crew, self.profile = crew, profile
         self.n, self.p = rows.shape
         self.width, self.strip = strips(classes)
         self.shape = self.p + 1, self.width
-        if rows.sparse:
+        if bounds is not None:
+            self._bounds = bounds
+        elif rows.sparse:
             self._bounds = _cut(np.diff(rows.parts[0]).astype(np.int64) + 8, _VISITS)
         else:
             most = max(2, min(_VISITS, _ROOM // (self.shape[0] * self.width)))
@@ -79,16 +97,25 @@ class Passes:
 
     def look(self, W: Array) -> float:
         """Σ weight·loss at W."""
+        self._type = W.dtype
         P = self._room("P", (self.n, self.width), W.dtype)
         given = (*self.rows.parts, self.y, self.weight, W, self.classes, self.strip, P)
-        if self.rows.sparse:
-            R, gb = self._room("R", P.shape, W.dtype), self._room("gb", (self._visits, self.width))
-            out = self.run("look", kernels.look_sparse_worker, self._bounds, *given, R, gb, self.wrong, self.spread)
-        else:
-            G = self._room("G", (self._visits, *self.shape))
-            out = self.run("look", kernels.look_dense_worker, self._bounds, *given, G, self.wrong, self.spread)
-        self._type = W.dtype
+        worker = kernels.look_sparse_worker if self.rows.sparse else kernels.look_dense_worker
+        out = self.run("look", worker, self._bounds, *given, *self.left, self.wrong, self.spread)
         return math.fsum(out)
+
+    @property
+    def left(self) -> tuple[Array, ...]:
+        """What the last pass leaves to be summed: the visits' gradients G [V, p + 1, K], or where rows are sparse the
+        residuals R [n, K] and the visits' sums of them [V, K].
+        """
+        if not self.rows.sparse:
+            return (self._room("G", (self._visits, *self.shape)),)
+        return self._room("R", (self.n, self.width), self._type), self._room("gb", (self._visits, self.width))
+
+    def probabilities(self) -> Array:
+        """[n, K] of the classes at the last look."""
+        return self._room("P", (self.n, self.width), self._type)
 
     def gradient(self) -> Floats:
         """[p + 1, K] the gradient of the loss at the last look, in an array of its own."""
@@ -96,30 +123,36 @@ class Passes:
 
     def curve(self, V: Array) -> Floats:
         """[p + 1, K] the product of the loss's Hessian at the last look with V, whose type must be that of the look."""
-        P = self._room("P", (self.n, self.width), self._type)
-        given = (*self.rows.parts, self.weight, P, V, self.classes, self.strip)
-        if self.rows.sparse:
-            R, gb = self._room("R", P.shape, self._type), self._room("gb", (self._visits, self.width))
-            self.run("curve", kernels.curve_sparse_worker, self._bounds, *given, R, gb)
-        else:
-            self.run(
-                "curve", kernels.curve_dense_worker, self._bounds, *given, self._room("G", (self._visits, *self.shape))
-            )
+        self._bend(V, self.left)
         return self._gather()
+
+    def bend(self, V: Array) -> tuple[Array, ...]:
+        """What is summed to `curve(V)`, in arrays of its own."""
+        made = tuple(np.empty_like(one) for one in self.left)
+        self._bend(V, made)
+        return made
+
+    def _bend(self, V: Array, into: tuple[Array, ...]) -> None:
+        given = (*self.rows.parts, self.weight, self.probabilities(), V, self.classes, self.strip)
+        worker = kernels.curve_sparse_worker if self.rows.sparse else kernels.curve_dense_worker
+        self.run("curve", worker, self._bounds, *given, *into)
 
     def _gather(self) -> Floats:
         """What the rows gave, summed."""
         total = np.empty(self.shape)
         if not self.rows.sparse:
-            G = self._room("G", (self._visits, *self.shape))
-            self.run("fold", kernels.fold_worker, self._features, G, total)
+            self.run("fold", kernels.fold_worker, self._features, *self.left, total)
             return total
-        if self._columns is None:
-            self._columns = _cut(np.diff(self.rows.csc[0]).astype(np.int64) + 2, _VISITS)
-        R = self._room("R", (self.n, self.width), self._type)
-        self.run("back", kernels.back_worker, self._columns, *self.rows.csc, R, self.strip, total)
-        total[self.p] = self._room("gb", (self._visits, self.width)).sum(axis=0)
+        R, sums = self.left
+        self._back(R, total)
+        total[self.p] = sums.sum(axis=0)
         return total
+
+    def _back(self, R: Array, total: Floats) -> None:
+        """Sums of residuals over the columns."""
+        if self._columns is None:
+            self._columns = column_bounds(self.rows.csc)
+        self.run("back", kernels.back_worker, self._columns, *self.rows.csc, R, self.strip, total)
 
     def entropy(self, share: float = 1.0) -> float:
         """Σ weight·entropy of share·p + (1 − share)·(the sample's own class) at the last look."""
@@ -127,7 +160,7 @@ class Passes:
 
     def unsure(self) -> Floats:
         """[K] the mean of p(1 − p) over the samples at the last look, for every class."""
-        P = self._room("P", (self.n, self.width), self._type)
+        P = self.probabilities()
         total = np.zeros(self.width)
         for top in range(0, self.n, 4096):
             part = P[top : top + 4096].astype(np.float64)

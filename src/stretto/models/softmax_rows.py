@@ -90,6 +90,22 @@ class Rows:
         turned = scipy.sparse.csr_array((values, indices, indptr), shape=self.shape, copy=False).tocsc()
         return turned.indptr, turned.indices, turned.data
 
+    def between(self, first: int, last: int) -> Rows:
+        """The rows first … last − 1, which share memory with these but for their bounds."""
+        shape = last - first, self.shape[1]
+        if self.dense is not None:
+            return Rows(shape, dense=self.dense[first:last])
+        indptr, indices, values = self._csr
+        low, high = indptr[first], indptr[last]
+        return Rows(shape, csr=(indptr[first : last + 1] - low, indices[low:high], values[low:high]))
+
+    def usable(self) -> Rows:
+        """The same for kernels, after it was sent."""
+        if self.dense is not None:
+            return Rows(self.shape, dense=for_kernels(self.dense))
+        indptr, indices, values = self._csr
+        return Rows(self.shape, csr=(for_kernels(indptr), for_kernels(indices), for_kernels(values)))
+
     def columns(self, which: NDArray[np.int64]) -> Rows:
         """A sparse matrix of these features alone."""
         import scipy.sparse

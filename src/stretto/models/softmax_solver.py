@@ -20,7 +20,7 @@ from stretto.runtime.crew import Crew
 from .logistic_options import STEPS
 from .softmax_metric import Diagonal, Table, fits_table, room_for_table
 from .softmax_newton import newton_step, smooth_step
-from .softmax_passes import Passes
+from .softmax_nodes import passes_of
 from .softmax_point import Point, Problem
 from .softmax_quasi import Memory
 
@@ -58,7 +58,7 @@ def solve(
     look: Callable[[dict[str, Any]], bool] | None = None,
 ) -> SoftmaxFit:
     """Solve to a duality gap of `gap`, from `start` [p + 1, K], else from the model without features."""
-    passes = Passes(problem.rows, problem.y, problem.weight, problem.classes, crew, profile)
+    passes = passes_of(problem, crew, profile)
     small = problem.rows.entries * passes.width < _LARGE
     single = not small and (problem.rows.sparse or problem.rows.dtype == np.float32)
     point = Point(problem, passes, np.float32 if single else np.float64)

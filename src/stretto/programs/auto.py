@@ -83,6 +83,7 @@ class Automatic(Ready):
 
 def launch_compiled(program: SparseRegression, options: Options) -> Result:
     """Run a sparse regression with `schedule="auto"` by the compiled engine."""
+    from .coordinate_state import CoordinateState
     from .driving import drive
     from .machine import Machine
     from .segments import AutoMachine, compiled, width_of
@@ -90,12 +91,15 @@ def launch_compiled(program: SparseRegression, options: Options) -> Result:
     columns, schedule = program.columns, program.schedule
     chooser = schedule.begin(columns.size, options.seed, columns, COMPILED, depth=options.pipeline)
     workers, width = options.runtime.workers, width_of(chooser)
+    first = compiled(chooser)
+    arrays = CoordinateState(
+        columns, program.y, first, program.cut(schedule.width)[0], program.params, loss=program.loss,
+        penalty=program.penalty, depth=options.pipeline, width=width,
+    )  # fmt: skip
     with closing(Team(workers)) as team:
         machine = Machine(
-            columns, program.y, compiled(chooser), program.cut(schedule.width)[0], program.params,
-            loss=program.loss, penalty=program.penalty, depth=options.pipeline, last=0, team=team, workers=workers,
-            record=options.record, width=width,
-        )  # fmt: skip
+            arrays, first, depth=options.pipeline, last=0, team=team, workers=workers, record=options.record
+        )
         found = AutoMachine(machine, chooser, program.design.nnz / max(1, program.design.shape[1]), options.rounds)
         return drive(
             program.name, found, options, lambda: program.explain(pipeline=options.pipeline, runtime=options.runtime)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,6 +55,7 @@ class Situation:
         return np.random.Generator(np.random.Philox(key=key))
 
 
+@runtime_checkable
 class Source(Protocol):
     """Chooses rounds."""
 
@@ -71,6 +72,10 @@ class Source(Protocol):
 
     def rows(self, jobs: Sequence[Any]) -> NDArray[Any] | None:
         """Which rows of the first array the jobs stand for, where that can be told."""
+        ...
+
+    def listed(self, jobs: Sequence[Any]) -> tuple[Any, ...]:
+        """Jobs as results count and report them."""
         ...
 
     def state(self) -> Any:
@@ -105,6 +110,9 @@ class Method:
 
     def rows(self, jobs: Sequence[Any]) -> None:
         return None
+
+    def listed(self, jobs: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(jobs)
 
     def state(self) -> None:
         return None  # it keeps what it remembers in Situation.memory
@@ -141,6 +149,9 @@ class Ready:
     def rows(self, jobs: Sequence[Any]) -> NDArray[Any] | None:
         return np.array(jobs, dtype=np.int64) if self._by_row and self.learns else None
 
+    def listed(self, jobs: Sequence[Any]) -> tuple[Any, ...]:
+        return tuple(jobs)
+
     def state(self) -> Any:
         return dict(self._chooser.arrays()), dict(self._numbers)
 
@@ -152,6 +163,8 @@ class Ready:
 def source_of(made: Program, options: Options, first: NDArray[Any], data: Any) -> Source:
     """Who chooses. first: the first array of the parameters, whose rows are the jobs unless `size` says otherwise."""
     program, schedule, size = made.name, made.schedule, made.size
+    if isinstance(schedule, Source):
+        return schedule
     if not isinstance(schedule, Schedule):
         return Method(program, schedule)
     if size is None and not first.ndim and schedule.waiting is None:

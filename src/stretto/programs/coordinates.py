@@ -18,12 +18,12 @@ from __future__ import annotations
 import hashlib
 from contextlib import closing
 from dataclasses import replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.checks import shown
 from stretto.data.design import Design
 from stretto.errors import DataError, PlanError
 from stretto.plan.job import JobPlan
@@ -31,8 +31,7 @@ from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import one_memory
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.team import Team
-from stretto.schedule.auto import Auto, ready_schedule
-from stretto.schedule.checks import uncalled
+from stretto.schedule.auto import Auto
 from stretto.schedule.chooser import Compiled
 from stretto.schedule.columns import Columns, columns_of
 from stretto.schedule.prioritised import prioritised
@@ -40,15 +39,16 @@ from stretto.schedule.spec import Floats, Schedule
 from stretto.schedule.working_sets import WorkingSets
 
 from .auto import depth_of, launch_compiled
+from .coordinate_nodes import run_in_parts
+from .coordinate_state import CoordinateState, Cut, curvature
+from .coordinates_checks import MOST_BLOCKS, check_options, check_segments, checked_schedule, row_blocks, target_of
 from .driving import drive
-from .machine import Cut, Machine, curvature
+from .identity import Identity
+from .machine import Machine
 from .program import Program
 from .set_machine import launch_sets
 from .values import Options, Result
 
-LOSSES = ("squared", "logistic")
-WAYS = ("auto", "rows", "columns")
-_MOST_BLOCKS, _ROWS_OF_BLOCK = 16, 256
 _JOBS_OF_TASK = 4
 _ENTRIES_OF_BLOCK = 8  # of a column, on average; with fewer, cutting columns into blocks costs more than it gives
 
@@ -56,11 +56,29 @@ _ENTRIES_OF_BLOCK = 8  # of a column, on average; with fewer, cutting columns in
 class SparseRegression(Program):
     """Coordinate descent for a sparse linear model.
 
-    X: samples × features, dense or sparse. y [n]: numbers, or for the logistic loss −1 and 1 (or 0 and 1). intercept:
-    fit b as well; columns then count as centred. schedule: one of st.schedule, "auto" to have it chosen by progress, or
-    None for st.schedule.prioritised(). by: gather sums by blocks of "rows" (every worker has some of the samples) or by
-    "columns" (every worker has some of the features), or "auto". params: coef [p], intercept [1] and
-    fitted [n] = Xβ, where a run begins and what it leaves.
+    Parameters
+    ----------
+    X : array or sparse matrix [n, p]
+        Samples × features.
+    y : array [n]
+        Numbers, or for the logistic loss −1 and 1 (or 0 and 1).
+    alpha, l1_ratio : float
+        Of the penalty.
+    loss : "squared" or "logistic"
+    intercept : bool
+        Fit b as well; columns then count as centred.
+    schedule : Schedule or "auto"
+        Which coordinates make a round; st.schedule.prioritised() where none is given. "auto" has it chosen by progress.
+    by : "rows", "columns" or "auto"
+        Gather sums by blocks of rows (every worker has some of the samples) or by columns (some of the features).
+    blocks : int or None
+        Blocks of rows. It decides bits, and by rows at most as many nodes have work. None: up to 16, of 256 rows or
+        more.
+
+    Attributes
+    ----------
+    params : dict
+        coef [p], intercept [1] and fitted [n] = Xβ: where a run begins and what it leaves.
     """
 
     def __init__(
@@ -74,24 +92,16 @@ class SparseRegression(Program):
         intercept: bool = False,
         schedule: Schedule | str | None = None,
         by: str = "auto",
+        blocks: int | None = None,
     ) -> None:
-        if loss not in LOSSES:
-            raise PlanError(f"SparseRegression: no loss {loss!r}; there are {', '.join(LOSSES)}")
-        if by not in WAYS:
-            raise PlanError(f"SparseRegression: by={by!r} is not one of {', '.join(WAYS)}")
-        numbers = all(isinstance(value, Real) for value in (alpha, l1_ratio))
-        if not numbers or not (np.isfinite(alpha) and alpha >= 0) or not 0 <= l1_ratio <= 1:
-            raise PlanError(
-                f"SparseRegression: alpha is 0 or more and l1_ratio from 0 to 1, got alpha={alpha!r}, "
-                f"l1_ratio={l1_ratio!r}"
-            )
-        self.schedule = prioritised() if schedule is None else _chosen(schedule)
+        check_options(loss, by, alpha, l1_ratio)
+        self.schedule = prioritised() if schedule is None else checked_schedule(schedule)
         self.design = Design.of(X)
         if not self.design.shape[0]:
             raise DataError("SparseRegression: X has no rows; give it at least one sample")
-        self.y = _target(y, self.design.shape[0], loss)
+        self.y = target_of(y, self.design.shape[0], loss)
         self.alpha, self.l1_ratio, self.loss, self.intercept = float(alpha), float(l1_ratio), loss, intercept
-        self.by = by
+        self.by, self.blocks = by, row_blocks(blocks, self.design.shape[0])
         self.columns: Columns = columns_of(self.design, centred=intercept)
         self.size = self.design.shape[1]
         self.params: dict[str, NDArray[Any]] = {
@@ -109,7 +119,7 @@ class SparseRegression(Program):
     def cut(self, width: int) -> tuple[Cut, str]:
         """How a round is cut into tasks, and why."""
         rows, size = self.design.shape
-        blocks = max(1, min(_MOST_BLOCKS, rows // _ROWS_OF_BLOCK))
+        blocks = self.blocks
         each = self.design.nnz / max(1, size) / blocks
         by_rows = self.by == "rows"
         why = "as asked"
@@ -119,33 +129,53 @@ class SparseRegression(Program):
             why = f"a column has {each:,.0f} entries in each of {blocks} blocks of rows on average, {enough} cutting"
             if blocks == 1:
                 why = f"{rows:,} samples are too few to be cut"
-        return Cut(by_rows, blocks, blocks if by_rows else max(1, min(_MOST_BLOCKS, width // _JOBS_OF_TASK))), why
+        return Cut(by_rows, blocks, blocks if by_rows else max(1, min(MOST_BLOCKS, width // _JOBS_OF_TASK))), why
 
     def launch(self, options: Options) -> Result:
         """Run it: by compiled code where the schedule is compiled, otherwise like any program."""
-        if isinstance(self.schedule, Auto) and one_memory(options.runtime):
-            return self._left(launch_compiled(self, options))
-        if isinstance(self.schedule, WorkingSets) and one_memory(options.runtime):
-            return self._left(launch_sets(self, options))
-        chooser = self.schedule.start(self.size, options.seed, self.columns)
-        if not (isinstance(chooser, Compiled) and chooser.compiled):
-            return super().launch(options)
-        cut, workers = self.cut(chooser.width)[0], options.runtime.workers
-        with closing(Team(workers)) as team:
-            machine = Machine(
-                self.columns, self.y, chooser, cut, self.params, loss=self.loss, penalty=self.penalty,
-                depth=options.pipeline, last=options.rounds, team=team, workers=workers, record=options.record,
-            )  # fmt: skip
-            result = drive(
-                self.name, machine, options, lambda: self.explain(pipeline=options.pipeline, runtime=options.runtime)
+        if isinstance(self.schedule, Auto | WorkingSets):
+            check_segments(self.name, self.schedule, options)
+            return self._left(
+                launch_compiled(self, options) if isinstance(self.schedule, Auto) else launch_sets(self, options)
             )
-        return self._left(result)
+        chooser, here = self.schedule.start(self.size, options.seed, self.columns), one_memory(options.runtime)
+        if not (isinstance(chooser, Compiled) and chooser.compiled):
+            if not here:
+                raise PlanError(
+                    f"{self.name}: runtime={shown(options.runtime)}: {self.schedule!r} calls functions of yours, so "
+                    "updates run from Python, on threads; give st.Threads(n), or a schedule without functions"
+                )
+            return super().launch(options)
+        arrays = CoordinateState(
+            self.columns, self.y, chooser, self.cut(chooser.width)[0], self.params, loss=self.loss,
+            penalty=self.penalty, depth=options.pipeline,
+        )  # fmt: skip
+        if here and options.keeping is None:
+            return self._left(self._drive(arrays, chooser, options))
+        return self._left(run_in_parts(self, arrays, chooser, options))  # the same rounds, part by part
 
     def _left(self, result: Result) -> Result:
         """Leave what was learned in the parameters."""
         for name, array in self.params.items():
             array[...] = result.params[name]
         return result
+
+    def _drive(self, arrays: CoordinateState, chooser: Compiled, options: Options) -> Result:
+        """Rounds in one memory."""
+        workers = options.runtime.workers
+        with closing(Team(workers)) as team:
+            machine = Machine(
+                arrays, chooser, depth=options.pipeline, last=options.rounds, team=team, workers=workers,
+                record=options.record,
+            )  # fmt: skip
+            return drive(
+                self.name, machine, options, lambda: self.explain(pipeline=options.pipeline, runtime=options.runtime)
+            )
+
+    def identity(self, pipeline: int, seed: int) -> Identity:
+        from .coordinates_explain import identity
+
+        return identity(self, pipeline, seed)
 
     def fingerprint(self, pipeline: int = 1, seed: int = 0) -> str:
         """A short hash of all that can change a number: same fingerprint, same bits."""
@@ -237,37 +267,3 @@ class SparseRegression(Program):
             return slice(None), columns.values[job * columns.rows : (job + 1) * columns.rows]
         where = slice(columns.indptr[job], columns.indptr[job + 1])
         return columns.indices[where], columns.values[where]
-
-
-def _chosen(schedule: Any) -> Schedule:
-    """A schedule that coordinates can go by."""
-    schedule = ready_schedule(schedule)
-    if instead := uncalled(schedule):
-        raise PlanError(f"SparseRegression: schedule is a function that makes one; write schedule={instead}")
-    if not isinstance(schedule, Schedule):
-        raise PlanError(
-            f"SparseRegression: schedule={schedule!r} does not choose rounds; give one that does, such as "
-            "st.schedule.prioritised()"
-        )
-    if schedule.waiting is not None:
-        raise PlanError(
-            f"SparseRegression: jobs of {schedule!r} are blocks that wait for each other, and those of a regression "
-            "are single coordinates; take another schedule, such as st.schedule.prioritised()"
-        )
-    return schedule
-
-
-def _target(y: Any, rows: int, loss: str) -> Floats:
-    """y as float64, checked; the logistic loss wants −1 and 1."""
-    target = np.ascontiguousarray(y, dtype=np.float64)
-    if target.shape != (rows,):
-        raise DataError(f"y has shape {target.shape}, and X has {rows} rows; give one number for each row")
-    if not np.isfinite(target).all():
-        raise DataError(f"y holds NaN or infinity at row {int(np.flatnonzero(~np.isfinite(target))[0])}")
-    if loss == "logistic":
-        found = set(np.unique(target).tolist())
-        if found <= {0.0, 1.0}:
-            target = 2.0 * target - 1.0
-        elif not found <= {-1.0, 1.0}:
-            raise DataError("the logistic loss takes y of −1 and 1, or of 0 and 1; encode the classes first")
-    return target

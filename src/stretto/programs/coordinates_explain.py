@@ -15,10 +15,12 @@ from stretto.schedule.auto import Auto
 from stretto.schedule.candidates import COMPILED
 from stretto.schedule.clustered import Clustered
 from stretto.schedule.prioritised import Prioritised
+from stretto.schedule.spec import Schedule
 from stretto.schedule.width import safe_width, spectral_radius
 
 from .auto import candidate_facts
 from .explain import WIDTH
+from .identity import Identity
 
 if TYPE_CHECKING:
     from .coordinates import SparseRegression
@@ -40,9 +42,7 @@ def plan(program: SparseRegression, pipeline: int, seed: int, runtime: Runtime) 
     facts = [fact for fact in _facts(program, pipeline, runtime) if fact[0] not in ("grade", "runs on")]
     kind = f"{program.loss} loss, alpha={program.alpha:g}, l1_ratio={program.l1_ratio:g}, seed={seed}"
     start = digest_of(program.params["coef"], program.params["intercept"])
-    values = {"alpha": program.alpha, "l1_ratio": program.l1_ratio, "loss": program.loss}
-    values |= {"intercept": program.intercept, "schedule": repr(program.schedule), "pipeline": pipeline, "seed": seed}
-    values |= {"data digest": digest_of(*_stored(program), program.y), "start": start}
+    values = {**identity(program, pipeline, seed).values, "start": start}
     state = sum(int(array.nbytes) for array in program.params.values())
     return JobPlan(
         program.name,
@@ -58,20 +58,34 @@ def plan(program: SparseRegression, pipeline: int, seed: int, runtime: Runtime) 
     )  # fmt: skip
 
 
+def identity(program: SparseRegression, pipeline: int, seed: int) -> Identity:
+    """What decides the bits of a run, besides where it starts."""
+    values = {"alpha": program.alpha, "l1_ratio": program.l1_ratio, "loss": program.loss}
+    values |= {"intercept": program.intercept, "schedule": repr(program.schedule), "pipeline": pipeline, "seed": seed}
+    cut = program.cut(width_of(program.schedule))[0]
+    blocks = f"{cut.blocks} of rows, summed by {'rows' if cut.by_rows else 'columns'}"
+    return Identity(values | {"blocks": blocks, "data digest": digest_of(*_stored(program), program.y)})
+
+
+def width_of(schedule: Schedule) -> int:
+    """The most coordinates of a round."""
+    return schedule.parts if isinstance(schedule, Clustered) else int(getattr(schedule, "width", 0) or 0)
+
+
 def _stored(program: SparseRegression) -> tuple[Any, ...]:
     return program.columns.values, program.columns.indices, program.columns.indptr
 
 
 def _facts(program: SparseRegression, pipeline: int, runtime: Runtime) -> list[tuple[str, str]]:
     schedule, columns = program.schedule, program.columns
-    width = schedule.parts if isinstance(schedule, Clustered) else getattr(schedule, "width", 0) or 0
+    width = width_of(schedule)
     cut, why = program.cut(width)
     rho = spectral_radius(columns, iterations=_ITERATIONS)
     safe = safe_width(rho, columns.size)
     note = f"; {program.design.note}" if program.design.note else ""
     data = f"{program.design.storage}, {show_bytes(program.design.nbytes)}{note}"
     facts = [
-        ("grade", "identical: same fingerprint, same bits: serially and at any number of workers"),
+        ("grade", "identical: same fingerprint, same bits: serially and at any number of workers and nodes"),
         ("data", data),
         ("intercept", "fitted; columns count as centred" if program.intercept else "none"),
         ("schedule", schedule.explain()),

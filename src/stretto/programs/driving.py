@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from stretto.errors import Diverged
 from stretto.runtime.interrupts import heeding_ctrl_c
 
 from .blame import blame
+from .coordinate_state import diverged
 from .machine import Machine
 from .segments import SegmentMachine
 from .telling import Told, telling
@@ -30,9 +30,9 @@ def drive(name: str, machine: Machine | SegmentMachine, options: Options, plan: 
                 stopped = "interrupted"
         told.ended(stopped)
     return Result(
-        params=machine.params(driver.done),
+        params=machine.state.params(driver.done),
         rounds=driver.done,
-        updates=machine.counts[1],
+        updates=machine.state.counts[1],
         seconds=driver.seconds,
         stopped=stopped,
         history=tuple(driver.history),
@@ -67,11 +67,8 @@ class _Driver:
             seconds = self._machine.advance(to)
             chunk = max(1, int(min(2.0, _CALL / max(seconds, 1e-9)) * (to - self.done)))
             self.done, self.seconds = to, self.seconds + seconds
-            if failed := self._machine.counts[2]:
-                raise Diverged(
-                    f"{self._name}: a coefficient is no finite number after round {failed}; too many coordinates that "
-                    "disturb each other went together: take a smaller width, or schedule=st.schedule.prioritised()"
-                )
+            if failed := self._machine.state.counts[2]:
+                raise diverged(self._name, failed)
             if self.done == goal:
                 look = self._look()
                 if self._enough(look):
@@ -94,8 +91,8 @@ class _Driver:
         return why
 
     def _look(self) -> Look:
-        samples, updates, _ = self._machine.counts
-        look = Look(self.done, self.seconds, samples, self._machine.objective(self.done), updates)
+        samples, updates, _ = self._machine.state.counts
+        look = Look(self.done, self.seconds, samples, self._machine.state.objective(self.done), updates)
         if self.history:
             self._told.look(look, self.history[-1])
         self.history.append(look)

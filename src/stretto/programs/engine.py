@@ -264,7 +264,8 @@ class Run:
                 "jobs at a time"
             )
         self.versions.end(number)
-        self.updates += len(flight.jobs)
+        listed = self.source.listed(flight.jobs)
+        self.updates += len(listed)
         self.samples += self._call("samples", number, None, lambda: int(self.program.samples(flight.jobs)))
         changes = None
         if all(change is not None for change in flight.changes):
@@ -278,7 +279,7 @@ class Run:
         if self.options.record:
             rule = max(0, number - self.options.pipeline)
             read = max(flight.reads, key=lambda version: abs(version - rule))
-            self.record.append(Round(number, flight.jobs, read))
+            self.record.append(Round(number, listed, read))
 
     def _call(self, part: str, number: int, update: int | None, function: Callable[[], Any]) -> Any:
         """Call the user's code; what it raises becomes a RunError that says where, and keeps its own traceback."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 
 from stretto.runtime.checkpoint import writing
@@ -13,7 +14,7 @@ from stretto.schedule.pipeline import Pipeline
 from .engine import Run
 from .explain import check_pipeline, explain
 from .program import Program, check
-from .telling import Told, telling
+from .telling import telling
 from .values import Options, Result
 
 
@@ -21,18 +22,32 @@ def launch(program: Program, options: Options) -> Result:
     """Run a user's program."""
     check(program)
     check_pipeline(program, options.pipeline)
+    return launched(Run, program, options, lambda: explain(program, options.pipeline, options.runtime))[1]
+
+
+def launched(kind: type[Run], program: Program, options: Options, plan: Callable[[], str]) -> tuple[Run, Result]:
+    """Run a program that was checked.
+
+    Parameters
+    ----------
+    kind : type
+        The class of the run.
+    plan : function() -> str
+        The plan in words.
+    """
     keeping = options.keeping
     with (
-        telling(program.name, options, lambda: explain(program, options.pipeline, options.runtime)) as told,
+        telling(program.name, options, plan) as told,
         nullcontext() if keeping is None else writing(keeping.folder),
     ):
-        result = _launch(program, options, told)
+        run = kind(program, options, told)
+        result = _launch(run, options)
         told.ended(result.stopped)
-    return result
+    return run, result
 
 
-def _launch(program: Program, options: Options, told: Told) -> Result:
-    run, here = Run(program, options, told), one_memory(options.runtime)
+def _launch(run: Run, options: Options) -> Result:
+    here = one_memory(options.runtime)
     # Nodes make the updates of a part in the order in which they come; threads take any that the pipeline offers.
     ordered, save_every = (run.parts, run.saver.every) if here and run.stateful else (0, None)
     pipeline = Pipeline(options.pipeline, options.rounds, ordered=ordered, save_every=save_every)

@@ -19,7 +19,6 @@ from stretto.runtime.chosen import name_of
 
 from .auto import depth_of
 from .explain import check_pipeline, facts
-from .identity import identity_of
 from .params import arrays_of
 from .parts import parts_of
 from .program import Program, check
@@ -34,12 +33,12 @@ _STAGES = (("choose", "#8da0cb"), ("update", "#66c2a5"), ("aggregate", "#fc8d62"
 def plan(program: Program, pipeline: int | None, seed: int, runtime: Any, how: Mapping[str, Any]) -> JobPlan:
     """The plan of `run(program, …)`; see `Program.plan`."""
     check(program)
-    where = place(runtime, anywhere=True)
+    where = place(runtime)
     pipeline = depth_of(program.schedule, pipeline, where)
     made = _planned(program, pipeline, whole("seed", seed, None), where)
 
     def run_plan(other: Any = None, **more: Any) -> Result:
-        there = where if other is None else place(other, anywhere=True)
+        there = where if other is None else place(other)
         refuse_changed(made, _planned(program, pipeline, seed, there), "program.plan(…)")
         return run(program, pipeline=pipeline, seed=seed, runtime=there, **{**how, **more})
 
@@ -58,7 +57,7 @@ def _planned(program: Program, pipeline: int, seed: int, runtime: Any) -> JobPla
         program.name,
         f"{sum(array.size for array in arrays.values()):,} parameters"
         + (f", data in {len(parts)} parts" if parts is not None else ""),
-        identity_of(program, pipeline, seed).values,
+        program.identity(pipeline, seed).values,
         Cost(0, 0, pipeline * size + data, data + 2 * size, 0),
         why=dict(told[:1])["grade"].partition(": ")[2],
         facts=tuple(fact for fact in told if fact[0] not in ("grade", "runs on")),

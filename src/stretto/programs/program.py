@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from stretto.plan.job import JobPlan
     from stretto.runtime.runtimes import Runtime
 
+    from .identity import Identity
     from .values import Options, Result
 
 _NEEDED = {
@@ -92,6 +93,12 @@ class Program:
         from .launch import launch
 
         return launch(self, options)
+
+    def identity(self, pipeline: int, seed: int) -> Identity:
+        """What decides the bits of the program, by name."""
+        from .identity import identity_of
+
+        return identity_of(self, pipeline, seed)
 
     def plan(
         self, *, pipeline: int | None = None, seed: int = 0, runtime: Runtime | None = None, **how: Any

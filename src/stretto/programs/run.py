@@ -12,7 +12,7 @@ from typing import Any
 from stretto.checks import flags
 from stretto.errors import PlanError
 from stretto.runtime.asked import whole
-from stretto.runtime.chosen import LOCAL, PROGRAMS, chosen, refuse_elsewhere
+from stretto.runtime.chosen import PROGRAMS, chosen
 from stretto.runtime.interrupts import raising_ctrl_c
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.serving import Keeping
@@ -20,7 +20,6 @@ from stretto.runtime.train import Saving
 from stretto.schedule.spec import Schedule
 
 from .auto import depth_of
-from .identity import identity_of
 from .program import Program, check, settle_schedule
 from .values import Look, Options, Result
 
@@ -69,7 +68,7 @@ def run(
             + ("make one: run(" + program.__name__ + "(…))" if isinstance(program, type) else "see st.program")
         )
     settle_schedule(program)
-    where = place(runtime, anywhere=_own_engine(program))
+    where = place(runtime)
     options = Options(
         rounds=None if rounds is None else whole("rounds", rounds, 0),
         pipeline=depth_of(getattr(program, "schedule", None), pipeline, where),
@@ -104,19 +103,12 @@ def _positive(seconds: Any) -> float | None:
     return None if seconds is None else float(seconds)
 
 
-def _own_engine(program: Program) -> bool:
-    """Whether a program runs on the engine of all programs, and not on one of its own."""
-    return type(program).launch is Program.launch
-
-
 def _keeping(program: Program, options: Options, checkpoint: Any, every: Any, resume: Any) -> Keeping | None:
     if checkpoint is None:
         if resume or every is not None:
             raise PlanError("run: resume= and checkpoint_every= need checkpoint=, the folder checkpoints are saved in")
         return None
     flags(resume=resume, owner="run")
-    if not _own_engine(program):
-        raise PlanError(f"run: checkpoint=: {type(program).__name__} saves no checkpoints; leave checkpoint= out")
     rounds = None if every is None else whole("checkpoint_every", every, 1)
     saving = checkpoint if isinstance(checkpoint, Saving) else None
     if saving is None and not isinstance(checkpoint, str | os.PathLike):
@@ -124,21 +116,12 @@ def _keeping(program: Program, options: Options, checkpoint: Any, every: Any, re
     if saving is not None and (saving.every_epochs is not None or saving.every_seconds is not None):
         raise PlanError("run: programs are saved by rounds; give checkpoint_every= and leave every_… out of st.Saving")
     check(program)
-    identity = identity_of(program, options.pipeline, options.seed)
+    identity = program.identity(options.pipeline, options.seed)
     folder, keep = (Path(checkpoint), 2) if saving is None else (Path(saving.folder), saving.keep)
     return Keeping(folder, rounds, keep, resume, identity.saved_as, identity.saved)
 
 
-def place(runtime: Any, *, anywhere: bool = False) -> Runtime:
-    """Where a program runs: the runtime given, checked, or threads. anywhere: also where memory is not shared."""
-    if anywhere:
-        given: Runtime = chosen(runtime, owner="run", give=PROGRAMS, default=Threads(), does="rounds", work="programs")
-        return given
-    found: Runtime = chosen(runtime, owner="run", give=LOCAL, default=Threads(), work="programs")
-    refuse_elsewhere(
-        found,
-        owner="run",
-        why="its rounds are compiled code that runs in one memory",
-        give="give st.Threads(n), or write it as an st.Program of functions, which runs on a cluster",
-    )
+def place(runtime: Any) -> Runtime:
+    """Where a program runs: the runtime given, checked, or threads."""
+    found: Runtime = chosen(runtime, owner="run", give=PROGRAMS, default=Threads(), does="rounds", work="programs")
     return found

@@ -10,14 +10,12 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from typing import Any
-
-from numpy.typing import NDArray
 
 from stretto.schedule.auto import AutoChooser
 from stretto.schedule.chooser import Compiled
 from stretto.schedule.trials import Decision
 
+from .coordinate_state import CoordinateState
 from .machine import Machine
 from .values import Round
 
@@ -56,7 +54,7 @@ class SegmentMachine(ABC):
     def advance(self, to: int) -> float:
         """Make rounds until `to` of them are applied, at most `limit`; the seconds it took."""
         seconds = self._machine.advance(to)
-        if to == self.limit and not self.counts[2]:
+        if to == self.limit and not self.state.counts[2]:
             began = time.perf_counter()
             self._end_segment(to)
             between = time.perf_counter() - began
@@ -69,9 +67,9 @@ class SegmentMachine(ABC):
         self._seconds += seconds
 
     @property
-    def counts(self) -> tuple[int, int, int]:
-        """See `Machine.counts`."""
-        return self._machine.counts
+    def state(self) -> CoordinateState:
+        """The regression between two rounds."""
+        return self._machine.state
 
     @property
     def schedule_seconds(self) -> float:
@@ -82,14 +80,6 @@ class SegmentMachine(ABC):
     def busy_seconds(self) -> float:
         """Thread time spent in rounds and between segments."""
         return self._machine.busy_seconds + self._seconds
-
-    def objective(self, done: int) -> float:
-        """See `Machine.objective`."""
-        return self._machine.objective(done)
-
-    def params(self, done: int) -> dict[str, NDArray[Any]]:
-        """See `Machine.params`."""
-        return self._machine.params(done)
 
     def record(self, done: int) -> tuple[Round, ...]:
         """See `Machine.record`."""
@@ -103,7 +93,7 @@ class AutoMachine(SegmentMachine):
         super().__init__(machine, last)
         self._chooser, self._each = chooser, max(1.0, entries)
         self._counted, self._begun = (0, 0), 0  # entries and updates at the start of the segment, and its first round
-        chooser.observe(0, machine.progress(0))
+        chooser.observe(0, machine.state.progress(0))
         self._begin(0, self._predicted())
 
     @property
@@ -122,14 +112,14 @@ class AutoMachine(SegmentMachine):
         self._restart(compiled(self._chooser), done, rounds)
 
     def _end_segment(self, done: int) -> None:
-        trials, (samples, updates, _), rounds = self._chooser.trials, self.counts, done - self._begun
+        trials, (samples, updates, _), rounds = self._chooser.trials, self.state.counts, done - self._begun
         entries, jobs = samples - self._counted[0], updates - self._counted[1]
         before = trials.work
         trials.account(float(entries), jobs, rounds, trials.current)
         self._counted, self._begun = (samples, updates), done
         each = (trials.work - before) / rounds
         if trials.due:
-            self._chooser.observe(done, self._machine.progress(done))
+            self._chooser.observe(done, self.state.progress(done))
             each = self._predicted()
         self._begin(done, each)
 

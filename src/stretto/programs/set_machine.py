@@ -24,6 +24,7 @@ from stretto.schedule.spec import Floats, Ints
 from stretto.schedule.trials import Decision
 from stretto.schedule.working_sets import WIDEST, WorkingSets
 
+from .coordinate_state import CoordinateState
 from .machine import Machine
 from .segments import SegmentMachine
 from .values import Options, Result
@@ -45,7 +46,7 @@ class SetMachine(SegmentMachine):
         self._decisions: list[Decision] = []
         self._set: Ints = np.empty(0, np.int64)
         self._width = 1
-        self._objective, self._first, self._sweeps = machine.progress(0), 0.0, 0
+        self._objective, self._first, self._sweeps = machine.state.progress(0), 0.0, 0
         self._choose(0)
         self._begin(0)
 
@@ -55,7 +56,7 @@ class SetMachine(SegmentMachine):
         return tuple(self._decisions)
 
     def _end_segment(self, done: int) -> None:
-        objective = self._machine.progress(done)
+        objective = self.state.progress(done)
         fallen, self._objective = self._objective - objective, objective
         self._first = max(self._first, fallen)
         self._sweeps += 1
@@ -76,7 +77,7 @@ class SetMachine(SegmentMachine):
 
     def _choose(self, done: int) -> None:
         """Screen, and choose a set."""
-        columns, problem = self._program.columns, self._machine.problem
+        columns, problem = self._program.columns, self.state.problem
         pull, norm = self._pulls(done)
         l1, support = float(problem.penalty[0]), np.flatnonzero(problem.beta)
         if self._spec.screen:
@@ -98,7 +99,7 @@ class SetMachine(SegmentMachine):
 
     def _pulls(self, done: int) -> tuple[Floats, Floats]:
         """[p] pull of the loss and of the l2 penalty on each coefficient, and norm of each column with l2."""
-        columns, problem = self._program.columns, self._machine.problem
+        columns, problem = self._program.columns, self.state.problem
         v, pull, total = self._residual(done), np.empty(columns.size), columns.measured["total"]
         mean = total / columns.rows if columns.centred else np.zeros(columns.size)
         matrix = (columns.values, columns.indices, columns.indptr, columns.rows)
@@ -110,9 +111,9 @@ class SetMachine(SegmentMachine):
 
     def _residual(self, done: int) -> Floats:
         """[n] minus the derivative of each row's loss."""
-        v: Floats = self._machine.problem.v
+        v: Floats = self.state.problem.v
         squared = self._program.loss == "squared"
-        return v - self._machine.params(done)["intercept"][0] if squared and self._program.intercept else v
+        return v - self.state.params(done)["intercept"][0] if squared and self._program.intercept else v
 
     def _screen(self, pull: Floats, norm: Floats, l1: float, done: int) -> None:
         """Take out of the pool what the gap proves zero.
@@ -122,10 +123,10 @@ class SetMachine(SegmentMachine):
         logistic = self._program.loss == "logistic"
         if l1 <= 0.0 or (logistic and self._program.intercept):
             return
-        problem, v, rows = self._machine.problem, self._residual(done), self._program.columns.rows
+        problem, v, rows = self.state.problem, self._residual(done), self._program.columns.rows
         scale = min(1.0, l1 / max(float(np.abs(pull).max(initial=0.0)), 1e-300))
         l2, beta = float(problem.penalty[1]), problem.beta
-        primal = rows * self._machine.objective(done)
+        primal = rows * self.state.objective(done)
         if logistic:
             u = np.clip(scale * np.abs(v), 1e-300, 1.0)
             rest = np.maximum(1.0 - u, 1e-300)
@@ -146,12 +147,14 @@ def launch_sets(program: SparseRegression, options: Options) -> Result:
     workers, width = options.runtime.workers, min(program.columns.size, spec.width or WIDEST)
     every = np.arange(program.columns.size)
     first = Compiled(new_choice(PARTS, len(every), 0, 1, order=every, bounds=np.array([0, len(every)])))
+    arrays = CoordinateState(
+        program.columns, program.y, first, program.cut(width)[0], program.params, loss=program.loss,
+        penalty=program.penalty, depth=options.pipeline, width=width,
+    )  # fmt: skip
     with closing(Team(workers)) as team:
         machine = Machine(
-            program.columns, program.y, first, program.cut(width)[0], program.params, loss=program.loss,
-            penalty=program.penalty, depth=options.pipeline, last=0, team=team, workers=workers,
-            record=options.record, width=width,
-        )  # fmt: skip
+            arrays, first, depth=options.pipeline, last=0, team=team, workers=workers, record=options.record
+        )
         began = time.perf_counter()
         found = SetMachine(machine, program, spec, options)
         found.spent(time.perf_counter() - began)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from .interrupts import heeding_ctrl_c, shielding_ctrl_c
 from .step import Done, Step
 from .team import Team
 from .tile_walk import TileWalk
+
+if TYPE_CHECKING:
+    from .cluster.parts import Parts
 
 
 class _Halting:
@@ -161,6 +164,10 @@ class Crew:
     def stream(self, disk: Disk) -> None:
         """From now on steps whose arrays are in files of `disk` are made tile by tile."""
         self._walk = TileWalk(disk)
+
+    def parts(self) -> Parts | None:
+        """Nodes that hold parts of data; None where all data are in this memory."""
+        return None
 
     @property
     def told_ahead(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -21,18 +21,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
-from stretto.consistency.clocks import Clocks
 from stretto.errors import RunError
 from stretto.store.node import Node, NodePart
 from stretto.store.recording import Recording
 from stretto.store.shard import Past
 
-from .checkpoint import writing
+from .checkpoint import interval_seconds, writing
 from .interrupts import heeding_ctrl_c
-from .served_cut import Cut, Cuts, Part, Shelf
-from .served_turns import Sitter, Turns
-from .serving import FAR, Ended, Moment, Outcome, Rest, TableJob, Watched
+from .served_cut import Cut, Part, Shelf
+from .served_seat import HallSeat
+from .served_turns import Turns
+from .serving import FAR, Ended, Moment, Outcome, Rest, TableJob
 from .stalls import Seen, Stalls, warn
+from .tables.cut_parts import CutParts
+from .tables.evaluations import Evaluate, Evaluations
+from .tables.node_cuts import CutPlan, NodeCuts
+from .tables.table_run import TableRun
 
 _LOOK = 0.5  # seconds: a signal that arrives just before a wait begins is noticed when the wait ends
 
@@ -44,58 +48,6 @@ def run(job: TableJob, threads: int) -> Outcome:
     hall = Hall(job, threads)
     with writing(None if job.keeping is None else job.keeping.folder):
         return hall.run()
-
-
-class _Seat(Sitter):
-    """A worker's place. The calls of every day are here, those that may wait are the hall's."""
-
-    node = 0
-
-    def __init__(self, hall: Hall, worker: int, part: Part) -> None:
-        super().__init__(worker, part.clock, part.ended, hall.turns)
-        self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
-        self.items = 0.0
-        self._hall, self._turns = hall, hall.turns
-        self._cache, self._free = hall.node.cache, hall.free
-
-    def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
-        if self._turns.ending:
-            raise Ended
-        if not (self._free[table] and self._cache.read(self.worker, table, keys, out)):
-            self._hall.read(self, table, keys, out)
-
-    def ask(self, table: int, keys: Keys) -> None:
-        hall = self._hall
-        with hall.inside():
-            hall.node.ask(hall.now(), self.worker, table, keys)
-
-    def add(self, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
-        if self._turns.ending:
-            raise Ended
-        if self._free[table]:
-            self._cache.add(self.worker, table, keys, deltas)
-            return
-        hall = self._hall
-        with hall.inside():
-            hall.node.add(hall.now(), self.worker, table, keys, deltas)
-
-    def announce(self, table: int, keys: Keys, clock: int) -> None:
-        hall = self._hall
-        with hall.inside():
-            hall.node.announce(hall.now(), self.worker, table, keys, clock)
-
-    def tick(self) -> None:
-        self._hall.tick(self)
-
-    def work(self, items: float) -> None:
-        self.items += items
-
-    def shared(self, table: int) -> tuple[NDArray[Any], Any]:
-        return self._hall.arrays[table], self._hall.adding
-
-    def part(self) -> Part:
-        """What of this worker belongs to a checkpoint, as it is now."""
-        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()
 
 
 class Hall:
@@ -118,22 +70,24 @@ class Hall:
         self.adding = threading.Lock()  # of shared tables
         self.turns = Turns(threads)
         self.lock = self.turns.lock
-        self.stopped = "done"
         self.seats = [
-            _Seat(self, worker, begin.parts.get(worker, Part(clock=begin.clock))) for worker in range(job.workers)
+            HallSeat(self, worker, begin.parts.get(worker, Part(clock=begin.clock))) for worker in range(job.workers)
         ]
-        self.clocks = Clocks([FAR if seat.ended else seat.clock for seat in self.seats])
-        self.most = max(seat.clock for seat in self.seats)
-        self.history = begin.history
+        every = None if job.keeping is None else job.keeping.every
+        self.state = TableRun(
+            job.workers,
+            1,
+            evaluations=Evaluations.of(job, begin.history),
+            begin=CutParts(begin.clock, dict(begin.parts)),
+            interval=interval_seconds if self.shelf is not None and every is None else None,
+        )
+        self._cuts = NodeCuts(self.node, CutPlan((every,) if every else (), begin.clock), self._cut_part)
+        self._at_cut: dict[int, Cut] = {}  # by clock: what the hall knew when everybody had reached it
         self._items = begin.items
-        self._late: list[tuple[int, _Seat]] = []  # waits until the lowest clock is so far
-        self._last: int | None = None  # the clock at which everybody stops, since the user asked
-        self._cuts = Cuts(self.node, None if job.keeping is None else job.keeping.every)
-        self._looked = begin.clock
-        self._exact = job.watch is not None and job.rule.exact
-        self._at: int | None = None  # the clock that is looked at, where the shard is beyond it
-        if self._exact:
-            self.node.shard.keep_past(job.every)
+        self._late: list[tuple[int, HallSeat]] = []  # waits until the lowest clock is so far
+        self._at: int | None = None  # the clock that is evaluated, where the shard is beyond it
+        if job.watch is not None and job.rule.exact:
+            self.node.shard.keep_past(job.every or 0)
         self._failure: tuple[int, int, BaseException] | None = None
         self._events: SimpleQueue[Any] = SimpleQueue()
         self._began = time.perf_counter() - begin.seconds
@@ -154,12 +108,12 @@ class Hall:
         with heeding_ctrl_c(self) as ctrl_c:
             try:
                 with self.lock:
-                    if not self.history:
-                        self._look(self.most)
+                    self._evaluate(self.state.begin(self.now()))
                     for seat in self.seats:
                         if seat.ended:
+                            self._cuts.reached(seat.worker, FAR, seat.part)
                             self.node.leave(self.now(), seat.worker)
-                    self._plan()
+                            self.state.moved(seat.worker, FAR, seat.clock)
                 for thread in threads:
                     thread.start()
                 self._serve(len(threads))
@@ -170,13 +124,13 @@ class Hall:
             interrupted = ctrl_c.heard()
         for thread in threads:
             thread.join()
-        done = self.stopped == "done"
-        if interrupted and done:  # too late to stop anything, and told all the same
-            self.stopped = "interrupted"
+        done = not self.state.stopped
+        if interrupted:  # perhaps too late to stop anything, and reported all the same
+            self.state.interrupt()
         seconds = self.now()
-        if not self.turns.ending and (not self.history or self.history[-1].clock < self.most):
+        if not self.turns.ending:
             with self.lock:
-                self._look(self.most)
+                self._evaluate(self.state.ended())
         if self._failure is not None:
             worker, clock, error = self._failure
             if worker == OURS or not isinstance(error, Exception):
@@ -196,38 +150,57 @@ class Hall:
         stalls = Stalls()
         while left:
             warn(stalls.see(time.monotonic(), self._seen()))
-            due = None
-            if self.shelf is not None and self.shelf.keeping.every is None and not self._cuts.open:
-                due = self.shelf.due_in()
+            due = min(self.state.due_in(self.now()), self.state.due_at - self.now())
             try:
-                event = self._events.get(timeout=_LOOK if due is None else min(due, _LOOK))
+                event = self._events.get(timeout=max(0.0, min(due, _LOOK)))
             except Empty:
-                if due is not None and due <= _LOOK:
+                if due <= _LOOK:
                     with self.lock:
-                        self._plan(now=True)
+                        self._due()
                 continue
             if event == "ended":
                 left -= 1
             elif event == "ask":
                 with self.lock:
                     self._ask()
-            elif self.shelf is not None:
-                self.shelf.save(event)
+            else:
+                self._save(event)
+
+    def _due(self) -> None:
+        """Carry out what is due at this second."""
+        now, shard = self.now(), self.node.shard
+        for due in self.state.time(now, shard.clock):
+            if isinstance(due, Evaluate):
+                self._evaluate([due])
+            else:
+                shard.keep_clock(due.clock)
+        clock = self.state.cut_due(now)
+        if clock is not None:
+            self._cuts.open(clock)
+
+    def _save(self, cut: Cut) -> None:
+        if self.shelf is not None:
+            took = self.shelf.save(cut)
+            with self.lock:
+                self.state.saved(self.now(), took)
 
     def _seen(self) -> dict[int, Seen]:
         """Where workers are; whoever has no turn waits for one."""
         return {s.worker: Seen(s.clock, "" if s.turn and not s.parked else "turn") for s in self.seats if not s.ended}
 
     def _ask(self) -> None:
-        if self.stopped == "done" and not self.turns.ending:
-            self.stopped = "interrupted"
-            self._plan(now=True)
-            self._last = self.most + 1
-            self._cuts.end(self._last)
+        if self.state.stopped or self.turns.ending:
+            return
+        clock = self.state.cut_due(self.now(), at_once=True)
+        if clock is not None and self.shelf is not None:
+            self._cuts.open(clock)
+        last = self.state.most + 1
+        self.state.interrupt(last)
+        self._cuts.end(last)
 
     # -- the workers' threads -----------------------------------------------------------------------------------------
 
-    def _body(self, seat: _Seat) -> None:
+    def _body(self, seat: HallSeat) -> None:
         try:
             with self.lock:
                 self.turns.take(seat)
@@ -255,7 +228,7 @@ class Hall:
             yield
             self._wake()
 
-    def read(self, seat: _Seat, table: int, keys: Keys, out: NDArray[Any]) -> None:
+    def read(self, seat: HallSeat, table: int, keys: Keys, out: NDArray[Any]) -> None:
         """Read under the lock, and wait while the rule does not allow it."""
         with self.inside():
             began = self.now()
@@ -267,51 +240,52 @@ class Hall:
             if waited:
                 self.recording.waited(seat.worker, "read", self.now() - began)
 
-    def tick(self, seat: _Seat) -> None:
+    def tick(self, seat: HallSeat) -> None:
         """A worker's clock ends."""
         with self.inside():
+            if self.shelf is not None:
+                self._cuts.open_to(seat.clock + 1)
             free = self.node.tick(self.now(), seat.worker)
             seat.clock += 1
-            self.most = max(self.most, seat.clock)
-            reached = self._cuts.reached(seat.worker, seat.clock, seat.part)
-            self._moved(seat.worker, seat.clock)
+            reached = self.shelf is not None and self._cuts.reached(seat.worker, seat.clock, seat.part)
+            self._moved(seat.worker, seat.clock, seat.clock)
             self._wake()
             if not free:
                 self._park(seat)
             if self.job.shared:
                 self._keep_step(seat, seat.clock if reached else self.job.rule.need(seat.clock))
-            if self._last is not None and seat.clock >= self._last:
+            if self.state.stop_clock is not None and seat.clock >= self.state.stop_clock:
                 raise Ended
             self.turns.yield_(seat)
 
-    def _keep_step(self, seat: _Seat, need: int) -> None:
+    def _keep_step(self, seat: HallSeat, need: int) -> None:
         """Shared tables: wait until every worker is at least at this clock."""
         began = self.now()
-        while self.clocks.low < need:
+        while self.state.low < need:
             self._late.append((need, seat))
             self._park(seat)
         self.recording.waited(seat.worker, "tick", self.now() - began)
 
-    def _leave(self, seat: _Seat) -> None:
+    def _leave(self, seat: HallSeat) -> None:
         """A worker has ended."""
         if self.turns.ending:
             return
         seat.ended = True
         self._cuts.reached(seat.worker, FAR, seat.part)
         self.node.leave(self.now(), seat.worker)
-        self._moved(seat.worker, FAR)
+        self._moved(seat.worker, FAR, seat.clock)
         self._wake()
         self._check_parked()
 
-    def _moved(self, worker: int, clock: int) -> None:
-        """A worker's clock has moved on: save, rouse, look."""
-        moved = self.clocks.advance(worker, clock)
-        low = self.clocks.low
+    def _moved(self, worker: int, clock: int, most: int) -> None:
+        """A worker's clock has moved on: save, rouse, evaluate."""
+        moved = self.state.moved(worker, clock, most)
+        low = self.state.low
         if moved and low < FAR:
-            self.recording.moved_on(self.now(), low, self.most)
-        for cut in self._cuts.complete(low, self._fill):
-            self._events.put(cut)
-            self._plan()
+            self.recording.moved_on(self.now(), low, self.state.most)
+        if self.shelf is not None:
+            self._cuts.look()
+            self._save_shard()
         if not moved:
             return
         late, self._late = self._late, []
@@ -320,40 +294,49 @@ class Hall:
                 self.turns.rouse(seat)
             else:
                 self._late.append((need, seat))
-        every, before = self.job.every, self._looked
-        if self._exact:  # also at clocks that ended together, because a worker left
-            self._looked = max(before, min(low, self.most))
-            for at in range((before // every + 1) * every, self._looked + 1, every):
-                self._look_back(at)
-        elif low < FAR and low // every > before // every:
-            self._looked = low
-            self._look(low)
+        self._evaluate(self.state.closed(low))
 
-    def _plan(self, now: bool = False) -> None:
-        """Plan the next cut, if there is to be one. now: as soon as it can be."""
-        if self.shelf is not None and self.clocks.low < FAR and (now or self._last is None):
-            self._cuts.plan(self.most, now, {seat.worker: seat.part for seat in self.seats if seat.ended})
+    def _save_shard(self) -> None:
+        """Take complete cuts from the shard; a lazy policy may have put off updates of earlier clocks."""
+        shard = self.node.shard
+        while (clock := shard.saving) is not None:
+            arrays = shard.saved()
+            if self._cuts.saved(clock):
+                self._cut_part("shard", (clock, arrays))
+
+    def _cut_part(self, what: str, value: Any) -> None:
+        """A part of a cut has come to be."""
+        clock, parts = value[0], None
+        if what == "worker":
+            parts = self.state.worker_part(*value)
+        elif what == "node":  # everybody is there: what is to be as it is at this moment
+            self._at_cut[clock] = Cut(
+                clock,
+                shared={table: array.copy() for table, array in self.arrays.items()},
+                seconds=self.now(),
+                items=self._items + sum(seat.items for seat in self.seats),
+            )
+            parts = self.state.node_part(clock, 0, value[1])
+        else:
+            parts = self.state.shard_part(clock, 0, value[1], self.now())
+        if parts is None:
+            return
+        self.state.keep(parts)
+        cut = self._at_cut.pop(clock)
+        cut.clock, cut.parts = parts.clock, parts.workers
+        cut.node = NodePart(parts.clock, parts.shards[0], parts.residuals[0])
+        cut.history = [look for look in parts.history if look.clock <= parts.clock]
+        self._events.put(cut)
 
     def _save_end(self) -> None:
         """All workers have ended: save that, so that a run with more clocks can go on from here."""
-        assert self.shelf is not None
-        shard, clock = self.node.shard, self.most + 1
-        shard.checkpoint(shard.clock)
-        arrays = shard.saved()
-        if arrays is None:
-            return
-        parts = {seat.worker: seat.part() for seat in self.seats}
-        cut = Cut(clock, parts, NodePart(clock, arrays, self.node.cache.residuals()))
-        self._fill(cut)
-        self.shelf.save(cut)
+        with self.lock:
+            self._cuts.open(self.node.shard.clock)
+            self._save_shard()
+        while not self._events.empty():
+            self._save(self._events.get())
 
-    def _fill(self, cut: Cut) -> None:
-        """Put into a cut what the hall knows, when everybody has reached it."""
-        cut.shared = {table: array.copy() for table, array in self.arrays.items()}
-        cut.history, cut.seconds = list(self.history), self.now()
-        cut.items = self._items + sum(seat.items for seat in self.seats)
-
-    def _park(self, seat: _Seat) -> None:
+    def _park(self, seat: HallSeat) -> None:
         seat.parked = True
         self._check_parked()
         self.turns.park(seat)
@@ -370,42 +353,35 @@ class Hall:
         alive = [seat for seat in self.seats if not seat.ended]
         if alive and not self.turns.ending and all(seat.parked for seat in alive):
             where = ", ".join(f"{seat.worker} at clock {seat.clock}" for seat in alive[:5])
-            self._fail(OURS, self.most, RunError(f"all workers wait ({where}); please report this"))
+            self._fail(OURS, self.state.most, RunError(f"all workers wait ({where}); please report this"))
 
     def _fail(self, worker: int, clock: int, error: BaseException) -> None:
         if self._failure is None and not self.turns.ending:
             self._failure = (worker, clock, error)
         self.turns.end(self.seats)
 
-    # -- looking ------------------------------------------------------------------------------------------------------
+    # -- evaluating ---------------------------------------------------------------------------------------------------
 
-    def _look(self, clock: int) -> None:
-        job = self.job
-        if job.watch is None or self.turns.ending:
-            return
-        began, seconds = time.perf_counter(), self.now()
-        moment = Moment(clock, seconds, 0, self._values, tuple(seat.local for seat in self.seats))
-        try:
-            look = Watched(clock, seconds, 0, float(job.watch(moment)))
-            self.history.append(look)
-            if job.until is not None and job.until(look):
-                self.stopped = "until"
+    def _evaluate(self, due: Iterable[Evaluate]) -> None:
+        for at in due:
+            if self.turns.ending:  # what was enough stays to be seen
+                return
+            self._at = at.clock if at.past else None
+            began, seconds = time.perf_counter(), self.now()
+            local = tuple(seat.local for seat in self.seats)
+            try:
+                self.state.evaluated(*self.job.evaluate(Moment(at.clock, seconds, 0, self._values, local)))
+            except Exception as error:
+                self._fail(-1, at.clock, error)
+            self._began += time.perf_counter() - began
+            if self.state.stopped == "until":
                 self.turns.end(self.seats)
-        except Exception as error:
-            self._fail(-1, clock, error)
-        self._began += time.perf_counter() - began
-
-    def _look_back(self, clock: int) -> None:
-        """Look at a clock as it was, unless there was enough before: then that stays to be seen."""
-        if not self.turns.ending:
-            self._at = clock
-            self._look(clock)
-        if not self.turns.ending:
-            self._at = None
-            self.node.shard.past.pop(clock, None)
+            elif at.past and not self.turns.ending:
+                self._at = None
+                self.node.shard.past.pop(at.clock, None)
 
     def _then(self, table: int) -> Past:
-        """What the shard holds of a table, at the clock that is looked at or now."""
+        """What the shard holds of a table, at the clock that is evaluated or now."""
         shard = self.node.shard
         past = None if self._at is None else shard.past.get(self._at)
         return (*shard.table(table), shard.states(table)) if past is None else past[table]
@@ -426,14 +402,14 @@ class Hall:
                 recording.final[table] = shard.witness(table)
                 recording.final_values[table] = shard.table(table)[1]
         recording.seconds = seconds
-        recording.closed = shard.clock if self.stopped == "until" else None
+        recording.closed = shard.clock if self.state.stopped == "until" else None
         return Outcome(
             tables=tuple(tables),
             clocks=tuple(seat.clock for seat in self.seats),
             seconds=seconds,
             local=tuple(seat.local for seat in self.seats),
-            stopped=self.stopped,
-            history=self.history,
+            stopped=self.state.stopped or "done",
+            history=self.state.history,
             staleness=self.node.cache.staleness,
             traffic=recording.traffic(),
             recording=recording,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import CheckpointError
 from stretto.observe.events import CheckpointRejected, Event
-from stretto.store.node import Node, NodePart
+from stretto.store.node import NodePart
 
 from . import checkpoint
 from .serving import Keeping, Watched
@@ -44,7 +43,7 @@ class Part:
 
 @dataclass(eq=False)
 class Cut:
-    """Everything at a clock; while it is open, the workers that have reached it."""
+    """Everything at a clock, of all nodes together."""
 
     clock: int
     parts: dict[int, Part] = field(default_factory=dict)
@@ -55,71 +54,15 @@ class Cut:
     items: float = 0.0
 
 
-class Cuts:
-    """The cuts in the making of a run on one node, by clock. every: clocks between two of them."""
-
-    def __init__(self, node: Node, every: int | None) -> None:
-        self.open: list[Cut] = []
-        self._node, self._every = node, every
-
-    def plan(self, most: int, now: bool, ended: dict[int, Callable[[], Part]]) -> None:
-        """Set the clock of the next one: a clock that nobody has reached. most: the highest; now: as soon as can be;
-        ended: who takes part as they are."""
-        if now:
-            clock = most + 1
-        elif self._every and not self.open:
-            clock = (most // self._every + 1) * self._every
-        else:
-            return
-        if all(cut.clock != clock for cut in self.open):
-            self._node.shard.checkpoint(clock)
-            self.open.append(Cut(clock, {worker: part() for worker, part in ended.items()}))
-            self.open.sort(key=lambda cut: cut.clock)
-
-    def end(self, last: int) -> None:
-        """Everybody stops at this clock, though not because they are through: nothing later is to be saved."""
-        self.open = [cut for cut in self.open if cut.clock <= last]
-
-    def reached(self, worker: int, clock: int, part: Callable[[], Part]) -> bool:
-        """A worker's clock is this now, or it has ended; whether that is where a cut goes through."""
-        found = [cut for cut in self.open if cut.clock <= clock and worker not in cut.parts]
-        for cut in found:
-            cut.parts[worker] = part()
-        return bool(found)
-
-    def complete(self, low: int, fill: Callable[[Cut], None]) -> list[Cut]:
-        """Cuts that are complete: everybody is at their clock (fill: puts in what is to be as it is at that moment),
-        and all updates of earlier clocks have reached the shard, which a lazy policy may put off."""
-        done = []
-        while self.open and self.open[0].clock <= low:
-            cut = self.open[0]
-            if cut.node is None:
-                cut.node = NodePart(cut.clock, {}, self._node.cache.residuals(cut.clock))
-                fill(cut)
-            arrays = self._node.shard.saved()
-            if arrays is None:
-                break
-            cut.node.shard = arrays
-            done.append(self.open.pop(0))
-        return done
-
-
 class Shelf:
     """The folder that cuts are saved in and read from. at_end: all workers had ended in the one saved last."""
 
     def __init__(self, keeping: Keeping) -> None:
         self.keeping = keeping
         self.at_end = False
-        self.save_seconds = 0.05
-        self.saved_at = time.perf_counter()
 
-    def due_in(self) -> float:
-        """Seconds until the next cut is worth its price."""
-        interval = checkpoint.interval_seconds(self.save_seconds)
-        return max(0.0, interval - (time.perf_counter() - self.saved_at))
-
-    def save(self, cut: Cut) -> None:
-        """Write a cut. A disk that refuses is reported; the run goes on."""
+    def save(self, cut: Cut) -> float:
+        """Write a cut; seconds that it took. A disk that refuses is reported; the run goes on."""
         assert cut.node is not None
         arrays: Arrays = {f"shard/{name}": array for name, array in cut.node.shard.items()}
         arrays |= {f"residual/{name}": array for name, array in cut.node.residuals.items()}
@@ -161,9 +104,8 @@ class Shelf:
             ) from error
         except CheckpointError as error:
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
-        self.saved_at = time.perf_counter()
-        self.save_seconds = self.saved_at - began
         self.at_end = all(part.ended for part in cut.parts.values())
+        return time.perf_counter() - began
 
     def begin(self) -> Cut:
         """Where the run begins: at the newest cut if it is to be resumed.

@@ -27,7 +27,9 @@ from stretto.store.index import longer
 from stretto.store.layout import Layout, TableSpec
 
 from .interrupts import heeding_ctrl_c
-from .serving import Moment, Outcome, Rest, TableJob, Watched
+from .serving import FAR, Moment, Outcome, Rest, TableJob
+from .tables.evaluations import Evaluate, Evaluations
+from .tables.table_run import TableRun
 
 Floats = NDArray[Any]
 
@@ -163,15 +165,13 @@ class _Serial:
         self.arrays = {t: job.whole.start_rows(t, np.arange(job.tables[t].rows or 0)) for t in sorted(job.shared)}
         self.lock = threading.Lock()
         self.seats = [_Seat(self, worker) for worker in range(job.workers)]
-        self.clock = 0
-        self.history: list[Watched] = []
-        self.stopped = "done"
+        self.state = TableRun(job.workers, 1, evaluations=Evaluations.of(job, exact=True))
         self._main: Any = greenlet.getcurrent()
         self._began = time.perf_counter()
 
     def ask(self) -> None:
         """Ctrl-C: end when the clock is closed."""
-        self.stopped = "interrupted"
+        self.state.interrupt()
 
     def turn(self) -> None:
         """The next worker's turn."""
@@ -180,8 +180,8 @@ class _Serial:
     def run(self) -> Outcome:
         workers = [greenlet.greenlet(self._body(seat)) for seat in self.seats]
         with heeding_ctrl_c(self) as ctrl_c:
-            self._look()
-            while self.stopped == "done" and not all(seat.ended for seat in self.seats):
+            self._evaluate(self.state.begin(0.0))
+            while not self.state.stopped and not all(seat.ended for seat in self.seats):
                 for seat, worker in zip(self.seats, workers, strict=True):
                     if not seat.ended:
                         worker.switch()
@@ -191,15 +191,14 @@ class _Serial:
                     worker.throw()  # not through yet: this ends it without a word
             ctrl_c.heard()
         seconds = time.perf_counter() - self._began
-        if self.job.watch is not None and self.history[-1].clock != self.clock:
-            self._look(last=True)
+        self._evaluate(self.state.ended())
         return Outcome(
             tables=tuple(self._rest(number) for number in range(len(self.tables))),
             clocks=tuple(seat.clock for seat in self.seats),
             seconds=seconds,
             local=tuple(seat.local for seat in self.seats),
-            stopped=self.stopped,
-            history=self.history,
+            stopped=self.state.stopped or "done",
+            history=self.state.history,
             items=sum(seat.items for seat in self.seats),
         )
 
@@ -232,25 +231,22 @@ class _Serial:
                         seat.own[number] = {int(k): row for k, row in zip(keys, left, strict=True) if row.any()}
                     g = sent
                 table.apply(table.rows(keys), g, np.stack([old[key] for key in keys.tolist()]))
-        ticked = max(seat.clock for seat in self.seats)
-        if ticked > self.clock:
-            self.clock = ticked
-            self._look()
+        for seat in self.seats:
+            self.state.moved(seat.worker, FAR if seat.ended else seat.clock, seat.clock)
+        clock = self.state.most
+        self.state.time(time.perf_counter() - self._began, clock - 1)  # what is due now is evaluated at this clock
+        self._evaluate(self.state.closed(clock))
 
-    def _look(self, last: bool = False) -> None:
-        job = self.job
-        if job.watch is None or (self.clock % job.every and not last):
-            return
-        began = time.perf_counter()
-        moment = Moment(self.clock, began - self._began, 0, self._values, tuple(seat.local for seat in self.seats))
-        try:
-            look = Watched(self.clock, began - self._began, 0, job.watch(moment))
-            self.history.append(look)
-            if job.until is not None and not last and job.until(look):
-                self.stopped = "until"
-        except Exception as error:
-            job.blame(-1, self.clock, error)
-        self._began += time.perf_counter() - began
+    def _evaluate(self, due: list[Evaluate]) -> None:
+        for at in due:
+            began = time.perf_counter()
+            local = tuple(seat.local for seat in self.seats)
+            try:
+                moment = Moment(at.clock, began - self._began, 0, self._values, local)
+                self.state.evaluated(*self.job.evaluate(moment))
+            except Exception as error:
+                self.job.blame(-1, at.clock, error)
+            self._began += time.perf_counter() - began
 
     def _values(self, number: int) -> tuple[Keys, NDArray[Any]]:
         rest = self._rest(number)

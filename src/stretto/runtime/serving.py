@@ -26,6 +26,8 @@ from stretto.consistency.rules import Rule
 from stretto.errors import PlanError
 from stretto.store.layout import Layout, TableSpec
 
+from .tables.times import Times
+
 FAR = 2**30  # the clock of a worker that has ended
 RESERVED = 2**30  # bytes of values: caches hold a slot for every row of tables up to this size
 RESERVED_SPARSE = 2**22  # bytes of all that a cache keeps: the same for sparse tables. It spares a lookup and a lock
@@ -119,7 +121,8 @@ class TableJob:
     work: Callable[[Seat], None]  # runs the user's function for one logical worker, to its end
     blame: Callable[[int, int, Exception], NoReturn]  # (worker, clock, error); worker −1: the watching function
     watch: Callable[[Moment], float] | None = None
-    every: int = 1  # clocks between two looks; the start (clock 0) and the end are looked at too
+    every: int | None = 1  # clocks between two evaluations; the start (clock 0) and the end are evaluated too
+    seconds: Times | None = None  # when evaluations by time are due
     until: Callable[[Watched], bool] | None = None  # asked after every look; True ends the run
     record: str | None = None  # "rows": how often rows travel; "full": everything the replay checker needs
     seed: int = 0
@@ -131,6 +134,12 @@ class TableJob:
     def whole(self) -> Layout:
         """The tables as they are, for those who put them together: what rows begin with, how many there are."""
         return Layout(self.tables, 1, self.workers, self.rule, self.policy, seed=self.seed)
+
+    def evaluate(self, moment: Moment) -> tuple[Watched, bool]:
+        """Evaluate the objective; whether that ends the run."""
+        assert self.watch is not None
+        look = Watched(moment.clock, moment.seconds, moment.nbytes, float(self.watch(moment)))
+        return look, self.until is not None and bool(self.until(look))
 
     def layout(self, nodes: int, *, reserve: bool = False) -> Layout:
         """The layout for a number of nodes. reserve: caches hold every row of tables not sparse or large."""

@@ -79,6 +79,7 @@ class Shard:
         self._cuts: list[Cut] = []  # by clock
         self.past: dict[int, list[Past]] = {}  # clock -> what each table held
         self._every = self._next = 0
+        self._wanted: set[int] = set()  # clocks to be kept in `past` beside the multiples
         # Not everybody begins with node 0.
         self._order = [(shard + 1 + k) % layout.nodes for k in range(layout.nodes)]
         self._receivers = {
@@ -263,15 +264,24 @@ class Shard:
         return found.keys[: found.used].copy(), found.columns.witness[: found.used].copy()
 
     def keep_past(self, every: int) -> None:
-        """Exact runs: from now on keep in `past` what the tables hold at each clock that is a multiple of this; whoever
-        looks at all shards at one clock takes it out. A clock that is not there holds what the tables hold now."""
-        self._every, self._next = every, (self.clock // every + 1) * every
+        """Exact runs: from now on keep in `past` what the tables hold at each clock that is a multiple of this (0: at
+        none); whoever evaluates all shards at one clock takes it out. A clock that is missing is as the tables are now.
+        """
+        self._every, self._next = every, (self.clock // every + 1) * every if every else 0
+
+    def keep_clock(self, clock: int) -> None:
+        """Exact runs: keep what the tables hold at this clock as well. No update of it may have been applied."""
+        self._wanted.add(clock)
 
     def _keep_past_until(self, clock: int) -> None:
         """All updates of clocks < clock are in the rows, and no others."""
+        due = [wanted for wanted in self._wanted if wanted <= clock]
+        self._wanted.difference_update(due)
         while self._every and self._next <= clock:
-            self.past[self._next] = [(*self.table(t), self.states(t)) for t in range(len(self.tables))]
+            due.append(self._next)
             self._next += self._every
+        for at in due:
+            self.past[at] = [(*self.table(t), self.states(t)) for t in range(len(self.tables))]
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 

@@ -14,11 +14,13 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from stretto.comm.policy import Eager, Lazy, Managed, Policy
+from stretto.comm.units import seconds
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
 from stretto.runtime.asked import whole
 from stretto.runtime.chosen import one_memory
 from stretto.runtime.serving import Keeping, Moment, TableJob
+from stretto.runtime.tables.times import Moments, Period, Times
 from stretto.runtime.train import Saving
 from stretto.store.recording import LEVELS
 
@@ -37,7 +39,8 @@ class Asked:
     rule: Rule
     policy: Policy
     watch: Callable[[View], float] | None
-    every: int
+    every: int | None
+    seconds: Times | None
     until: Callable[..., bool] | None
     record: str | None
     seed: int
@@ -56,6 +59,7 @@ class Asked:
         comm: Any,
         watch: Any,
         every: Any,
+        every_seconds: Any,
         until: Any,
         record: Any,
         seed: Any,
@@ -77,7 +81,12 @@ class Asked:
         policy: Policy = _one_of(
             "comm", comm, (Eager, Lazy, Managed), "st.Eager(), st.Managed(budget) or st.Lazy()", Eager
         )
-        many, every, seed = whole("workers", workers, 1), whole("every", every, 1), whole("seed", seed, None)
+        many, seed = whole("workers", workers, 1), whole("seed", seed, None)
+        if every is None and every_seconds is None:
+            every = 1
+        clocks = None if every is None else whole("every", every, 1)
+        if every_seconds is not None and watch is None:
+            raise PlanError("run: every_seconds= says when `watch` is called; pass watch= as well")
         if watch is not None:
             _function("watch", watch, "watch(view) -> objective")
         if until is not None:
@@ -90,7 +99,20 @@ class Asked:
         for spec in specs:
             spec.apply.check(spec.name, spec.dtype)
         return cls(
-            worker, tables, many, rule, policy, watch, every, until, record, seed, checkpoint, checkpoint_every, resume
+            worker=worker,
+            tables=tables,
+            workers=many,
+            rule=rule,
+            policy=policy,
+            watch=watch,
+            every=clocks,
+            seconds=_times(every_seconds),
+            until=until,
+            record=record,
+            seed=seed,
+            checkpoint=checkpoint,
+            checkpoint_every=checkpoint_every,
+            resume=resume,
         )
 
     @property
@@ -131,6 +153,7 @@ class Asked:
             blame=_blame,
             watch=None if watch is None else look,
             every=self.every,
+            seconds=self.seconds,
             until=self.until,
             record=record,
             seed=seed,
@@ -183,6 +206,23 @@ def _one_of(name: str, value: Any, kinds: tuple[type, ...], words: str, default:
         made = f"; make one: st.{value.__name__}(…)" if isinstance(value, type) and value in kinds else ""
         raise PlanError(f"run: {name}={value!r}; give {words}{made}")
     return value
+
+
+def _times(given: Any) -> Times | None:
+    """Seconds at which evaluations are due, from a period or a list of seconds."""
+    if given is None:
+        return None
+    if isinstance(given, list | tuple | np.ndarray):
+        moments = sorted({seconds(float(one) if isinstance(one, np.generic) else one) for one in given})
+        if not moments:
+            raise PlanError("run: every_seconds=[] names no second; leave it out, or name some")
+        return Moments(tuple(moments))
+    period = seconds(given)
+    if period <= 0:
+        raise PlanError(
+            f"run: every_seconds={given!r}; give a time above 0, such as 0.5 or '500ms', or a list of seconds"
+        )
+    return Period(period)
 
 
 def _function(name: str, value: Any, words: str) -> None:

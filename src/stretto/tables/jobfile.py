@@ -11,13 +11,14 @@
     nodes = 8
     threads = 4
     link = "1Gbit"
+    faults = ["crash 2@1.5s+3s", "straggler 0=4"]     # node 2 crashes, node 0 is four times slower
     [tables.weights]                  # as in st.Table
     rows = 10_000
     cols = 16
     apply = "adarevision(0.1)"
     start = "job.py:start"
 
-`with_values(job, {"link": "100Mbit", "budget": "20Mbit"})` is the job with other values: what a sweep goes through.
+`with_values(job, {"link": "100Mbit", "staleness": "4"})` is the job with other values: what a sweep goes through.
 """
 
 from __future__ import annotations
@@ -32,12 +33,13 @@ from typing import Any
 from stretto.comm.policy import Eager, Lazy, Managed, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import DataError, PlanError
+from stretto.runtime.simulated.faults import parse_fault
 from stretto.runtime.simulated.spec import Simulated
 
 from .table import Table
 
 Find = Callable[[str], Any]
-_PLAIN = ("worker", "watch", "target", "workers", "sync", "seed", "every")
+_PLAIN = ("worker", "watch", "target", "workers", "sync", "seed", "every", "every_seconds", "checkpoint_every")
 _PARTS = ("comm", "cluster", "tables")
 _POLICIES = {"eager": Eager, "lazy": Lazy, "managed": Managed}
 _FUNCTIONS = ("add", "average", "adagrad", "adarevision", "proximal")
@@ -56,7 +58,11 @@ class JobFile:
     @property
     def simulated(self) -> Simulated:
         """The cluster."""
-        made: Simulated = _made(Simulated, dict(self.cluster), f"{self.path}: [cluster]")
+        values = dict(self.cluster)
+        given = values.get("faults", ())
+        if isinstance(given, list | tuple):
+            values["faults"] = [parse_fault(fault) if isinstance(fault, str) else fault for fault in given]
+        made: Simulated = _made(Simulated, values, f"{self.path}: [cluster]")
         return made
 
     @property
@@ -106,7 +112,7 @@ class JobFile:
             "comm": self.policy,
             "runtime": cluster,
             "seed": plain.get("seed", 0),
-            "every": plain.get("every", 1),
+            **{name: plain[name] for name in ("every", "every_seconds", "checkpoint_every") if name in plain},
         }
         if "watch" in plain:
             found["watch"] = find(plain["watch"])
@@ -160,6 +166,8 @@ def with_values(job: JobFile, values: Mapping[str, str]) -> JobFile:
         part, _, key = name.rpartition(".")
         if part in job.tables:
             job = replace(job, tables={**job.tables, part: {**job.tables[part], key: value}})
+        elif name == "staleness":
+            job = replace(job, plain={**job.plain, "sync": f"ssp({text})"})
         elif name in _PLAIN:
             job = replace(job, plain={**job.plain, name: value})
         elif part in ("", "cluster") and key in clusters:
@@ -167,7 +175,7 @@ def with_values(job: JobFile, values: Mapping[str, str]) -> JobFile:
         elif part in ("", "comm") and key in policies:
             job = replace(job, comm={**job.comm, key: value})
         else:
-            every = sorted(clusters | policies | {"sync", "workers", "target"})
+            every = sorted(clusters | policies | {"sync", "staleness", "workers", "target"})
             raise PlanError(f"{name} cannot be swept; names are {', '.join(every)}, and TABLE.NAME of a table")
     chosen = _POLICIES.get(values.get("policy", values.get("comm.policy", "")))
     if chosen is not None:  # one policy is compared with another: what only the other knows is left out
@@ -176,6 +184,19 @@ def with_values(job: JobFile, values: Mapping[str, str]) -> JobFile:
             job, comm={name: value for name, value in job.comm.items() if name in known or name not in policies}
         )
     return job
+
+
+def with_faults(job: JobFile, faults: list[str], failures: str | None, every_seconds: str | None) -> JobFile:
+    """The job with more faults (as `parse_fault` reads them), a mean time to failure, and evaluations by time."""
+    plain, cluster = dict(job.plain), dict(job.cluster)
+    if faults:
+        given = cluster.get("faults", [])
+        cluster["faults"] = [*(given if isinstance(given, list) else [given]), *faults]
+    if failures is not None:
+        cluster["failures"] = _value(failures)
+    if every_seconds is not None:
+        plain["every_seconds"] = _value(every_seconds)
+    return replace(job, plain=plain, cluster=cluster)
 
 
 def parse_rule(text: Any, where: object = "sync") -> Rule:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -35,7 +35,8 @@ def run(
     comm: Policy | None = None,
     runtime: Any = None,
     watch: Callable[[View], float] | None = None,
-    every: int = 1,
+    every: int | None = None,
+    every_seconds: str | float | Sequence[str | float] | None = None,
     until: Callable[[Watched], bool] | None = None,
     record: str | None = None,
     seed: int = 0,
@@ -52,8 +53,13 @@ def run(
     sync : st.BSP(), the default, st.SSP(s) or st.ASP(): how fresh a read must be
     comm : st.Eager(), the default, st.Managed(budget, …) or st.Lazy(): what is sent when
     runtime : st.Threads(n), the default, st.Serial(), st.Simulated(…) or st.Cluster(…)
-    watch : function(view) -> objective, called at the start, at the end and every `every` clocks: `Result.history`
-    until : function(look) -> bool, asked after each look; the run ends when it is true
+    watch : function(view) -> objective, evaluated at the start and at the end, and in between as `every` and
+        `every_seconds` say: `Result.history`
+    every : clocks of the slowest worker between two evaluations; 1 unless `every_seconds` is given
+    every_seconds : seconds between two evaluations, such as 0.5 or "500ms", or a list of seconds of the run; virtual
+        seconds on st.Simulated. Under st.BSP() the tables are evaluated at the next clock that ends, otherwise as they
+        are at that second
+    until : function(look) -> bool, asked after each evaluation; the run ends when it is true
     record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled (on a
         cluster that has lost a node, since all began again)
     seed : what `w.random` and the communication policy draw from
@@ -73,6 +79,7 @@ def run(
         comm=comm,
         watch=watch,
         every=every,
+        every_seconds=every_seconds,
         until=until,
         record=record,
         seed=seed,
@@ -92,7 +99,8 @@ def plan(
     comm: Policy | None = None,
     runtime: Any = None,
     watch: Callable[[View], float] | None = None,
-    every: int = 1,
+    every: int | None = None,
+    every_seconds: str | float | Sequence[str | float] | None = None,
     until: Callable[[Watched], bool] | None = None,
     record: str | None = None,
     seed: int = 0,
@@ -121,6 +129,7 @@ def plan(
         comm=comm,
         watch=watch,
         every=every,
+        every_seconds=every_seconds,
         until=until,
         record=record,
         seed=seed,

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -99,10 +99,15 @@ def _same(found: Any, expect: Any) -> bool:
     return bool(found.dtype == expect.dtype and found.shape == expect.shape and found.tobytes() == expect.tobytes())
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line; returns the exit code."""
+def command_line(
+    module: str,
+    run: Callable[[int], object],
+    told: Callable[[int], str],
+    arguments: Sequence[str] | None,
+) -> int:
+    """The command line of a module of schedules; returns the exit code. run, told: of a seed."""
     parser = argparse.ArgumentParser(
-        prog="python -m stretto.testing.schedules", description="Run random fault schedules and check each of them."
+        prog=f"python -m stretto.testing.{module}", description="Run random fault schedules and check each of them."
     )
     parser.add_argument("--seed", type=int, help="one schedule")
     parser.add_argument("--first", type=int, default=0, help="the first of many (0)")
@@ -112,9 +117,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     seeds = [given.seed] if given.seed is not None else range(given.first, given.first + given.count)
     for seed in seeds:
         if given.verbose:
-            print(draw(seed).told(steps=True), flush=True)
+            print(told(seed), flush=True)
         try:
-            report = run_seed(seed)
+            report = run(seed)
         except ScheduleFailed as failed:
             if given.verbose:
                 traceback.print_exception(failed.__cause__)
@@ -124,6 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(report)
     print(f"{len(seeds)} schedule{'s' if len(seeds) > 1 else ''}, every promise kept")
     return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line; returns the exit code."""
+    return command_line("schedules", run_seed, lambda seed: draw(seed).told(steps=True), arguments)
 
 
 if __name__ == "__main__":

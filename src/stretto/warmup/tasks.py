@@ -219,9 +219,13 @@ def _rounds() -> None:
 
     from stretto.programs.coordinates import SparseRegression
     from stretto.programs.run import run
+    from stretto.runtime.simulated.spec import Simulated
 
     rng = np.random.default_rng(0)
-    run(SparseRegression(rng.normal(size=(40, 60)), rng.normal(size=40), alpha=0.1), rounds=20, every=20)
+    X, y = rng.normal(size=(40, 60)), rng.normal(size=40)
+    run(SparseRegression(X, y, alpha=0.1), rounds=20, every=20)
+    for by in ("rows", "columns"):  # what nodes run
+        run(SparseRegression(X, y, alpha=0.1, by=by), rounds=2, runtime=Simulated(nodes=1, threads=1))
 
 
 def _serve(data: Any) -> None:

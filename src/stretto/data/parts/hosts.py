@@ -24,3 +24,17 @@ class PartHosts(Protocol):
     def apply(self, function: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
         """function(item, crew) of every item, the k-th on host k."""
         ...
+
+
+class Alone:
+    """All of it is read here."""
+
+    apart = 0
+
+    def shares(self, count: int, readers: NDArray[np.int64] | None = None) -> list[Sequence[int]]:
+        """One share."""
+        return [range(count)]
+
+    def apply(self, function: Callable[[Any, Any], Any], items: Sequence[Any]) -> list[Any]:
+        """One after the other."""
+        return [function(item, None) for item in items]

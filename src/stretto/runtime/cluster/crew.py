@@ -34,6 +34,8 @@ from stretto.schedule.order import Ints
 from .crew_plan import CrewPlan, Kept
 from .crew_runs import HostsApi, Made, Runs
 from .hosting import HostLost
+from .parts import Parts
+from .parts_task import make_parts_task
 from .ring_node import Ran, turns_of
 from .ring_task import WITHIN
 from .ring_threads import make_ring_task
@@ -76,6 +78,7 @@ class ClusterCrew(Crew):
         self._plans: dict[int, CrewPlan] = {}  # by the id of the spec, which the plan keeps alive
         self._plan: CrewPlan | None = None  # the one that ran last
         self._numbered = 0
+        self._parts: Parts | None = None
         self._begun = False
         self._ending = False
         self._gathered_at = self._clock()
@@ -277,6 +280,20 @@ class ClusterCrew(Crew):
         plan.gathered([pieces for answer in answers.values() for pieces in answer.values()])
         self._gathered_at = self._clock()
         self._gather_seconds = self._gathered_at - began
+
+    def parts(self) -> Parts:
+        """Parts of data that the nodes hold; what steps have left on the nodes is gathered before they begin."""
+        if self._parts is None:
+            self._parts = self._make_parts()
+        return self._parts
+
+    def _make_parts(self) -> Parts:
+        return Parts(self.hosts, make_parts_task, self._leave_steps)
+
+    def _leave_steps(self) -> None:
+        """The nodes begin something else."""
+        self.gather()
+        self._forget()
 
     @property
     def told_ahead(self) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -48,6 +48,7 @@ class HostsApi(Protocol):
 
     nodes: int
     where: tuple[int, ...]
+    incarnation: int
 
     @property
     def spec(self) -> Patient: ...
@@ -55,6 +56,9 @@ class HostsApi(Protocol):
     def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
     def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]: ...
     def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any: ...
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]: ...
     def events(self, wait: float) -> list[Told]: ...
     def lose(self, lost: HostLost) -> None: ...
     def progressed(self) -> None: ...

@@ -1,4 +1,4 @@
-"""Putting the parts of a cut together, and taking them apart again: decisions and arrays, no network.
+"""Putting the arrays of a cut together, and taking them apart again.
 
 A cut at a clock has a part of every worker, of every node's cache (what rounding left) and of every shard. Whole, it
 does not depend on how many nodes there were: a run may go on from it with more or fewer, or on threads.
@@ -7,61 +7,15 @@ does not depend on how many nodes there were: a run may go on from it with more 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.runtime.served_cut import Part
 from stretto.store.layout import Layout
 from stretto.store.node import NodePart
 
 Arrays = dict[str, NDArray[Any]]
-
-
-@dataclass(eq=False)
-class Pieces:
-    """The parts of one cut that have come in. seconds: when the last shard was there. nbytes: sent by then."""
-
-    clock: int
-    seats: dict[int, Part] = field(default_factory=dict)
-    residuals: dict[int, Arrays] = field(default_factory=dict)
-    shards: dict[int, Arrays] = field(default_factory=dict)
-    seconds: float = 0.0
-    nbytes: int = 0
-
-
-class Gathering:
-    """Cuts in the making. A cut is whole when nothing of it is missing, and then older ones are not waited for."""
-
-    def __init__(self, nodes: int, workers: int) -> None:
-        self._nodes, self._workers = nodes, workers
-        self._open: dict[int, Pieces] = {}
-
-    def begin(self) -> None:
-        """A new incarnation: nothing has come in."""
-        self._open.clear()
-
-    def worker(self, clock: int, worker: int, part: Part) -> Pieces | None:
-        return self._put(clock, "seats", worker, part)
-
-    def node(self, clock: int, node: int, residuals: Arrays) -> Pieces | None:
-        return self._put(clock, "residuals", node, residuals)
-
-    def shard(self, clock: int, shard: int, arrays: Arrays, seconds: float, nbytes: int = 0) -> Pieces | None:
-        pieces = self._open.setdefault(clock, Pieces(clock))
-        pieces.seconds = max(pieces.seconds, seconds)
-        pieces.nbytes += nbytes
-        return self._put(clock, "shards", shard, arrays)
-
-    def _put(self, clock: int, kind: str, number: int, part: Any) -> Pieces | None:
-        """The cut, if this was the last part of it."""
-        pieces = self._open.setdefault(clock, Pieces(clock))
-        getattr(pieces, kind)[number] = part
-        if len(pieces.seats) < self._workers or len(pieces.shards) < self._nodes or len(pieces.residuals) < self._nodes:
-            return None
-        return self._open.pop(clock)
 
 
 def whole(clock: int, shards: Iterable[Arrays], residuals: Iterable[Arrays]) -> NodePart:

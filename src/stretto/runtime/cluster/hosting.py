@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from stretto.comm.link import Frame
 
-TABLES, RING, PROBE = 0, 1, 2  # channels: whose frames they are
+TABLES, RING, PROBE, PARTS = 0, 1, 2, 3  # channels: whose frames they are
 
 
 class HostLost(Exception):

@@ -29,7 +29,7 @@ from stretto.runtime.interrupts import GLANCE, check_ctrl_c, deferring_ctrl_c, s
 from .fleet import HostLost, Member, NotStarted, Settings, fleet_of, wait_for
 from .host import versions
 from .hosting import Address, Begin, Told
-from .judging import STARTS, given_up, lost_one
+from .judging import STARTS, FailureDetector, Losses
 from .spec import Cluster
 
 _ASKING = 0.5  # seconds that a host may take to find something to tell
@@ -57,11 +57,9 @@ class Hosts:
         self._gone: dict[int, bool] = {}  # hosts without a process → whether one was waited for in vain
         self._told: SimpleQueue[Told | tuple[Member, HostLost]] = SimpleQueue()
         self._sent: deque[Any] = deque()  # answers of calls that nobody waits for
-        self._accused: dict[tuple[int, int], float] = {}  # (by, whom) → seconds of silence
-        self._judge_at = 0.0
+        self._detector = FailureDetector(self._patience, _GRACE)
         self._answered: dict[int, float] = {}  # when a host last answered the driver
-        self._early: Counter[int] = Counter()  # losses of a host since it last began
-        self._vain = 0  # losses of any host since the job last got further
+        self.counted = Losses(spec.restarts)
         self._starved: Counter[int] = Counter()  # losses for lack of memory
 
     def __enter__(self) -> Self:
@@ -119,14 +117,14 @@ class Hosts:
         while True:
             self.incarnation += 1
             self._replace()
-            self._accused.clear()
             self._sent.clear()
+            self._detector.begin()
             try:
                 begins = {number: self._begin(number, make, payloads) for number in self._members}
                 answers = [(number, self._call(number, "begin", begin)) for number, begin in begins.items()]
                 for number, answer in answers:
                     self._result(number, answer, _BEGIN)
-                self._early.clear()
+                self.counted.began()
                 return
             except HostLost as lost:
                 self.lose(lost)
@@ -203,19 +201,17 @@ class Hosts:
             return
         member.kill()
         self._gone[lost.host] = False
-        self._early[lost.host] += 1
-        self._vain += 1
         at = self.words(lost.host, member)
         self.losses.append((time.monotonic() - self.began, at, lost.why))
-        why = given_up(lost.host, self._early[lost.host], self._vain, len(self.losses), self.spec.restarts)
+        why = self.counted.lost(lost.host)
         if why:
             printed = "".join(f"\n    {line}" for line in member.tail())
             raise RunError(f"{why}; {self.story()}{printed and f'. What it printed last:{printed}'}") from lost
         self._warn(f"{at} was lost: {lost.why}; {then}")
 
     def progressed(self) -> None:
-        """The job has got further than it ever was: losses before are no sign that it never will."""
-        self._vain = 0
+        """The job has got further than it ever was."""
+        self.counted.progressed()
 
     def words(self, host: int, member: Member | None = None) -> str:
         """A host, its machine, and its log if there is something in it."""
@@ -245,10 +241,16 @@ class Hosts:
         """The same on one host."""
         return self._result(host, self._call(host, "ask", what, *args), timeout)
 
-    def ask_each(self, what: str, args: dict[int, tuple[Any, ...]], timeout: float | None = None) -> dict[int, Any]:
-        """A call on several hosts at the same time, each with arguments of its own."""
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]:
+        """A call on several hosts at the same time, each with arguments of its own.
+
+        It may take long: a host is lost as soon as it answers nothing else either.
+        """
         answers = {number: self._call(number, "ask", what, *mine) for number, mine in args.items()}
-        return {number: self._result(number, answer, timeout) for number, answer in answers.items()}
+        seconds = self._patience + _SLACK if timeout is None else timeout
+        return {number: self._heard_result(number, answer, seconds) for number, answer in answers.items()}
 
     def send(self, host: int, what: str, *args: Any) -> None:
         """A call of the task on one host whose answer nobody waits for; what it raises is raised by `events`."""
@@ -290,26 +292,16 @@ class Hosts:
                     raise lost
             elif told.what == "silent":
                 if told.incarnation == self.incarnation:
-                    self._accused[told.host, int(told.value[0])] = float(told.value[1])
-                    self._judge_at = time.monotonic() + _GRACE
+                    self._detector.silent(time.monotonic(), told.host, int(told.value[0]), float(told.value[1]))
             elif told.incarnation == self.incarnation:
                 found.append(told)
 
     def _judge(self) -> None:
-        """Ask again those who did not hear others, and let `judging` decide."""
+        """Let the failure detector decide, which has those asked again who did not hear others."""
         now = time.monotonic()
-        if not self._accused or now < self._judge_at:
-            return
-        self._judge_at = now + _GRACE
-        for by, whom in list(self._accused):
-            silence = self._silence(by, whom)
-            if silence < self._patience:
-                del self._accused[by, whom]
-            else:
-                self._accused[by, whom] = silence
         recent = self._patience / 2 + _ASKING
         answering = [host for host, when in self._answered.items() if now - when < recent]
-        if found := lost_one(self._accused, answering, self._patience):
+        if found := self._detector.judge(now, self._silence, answering):
             whom, votes, silence = found
             raise HostLost(whom, f"{votes} other hosts have heard nothing of it for {silence:.1f} s")
 
@@ -334,6 +326,20 @@ class Hosts:
             return wait_for(answer, seconds)
         except TimeoutError:
             raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
+
+    def _heard_result(self, number: int, answer: Any, seconds: float) -> Any:
+        """As `_result`, while the host answers the thread that asks for its events."""
+        began = time.monotonic()
+        while True:
+            try:
+                return wait_for(answer, _ASKING)
+            except TimeoutError:
+                now = time.monotonic()
+                silent = now - max(began, self._answered.get(number, began))
+                if silent > self._patience + _SLACK:
+                    raise HostLost(number, f"has not answered the driver for {silent:.0f} s") from None
+                if now - began > seconds:
+                    raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
 
     # -- listening ---------------------------------------------------------------------------------------------------
 

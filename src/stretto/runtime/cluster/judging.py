@@ -1,10 +1,11 @@
-"""Which host is lost: when some do not hear each other, and when one lives but does not get on. Decisions, without a
-clock or a network."""
+"""Which host is lost: when some do not hear each other, and when one lives but makes no progress; and when a job gives
+up. Decisions, without a clock or a network: the cluster's driver and the simulator's run the same."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 BUSY = 6.0  # times patience, for a host that answers the driver: it may compile, or be short of processor time
 VISITS = 20.0  # times the longest visit
@@ -27,12 +28,83 @@ def lost_one(
     votes = Counter(whom for _, whom in silences)
     for whom, count in sorted(votes.items(), key=lambda entry: (entry[1], entry[0]), reverse=True):
         longest = max(silence for (_, other), silence in silences.items() if other == whom)
-        if longest > (BUSY if whom in answering else 1.0) * patience:
+        if longest >= (BUSY if whom in answering else 1.0) * patience:
             return whom, count, longest
     return None
 
 
-def given_up(host: int, early: int, vain: int, losses: int, restarts: int) -> str:
+class FailureDetector:
+    """Which host is lost, from reports of hosts that have not heard another for longer than `patience`.
+
+    Reports are collected for `grace` seconds. Then those who made them are asked again, and `lost_one` decides.
+
+    >>> detector = FailureDetector(patience=5.0, grace=1.0)
+    >>> detector.silent(10.0, by=0, whom=2, seconds=5.0)
+    >>> detector.judge(10.5, silence=lambda by, whom: 5.5, answering=())
+    >>> detector.judge(11.0, silence=lambda by, whom: 6.0, answering=())
+    (2, 1, 6.0)
+    """
+
+    def __init__(self, patience: float, grace: float) -> None:
+        self.patience, self._grace = patience, grace
+        self._accused: dict[tuple[int, int], float] = {}  # (by, whom) → seconds of silence
+        self._judge_at = math.inf
+
+    def begin(self) -> None:
+        """A new incarnation: nobody has reported anything."""
+        self._accused.clear()
+
+    def silent(self, now: float, by: int, whom: int, seconds: float) -> None:
+        """A host reports that it has not heard another for so many seconds."""
+        self._accused[by, whom] = seconds
+        self._judge_at = now + self._grace
+
+    def judge(
+        self, now: float, silence: Callable[[int, int], float], answering: Collection[int]
+    ) -> tuple[int, int, float] | None:
+        """(host, how many do not hear it, for how long) of the one that counts as lost; None: nobody does yet.
+
+        silence : (by, whom) → seconds in which `by` has heard nothing of `whom`, asked again
+        answering : hosts that answer the driver
+        """
+        if not self._accused or now < self._judge_at:
+            return None
+        self._judge_at = now + self._grace
+        for by, whom in list(self._accused):
+            seconds = silence(by, whom)
+            if seconds < self.patience:
+                del self._accused[by, whom]
+            else:
+                self._accused[by, whom] = seconds
+        return lost_one(self._accused, answering, self.patience)
+
+
+class Losses:
+    """How often hosts were lost, and whether the job gives up. restarts: how many losses may be in all."""
+
+    def __init__(self, restarts: float = math.inf) -> None:
+        self._restarts = restarts
+        self._early: Counter[int] = Counter()  # losses of a host since it last began
+        self._vain = 0  # losses of any host since the job last got further
+        self._all = 0
+
+    def lost(self, host: int) -> str:
+        """A host was lost. Returned: why the job gives up; "" when it goes on."""
+        self._early[host] += 1
+        self._vain += 1
+        self._all += 1
+        return given_up(host, self._early[host], self._vain, self._all, self._restarts)
+
+    def began(self) -> None:
+        """All hosts have begun their work."""
+        self._early.clear()
+
+    def progressed(self) -> None:
+        """The job has got further than it ever was: losses before are no sign that it never will."""
+        self._vain = 0
+
+
+def given_up(host: int, early: int, vain: int, losses: int, restarts: float) -> str:
     """Why a job ends instead of replacing a host again; "" when it goes on.
 
     early: losses of this host in a row before it had begun its work. vain: of any host in a row, between which the job

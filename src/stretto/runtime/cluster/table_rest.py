@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any
@@ -93,6 +93,37 @@ class NodeRecording(Recording):
             least, most = min(entry[0] for entry in at.values()), max(entry[1] for entry in at.values())
             if not self.clocks or least > self.clocks[-1][1]:
                 self.moved_on(now, least, most)
+
+
+def joined(rests: Sequence[Rest]) -> Rest:
+    """One table from what the nodes hold of it."""
+    states = zip(*(rest.states for rest in rests), strict=True)
+    return Rest(
+        np.concatenate([rest.keys for rest in rests]),
+        np.concatenate([rest.values for rest in rests]),
+        tuple(np.concatenate(parts) for parts in states),
+    )
+
+
+def arrays_of(layout: Layout, tables: Sequence[Rest]) -> dict[str, NDArray[Any]]:
+    """Tables under the names that they have in a shard's part of a cut."""
+    found: dict[str, NDArray[Any]] = {}
+    for spec, rest in zip(layout.tables, tables, strict=True):
+        state = np.stack(rest.states, axis=1) if rest.states else np.empty((len(rest.keys), 0, spec.cols))
+        found |= {f"{spec.name}/keys": rest.keys, f"{spec.name}/values": rest.values, f"{spec.name}/state": state}
+    return found
+
+
+def tables_of(layout: Layout, cut: Cut) -> tuple[Rest, ...]:
+    """The tables of a cut."""
+    tables = []
+    for spec in layout.tables:
+        if cut.node is None:
+            tables.append(Rest(np.empty(0, np.int64), np.empty((0, spec.cols), spec.kept)))
+            continue
+        keys, values, state = (cut.node.shard[f"{spec.name}/{name}"] for name in ("keys", "values", "state"))
+        tables.append(Rest(keys, values, tuple(state[:, which] for which in range(state.shape[1]))))
+    return tuple(tables)
 
 
 def merged(

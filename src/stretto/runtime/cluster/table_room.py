@@ -16,9 +16,9 @@ from stretto.comm.link import Frame
 from stretto.comm.messages import Keys
 from stretto.runtime.served_cut import Part
 from stretto.runtime.serving import FAR, Ended, Rest
+from stretto.runtime.tables.node_cuts import NodeCuts
 from stretto.store.node import Node
 
-from .table_cuts import NodeCuts
 from .table_events import Fresh
 from .table_rest import NodeRecording, NodeRest
 from .table_seats import TableSeat
@@ -203,7 +203,7 @@ class Room:
         tables = range(len(self.task.payload.layout.tables))
         return NodeRest(
             self.number,
-            tuple(Rest(*shard.table(table), tuple(shard.states(table))) for table in tables),
+            self.tables(),
             tuple(shard.witness(table) for table in tables) if self.recording.full else (),
             {seat.worker: seat.clock for seat in seats},
             {seat.worker: seat.local for seat in seats},
@@ -212,6 +212,12 @@ class Room:
             shard.clock,
             self.recording.packed(self.task.late),
         )
+
+    def tables(self) -> tuple[Rest, ...]:
+        """What the node's shard holds now."""
+        shard = self.node.shard
+        tables = range(len(self.task.payload.layout.tables))
+        return tuple(Rest(*shard.table(table), tuple(shard.states(table))) for table in tables)
 
     def tell(self, what: str, value: Any = None) -> None:
         """Have the driver told."""

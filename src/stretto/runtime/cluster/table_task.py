@@ -5,12 +5,12 @@ everything but reads and adds that need none. What comes from other nodes is han
 thread, under the same lock, which nobody holds for long.
 
 What the driver is told, each with the node: "moved" (lowest clock of its workers, highest), "worker", "node" and
-"shard" (parts of cuts: see `table_cuts`), "recorded" (in runs that record everything: what a worker did since its last
-part of a cut), "ended" when all its workers have, "drained" when all that anybody added is at its shard, and "failed"
-(worker, clock, error); worker −2: nobody's mistake but ours.
+"shard" (parts of cuts: see `tables.node_cuts`), "recorded" (in runs that record everything: what a worker did since its
+last part of a cut), "ended" when all its workers have, "drained" when all that anybody added is at its shard, and
+"failed" (worker, clock, error); worker −2: nobody's mistake but ours.
 
 What the driver may ask: "cut" (clock, or None when all have ended), "cancel" (clock), "stop" (clock, or None for now),
-"final" and "standing".
+"final", "present" (the tables as they are) and "standing".
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from stretto.comm.link import Frame
 from stretto.errors import RunError
 from stretto.runtime.served_cut import Part
 from stretto.runtime.served_turns import Turns
-from stretto.runtime.serving import Ended, TableJob
+from stretto.runtime.serving import Ended, Rest, TableJob
+from stretto.runtime.tables.node_cuts import CutPlan
 from stretto.store.layout import Layout
 from stretto.store.node import NodePart
 
 from .checks import TableCheck
 from .hosting import TABLES, Begin, HostApi, Told
 from .output import end_lines
-from .table_cuts import CutPlan
 from .table_rest import NodeRest
 from .table_room import Room
 from .table_seats import TableSeat
@@ -215,6 +215,7 @@ class TableTask:
             "cancel": self._ask_cancel,
             "stop": self._ask_stop,
             "final": self._ask_final,
+            "present": self._ask_present,
             "standing": self._ask_standing,
         }
         if what not in known:
@@ -348,6 +349,10 @@ class TableTask:
 
     def _ask_final(self) -> dict[int, NodeRest]:
         return {node: room.rest() for node, room in self.rooms.items()}
+
+    def _ask_present(self) -> dict[int, tuple[tuple[Rest, ...], int]]:
+        """What shards hold now, and the bytes that their nodes have sent."""
+        return {node: (room.tables(), room.recording.bytes) for node, room in self.rooms.items()}
 
     def _ask_standing(self) -> list[Standing]:
         now = self.now()

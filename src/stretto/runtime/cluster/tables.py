@@ -1,13 +1,13 @@
 """A job over tables on a cluster, from the driver's side.
 
-Hosts run the workers; the driver hears how far they are, puts cuts together, looks at the objective, saves, and begins
-again from the last whole cut when a host is lost. Every look is a cut, and every cut is a checkpoint.
+Hosts run the workers and report how far they are and their parts of cuts. What that means is decided by
+`tables.table_run`; the driver carries it out: it evaluates the objective, saves, and begins again from the last
+complete cut when a host is lost. An evaluation by clock is one of a cut, and every cut is a checkpoint.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from dataclasses import replace
 from typing import Any
@@ -20,17 +20,23 @@ from stretto.errors import RunError
 from stretto.runtime.checkpoint import interval_seconds, writing
 from stretto.runtime.interrupts import heeding_ctrl_c
 from stretto.runtime.served_cut import Cut, Part, Shelf
-from stretto.runtime.serving import FAR, Moment, Outcome, Rest, TableJob, Watched
+from stretto.runtime.serving import Moment, Outcome, TableJob
 from stretto.runtime.stalls import Seen, Stalls, warn
+from stretto.runtime.tables.cut_parts import CutParts
+from stretto.runtime.tables.evaluations import Evaluate, Evaluations
+from stretto.runtime.tables.node_cuts import CutPlan
+from stretto.runtime.tables.table_run import TableRun
+from stretto.store.layout import Layout
+from stretto.store.node import NodePart
 
-from .cutting import Gathering, Pieces, split, whole
+from .cutting import split, whole
 from .fleet import HostLost
 from .hosting import Told
 from .hosts import Hosts
 from .spec import Cluster
 from .table_events import Lives
-from .table_rest import merged
-from .table_task import CutPlan, TablePayload, make_table_task
+from .table_rest import arrays_of, joined, merged, tables_of
+from .table_task import TablePayload, make_table_task
 
 _LOOK = 0.2  # seconds between two looks at the clock
 _AHEAD = 0.3  # seconds of clocks by which a cut is planned ahead
@@ -51,16 +57,23 @@ class _Driver:
         self.layout = job.layout(hosts.nodes, reserve=True)
         self.shelf = Shelf(job.keeping) if job.keeping is not None else None
         self.first = self.shelf.begin() if self.shelf is not None else Cut(0)
-        self.last = self.first  # where it begins again after a loss
-        self.history: list[Watched] = list(self.last.history)
+        timed = job.keeping is None or job.keeping.every is None
+        self.state = TableRun(
+            job.workers,
+            hosts.nodes,
+            members=hosts.nodes,
+            evaluations=Evaluations.of(job, self.first.history),
+            begin=_parts_of(self.first, self.layout),
+            interval=self._interval if timed else None,
+            ahead=_AHEAD,
+            losses=hosts.counted,
+        )
         self._lives = Lives()
-        self.stopped = "done"
-        self._gathering = Gathering(hosts.nodes, job.workers)
-        self._began = time.monotonic() - self.last.seconds
-        self._watching = 0.0  # seconds spent looking, which do not count
+        self._began = time.monotonic() - self.first.seconds
+        self._watching = 0.0  # seconds spent evaluating, which do not count
         self._asked = False
-        self._furthest = self.last.clock  # the clock that all workers had reached in some life
-        self._saved_at, self._save_seconds = time.monotonic(), 0.05
+        self._at_end = False  # the cut of the end is being made
+        self._evaluated = self.state.last
 
     # -- from start to end -------------------------------------------------------------------------------------------
 
@@ -70,120 +83,102 @@ class _Driver:
 
     def run(self) -> Outcome:
         with heeding_ctrl_c(self) as ctrl_c:
+            due = self.state.begin(self.now())
             while True:
                 try:
-                    self._begin()
+                    self._begin(due)
                     self._follow()
-                    if self.shelf is not None and self.stopped == "done":
+                    if self.shelf is not None and not self.state.stopped:
                         self._save_end()
                     outcome = self._outcome()
                     if ctrl_c.heard() and outcome.stopped == "done":  # too late to stop anything, and told all the same
                         outcome.stopped = "interrupted"
                     return outcome
                 except HostLost as lost:
-                    self._lost(lost)
+                    self.hosts.lose(lost, f"the run goes on from clock {self.state.last.clock}")
+                    self._lives.restart(self.now(), self.state.last.clock)
+                    due = self.state.restart(self.now())
 
     def now(self) -> float:
         return time.monotonic() - self._began - self._watching
 
-    def _begin(self) -> None:
-        cut, job, layout = self.last, self.job, self.layout
-        self._gathering.begin()
-        self._low = [cut.clock] * layout.nodes
-        self._most = cut.clock
-        self._drained: set[int] = set()
-        self._planned: int | None = None
-        self._ending: int | None = None
-        self._at_end = False  # the cut of the end is being made
+    def _interval(self, save_seconds: float) -> float:
+        return interval_seconds(save_seconds, mean_time_to_failure=86_400.0 / self.layout.nodes)
+
+    def _begin(self, due: list[Evaluate]) -> None:
+        cut, job, layout = self.state.last, self.job, self.layout
+        self._at_end = False
         self._news = time.monotonic()
-        self._life = (time.monotonic(), cut.clock)
-        while self.history and self.history[-1].clock > cut.clock:
-            self.history.pop()
-        if not self.history:
-            self._look(self._start())
-        plain = replace(job, watch=None, until=None, keeping=None)
-        every = [] if job.watch is None else [job.every]
-        if job.keeping is not None and job.keeping.every is not None:
-            every.append(job.keeping.every)
-        starts = split(layout, cut.node) if cut.node is not None else None
+        self._evaluate(due, cut)
+        plain = replace(job, watch=None, until=None, seconds=None, keeping=None)
+        every = {job.every if job.watch is not None else None, job.keeping.every if job.keeping is not None else None}
+        plan = CutPlan(tuple(sorted(clocks for clocks in every if clocks)), cut.clock)
         began_at = time.time() - self.now()
 
         def payload(host: int, nodes: list[int]) -> TablePayload:
             workers = [worker for node in nodes for worker in layout.workers_of(node)]
+            start = {node: NodePart(cut.clock, cut.shards[node], cut.residuals[node]) for node in nodes if cut.shards}
             return TablePayload(
                 job=plain,
                 layout=layout,
-                start=None if starts is None else {node: starts[node] for node in nodes},
-                parts={worker: cut.parts[worker] for worker in workers if worker in cut.parts},
+                start=start or None,
+                parts={worker: cut.workers[worker] for worker in workers if worker in cut.workers},
                 clock=cut.clock,
-                cuts=CutPlan(tuple(every), cut.clock),
+                cuts=plan,
                 began_at=began_at,
             )
 
         self.hosts.begin(make_table_task, payload)
 
-    def _start(self) -> Pieces:
-        """The tables before the first clock."""
-        return Pieces(0, {worker: Part() for worker in range(self.job.workers)})
-
     def _follow(self) -> None:
         """Until all that workers added is at the shards, or somebody said it is enough."""
         stalls, look_at = Stalls(), time.monotonic()
-        while len(self._drained) < self.layout.nodes:
+        self._through = False
+        while not self._through:
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + stalls.after / 4
                 self._look_for_stalls(stalls)
-            if self.stopped == "until":
+            if self.state.stopped == "until":
                 self.hosts.ask("stop", None)
                 return
-            told = self.hosts.events(_LOOK)
+            told = self.hosts.events(max(0.0, min(_LOOK, self.state.due_at - self.now())))
             for event in told:
                 self._take(event)
-                if self.stopped == "until":
+                if self.state.stopped == "until":
                     break
             if told:
                 self._news = time.monotonic()
             elif time.monotonic() - self._news > _STILL:
                 self._check_still()
+            self._time()
             self._plan()
 
     def _save_end(self) -> None:
         """All workers have ended: save that, so that a run with more clocks can go on from here."""
-        self._gathering.begin()
         self._at_end = all(self.hosts.ask("cut", None).values())
         until = time.monotonic() + _STILL
         while self._at_end and time.monotonic() < until:
             for event in self.hosts.events(_LOOK):
                 self._take(event)
 
-    def _lost(self, lost: HostLost) -> None:
-        self.hosts.lose(lost, f"the run goes on from clock {self.last.clock}")
-        self._lives.restart(self.now(), self.last.clock)
-
     # -- events ------------------------------------------------------------------------------------------------------
 
     def _take(self, event: Told) -> None:
         what, node, value = event.what, event.node, event.value
         if what == "moved":
-            low, most = value
-            self._low[node] = low
-            self._most = max(self._most, most)
-            if min(self._low) > self._furthest:
-                self._furthest = min(self._low)
-                self.hosts.progressed()
+            self.state.moved(node, *value)
         elif what == "worker":
-            clock, worker, part = value
-            self._cut(self._gathering.worker(clock, worker, part))
+            self._cut(self.state.worker_part(*value))
         elif what == "node":
             clock, residuals = value
-            self._cut(self._gathering.node(clock, node, residuals))
+            self._cut(self.state.node_part(clock, node, residuals))
         elif what == "shard":
             clock, arrays, _, nbytes = value
-            self._cut(self._gathering.shard(clock, node, arrays, self.now(), nbytes))
+            self._cut(self.state.shard_part(clock, node, arrays, self.now(), nbytes))
         elif what == "recorded":
             self._lives.take(node, *value)
         elif what == "drained":
-            self._drained.add(node)
+            self._through = self.state.drained(node)
         elif what == "failed":
             worker, clock, error = value
             self._stop_quietly()
@@ -195,61 +190,56 @@ class _Driver:
                 raise error
             self.job.blame(worker, clock, error)
 
-    def _cut(self, pieces: Pieces | None) -> None:
-        """A cut is whole: look at it, keep it, save it if it is time."""
-        if pieces is None:
+    def _cut(self, cut: CutParts | None) -> None:
+        """A cut is complete: evaluate it, keep it, save it if it is time."""
+        if cut is None:
             return
-        job = self.job
-        if self._at_end:
-            pieces.clock = max(part.clock for part in pieces.seats.values()) + 1
-        if self._planned == pieces.clock:
-            self._planned = None
-        if not self._at_end and job.watch is not None and pieces.clock % job.every == 0:
-            self._look(pieces)
-        self.hosts.progressed()
-        self.last = Cut(
-            pieces.clock,
-            pieces.seats,
-            whole(pieces.clock, pieces.shards.values(), pieces.residuals.values()),
-            history=list(self.history),
-            seconds=self.now(),
-        )
-        keeping = job.keeping
-        if self.shelf is None or keeping is None:
-            self._saved_at = time.monotonic()
-            return
-        by_clock = keeping.every is not None and pieces.clock % keeping.every == 0
-        by_time = keeping.every is None and self._due() <= 0
-        if by_clock or by_time or self._at_end or pieces.clock == self._ending:
-            began = time.monotonic()
-            self.shelf.save(self.last)
-            self._saved_at = time.monotonic()
-            self._save_seconds = self._saved_at - began
+        if not self._at_end:
+            self._evaluate(self.state.at_cut(cut), cut)
+        self.state.keep(cut)
+        every = None if self.job.keeping is None else self.job.keeping.every
+        by_clock = every is not None and cut.clock % every == 0
+        if self.shelf is None:
+            self.state.saved(self.now(), self.state.save_seconds)
+        elif by_clock or self.state.save_due(self.now()) or self._at_end or cut.clock == self.state.stop_clock:
+            took = self.shelf.save(self._whole(cut))
+            self.state.saved(self.now(), took)
         self._at_end = False
 
-    def _due(self) -> float:
-        """Seconds until the next cut is worth its price."""
-        interval = interval_seconds(self._save_seconds, mean_time_to_failure=86_400.0 / self.layout.nodes)
-        return interval - (time.monotonic() - self._saved_at)
+    def _whole(self, cut: CutParts) -> Cut:
+        """A cut as it is saved: without a trace of how many nodes there were."""
+        node = whole(cut.clock, cut.shards.values(), cut.residuals.values()) if cut.shards else None
+        return Cut(cut.clock, cut.workers, node, history=list(cut.history), seconds=self.now())
 
     def _plan(self) -> None:
-        """Have a cut made when one is due and none is under way, or when the user wants to stop."""
-        low = min(self._low)
-        if low >= FAR or self._ending is not None or (self._planned is not None and not self._asked):
-            return
-        timed = self.job.keeping is None or self.job.keeping.every is None
-        if not self._asked and not (timed and self._due() <= 0):
-            return
-        since, first = self._life
-        each = (time.monotonic() - since) / max(1, low - first)
-        clock = self._most + 2 + math.ceil(_AHEAD / max(each, 1e-6))
-        if not all(self.hosts.ask("cut", clock).values()):
-            self.hosts.ask("cancel", clock)  # somebody was there before: a little later, then
-            return
-        self._planned = clock
-        if self._asked:
-            self.stopped, self._ending = "interrupted", clock
+        """Have a cut made when one is due, or when the user wants to stop."""
+        clock = self.state.cut_due(self.now(), at_once=self._asked)
+        if clock is not None and self._open(clock) and self._asked:
+            self.state.interrupt(clock)
             self.hosts.ask("stop", clock)
+
+    def _open(self, clock: int) -> bool:
+        """Have all nodes take part in a cut; if one of them is beyond its clock, there will be none."""
+        if all(self.hosts.ask("cut", clock).values()):
+            return True
+        self.hosts.ask("cancel", clock)
+        self.state.refused(clock)
+        return False
+
+    def _time(self) -> None:
+        """Carry out what is due at this second."""
+        for due in self.state.time(self.now(), self.state.next_clock(self.now()) - 1):
+            if isinstance(due, Evaluate):
+                self._evaluate([due], self._present())
+            else:
+                self._open(due.clock)
+
+    def _present(self) -> CutParts:
+        """The tables as the shards have them now; workers' own values as in the last cut."""
+        found = {node: part for nodes in self.hosts.ask("present").values() for node, part in nodes.items()}
+        shards = {node: arrays_of(self.layout, tables) for node, (tables, _) in sorted(found.items())}
+        nbytes = sum(nbytes for _, nbytes in found.values())
+        return CutParts(self.state.low, self.state.last.workers, {}, shards, self.now(), nbytes)
 
     def _stop_quietly(self) -> None:
         with contextlib.suppress(HostLost):  # an error is on its way to the user, and the hosts are ended with it
@@ -268,37 +258,32 @@ class _Driver:
             return
         where = ", ".join(f"worker {seat.worker} at clock {seat.clock} ({seat.waits})" for seat in standing[:8])
         raise RunError(
-            f"the run has stood still for {_STILL:g} s: {where or 'all workers have ended'}; {len(self._drained)} of "
-            f"{self.layout.nodes} shards are through; please report this"
+            f"the run has made no progress for {_STILL:g} s: {where or 'all workers have ended'}; please report this"
         )
 
-    # -- looking -----------------------------------------------------------------------------------------------------
+    # -- evaluating --------------------------------------------------------------------------------------------------
 
-    def _look(self, pieces: Pieces) -> None:
-        job = self.job
-        if job.watch is None or (self.history and self.history[-1].clock >= pieces.clock):
-            return
-        began, seconds = time.monotonic(), pieces.seconds or self.now()
+    def _evaluate(self, due: list[Evaluate], cut: CutParts) -> None:
+        """Evaluate the tables of a cut."""
+        for at in due:
+            self._evaluated = cut
+            began, seconds = time.monotonic(), cut.seconds or self.now()
 
-        def values(table: int) -> tuple[Keys, NDArray[Any]]:
-            spec = self.layout.tables[table]
-            if not pieces.shards:
-                return np.empty(0, np.int64), np.empty((0, spec.cols), spec.kept)
-            parts = pieces.shards.values()
-            keys = np.concatenate([part[f"{spec.name}/keys"] for part in parts])
-            return keys, np.concatenate([part[f"{spec.name}/values"] for part in parts])
+            def values(table: int) -> tuple[Keys, NDArray[Any]]:
+                spec = self.layout.tables[table]
+                if not cut.shards:
+                    return np.empty(0, np.int64), np.empty((0, spec.cols), spec.kept)
+                parts = cut.shards.values()
+                keys = np.concatenate([part[f"{spec.name}/keys"] for part in parts])
+                return keys, np.concatenate([part[f"{spec.name}/values"] for part in parts])
 
-        local = tuple(pieces.seats[worker].local for worker in range(job.workers))
-        try:
-            moment = Moment(pieces.clock, seconds, pieces.nbytes, values, local)
-            look = Watched(pieces.clock, seconds, pieces.nbytes, float(job.watch(moment)))
-            self.history.append(look)
-            if job.until is not None and job.until(look):
-                self.stopped = "until"
-        except Exception as error:
-            self._stop_quietly()
-            job.blame(-1, pieces.clock, error)
-        self._watching += time.monotonic() - began
+            local = tuple(cut.workers.get(worker, Part()).local for worker in range(self.job.workers))
+            try:
+                self.state.evaluated(*self.job.evaluate(Moment(at.clock, seconds, cut.nbytes, values, local)))
+            except Exception as error:
+                self._stop_quietly()
+                self.job.blame(-1, at.clock, error)
+            self._watching += time.monotonic() - began
 
     def _outcome(self) -> Outcome:
         found = self.hosts.ask("final", timeout=_STILL)
@@ -306,14 +291,19 @@ class _Driver:
         rests = sorted((rest for nodes in found.values() for rest in nodes.values()), key=lambda rest: rest.node)
         recording = merged(self.layout, self.job.record, rests, self._lives, self.first)
         recording.seconds = seconds
-        if self.stopped == "until":  # with what was looked at, not with what came after
+        if self.state.stopped == "until":  # with what was evaluated, not with what came after
             recording.closed = min(rest.closed for rest in rests)
-            tables, clocks, local = self._as_cut()
+            tables = tables_of(self.layout, self._whole(self._evaluated))
+            kept = {worker: self._evaluated.workers.get(worker, Part()) for worker in range(self.job.workers)}
+            clocks = {worker: part.clock for worker, part in kept.items()}
+            local = {worker: part.local for worker, part in kept.items()}
         else:
-            tables = tuple(_joined([rest.tables[table] for rest in rests]) for table in range(len(self.layout.tables)))
+            tables = tuple(map(joined, zip(*(rest.tables for rest in rests), strict=True)))
             clocks = {worker: clock for rest in rests for worker, clock in rest.clocks.items()}
             local = {worker: kept for rest in rests for worker, kept in rest.local.items()}
-            self._last_look(tables, max(clocks.values()), local, recording.bytes)
+            parts = {worker: Part(kept) for worker, kept in local.items()}
+            end = CutParts(self.state.most, parts, {}, {0: arrays_of(self.layout, tables)}, seconds, recording.bytes)
+            self._evaluate(self.state.ended(), end)
         lag = np.zeros((self.job.workers, 32), np.int64)
         for rest in rests:
             workers = self.layout.workers_of(rest.node)
@@ -323,43 +313,18 @@ class _Driver:
             tuple(clocks[worker] for worker in range(self.job.workers)),
             seconds,
             tuple(local[worker] for worker in range(self.job.workers)),
-            self.stopped,
-            self.history,
+            self.state.stopped or "done",
+            self.state.history,
             lag,
             recording.traffic(),
             recording,
             sum(rest.items for rest in rests),
         )
 
-    def _as_cut(self) -> tuple[tuple[Rest, ...], dict[int, int], dict[int, dict[str, Any]]]:
-        """Tables, and the workers' clocks and local values, of the last cut."""
-        cut, tables = self.last, []
-        for spec in self.layout.tables:
-            if cut.node is None:
-                tables.append(Rest(np.empty(0, np.int64), np.empty((0, spec.cols), spec.kept)))
-                continue
-            arrays = {name: cut.node.shard[f"{spec.name}/{name}"] for name in ("keys", "values", "state")}
-            state = arrays["state"]
-            states = tuple(state[:, which] for which in range(state.shape[1]))
-            tables.append(Rest(arrays["keys"], arrays["values"], states))
-        parts = {worker: cut.parts.get(worker, Part()) for worker in range(self.job.workers)}
-        clocks = {worker: part.clock for worker, part in parts.items()}
-        return tuple(tables), clocks, {worker: part.local for worker, part in parts.items()}
 
-    def _last_look(self, tables: tuple[Rest, ...], clock: int, local: dict[int, dict[str, Any]], nbytes: int) -> None:
-        if self.stopped != "done" or self.job.watch is None:
-            return
-        shards: dict[str, NDArray[Any]] = {}
-        for spec, rest in zip(self.layout.tables, tables, strict=True):
-            shards |= {f"{spec.name}/keys": rest.keys, f"{spec.name}/values": rest.values}
-        seats = {worker: Part(kept) for worker, kept in local.items()}
-        self._look(Pieces(clock, seats, {}, {0: shards}, self.now(), nbytes))
-
-
-def _joined(rests: list[Rest]) -> Rest:
-    states = zip(*(rest.states for rest in rests), strict=True)
-    return Rest(
-        np.concatenate([rest.keys for rest in rests]),
-        np.concatenate([rest.values for rest in rests]),
-        tuple(np.concatenate(parts) for parts in states),
-    )
+def _parts_of(cut: Cut, layout: Layout) -> CutParts:
+    """The parts of a saved cut for the nodes of a layout."""
+    parts = CutParts(cut.clock, dict(cut.parts), history=list(cut.history))
+    for node, part in ({} if cut.node is None else split(layout, cut.node)).items():
+        parts.shards[node], parts.residuals[node] = part.shard, part.residuals
+    return parts

@@ -1,14 +1,15 @@
-"""What can go wrong, and when: pauses, slow links, delays, connection resets, crashes. Each is a value.
+"""What can go wrong, and when: pauses, slow nodes and links, delays, connection resets, crashes. Each is a value.
 
     st.Simulated(nodes=4, faults=[Pause(2, at=1.0, seconds=0.5), Reset(0, 3, at=2.0, lost=2), Crash(1, at=4.0)])
 
 Times are virtual seconds since the run began, as numbers or such as "20ms". `of_seed` draws crashes from a mean time
-to failure.
+to failure, and `parse_fault` reads what is written in job files and on the command line.
 """
 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -55,6 +56,21 @@ class Pause(_Fault):
 
 
 @dataclass(frozen=True)
+class SlowNode(_Fault):
+    """A single straggler: on this node computing takes `factor` times as long."""
+
+    node: int
+    at: Time = 0.0
+    seconds: Time = FOR_EVER
+    factor: float = 10.0
+
+    def slowness(self, node: int, now: float) -> float:
+        """How many times slower than usual it makes a node at this second."""
+        began = float(self.at)
+        return self.factor if node == self.node and began <= now < began + float(self.seconds) else 1.0
+
+
+@dataclass(frozen=True)
 class SlowLink(_Fault):
     """Between two nodes, both ways, everything takes `factor` times as long."""
 
@@ -94,14 +110,14 @@ class Reset(_Fault):
 
 @dataclass(frozen=True)
 class Crash(_Fault):
-    """A node loses its memory, and is there again, empty, `back_after` later."""
+    """A node loses its memory, and is back, empty, `back_after` later."""
 
     node: int
     at: Time
     back_after: Time = 10.0
 
 
-Fault = Pause | SlowLink | Delay | Reset | Crash
+Fault = Pause | SlowNode | SlowLink | Delay | Reset | Crash
 
 
 def check(faults: Iterable[object], nodes: int) -> tuple[Fault, ...]:
@@ -110,13 +126,47 @@ def check(faults: Iterable[object], nodes: int) -> tuple[Fault, ...]:
         raise PlanError(f"{faults!r}: faults are given as a list, also a single one: [{faults!r}]")
     found: list[Fault] = []
     for fault in faults:
-        if not isinstance(fault, Pause | SlowLink | Delay | Reset | Crash):
-            raise PlanError(f"{fault!r} is not a fault; give Pause, SlowLink, Delay, Reset or Crash")
+        if not isinstance(fault, Fault):
+            raise PlanError(f"{fault!r} is not a fault; give Pause, SlowNode, SlowLink, Delay, Reset or Crash")
         for node in fault.nodes():
             if node >= nodes:
                 raise PlanError(f"{fault!r}: there is no node {node}; the nodes are 0 to {nodes - 1}")
         found.append(fault)
     return tuple(found)
+
+
+_FAULT = re.compile(r"\s*(crash|pause|straggler)\s+(\d+)(?:=([0-9.]+))?(?:@([^+]+))?(?:\+(.+))?\s*")
+
+
+def parse_fault(text: str) -> Fault:
+    """A fault as it is written in job files and on the command line.
+
+    >>> parse_fault("crash 2@1.5s+3s")
+    Crash(node=2, at=1.5, back_after=3.0)
+    >>> parse_fault("straggler 0=4"), parse_fault("pause 1@20ms+5ms")
+    (SlowNode(node=0, at=0.0, seconds=1e+18, factor=4.0), Pause(node=1, at=0.02, seconds=0.005))
+    """
+    found = _FAULT.fullmatch(text)
+    if found is not None:
+        kind, node, factor, at, lasts = found[1], int(found[2]), found[3], found[4], found[5]
+        if kind == "crash" and at and not factor:
+            return Crash(node, _time(at), _time(lasts)) if lasts else Crash(node, _time(at))
+        if kind == "pause" and at and lasts and not factor:
+            return Pause(node, _time(at), _time(lasts))
+        if kind == "straggler" and factor:
+            return SlowNode(node, _time(at or "0"), _time(lasts) if lasts else FOR_EVER, float(factor))
+    raise PlanError(
+        f"{text!r} is not a fault; write 'crash NODE@TIME+BACK', 'pause NODE@TIME+SECONDS' or "
+        "'straggler NODE=FACTOR@TIME+SECONDS', such as 'crash 2@1.5s+3s' or 'straggler 0=4'"
+    )
+
+
+def _time(text: str) -> Time:
+    """A number of seconds, or text with a unit."""
+    try:
+        return float(text)
+    except ValueError:
+        return text.strip()
 
 
 def of_seed(seed: int, nodes: int, mean: float, back_after: float) -> Iterator[Crash]:

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 
 from stretto.runtime.cluster.crew import ClusterCrew
+from stretto.runtime.cluster.parts import Held, Parts
+from stretto.runtime.cluster.parts_task import Work
 from stretto.runtime.crew import Crew
 from stretto.runtime.step import Done, Step
 from stretto.schedule.order import Ints
 
-from .rotation_host import make_virtual_task
+from .rotation_host import make_virtual_parts, make_virtual_task
 from .rotation_hosts import VirtualHosts
 from .rotation_report import PassReport, RotationReport
 from .spec import Simulated
@@ -61,6 +63,16 @@ class SimulatedCrew(ClusterCrew):
         """As `apart`."""
         return Crew.apply(self, function, items)
 
+    def _make_parts(self) -> Parts:
+        return VirtualParts(self)
+
+    def note_call(self, name: str, began: float, computed: float) -> None:
+        """Add a call of a function over parts to the report."""
+        elapsed = self.hosts.now() - began
+        waited = np.zeros(self._spec.nodes)
+        self.report.passes.append(PassReport(name, began, elapsed, elapsed, computed, 0, waited))
+        self._note_time()
+
     def _gather(self) -> None:
         super()._gather()
         self._note_time()
@@ -87,3 +99,19 @@ class SimulatedCrew(ClusterCrew):
     def _together(self, calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> None:
         for call in calls:
             call()
+
+
+class VirtualParts(Parts):
+    """Parts on simulated nodes, whose calls are in the crew's report."""
+
+    def __init__(self, crew: SimulatedCrew) -> None:
+        super().__init__(crew.hosts, make_virtual_parts(crew), crew._leave_steps)
+        self._crew = crew
+
+    def call(self, held: Held, work: Work | None) -> dict[int, Any]:
+        """As `Parts.call`."""
+        began = self._crew.hosts.now()
+        found = super().call(held, work)
+        name, items = (held.function, held.items) if work is None else (work.function, work.items)
+        self._crew.note_call(name.__name__, began, items * self._crew.hosts.spec.seconds_per_item)
+        return found

@@ -13,9 +13,11 @@ from typing import Any, Protocol, cast
 
 from stretto.comm.link import Frame
 from stretto.runtime.cluster.hosting import Begin, HostApi, Task, Told
+from stretto.runtime.cluster.parts_task import PartsTask, Work
 from stretto.runtime.cluster.ring_node import Go, Progress
 from stretto.runtime.cluster.ring_task import RingTask
 from stretto.runtime.cluster.telling import portable
+from stretto.runtime.crew import Crew
 
 from .hub import Hub
 from .network import Network
@@ -75,6 +77,11 @@ class VirtualTask(RingTask):
 def make_virtual_task(host: HostApi, begin: Begin) -> RingTask:
     """For `Begin.make`."""
     return VirtualTask(host, begin)
+
+
+def make_virtual_parts(crew: Crew) -> Callable[[HostApi, Begin], PartsTask]:
+    """For `Begin.make`. crew: the driver's, whose threads functions over parts use on all nodes."""
+    return lambda host, begin: PartsTask(host, begin, crew)
 
 
 class HostedTask(Task, Protocol):
@@ -218,7 +225,19 @@ class VirtualHost:
                 question.error = error
             if self.task is not None:
                 self._tend_by(self.task.tend(self.hub.now))
+            work = question.args[0] if question.args else None
+            if isinstance(work, Work):
+                self.hub.at(
+                    self.hub.now + self.seconds(work.items / self.threads), self._computed, (self.life, question)
+                )
+                return
         if question.wanted:
+            self._driver.answer(question)
+
+    def _computed(self, what: tuple[int, Question]) -> None:
+        """The time has gone by that a function over parts takes."""
+        life, question = what
+        if life == self.life and not self._puts_off(self._computed, what):
             self._driver.answer(question)
 
     def _begin(self, begin: Begin) -> None:

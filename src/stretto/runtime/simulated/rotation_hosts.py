@@ -14,8 +14,7 @@ no deadline: the answer comes, or the loss is noticed.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from math import inf
 from typing import Any, cast
@@ -24,7 +23,7 @@ import numpy as np
 
 from stretto.errors import RunError
 from stretto.runtime.cluster.hosting import Begin, HostLost, Told
-from stretto.runtime.cluster.judging import given_up
+from stretto.runtime.cluster.judging import Losses
 from stretto.runtime.interrupts import check_ctrl_c
 
 from .faults import Crash, Pause, schedule
@@ -37,7 +36,6 @@ from .spec import Simulated
 _SLICE = 2000  # events between two looks at Ctrl-C
 _STILL = 5_000_000  # events without a visit after which something must be wrong
 _CALL = 256  # bytes of a call or an answer besides its arrays
-_NO_LIMIT = 10**9  # losses that are too many
 
 
 class Crashed(HostLost):
@@ -70,8 +68,7 @@ class VirtualHosts:
         self._gone: set[int] = set()  # hosts that the driver knows to be lost
         self._told: list[Told] = []
         self._lost: list[HostLost] = []
-        self._early: Counter[int] = Counter()  # losses of a host since it last began
-        self._vain = 0  # losses of any host since the job last got further
+        self._counted = Losses()
         self._still = (-1, 0)  # visits made by all nodes, and the number of the event at which they were that many
         schedule(spec, self.hub, self._pause, self._crash)
 
@@ -94,7 +91,7 @@ class VirtualHosts:
                     begin = Begin(self.incarnation, {}, self.where, make, {number: payloads[number]})
                     questions.append(Question(number, "begin", (), begin))
                 self._answers(questions)
-                self._early.clear()
+                self._counted.began()
                 return
             except HostLost as lost:
                 self.lose(lost)
@@ -107,7 +104,9 @@ class VirtualHosts:
         """The same on one host."""
         return self.ask_each(what, {host: args})[host]
 
-    def ask_each(self, what: str, args: dict[int, tuple[Any, ...]], timeout: float | None = None) -> dict[int, Any]:
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]:
         """A call on several hosts at the same time, each with arguments of its own."""
         for number in args:
             if number in self._gone:
@@ -144,10 +143,8 @@ class VirtualHosts:
         host = self._hosts[number]
         if host.alive and not isinstance(lost, Crashed):
             self._end(number, float(self.spec.back_after))
-        self._early[number] += 1
-        self._vain += 1
         self.losses.append(Loss(self.hub.now, number, lost.why))
-        why = given_up(number, self._early[number], self._vain, len(self.losses), _NO_LIMIT)
+        why = self._counted.lost(number)
         if why:
             raise RunError(
                 f"{why}; the last loss, after {self.hub.now:.1f} virtual seconds, was node {number}: {lost.why}. Give "
@@ -156,7 +153,8 @@ class VirtualHosts:
 
     def progressed(self) -> None:
         """The job has got further than it ever was."""
-        self._vain = 0
+        self._counted.progressed()
+        self._still = self._still[0], self.hub.events
 
     # -- carrying calls and answers ----------------------------------------------------------------------------------
 
@@ -285,11 +283,11 @@ def size_of(value: Any) -> int:
             continue
         elif isinstance(one, dict):
             todo += one.values()
-        elif hasattr(one, "indptr"):
-            todo += [one.data, one.indices, one.indptr]  # a sparse matrix
         elif isinstance(one, list | tuple):
             todo += one
         elif is_dataclass(one):
             todo += [getattr(one, field.name) for field in fields(one)]
+        elif hasattr(one, "indptr") and hasattr(one, "data"):
+            todo += [one.data, one.indices, one.indptr]  # a sparse matrix
         seen.add(id(one))
     return total

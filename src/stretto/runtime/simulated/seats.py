@@ -76,10 +76,9 @@ class SimulatedSeat:
         self._cluster.after(self._node)
 
     def tick(self) -> None:
-        free = self._node.tick(self._hub.now, self.worker)
-        self.clock += 1
-        self._cluster.ticked(self)
-        if not free:
+        if isinstance(self._node, _Gone):
+            raise Ended
+        if not self._cluster.tick(self):
             began = self._hub.now
             while self._node.holds_up(self.worker):
                 self._cluster.waiting[self.worker] = ("tick", -1)

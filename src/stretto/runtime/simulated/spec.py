@@ -22,7 +22,7 @@ from stretto.comm.units import rate, seconds
 from stretto.errors import PlanError, RunError
 from stretto.runtime.interrupts import raising_ctrl_c
 
-from .faults import Crash, Fault, check
+from .faults import Crash, Fault, Pause, SlowNode, check
 
 if TYPE_CHECKING:
     from stretto.runtime.cluster.rounds import RemoteWork
@@ -55,7 +55,8 @@ class Simulated:
     seconds_per_item : of compute. message_cost : (seconds per message, seconds per byte) of a core at either end, taken
         from the workers of the node.
     jitter : up to so much is added to a message's way, drawn anew each time; the order between two nodes is kept.
-    faults : a list of Pause, SlowLink, Delay, Reset, Crash.
+    faults : a list of Pause, SlowNode, SlowLink, Delay, Reset, Crash. A node that is silent for longer than `detect`,
+        because it crashed or stalls, is reported by the others, counts as lost, and all go on from the last checkpoint.
     """
 
     nodes: int = 64
@@ -95,6 +96,7 @@ class Simulated:
             self._set("uplink", rate(self.uplink))
         self._set("faults", check(self.faults, self.nodes))
         self._failures()
+        self._set("_single", [fault for fault in self.faults if isinstance(fault, SlowNode)])  # for speed; no field
         self._set("_reports", [])  # no field: it says nothing about the cluster
 
     def _set(self, name: str, value: Any) -> None:
@@ -189,12 +191,17 @@ class Simulated:
 
     def slowness(self, node: int, now: float) -> float:
         """How many times slower than usual a node is."""
-        return self.stragglers(node, now) if callable(self.stragglers) else 1.0
+        factor = self.stragglers(node, now) if callable(self.stragglers) else 1.0
+        single: list[SlowNode] = self._single  # type: ignore[attr-defined]
+        for fault in single:
+            factor *= fault.slowness(node, now)
+        return factor
 
     @property
     def can_fail(self) -> bool:
-        """Whether a node may crash."""
-        return self.failures not in (None, ()) or any(isinstance(fault, Crash) for fault in self.faults)
+        """Whether a node may be lost: crash, or stall until its silence is noticed."""
+        stalls = (float(fault.seconds) >= float(self.detect) for fault in self.faults if isinstance(fault, Pause))
+        return self.failures not in (None, ()) or any(isinstance(fault, Crash) for fault in self.faults) or any(stalls)
 
     def mean_failure(self) -> float | None:
         """Seconds between two failures of one node, if that is known."""

@@ -1,6 +1,6 @@
-"""Faults as they happen to a running cluster: nodes that stand still, nodes that are lost, everybody's restart.
+"""Faults as they happen to a running cluster: nodes that stall, and nodes that are gone.
 
-What happens to links is in `network`; what to restart from is decided in `recovery`.
+What happens to links is in `network`; who counts as lost, and when all restart, in `driver`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Trouble:
         for worker in cluster.layout.workers_of(number):
             self._hub.hold_up(cluster.seats[worker].sleeper, more)
         self._hub.at(until, self._resume, number)
+        cluster.driver.silent(number)
 
     def _resume(self, number: int) -> None:
         if self.paused_until[number] > self._hub.now:
@@ -55,16 +56,13 @@ class Trouble:
         if cluster.nodes[number] is None:
             return
         cluster.lose(number)
+        cluster.driver.crashed(number, float(fault.back_after))
+
+    def end(self, number: int) -> None:
+        """A node is gone, and what waited for it as well."""
         self._backlog[number] = []
         self.paused_until[number] = 0.0
-        detect = float(cluster.spec.detect)
-        when = cluster.recovery.crashed(self._hub.now, number, detect, float(fault.back_after))
-        self._hub.at(when, self._restart, None)
 
-    def _restart(self, _: None) -> None:
-        cluster = self._cluster
-        checkpoint = cluster.recovery.restart(self._hub.now)
-        if checkpoint is not None:
-            self._backlog = [[] for _ in self._backlog]
-            self.paused_until = [0.0] * len(self.paused_until)
-            cluster.restart(checkpoint)
+    def forget(self) -> None:
+        """A new life: what waited for stalled nodes is of the one before."""
+        self._backlog = [[] for _ in self._backlog]

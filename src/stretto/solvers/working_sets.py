@@ -6,10 +6,10 @@ A round evaluates all columns that are still in the pool, which gives the dualit
 picks the columns nearest to their constraints (`schedule/working_sets.py`); and solves for these alone, starting from
 where it stands. It ends when the gap is small enough, which is a proof and not a guess.
 
-Solving for a set (`programs/newton.py`) means: a quadratic model of the loss, exact for the squared one, in which the
-columns enter through their inner products (`programs/gram.py`), minimised by sweeps and Newton steps
+Solving for a set (`solvers/newton.py`) means: a quadratic model of the loss, exact for the squared one, in which the
+columns enter through their inner products (`solvers/gram.py`), minimised by sweeps and Newton steps
 (`kernels/quadratic.py`). Sets too large for a table of inner products are swept over the data itself
-(`programs/sweeping.py`). With the logistic loss and sparse columns a round takes all columns of the pool and makes one
+(`solvers/sweeping.py`). With the logistic loss and sparse columns a round takes all columns of the pool and makes one
 Newton step.
 """
 

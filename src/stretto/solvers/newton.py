@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gram import Gram
-from .inner import Minimum, minimise
 from .point import Point, Setting
+from .subproblem import Minimum, minimise
 from .sweeping import Model, minimise_shuffled, minimise_swept
 
 Floats = NDArray[np.float64]
@@ -61,6 +61,8 @@ class SetSolver:
 
         once: take one Newton step; the squared loss, which needs no more, does not care.
         """
+        if not once:
+            self.setting.columns.need(chosen)  # else there may be very many, of which few are near to moving
         if not self.setting.loss.quadratic:
             return self._newton(point, chosen, l1, l2, tolerance, once)
         setting = self.setting
@@ -173,6 +175,7 @@ class SetSolver:
         where sparse columns are swept in random order, to violations that sum to `most` or are all at most `largest`.
         """
         setting = self.setting
+        setting.columns.need(chosen)
         scale, positive = setting.scale[chosen], setting.problem.positive
         penalty, ridge = l1 * scale, l2 * scale * scale
         mean = self._means(chosen, d)
@@ -182,7 +185,7 @@ class SetSolver:
                 self._gram.renew(d, mean)
             return self._by_products(chosen, b, point.pulls[chosen] - ridge * b, penalty, ridge, tolerance)
         model = Model(setting.columns, chosen, point.at.v, d, mean[chosen], penalty, ridge, scale, positive)
-        if setting.loss.quadratic or not setting.columns.design.sparse:
+        if setting.loss.quadratic or not setting.columns.sparse:
             return minimise_swept(model, b, tolerance)
 
         def table(on: Ints, there: Floats, pulls: Floats) -> Minimum | None:
@@ -226,9 +229,9 @@ class SetSolver:
         """
         columns, k = self.setting.columns, len(chosen)
         entries = int(columns.entries[chosen].sum())
-        if columns.design.sparse and not self.setting.loss.quadratic:
+        if columns.sparse and not self.setting.loss.quadratic:
             return k <= self._gram.limit and k * k <= max(64 * 64, entries // 4)  # a few sweeps are all a model gets
-        return k <= self._gram.limit and k * k <= max(512 * 512, 8 * entries if columns.design.sparse else 4 * entries)
+        return k <= self._gram.limit and k * k <= max(512 * 512, 8 * entries if columns.sparse else 4 * entries)
 
 
 def violations(b: Floats, slack: Floats, l1: Floats, positive: bool) -> Floats:

@@ -17,6 +17,7 @@ from stretto.runtime.crew import Crew
 
 from .columns import Columns
 from .loss import At, Logistic, Loss, Squared
+from .node_columns import columns_of
 from .regression import Problem
 
 Floats = NDArray[np.float64]
@@ -52,7 +53,7 @@ class Setting:
         if problem.loss not in _LOSSES:
             raise PlanError(f"no loss {problem.loss!r}; there are {', '.join(_LOSSES)}")
         self.problem, self.crew, self.profile = problem, crew, profile
-        self.columns = Columns(problem.design, crew, profile)
+        self.columns: Columns = columns_of(problem.design, crew, profile)
         self.loss: Loss = _LOSSES[problem.loss](problem.y, problem.weight, problem.intercept, profile)
         n, p = problem.design.shape
         self.scale = np.ones(p) if problem.scale is None else problem.scale

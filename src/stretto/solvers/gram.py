@@ -94,7 +94,7 @@ class Gram:
         columns = self.columns
         size = columns.n * len(self._column)
         full = int(columns.entries[self._column].sum()) >= 0.2 * size
-        return not columns.design.sparse or (full and 8 * size <= _PANEL_BYTES)
+        return not columns.sparse or (full and 8 * size <= _PANEL_BYTES)
 
     def _by_rows(self) -> tuple[Any, ...]:
         """The entries by rows: of the columns in slots or, once that was done for many times the entries, of all.
@@ -106,7 +106,7 @@ class Gram:
             return self._all_rows
         which = self._column
         self._turned += int(columns.entries[which].sum())
-        if whole := self._turned > _TURNS * columns.design.nnz:
+        if whole := columns.complete and self._turned > _TURNS * columns.nnz:
             which = np.arange(columns.p, dtype=np.int64)
         entries = int(columns.entries[which].sum())
         start = np.empty(columns.n + 1, np.int64)
@@ -135,7 +135,7 @@ class Gram:
             self._panels = wider
         column = np.full(last * kernels.PANEL, -1, np.int64)
         column[:count] = self._column
-        pack = kernels.pack_sparse_worker if columns.design.sparse else kernels.pack_worker
+        pack = kernels.pack_sparse_worker if columns.sparse else kernels.pack_worker
         columns.run(
             "pack", pack, np.arange(first, last + 1), *columns.parts, column, self.mean, self._root, self._panels
         )  # fmt: skip

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from linear_problems import Made, assert_optimal, objective
-from stretto.programs import newton, sweeping
-from stretto.programs.newton import SetSolver
-from stretto.programs.sweeping import best_along
 from stretto.schedule.working_sets import working_sets
+from stretto.solvers import newton, sweeping
+from stretto.solvers.newton import SetSolver
+from stretto.solvers.sweeping import best_along
 from working_made import LOSSES, numbers, solving, target, weights, whole
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from stretto.kernels import conjugate, descent, gram, shuffled
 
 from .columns import Columns
-from .inner import Minimum
+from .subproblem import Minimum
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -69,7 +69,7 @@ def minimise_swept(model: Model, b: Floats, tolerance: float) -> Minimum:
     u = model.v.copy()
     curve, mass = model.curvature(), float(np.sum(model.d))
     said, lag = np.zeros(3), np.zeros(1)
-    sweep = (descent.sweep_sparse if model.columns.design.sparse else descent.sweep_dense)[model.columns.profile]
+    sweep = (descent.sweep_sparse if model.columns.sparse else descent.sweep_dense)[model.columns.profile]
     newtons = 0
     for _ in range(_TURNS):
         sweep(

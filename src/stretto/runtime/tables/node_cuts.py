@@ -1,6 +1,6 @@
 """Which cuts go through a node, and what of it belongs to each.
 
-A cut at clock C is everything at C (see `served_cut`): the driver is told its parts as they come to be.
+A cut at clock C is everything at C (see `table_run`): the driver receives its parts as they come to be.
 
     ("worker", node, (C, worker, Part))         as the worker was when its clock became C, or when it ended
     ("node", node, (C, residuals))              what rounding had left in the cache, all its workers being at C
@@ -91,8 +91,8 @@ class NodeCuts:
         self.look()
         return True
 
-    def reached(self, worker: int, clock: int, part: Callable[[], Part]) -> None:
-        """A worker has come to this clock; FAR: it has ended, and the node will be told next."""
+    def reached(self, worker: int, clock: int, part: Callable[[], Part]) -> bool:
+        """A worker has come to this clock, FAR: it has ended, and the node will be told next. True: a cut is there."""
         crossed = [at for at, cut in self._open.items() if at <= clock and worker not in cut.workers]
         if crossed or clock >= FAR:
             now = part()
@@ -100,6 +100,7 @@ class NodeCuts:
                 self.ended[worker] = now
             for at in crossed:
                 self._worker(at, worker, now)
+        return bool(crossed)
 
     def look(self) -> None:
         """Whether all workers of the node are at some cut now."""

@@ -6,6 +6,7 @@ min over β, b:   Σ_i weight_i·loss(y_i, x_i·β + b)  +  l1·Σ_j scale_j|β_
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +14,37 @@ from numpy.typing import NDArray
 from stretto.data.design import Design
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class AnyDesign(Protocol):
+    """What solvers ask of a design: a `Design` in this memory, or a `NodeDesign` whose columns nodes hold."""
+
+    @property
+    def shape(self) -> tuple[int, int]: ...
+    @property
+    def sparse(self) -> bool: ...
+    @property
+    def nnz(self) -> int: ...
+    @property
+    def entries(self) -> Ints: ...
+    @property
+    def parts(self) -> tuple[Any, ...]: ...
+    def spread(self, weight: Floats) -> Floats:
+        """[p] standard deviations of the columns under these weights [n]."""
+
+    def take(self, rows: NDArray[np.integer[Any]]) -> Self:
+        """These samples alone."""
+
+    def pick(self, which: Ints) -> Design:
+        """These columns alone, in this memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Problem:
     """What is minimised, the strength of the penalty apart."""
 
-    design: Design
+    design: AnyDesign
     y: Floats  # [n]; logistic: −1 or +1
     weight: Floats  # [n] ≥ 0
     loss: str  # "squared" or "logistic"

@@ -1,0 +1,193 @@
+"""A sparse regression in several memories: rounds of coordinates as a program over parts of the data.
+
+    result = run_in_parts(program, arrays, chooser, options)
+
+A round is one job, which every part gets. The parts gather with the compiled code of the engine in one memory, and the
+driver folds what they gathered in its order. So the bits are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stretto.kernels.coordinate import pull_rows
+from stretto.kernels.coordinate_parts import apply_round, columns_round, rows_round
+from stretto.kernels.losses import CODES, LOGISTIC
+from stretto.schedule.chooser import Compiled
+from stretto.schedule.spec import Floats
+
+from .coordinate_driver import Coordinates
+from .coordinate_parts import BlockState, Part, RoundJob, Shape, column_parts, row_parts
+from .coordinate_state import CoordinateState
+from .engine import Run
+from .launch import launched
+from .node import unpacked
+from .program import Program
+from .values import Options, Result
+
+if TYPE_CHECKING:
+    from stretto.runtime.cluster.rounds_node import Outcome
+
+    from .coordinates import SparseRegression
+
+
+class _InParts(Program):
+    """Rounds of coordinates. `schedule` is the driver's part, which nodes do not get."""
+
+    schedule: Coordinates
+
+    def __init__(self, name: str, driver: Coordinates, shape: Shape) -> None:
+        self._name, self.schedule, self.shape = name, driver, shape
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    def samples(self, jobs: Sequence[RoundJob]) -> int:
+        return sum(job.samples for job in jobs)
+
+    def merge(self, a: tuple[Any, ...], b: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Keep what the parts gathered, in part order."""
+        return a + b
+
+    def objective(self, data: Any, params: Any) -> float:
+        driver = self.schedule
+        return driver.arrays.objective(driver.done)
+
+    def finish(self, run: Run) -> None:
+        """Bring v and z of the driver to the end of a run."""
+        raise NotImplementedError
+
+
+class _ByRows(_InParts):
+    """Parts are blocks of rows, and their state is the residual there."""
+
+    def __init__(self, name: str, driver: Coordinates, shape: Shape) -> None:
+        super().__init__(name, driver, shape)
+        problem = driver.arrays.problem
+        self.parts = row_parts(driver.arrays.columns, problem)
+        self.params = {"level": problem.level[:1].copy()}
+        self.start = float(problem.level[0])
+
+    def local(self, part: Part) -> BlockState:
+        """Before the first round."""
+        state = BlockState(part.v.copy(), part.z.copy(), 0.0)
+        if self.shape.loss == LOGISTIC:
+            problem = state.problem(part, self.shape)
+            problem.level[0] = self.start
+            pull_rows(problem)
+            state.pull = float(problem.pulls[0, 0])
+        return state
+
+    def update(self, job: RoundJob, part: Part, params: Any, local: BlockState) -> tuple[tuple[Floats, float], ...]:
+        """Apply the changes of round − pipeline to a block, then gather: partial inner products, and the sum of v."""
+        problem, depth = local.problem(part, self.shape), self.shape.depth
+        ring, count = depth + 1, len(job.coordinates)
+        slot, seen = job.round % ring, job.round - depth
+        problem.jobs[slot, :count], problem.count[slot] = job.coordinates, count
+        if seen > 0:
+            then, moved = seen % ring, len(job.moved)
+            problem.jobs[then, :moved], problem.change[then, :moved] = job.moved, job.change
+            problem.count[then], problem.level[then] = moved, params["level"][0]
+        rows_round(problem, job.round, depth)
+        if seen > 0:
+            local.applied, local.pull = seen, float(problem.pulls[seen % ring, 0])
+        return ((problem.partial[slot, 0, :count].copy(), local.pull),)
+
+    def aggregate(self, results: Any, params: Any) -> None:
+        """Fold what the blocks gathered, and change β."""
+        driver = self.schedule
+        problem, number = driver.arrays.problem, driver.done + 1
+        ring = len(problem.count)
+        for block, (partial, pull) in enumerate(results[0]):
+            problem.partial[number % ring, block, : len(partial)] = partial
+            problem.pulls[max(0, number - driver.depth) % ring, block] = pull
+        driver.renew()
+        driver.remember(number)
+        params["level"][0] = problem.level[number % ring]
+
+    def finish(self, run: Run) -> None:
+        driver = self.schedule
+        problem, saved = driver.arrays.problem, run.states()[1]
+        states = run.locals
+        if states is None and saved is not None:
+            states = [unpacked(saved[part]) for part in sorted(saved)]
+        applied = [0] * len(self.parts)
+        if states is not None:
+            problem.v[:] = np.concatenate([state.v for state in states])
+            problem.z[:] = np.concatenate([state.z for state in states])
+            applied = [state.applied for state in states]
+        for number in range(min(applied) + 1, driver.done + 1):
+            moved, change, level = driver.moved[number]
+            one = problem._replace(
+                jobs=moved[None], change=change[None], count=np.array([len(moved)]), level=np.array([level])
+            )
+            for block, last in enumerate(applied):
+                if number > last:
+                    apply_round(one, number, block, block + 1)
+
+
+class _ByColumns(_InParts):
+    """Parts are columns. The driver applies changes to v, a parameter of which nodes receive what changed."""
+
+    def __init__(self, name: str, driver: Coordinates, shape: Shape, parts: int) -> None:
+        super().__init__(name, driver, shape)
+        self.parts = column_parts(driver.arrays.columns, parts)
+        self.count = parts
+        self.params = {"v": driver.arrays.problem.v.copy()}
+
+    def update(self, job: RoundJob, part: Part, params: Any) -> tuple[Floats, ...]:
+        """Inner products of the columns of a part."""
+        mine = job.coordinates[job.coordinates % self.count == part.number] // self.count
+        problem = self.shape.problem(part, params["v"], part.z)
+        problem.jobs[0, : len(mine)], problem.count[0] = mine, len(mine)
+        columns_round(problem, 0)
+        return (problem.partial[0, 0, : len(mine)].copy(),)
+
+    def aggregate(self, results: Any, params: Any) -> None:
+        """Change β, and apply the changes."""
+        driver = self.schedule
+        problem, number = driver.arrays.problem, driver.done + 1
+        slot = number % len(problem.count)
+        part_of = problem.jobs[slot, : problem.count[slot]] % self.count
+        for part, sums in enumerate(results[0]):
+            problem.partial[slot, 0, np.flatnonzero(part_of == part)] = sums
+        driver.renew()
+        apply_round(problem._replace(v=params["v"]), number, 0, driver.arrays.cut.blocks)
+
+    def finish(self, run: Run) -> None:
+        self.schedule.arrays.problem.v[:] = self.params["v"]
+
+
+class _Run(Run):
+    """A run that forgets the changes that no block of rows has to apply again."""
+
+    program: _InParts
+
+    def saved(self, number: int, states: dict[int, Outcome]) -> None:
+        super().saved(number, states)
+        self.program.schedule.forget(number - self.options.pipeline)
+
+    def enough(self, number: int) -> bool:
+        if self.locals is not None:
+            self.program.schedule.forget(number - self.options.pipeline)
+        return super().enough(number)
+
+
+def run_in_parts(program: SparseRegression, arrays: CoordinateState, chooser: Compiled, options: Options) -> Result:
+    """Run a sparse regression on parts of its data, on any runtime."""
+    driver = Coordinates(program.name, arrays, chooser, options.pipeline)
+    shape = Shape(CODES[program.loss], program.intercept, chooser.width, options.pipeline)
+    made: _InParts
+    if arrays.cut.by_rows:
+        made = _ByRows(program.name, driver, shape)
+    else:
+        made = _ByColumns(program.name, driver, shape, min(arrays.columns.size, options.runtime.workers))
+    words = program.explain
+    run, result = launched(_Run, made, options, lambda: words(pipeline=options.pipeline, runtime=options.runtime))
+    made.finish(run)
+    return replace(result, params=arrays.params(result.rounds))
