@@ -36,6 +36,7 @@ NAMES = {
     "prefetch": "sparse logistic regression with its weights in another process",
     "plan_overhead": "seconds of an epoch on threads, beside another source tree (--against FOLDER); has options",
     "program_pipeline": "programs on a simulated cluster: rounds per second by depth and latency",
+    "schedule_auto": "schedules chosen by progress beside fixed ones: work and seconds to the same objective",
     "lasso_rounds": "the Lasso by rounds on 1 to 64 simulated nodes: seconds to 1 % of the optimum",
     "static": "rotation: a barrier at every turn or none, heaviest jobs first or as given",
     "overhead": "what choosing costs: schedules beside the updates they choose",

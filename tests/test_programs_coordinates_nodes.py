@@ -201,3 +201,17 @@ def test_what_is_refused() -> None:
         SparseRegression(X, y, 0.1, blocks=701)
     with pytest.raises(PlanError, match="SparseRegression: blocks=0 is less than 1"):
         SparseRegression(X, y, 0.1, blocks=0)
+
+
+@pytest.mark.parametrize("schedule", ["auto", st.schedule.auto(8), st.schedule.working_sets()], ids=str)
+def test_schedules_that_look_between_rounds_are_refused(schedule: Any, tmp_path: Path) -> None:
+    X, y = data("dense", "squared")
+    program = SparseRegression(X, y, 0.05, schedule=schedule)
+    for runtime in (st.Simulated(nodes=2), st.Cluster("processes", nodes=2)):
+        with pytest.raises(PlanError, match=r"one memory; give st\.Threads"):
+            st.run(program, rounds=3, runtime=runtime)
+    folder = tmp_path / "saved"
+    with pytest.raises(PlanError, match="leave checkpoint= out, or take another schedule"):
+        st.run(program, rounds=3, checkpoint=folder)
+    assert not folder.exists()
+    assert st.run(program, rounds=3).rounds == 3

@@ -31,6 +31,7 @@ from stretto.cached import cached_property
 from stretto.errors import LoopError, OrderWarning, PlanError
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import BLOCKS, chosen, here, one_memory
+from stretto.schedule.auto import ready_schedule
 
 from . import serial_order
 from . import tree as source
@@ -381,6 +382,8 @@ def _checked(options: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             raise TypeError(f"st.parallel has no option {name!r}; there are runtime, {', '.join(sorted(known))}")
     fixed = dict(options)
+    if "schedule" in fixed:
+        fixed["schedule"] = ready_schedule(fixed["schedule"])
     for name in ("cut", "blocks"):
         value = fixed.get(name)
         if value is not None and not isinstance(value, tuple):
@@ -406,7 +409,8 @@ def parallel(fn: Callable[..., Any] | None = None, /, *, runtime: Runtime | None
     blocks  : how many blocks along each cut index
     width   : how many visits may run together; the answer depends on it, and not on the number of workers
     profile : "exact" (same bits everywhere) or "fast"
-    schedule: what chooses the iterations of a loop over one index, round by round, such as st.schedule.prioritised();
+    schedule: what chooses the iterations of a loop over one index, round by round, such as st.schedule.prioritised(),
+              or "auto" for what is safe by the analysis of the loop and the correlation of the data;
               with seed, of its random numbers, and watch, the name of the state whose changes it learns from
     runtime : where to run; every core of this machine by default
     """

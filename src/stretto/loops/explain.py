@@ -132,6 +132,8 @@ def _schedule(plan: LoopPlan, part: Part) -> Iterator[Fact]:
     progress = progress_of(part.prepared, plan.held)
     most = int(max(iterations_in(part.prepared.visits)[wave].sum() for wave in part.prepared.visits.waves))
     yield "schedule", f"{options.schedule.explain()}; seed {options.seed}"
+    for line in getattr(progress.chooser, "lines", ()):
+        yield "", line
     yield "", f"a call makes rounds of up to {most:,} iterations until {size:,} are made"
     yield "learns", f"from how far {progress.watch}[{index}] moves" if progress.watch else "nothing"
     if progress.source and getattr(options.schedule, "conflicts", None):

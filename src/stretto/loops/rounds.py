@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.errors import Diverged, PlanError
+from stretto.errors import Diverged, LoopError, PlanError
 from stretto.runtime.again import Again
 from stretto.runtime.crew import Crew
+from stretto.schedule.auto import Auto
+from stretto.schedule.candidates import RoundCost
 from stretto.schedule.order import Ints
 from stretto.schedule.rotation import independent
 from stretto.schedule.spec import Chooser
@@ -32,8 +34,9 @@ from .memory import give_back
 from .refuse import refuse
 from .roundvisits import cut, most, visits_in
 from .run import Call, Prepared, begin, compiling
-from .scheduled import columns, matrices, watched
+from .scheduled import IN_TURN, TOGETHER, Columns, columns, matrices, watched
 
+ROUND_COST = RoundCost(20_000.0)  # Python chooses a round, compiled code makes its iterations
 _KEPT = 8  # sets of arrays for which a loop remembers how far its schedule has got
 _FEW = 256  # iterations of a round
 _WORTH_WAKING = 300e-6  # seconds of a round that is worth waking other threads for, which takes some 80e-6
@@ -138,6 +141,8 @@ def _start(analysis: Analysis, held: Held, owners: list[NDArray[Any]]) -> Progre
     schedule = analysis.options.schedule
     assert schedule is not None
     read = columns(analysis, held)
+    if isinstance(schedule, Auto):
+        return _start_auto(schedule, analysis, held, read, owners)
     try:
         chooser = schedule.start(len(analysis.space), analysis.options.seed, read.matrix)
     except PlanError as problem:
@@ -152,6 +157,21 @@ def _start(analysis: Analysis, held: Held, owners: list[NDArray[Any]]) -> Progre
     learns = type(chooser).learn is not Chooser.learn
     watch = watched(analysis, held) if learns else ""
     return Progress(chooser, watch, read.source, tuple(weakref.ref(owner) for owner in owners))
+
+
+def _start_auto(schedule: Auto, analysis: Analysis, held: Held, read: Columns, owners: list[NDArray[Any]]) -> Progress:
+    """A loop has no objective, so `auto` takes what is safe for it; it learns where a state can be watched."""
+    try:
+        watch = watched(analysis, held)
+    except LoopError:
+        watch = ""
+    strategy, size = analysis.strategy, len(analysis.space)
+    free = strategy.name == TOGETHER or (strategy.name == IN_TURN and not strategy.waves)
+    chooser = schedule.begin(
+        size, analysis.options.seed, read.matrix, ROUND_COST, objective=False, learns=bool(watch), free=free
+    )
+    source = read.source if chooser.learns else ""
+    return Progress(chooser, watch if chooser.learns else "", source, tuple(weakref.ref(owner) for owner in owners))
 
 
 # --- one round ------------------------------------------------------------------------------------------------------

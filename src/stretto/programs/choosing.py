@@ -8,18 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.cached import cached_property
 from stretto.errors import PlanError, RunError
+from stretto.schedule.auto import Auto
 from stretto.schedule.checks import whole
 from stretto.schedule.spec import Chooser, Floats, Ints, Schedule
+from stretto.schedule.trials import Decision
 from stretto.schedule.waiting import Turns
 
 from .params import Params
+
+if TYPE_CHECKING:
+    from .program import Program
+    from .values import Options
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +61,11 @@ class Source(Protocol):
 
     learns: bool  # whether it wants to know how far jobs moved
 
+    @property
+    def choices(self) -> tuple[Decision, ...]:
+        """The choices that `schedule="auto"` made."""
+        ...
+
     def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
         """The jobs of a round, the most urgent first, and which wait for which; no jobs: the end."""
         ...
@@ -80,6 +91,7 @@ class Method:
     """A `schedule(state)` written by the user."""
 
     learns = False
+    choices: tuple[Decision, ...] = ()
 
     def __init__(self, program: str, schedule: Any) -> None:
         self._program, self._schedule = program, schedule
@@ -112,9 +124,16 @@ class Method:
 class Ready:
     """A ready spec. size: how many jobs there are to choose from, those of the first array of `params`, or fewer."""
 
-    def __init__(self, spec: Schedule, size: int, seed: int, data: Any, *, by_row: bool) -> None:
+    @property
+    def choices(self) -> tuple[Decision, ...]:
+        """None: the spec is fixed."""
+        return ()
+
+    def __init__(
+        self, spec: Schedule, size: int, seed: int, data: Any, *, by_row: bool, chooser: Chooser | None = None
+    ) -> None:
         self._spec, self._by_row = spec, by_row
-        self._chooser = spec.start(size, seed, data)
+        self._chooser = spec.start(size, seed, data) if chooser is None else chooser
         self.learns = type(self._chooser).learn is not Chooser.learn
         self._numbers: dict[int, Ints] = {}
 
@@ -141,8 +160,9 @@ class Ready:
         self._chooser.restore(arrays)
 
 
-def source_of(program: str, schedule: Any, size: int | None, first: NDArray[Any], seed: int, data: Any) -> Source:
+def source_of(made: Program, options: Options, first: NDArray[Any], data: Any) -> Source:
     """Who chooses. first: the first array of the parameters, whose rows are the jobs unless `size` says otherwise."""
+    program, schedule, size = made.name, made.schedule, made.size
     if isinstance(schedule, Source):
         return schedule
     if not isinstance(schedule, Schedule):
@@ -154,7 +174,12 @@ def source_of(program: str, schedule: Any, size: int | None, first: NDArray[Any]
         whole(f"{program}: size", size)
         if size < 1:
             raise PlanError(f"{program}: size={size}: a schedule needs at least one job to choose from")
-    return Ready(schedule, rows if size is None else size, seed, data, by_row=size is None or size == rows)
+    count, by_row = rows if size is None else size, size is None or size == rows
+    if isinstance(schedule, Auto):
+        from .auto import Automatic
+
+        return Automatic(schedule, count, options, data, made.objective, by_row=by_row)
+    return Ready(schedule, count, options.seed, data, by_row=by_row)
 
 
 def moved(before: NDArray[Any], after: NDArray[Any]) -> Floats:

@@ -10,6 +10,7 @@ import numpy as np
 from stretto.kernels.coordinate_parts import renew_round
 from stretto.schedule.chooser import Compiled
 from stretto.schedule.spec import Floats, Ints
+from stretto.schedule.trials import Decision
 
 from .choosing import Situation
 from .coordinate_parts import RoundJob
@@ -33,6 +34,7 @@ class Coordinates:
     """
 
     learns = False
+    choices: tuple[Decision, ...] = ()
 
     def __init__(self, name: str, arrays: CoordinateState, chooser: Compiled, depth: int) -> None:
         self._name, self.arrays, self._chooser, self.depth = name, arrays, chooser, depth

@@ -50,6 +50,10 @@ class CoordinateState:
         All arrays: the data, what is learned, and the rounds in flight.
     logistic : bool
         Whether the loss is the logistic one.
+    width : int
+        The most coordinates of a round.
+    base : int
+        Rounds made when the engine was last restarted; the rounds of `problem` count from there.
     """
 
     def __init__(
@@ -63,18 +67,22 @@ class CoordinateState:
         loss: str,
         penalty: tuple[float, float],
         depth: int,
+        width: int | None = None,
     ) -> None:
+        """width: of the widest round of any chooser that will be used; None: of this one."""
         self.columns, self.cut, self.logistic = columns, cut, CODES[loss] == LOGISTIC
-        self.problem = _problem(columns, y, chooser, cut, start, loss, penalty, depth)
+        self.width, self.base = width or chooser.width, 0
+        queues = len(chooser.choice.place)
+        self.problem = _problem(columns, y, queues, self.width, cut, start, loss, penalty, depth)
 
     @property
     def counts(self) -> tuple[int, int, int]:
         """Entries of the columns updated, updates, and the first round with a number that is not finite (0: none)."""
         samples, updates, failed = self.problem.counts.tolist()
-        return samples, updates, failed
+        return samples, updates, failed + self.base if failed else 0
 
     def _level(self, done: int) -> float:
-        return float(self.problem.level[done % len(self.problem.level)])
+        return float(self.problem.level[(done - self.base) % len(self.problem.level)])
 
     def objective(self, done: int) -> float:
         """The objective over n after round `done`, from β alone."""
@@ -91,6 +99,22 @@ class CoordinateState:
         with np.errstate(over="ignore"):  # rounds that disturb each other; `Diverged` says so when they are over
             squares = _sum(beta * beta) if l2 else 0.0
             return float((loss + l1 * _sum(np.abs(beta)) + 0.5 * l2 * squares) / rows)
+
+    def progress(self, done: int) -> float:
+        """The objective over n after round `done` from what is fitted, in one pass over the rows.
+
+        Rounding of many rounds adds up in what is fitted, so this is for comparing schedules and not for results.
+        """
+        problem, rows = self.problem, self.columns.rows
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.logistic:
+                loss = float(np.logaddexp(0.0, -problem.y * (problem.z + self._level(done))).sum())
+            else:
+                v = problem.v - (problem.v.mean() if self.columns.centred else 0.0)
+                loss = 0.5 * float((v * v).sum())
+            l1, l2 = problem.penalty
+            beta = problem.beta[problem.beta != 0]
+            return float((loss + l1 * np.abs(beta).sum() + 0.5 * l2 * (beta * beta).sum()) / rows)
 
     def params(self, done: int) -> dict[str, NDArray[Any]]:
         """What is learned after round `done`."""
@@ -110,7 +134,8 @@ def _sum(values: Floats) -> float:
 def _problem(
     columns: Columns,
     y: Floats,
-    chooser: Compiled,
+    queues: int,
+    width: int,
     cut: Cut,
     start: dict[str, NDArray[Any]],
     loss: str,
@@ -118,8 +143,7 @@ def _problem(
     depth: int,
 ) -> Any:
     """The arrays before the first round."""
-    rows, size, width = columns.rows, columns.size, chooser.width
-    queues = len(chooser.choice.place)
+    rows, size = columns.rows, columns.size
     # Long enough that nobody writes over what a slower task still reads; see `kernels/rounds` for who reads what.
     ring = depth + queues * -(-depth // queues) + 1
     logistic = CODES[loss] == LOGISTIC

@@ -29,20 +29,24 @@ from stretto.errors import DataError, PlanError
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import one_memory
-from stretto.runtime.runtimes import Runtime
+from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.team import Team
+from stretto.schedule.auto import Auto
 from stretto.schedule.chooser import Compiled
 from stretto.schedule.columns import Columns, columns_of
 from stretto.schedule.prioritised import prioritised
 from stretto.schedule.spec import Floats, Schedule
+from stretto.schedule.working_sets import WorkingSets
 
+from .auto import depth_of, launch_compiled
 from .coordinate_nodes import run_in_parts
 from .coordinate_state import CoordinateState, Cut, curvature
-from .coordinates_checks import MOST_BLOCKS, check_options, checked_schedule, row_blocks, target_of
+from .coordinates_checks import MOST_BLOCKS, check_options, check_segments, checked_schedule, row_blocks, target_of
 from .driving import drive
 from .identity import Identity
 from .machine import Machine
 from .program import Program
+from .set_machine import launch_sets
 from .values import Options, Result
 
 _JOBS_OF_TASK = 4
@@ -63,8 +67,8 @@ class SparseRegression(Program):
     loss : "squared" or "logistic"
     intercept : bool
         Fit b as well; columns then count as centred.
-    schedule : Schedule
-        Which coordinates make a round; st.schedule.prioritised() where none is given.
+    schedule : Schedule or "auto"
+        Which coordinates make a round; st.schedule.prioritised() where none is given. "auto" has it chosen by progress.
     by : "rows", "columns" or "auto"
         Gather sums by blocks of rows (every worker has some of the samples) or by columns (some of the features).
     blocks : int or None
@@ -86,7 +90,7 @@ class SparseRegression(Program):
         l1_ratio: float = 1.0,
         loss: str = "squared",
         intercept: bool = False,
-        schedule: Schedule | None = None,
+        schedule: Schedule | str | None = None,
         by: str = "auto",
         blocks: int | None = None,
     ) -> None:
@@ -129,6 +133,11 @@ class SparseRegression(Program):
 
     def launch(self, options: Options) -> Result:
         """Run it: by compiled code where the schedule is compiled, otherwise like any program."""
+        if isinstance(self.schedule, Auto | WorkingSets):
+            check_segments(self.name, self.schedule, options)
+            return self._left(
+                launch_compiled(self, options) if isinstance(self.schedule, Auto) else launch_sets(self, options)
+            )
         chooser, here = self.schedule.start(self.size, options.seed, self.columns), one_memory(options.runtime)
         if not (isinstance(chooser, Compiled) and chooser.compiled):
             if not here:
@@ -142,9 +151,11 @@ class SparseRegression(Program):
             penalty=self.penalty, depth=options.pipeline,
         )  # fmt: skip
         if here and options.keeping is None:
-            result = self._drive(arrays, chooser, options)
-        else:  # the same rounds, part by part
-            result = run_in_parts(self, arrays, chooser, options)
+            return self._left(self._drive(arrays, chooser, options))
+        return self._left(run_in_parts(self, arrays, chooser, options))  # the same rounds, part by part
+
+    def _left(self, result: Result) -> Result:
+        """Leave what was learned in the parameters."""
         for name, array in self.params.items():
             array[...] = result.params[name]
         return result
@@ -168,7 +179,7 @@ class SparseRegression(Program):
 
     def fingerprint(self, pipeline: int = 1, seed: int = 0) -> str:
         """A short hash of all that can change a number: same fingerprint, same bits."""
-        width = getattr(self.schedule, "width", 0)
+        width = getattr(self.schedule, "width", 0) or 0
         said = (self.alpha, self.l1_ratio, self.loss, self.intercept, self.schedule, self.cut(width)[0], pipeline, seed)
         digest = hashlib.sha256(repr(said).encode())
         columns, start = self.columns, (self.params["coef"], self.params["intercept"])
@@ -177,12 +188,14 @@ class SparseRegression(Program):
             digest.update(np.ascontiguousarray(array).data)
         return digest.hexdigest()[:16]
 
-    def explain(self, *, pipeline: int = 1, runtime: Runtime | None = None) -> str:
+    def explain(self, *, pipeline: int | None = None, runtime: Runtime | None = None) -> str:
         from .coordinates_explain import explain
 
-        return explain(self, pipeline, runtime)
+        return explain(self, depth_of(self.schedule, pipeline, runtime or Threads()), runtime)
 
-    def plan(self, *, pipeline: int = 1, seed: int = 0, runtime: Runtime | None = None, **how: Any) -> JobPlan:
+    def plan(
+        self, *, pipeline: int | None = None, seed: int = 0, runtime: Runtime | None = None, **how: Any
+    ) -> JobPlan:
         """The plan of `st.run(program, …)` with these arguments; nothing is run yet.
 
         Parameters
@@ -198,12 +211,13 @@ class SparseRegression(Program):
         from .run import place, run
 
         where = place(runtime)
-        made = plan(self, pipeline, seed, where)
+        depth = depth_of(self.schedule, pipeline, where)
+        made = plan(self, depth, seed, where)
 
         def run_plan(other: Any = None) -> Result:
             there = where if other is None else place(other)
-            refuse_changed(made, plan(self, pipeline, seed, there), "program.plan(…)")
-            return run(self, pipeline=pipeline, seed=seed, runtime=there, **how)
+            refuse_changed(made, plan(self, depth, seed, there), "program.plan(…)")
+            return run(self, pipeline=depth, seed=seed, runtime=there, **how)
 
         return replace(made, runner=run_plan)
 

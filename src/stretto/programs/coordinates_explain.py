@@ -11,11 +11,14 @@ from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.runtime.chosen import name_of, runtime_words
 from stretto.runtime.runtimes import Runtime, Threads
+from stretto.schedule.auto import Auto
+from stretto.schedule.candidates import COMPILED
 from stretto.schedule.clustered import Clustered
 from stretto.schedule.prioritised import Prioritised
 from stretto.schedule.spec import Schedule
 from stretto.schedule.width import safe_width, spectral_radius
 
+from .auto import candidate_facts
 from .explain import WIDTH
 from .identity import Identity
 
@@ -66,7 +69,7 @@ def identity(program: SparseRegression, pipeline: int, seed: int) -> Identity:
 
 def width_of(schedule: Schedule) -> int:
     """The most coordinates of a round."""
-    return schedule.parts if isinstance(schedule, Clustered) else int(getattr(schedule, "width", 0))
+    return schedule.parts if isinstance(schedule, Clustered) else int(getattr(schedule, "width", 0) or 0)
 
 
 def _stored(program: SparseRegression) -> tuple[Any, ...]:
@@ -90,6 +93,8 @@ def _facts(program: SparseRegression, pipeline: int, runtime: Runtime) -> list[t
     if isinstance(schedule, Prioritised):
         bound = schedule.bound(columns.size, pipeline)
         facts.append(("", f"every coordinate is visited within {bound:,} rounds"))
+    if isinstance(schedule, Auto):
+        facts += candidate_facts(program, columns.size, columns, pipeline, runtime, COMPILED)
     if cut.by_rows:
         facts += [
             ("by rows", f"sums over {cut.blocks} blocks of samples, folded in a fixed tree: {why}"),
@@ -110,7 +115,7 @@ def _facts(program: SparseRegression, pipeline: int, runtime: Runtime) -> list[t
             f"{safe:,} at random: the spectral radius is about {rho:,.4g} (1 + M/(ρ − 1) for M = {columns.size:,})",
         )
     )
-    if not isinstance(schedule, Prioritised | Clustered) and width > safe:
+    if not isinstance(schedule, Prioritised | Clustered | Auto) and width > safe:
         text = f"{width} coordinates go together whatever they disturb, more than the safe {safe}: progress will slow"
         facts.append(("warning", f"{text} down or turn back; take a smaller width, or st.schedule.prioritised()"))
     return [*facts, ("runs on", runtime_words(runtime))]

@@ -13,13 +13,14 @@ from stretto.runtime.interrupts import heeding_ctrl_c
 from .blame import blame
 from .coordinate_state import diverged
 from .machine import Machine
+from .segments import SegmentMachine
 from .telling import Told, telling
 from .values import Look, Options, Result
 
 _CALL = 0.05  # seconds
 
 
-def drive(name: str, machine: Machine, options: Options, plan: Callable[[], str]) -> Result:
+def drive(name: str, machine: Machine | SegmentMachine, options: Options, plan: Callable[[], str]) -> Result:
     """Run a machine to its end. name: what messages call the program; plan: its plan in words."""
     with telling(name, options, plan) as told:
         driver = _Driver(name, machine, options, told)
@@ -38,11 +39,12 @@ def drive(name: str, machine: Machine, options: Options, plan: Callable[[], str]
         record=machine.record(driver.done),
         schedule_seconds=machine.schedule_seconds,
         busy_seconds=machine.busy_seconds,
+        choices=machine.choices,
     )
 
 
 class _Driver:
-    def __init__(self, name: str, machine: Machine, options: Options, told: Told) -> None:
+    def __init__(self, name: str, machine: Machine | SegmentMachine, options: Options, told: Told) -> None:
         self._name, self._machine, self._options, self._told = name, machine, options, told
         self.done, self.seconds = 0, 0.0
         self.history: list[Look] = []
@@ -61,6 +63,7 @@ class _Driver:
                 return self._end("rounds")
             goal = self.done + options.every - self.done % options.every
             to = min(goal, self.done + chunk, options.rounds if options.rounds is not None else goal)
+            to = min(to, self._machine.limit)
             seconds = self._machine.advance(to)
             chunk = max(1, int(min(2.0, _CALL / max(seconds, 1e-9)) * (to - self.done)))
             self.done, self.seconds = to, self.seconds + seconds

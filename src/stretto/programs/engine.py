@@ -64,7 +64,7 @@ class Run:
         self.versions = Versions(self.arrays, options.pipeline)
         first = next(iter(self.arrays.values()))
         columns = program.data if program.columns is None else program.columns
-        self.source = source_of(program.name, program.schedule, program.size, first, options.seed, columns)
+        self.source = source_of(program, options, first, columns)
         self.pieces = parts_of(program.name, program.parts, program.data)
         self.parts = 0 if self.pieces is None else len(self.pieces)
         self.stateful = program.local is not None

@@ -7,8 +7,10 @@ from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
 from stretto.runtime.chosen import one_memory, runtime_words
 from stretto.runtime.runtimes import Runtime, Threads
+from stretto.schedule.auto import Auto
 from stretto.schedule.spec import Schedule
 
+from .auto import candidate_facts, depth_of
 from .params import Arrays, arrays_of
 from .parts import parts_of
 from .program import Program, check
@@ -16,9 +18,10 @@ from .program import Program, check
 WIDTH = 120
 
 
-def explain(program: Program, pipeline: int = 1, runtime: Runtime | None = None) -> str:
+def explain(program: Program, pipeline: int | None = None, runtime: Runtime | None = None) -> str:
     """Several lines of text about a program."""
     check(program)
+    pipeline = depth_of(program.schedule, pipeline, runtime or Threads())
     check_pipeline(program, pipeline)
     arrays = arrays_of(program.name, program.params)
     total = show_bytes(sum(array.nbytes for array in arrays.values()))
@@ -48,6 +51,11 @@ def facts(program: Program, arrays: Arrays, pipeline: int, runtime: Runtime) -> 
         ("", "this holds while `update` reads nothing but what it is given and `aggregate` is not random"),
         ("schedule", schedule.explain() if ready else f"the program's own: {program.name}.schedule(state)"),
     ]
+    if isinstance(schedule, Auto):
+        first = next(iter(arrays.values()))
+        size = (len(first) if first.ndim else 1) if program.size is None else program.size
+        data = program.data if program.columns is None else program.columns
+        found += candidate_facts(program, size, data, pipeline, runtime)
     if pipeline == 1:
         found.append(("pipeline", "1: a round is chosen and made when the one before it is over"))
     else:

@@ -88,4 +88,5 @@ def _result(run: Run, rounds: RoundsRun, interrupted: bool) -> Result:
         record=tuple(run.record),
         schedule_seconds=rounds.spent["choose"],
         busy_seconds=sum(rounds.spent.values()),
+        choices=run.source.choices,
     )

@@ -14,6 +14,7 @@ from stretto.kernels.clock import read_cycles
 from stretto.runtime.team import Team
 from stretto.schedule.chooser import Compiled
 from stretto.schedule.spec import Ints
+from stretto.schedule.trials import Decision
 
 from .coordinate_state import CoordinateState, Cut
 from .values import Round
@@ -50,24 +51,41 @@ class Machine:
             np.zeros(line * len(state.problem.count), np.int64),
             np.zeros(line * cut.blocks, np.int64),
             np.zeros((workers, line), np.int64),
-            *_room(0, cut, chooser.width),
+            *_room(0, cut, self.state.width),
         )
         self._step = 0  # the next step of the sequence
-        self._read: list[tuple[Ints, Ints, Ints]] = []
+        self._read: list[tuple[int, Ints, Ints, Ints]] = []
         self.schedule_seconds = self.busy_seconds = 0.0
         self._call()  # of no steps: if it has to be compiled, that happens here and not in the time that is measured
 
     def advance(self, to: int) -> float:
         """Make rounds until `to` of them are applied; the seconds it took."""
-        span = self._engine.span
-        span[rounds.FIRST], span[rounds.END] = self._step, to + self._depth
-        self._step = to + self._depth
+        span, own = self._engine.span, to - self.state.base
+        span[rounds.FIRST], span[rounds.END] = self._step, own + self._depth
+        self._step = own + self._depth
         if self._recording:
             first, end = max(1, int(span[rounds.FIRST])), min(int(span[rounds.END]), int(span[rounds.LAST]) + 1)
-            fresh = _room(max(0, end - first), self.state.cut, self._chooser.width)
+            fresh = _room(max(0, end - first), self.state.cut, self.state.width)
             self._engine = self._engine._replace(read_jobs=fresh[0], read_count=fresh[1], read_from=fresh[2])
-            self._read.append(fresh)
+            self._read.append((self.state.base, *fresh))
         return self._call()
+
+    def restart(self, chooser: Compiled, done: int, last: int | None) -> None:
+        """Go on with another chooser when all rounds up to `done` are applied and no further one was chosen.
+
+        last: the last round before the next restart. A chooser has one scheduler. The first rounds all read the
+        parameters as they are now, as at the start of a run.
+        """
+        engine, problem, own = self._engine, self.state.problem, done - self.state.base
+        at = own % len(problem.count)
+        problem.level[0], problem.pulls[0] = problem.level[at], problem.pulls[at]
+        for array in (problem.moved, problem.touched, problem.count):
+            array[:] = 0
+        for counter in (engine.control, engine.chosen, engine.gathered, engine.applied):
+            counter[:] = 0
+        self.state.base, self._chooser, self._step = done, chooser, 0
+        engine.span[:] = (0, 0, ENDLESS if last is None else last - done)
+        self._call()  # of no steps, as at the start
 
     def _call(self) -> float:
         engine = self._engine
@@ -87,15 +105,25 @@ class Machine:
         self.busy_seconds += float(spent[rounds.ALL])
         return seconds
 
+    @property
+    def limit(self) -> int:
+        """The round that `advance` may not go beyond: none."""
+        return ENDLESS
+
+    @property
+    def choices(self) -> tuple[Decision, ...]:
+        """Choices of `schedule="auto"`: none was made."""
+        return ()
+
     def record(self, done: int) -> tuple[Round, ...]:
         """The rounds up to `done` as they were made. Where tasks have seen several states, the one furthest off."""
         found: list[Round] = []
-        for jobs, count, seen in self._read:
+        for base, jobs, count, seen in self._read:
             for k in range(len(count)):
                 number = len(found) + 1
-                rule = max(0, number - self._depth)
+                rule = max(0, number - base - self._depth)
                 read = max(seen[k].ravel().tolist(), key=lambda version: abs(version - rule))
-                found.append(Round(number, tuple(jobs[k, : count[k]].tolist()), read))
+                found.append(Round(number, tuple(jobs[k, : count[k]].tolist()), base + read))
         return tuple(found[:done])
 
 

@@ -17,6 +17,7 @@ from stretto.plan.planned import refuse_changed
 from stretto.runtime.asked import whole
 from stretto.runtime.chosen import name_of
 
+from .auto import depth_of
 from .explain import check_pipeline, facts
 from .params import arrays_of
 from .parts import parts_of
@@ -29,10 +30,12 @@ _SLOT, _LINE, _LEFT, _TOP = 70, 30, 90, 70
 _STAGES = (("choose", "#8da0cb"), ("update", "#66c2a5"), ("aggregate", "#fc8d62"))
 
 
-def plan(program: Program, pipeline: int, seed: int, runtime: Any, how: Mapping[str, Any]) -> JobPlan:
+def plan(program: Program, pipeline: int | None, seed: int, runtime: Any, how: Mapping[str, Any]) -> JobPlan:
     """The plan of `run(program, …)`; see `Program.plan`."""
+    check(program)
     where = place(runtime)
-    made = _planned(program, whole("pipeline", pipeline, 1), whole("seed", seed, None), where)
+    pipeline = depth_of(program.schedule, pipeline, where)
+    made = _planned(program, pipeline, whole("seed", seed, None), where)
 
     def run_plan(other: Any = None, **more: Any) -> Result:
         there = where if other is None else place(other)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stretto.errors import PlanError
+from stretto.schedule.auto import ready_schedule
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from .values import Options, Result
 
 _NEEDED = {
-    "schedule": "a ready schedule such as st.schedule.cyclic(), or a method schedule(self, state) -> jobs",
+    "schedule": 'a ready schedule such as st.schedule.cyclic(), "auto", or a method schedule(self, state) -> jobs',
     "update": "a method update(self, job, data, params) -> result",
     "aggregate": "a method aggregate(self, results, params)",
 }
@@ -50,8 +51,8 @@ class Program:
 
     params          dict of the arrays that are learned; they are written in place
     data            whatever `update` reads and nobody writes
-    schedule        which jobs are updated together next: a ready spec, or schedule(state) -> a list of jobs (None: the
-                    end). `state` has round, params, data, random, memory and last
+    schedule        which jobs are updated together next: a ready spec, "auto", or schedule(state) -> a list of jobs
+                    (None: the end). `state` has round, params, data, random, memory and last
     update          update(job, data, params) -> result, on any thread; params are read-only
     aggregate       aggregate(results, params) puts results into params in place; it may return how far each job moved,
                     which prioritised schedules learn from
@@ -99,7 +100,9 @@ class Program:
 
         return identity_of(self, pipeline, seed)
 
-    def plan(self, *, pipeline: int = 1, seed: int = 0, runtime: Runtime | None = None, **how: Any) -> JobPlan:
+    def plan(
+        self, *, pipeline: int | None = None, seed: int = 0, runtime: Runtime | None = None, **how: Any
+    ) -> JobPlan:
         """The plan of `st.run(program, …)` with these arguments; nothing is run yet.
 
         Parameters
@@ -116,7 +119,7 @@ class Program:
 
         return plan(self, pipeline, seed, runtime, how)
 
-    def explain(self, *, pipeline: int = 1, runtime: Runtime | None = None) -> str:
+    def explain(self, *, pipeline: int | None = None, runtime: Runtime | None = None) -> str:
         """How the program would run, and what is promised, in words."""
         from .explain import explain
 
@@ -140,7 +143,7 @@ def program(
     *,
     update: Callable[..., Any],
     aggregate: Callable[..., Any],
-    schedule: Schedule | Callable[..., Any],
+    schedule: Schedule | Callable[..., Any] | str,
     params: Mapping[str, Any],
     data: Any = None,
     objective: Callable[..., float] | None = None,
@@ -157,8 +160,15 @@ def program(
     return _Made(name or str(getattr(update, "__name__", "program")), given)
 
 
+def settle_schedule(program: Program) -> None:
+    """Replace the name of a schedule, "auto", by the schedule."""
+    if isinstance(getattr(program, "schedule", None), str):
+        program.schedule = ready_schedule(program.schedule)
+
+
 def check(program: Program) -> None:
     """Refuse a program that lacks a part, or whose functions do not take what they will be given."""
+    settle_schedule(program)
     for part, needed in _NEEDED.items():
         found = getattr(program, part, None)
         if found is None:

@@ -19,7 +19,8 @@ from stretto.runtime.serving import Keeping
 from stretto.runtime.train import Saving
 from stretto.schedule.spec import Schedule
 
-from .program import Program, check
+from .auto import depth_of
+from .program import Program, check, settle_schedule
 from .values import Look, Options, Result
 
 
@@ -27,7 +28,7 @@ def run(
     program: Program,
     *,
     rounds: int | None = None,
-    pipeline: int = 1,
+    pipeline: int | None = None,
     seed: int = 0,
     every: int = 1,
     until: Callable[[Look], bool] | None = None,
@@ -44,7 +45,8 @@ def run(
     Parameters
     ----------
     rounds : at most so many; None for no limit
-    pipeline : rounds in flight: round t reads the parameters after round t − pipeline; 1 is no pipelining
+    pipeline : rounds in flight: round t reads the parameters after round t − pipeline; 1 is no pipelining. None: 1, or
+        with schedule="auto" on several machines 3
     seed : what random numbers of schedules are made from
     every : rounds between two looks at the objective
     until : called with each look; the run ends when it is true
@@ -65,14 +67,16 @@ def run(
             f"st.run runs an st.Program, got {type(program).__name__}; "
             + ("make one: run(" + program.__name__ + "(…))" if isinstance(program, type) else "see st.program")
         )
+    settle_schedule(program)
+    where = place(runtime)
     options = Options(
         rounds=None if rounds is None else whole("rounds", rounds, 0),
-        pipeline=whole("pipeline", pipeline, 1),
+        pipeline=depth_of(getattr(program, "schedule", None), pipeline, where),
         seed=whole("seed", seed, None),
         every=whole("every", every, 1),
         until=_until(until),
         seconds=_positive(seconds),
-        runtime=place(runtime),
+        runtime=where,
         record=record,
         verbose=whole("verbose", verbose, 0),
     )

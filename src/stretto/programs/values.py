@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.serving import Keeping
+from stretto.schedule.trials import Decision
 
 from .choosing import short
 
@@ -64,6 +65,7 @@ class Result:
     record: tuple[Round, ...] = ()
     schedule_seconds: float = 0.0  # thread time spent in choosing rounds
     busy_seconds: float = 0.0  # thread time spent in choosing, updating and aggregating
+    choices: tuple[Decision, ...] = ()  # of schedule="auto": after which round, which schedule, why
 
     @property
     def objective(self) -> float:

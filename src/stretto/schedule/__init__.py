@@ -1,9 +1,10 @@
 """What runs together next. `st.schedule` holds the ready schedules of programs:
 
-cyclic, random, prioritised, clustered, rotation, working_sets      and what they are made of: delta_squared,
+auto, cyclic, random, prioritised, clustered, rotation, working_sets      and what they are made of: delta_squared,
 correlation, correlation_graph, spectral_radius, safe_width; Schedule and Chooser, to write one's own
 """
 
+from .auto import auto as auto
 from .clustered import clustered as clustered
 from .clustered import correlation_graph as correlation_graph
 from .columns import correlation as correlation

@@ -122,7 +122,7 @@ def table(columns: Columns, seed: int, *, sample: int | None, schedulers: int, w
     found, rows = columns.measured, columns.rows
     inverse, shift = _scaled(columns)
     short = np.zeros(columns.size, bool) if columns.dense else columns.length <= SHORT
-    sampled, starts = _sampled(columns, short, seed, sample)
+    sampled, starts = sampled_rows(columns, short, seed, sample)
     exact = sampled is columns
     facts = np.zeros(FACTS, np.int64)
     facts[:] = (CHECKED, rows, sampled.rows)
@@ -157,7 +157,7 @@ def _scaled(columns: Columns) -> tuple[Floats, Floats]:
     return inverse, total / np.sqrt(columns.rows) * inverse if columns.centred else np.zeros_like(norm)
 
 
-def _sampled(columns: Columns, short: NDArray[np.bool], seed: int, sample: int | None) -> tuple[Columns, Ints]:
+def sampled_rows(columns: Columns, short: NDArray[np.bool], seed: int, sample: int | None) -> tuple[Columns, Ints]:
     """The long columns on a sample of the rows, and where each begins there (−1: it is short).
 
     Where there are no more rows than that, or no long columns, the columns themselves.

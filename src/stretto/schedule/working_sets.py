@@ -7,35 +7,57 @@ priorities, the other way to forget nothing, is not needed.
 
     spec = working_sets(first=200, growth=2.0)
     chosen = spec.choose(support, distance, samples)      # column numbers, the support among them
+
+As a schedule, rounds of `width` jobs walk over the set until it is solved well enough, then a new set is chosen.
+`st.SparseRegression` chooses it by distance and screens by the gap; any other program by what still moves
+(`set_chooser`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import PlanError
 
-from .spec import Floats, Ints
+from .candidates import columns_or_none, measured_width
+from .chooser import check_width
+from .set_chooser import SetChooser
+from .spec import Floats, Ints, Schedule
+
+WIDEST = 256  # jobs of a round, where the width is measured
 
 
 @dataclass(frozen=True)
-class WorkingSets:
+class WorkingSets(Schedule):
     """first: how many are solved for at the start; None goes by the number of columns. growth: how many times the
-    support is solved for afterwards. screen: let go of what is proven zero.
+    support is solved for afterwards. screen: let go of what is proven zero. width: jobs of a round; None: as many as
+    are safe for the columns of the set, and 1 where there are none. Estimators solve for a whole set at once.
     """
 
     first: int | None = None
     growth: float = 2.0
     screen: bool = True
+    width: int | None = None
 
     def __post_init__(self) -> None:
         if self.first is not None and self.first < 1:
             raise PlanError(f"first must be at least 1; got {self.first}")
         if not self.growth > 1.0:
             raise PlanError(f"growth must be more than 1, or no set would ever grow; got {self.growth}")
+        if self.width is not None:
+            check_width(self.width)
+
+    def start(self, size: int, seed: int, data: Any = None) -> SetChooser:
+        """A chooser that goes by what still moves."""
+        columns = columns_or_none(data, size)
+        width = self.width
+        if width is None:
+            width = 1 if columns is None else measured_width(columns, WIDEST)[1]
+        return SetChooser(size, min(size, width))
 
     def explain(self) -> str:
         """The spec in words."""
@@ -77,6 +99,20 @@ class WorkingSets:
         return pull + norm * radius < l1
 
 
-def working_sets(first: int | None = None, *, growth: float = 2.0, screen: bool = True) -> WorkingSets:
-    """Solve for a growing set of the columns nearest to their constraints; let go of what is proven zero."""
-    return WorkingSets(first, growth, screen)
+def working_sets(
+    first: int | None = None, *, growth: float = 2.0, screen: bool = True, width: int | None = None
+) -> WorkingSets:
+    """Solve for a growing set of the columns nearest to their constraints; let go of what is proven zero.
+
+    Parameters
+    ----------
+    first : int or None
+        Columns of the first set; None goes by the number of columns.
+    growth : float
+        How many times the support is solved for afterwards.
+    screen : bool
+        Whether columns that the duality gap proves zero leave the pool.
+    width : int or None
+        Jobs of a round; None: as many as are safe for the columns of the set. Estimators do not use it.
+    """
+    return WorkingSets(first, growth, screen, width)
