@@ -79,7 +79,7 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
     def _runtime(self, other: Any = None) -> Runtime:
         """Where to run: `other` where one is given, else as the parameters say."""
         found = checks.place(self.runtime if other is None else other, self.n_jobs, owner=type(self).__name__)
-        if isinstance(self.schedule, Schedule):
+        if isinstance(self.schedule, Schedule) and not isinstance(self.schedule, WorkingSets):
             refuse_elsewhere(
                 found,
                 owner=type(self).__name__,
