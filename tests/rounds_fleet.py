@@ -122,7 +122,7 @@ class Stepped:
         self._chance = random.Random(chance) if isinstance(chance, int) else chance
 
     def open(self) -> None:
-        raise NotImplementedError
+        raise AssertionError("a program asks for rounds, not for a crew")
 
     @contextmanager
     def rounds(self, pipeline: Any, work: Any) -> Iterator[HostRounds]:

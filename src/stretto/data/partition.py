@@ -53,7 +53,7 @@ class Cut:
         return by_position[self.place]
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is sent: not what can be made again."""
+        """What is sent: not what can be recomputed."""
         return {"place": self.place, "bounds": self.bounds}
 
 

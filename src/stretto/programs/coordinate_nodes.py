@@ -8,6 +8,7 @@ driver folds what they gathered in its order. So the bits are the same.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from .coordinates import SparseRegression
 
 
-class _InParts(Program):
+class _InParts(Program, ABC):
     """Rounds of coordinates. `schedule` is the driver's part, which nodes do not get."""
 
     schedule: Coordinates
@@ -58,9 +59,9 @@ class _InParts(Program):
         driver = self.schedule
         return driver.arrays.objective(driver.done)
 
+    @abstractmethod
     def finish(self, run: Run) -> None:
         """Bring v and z of the driver to the end of a run."""
-        raise NotImplementedError
 
 
 class _ByRows(_InParts):

@@ -6,7 +6,7 @@
 
 Saved after round c are the versions of the parameters that rounds in flight read, the jobs of rounds after c that were
 chosen already, the state of the schedule, `state.memory`, the states of parts and the history. Updates of rounds in
-flight are made again by a run that resumes, with the same bits. What the user's schedule and parts remember is pickled:
+flight are recomputed by a run that resumes, with the same bits. What the user's schedule and parts remember is pickled:
 resume only from folders that you trust.
 """
 

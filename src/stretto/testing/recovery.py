@@ -22,7 +22,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import stretto as st
 from stretto.comm.policy import Eager, Lazy
 from stretto.consistency.rules import BSP, SSP
 from stretto.errors import RunError
@@ -33,7 +32,7 @@ from stretto.runtime.simulated.spec import Simulated
 
 from .draws import Schedule, draw
 from .replay import check_replay
-from .schedules import ScheduleFailed, command_line, compare
+from .schedules import ScheduleFailed, command_line, compare, run_on
 
 COMMAND = "python -m stretto.testing.recovery --seed"
 STAGES = ("before the first cut", "during a cut", "anywhere", "during the restart", "after the restart", "gathering")
@@ -147,11 +146,12 @@ def run_seed(seed: int, **given: Any) -> int:
     """Draw a schedule, run it without and with lost nodes, compare; how often the second one restarted."""
     base = draw_base(seed, **given)
     faults: tuple[Fault, ...] = ()
+    more: dict[str, Any] = {"watch": fingerprint, "checkpoint_every": base.checkpoint}
     try:
         calm = Traced(**base.cluster)
-        expected = _run(base, calm)
+        expected = run_on(base, calm, **more)
         faults = draw_losses(base, calm.stages)  # type: ignore[attr-defined]
-        found = _run(base, Simulated(**base.cluster | {"faults": (*base.faults, *faults)}), record="full")
+        found = run_on(base, Simulated(**base.cluster | {"faults": (*base.faults, *faults)}), record="full", **more)
         check_replay(found.recording)
         check_history(found.history, max(found.clocks))
         if isinstance(base.rule, BSP):
@@ -174,21 +174,6 @@ def check_history(history: Sequence[Any], last: int) -> None:
     seconds = [look.seconds for look in history]
     if seconds != sorted(seconds):
         raise RunError(f"evaluations are not in the order of time: {seconds}")
-
-
-def _run(schedule: Schedule, runtime: Any, **more: Any) -> Any:
-    return st.run(
-        schedule.script.body,
-        workers=schedule.workers,
-        tables={name: st.Table(**arguments) for name, arguments in schedule.tables.items()},
-        sync=schedule.rule,
-        comm=schedule.policy,
-        runtime=runtime,
-        seed=schedule.seed,
-        watch=fingerprint,
-        checkpoint_every=schedule.checkpoint,
-        **more,
-    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

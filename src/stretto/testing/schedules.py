@@ -55,20 +55,21 @@ def run_schedule(schedule: Schedule) -> Report:
 
 def run_simulated(schedule: Schedule) -> Any:
     """The run itself, with its recording."""
-    return _run(schedule, st.Simulated(**schedule.cluster), record="full", checkpoint_every=schedule.checkpoint)
+    return run_on(schedule, st.Simulated(**schedule.cluster), record="full", checkpoint_every=schedule.checkpoint)
 
 
 def run_threads(schedule: Schedule, threads: int = 2) -> Any:
     """The same workers on real threads of one process, recorded; the cluster and its faults are left out."""
-    return _run(schedule, st.Threads(threads), record="full")
+    return run_on(schedule, st.Threads(threads), record="full")
 
 
 def run_serial(schedule: Schedule) -> Any:
     """The truth: the same workers, one after another."""
-    return _run(schedule, st.Serial())
+    return run_on(schedule, st.Serial())
 
 
-def _run(schedule: Schedule, runtime: Any, **more: Any) -> Any:
+def run_on(schedule: Schedule, runtime: Any, **more: Any) -> Any:
+    """The workers of a schedule on any runtime. more: options of `st.run`."""
     return st.run(
         schedule.script.body,
         workers=schedule.workers,

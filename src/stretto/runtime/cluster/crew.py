@@ -6,7 +6,7 @@
 
 What never changes (entries) is sent once, states when the driver's copy changed, and both stay on the nodes from run to
 run. The driver's arrays are older than those of the nodes until they are gathered: by whoever reads them, by a step
-that reads them here, and every now and then, so that little has to be made again when a host is lost. Then all begin
+that reads them here, and every now and then, so that little has to be recomputed when a host is lost. Then all begin
 again from what was gathered last, and the runs since are made once more; the bits are the same. Where nothing is looked
 at between two steps the nodes do not wait for the driver in between (`crew_runs`).
 """
@@ -336,7 +336,7 @@ class ClusterCrew(Crew):
             self._begun = True
 
     def _ready(self, plan: CrewPlan, ending: Callable[[], bool] = lambda: False) -> None:
-        """Have everything on the nodes that a run needs, and runs made again that were lost."""
+        """Have everything on the nodes that a run needs, and lost runs recomputed."""
         self._begin()
         if not plan.loaded:
             # Nodes that read files themselves walk all of them, on processors that may be shared.

@@ -5,7 +5,7 @@
     fold = held.derive(take_rows, rows)         # other values, made of these where they are
 
 The number of parts is the caller's, and never depends on the nodes: part k of P belongs to node k·N // P. Functions are
-pure (see `parts_task`). So when a host is lost, all begin again: the values that a call needs are made again from what
+pure (see `parts_task`). So when a host is lost, all begin again: the values that a call needs are recomputed from what
 they were made of, and the call is repeated. Results are the same bits.
 """
 

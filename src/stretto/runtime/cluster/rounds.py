@@ -6,7 +6,7 @@ The schedule, `aggregate` and the objective run here. A node holds its parts of 
 changed of the parameters and the jobs; it reports results as events, so that several rounds are in flight.
 
 When a host is lost, all begin again: updates that were not reported are assigned once more, with the parameters that
-their rounds read. Where parts have state, nodes start from the last saved states, and all updates since are made again,
+their rounds read. Where parts have state, nodes start from the last saved states, and all updates since are recomputed,
 those that were reported before without reporting them twice. The bits are the same.
 """
 
@@ -227,7 +227,7 @@ class HostRounds(RoundsRun):
         return self._stamps[number]
 
     def _forget(self) -> None:
-        """Drop what no update needs that may have to be made again."""
+        """Drop what no update needs that may have to be recomputed."""
         last = self.work.states()[0] if self.work.stateful else self.pipeline.done
         for number in [number for number in self._stamps if number <= last]:
             del self._stamps[number]

@@ -94,7 +94,7 @@ class Delay(_Fault):
 
 @dataclass(frozen=True)
 class Reset(_Fault):
-    """The connection between a and b breaks and is made again, both ways.
+    """The connection between a and b breaks and is recomputed, both ways.
 
     Of the messages under way the last `lost` of each direction never arrive, nor does anything sent until both ends
     learn of it, a latency later; then each sends again what was not acknowledged, so what had arrived without an answer
