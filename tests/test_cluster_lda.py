@@ -24,9 +24,10 @@ from stretto.observe.events import EpochDone, Event
 from stretto.plan.arrays import StepSpec, by_rows, constant, number
 from stretto.plan.kernel_reference import KernelReference
 from stretto.runtime.cluster.crew import ClusterCrew
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Serial
 from stretto.runtime.session import Session
-from stretto.runtime.train import Saving, Trainer
+from stretto.runtime.train import Trainer
 from test_cluster_driver import hosts_of_this_process
 from topic_jobs import check_counts, corpus, lda_on, problem, run_passes, some_documents
 

@@ -21,9 +21,10 @@ from stretto.plan.arrays import by_cols, by_rows
 from stretto.runtime.cluster.crew import ClusterCrew
 from stretto.runtime.cluster.pages import LEAST, Pages
 from stretto.runtime.cluster.ring import Block, Ring
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Serial
 from stretto.runtime.session import Session
-from stretto.runtime.train import Saving, Trainer
+from stretto.runtime.train import Trainer
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import independent, panels, rotation
 from stretto.schedule.route import Route, owners

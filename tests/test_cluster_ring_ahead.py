@@ -25,8 +25,9 @@ from stretto.runtime.cluster.hosting import Told
 from stretto.runtime.cluster.ring import Block, Ring
 from stretto.runtime.cluster.ring_node import Go, Ran
 from stretto.runtime.cluster.spec import Cluster
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Serial
-from stretto.runtime.train import Saving, Trainer
+from stretto.runtime.train import Trainer
 from stretto.schedule.order import Ints, Order
 from stretto.schedule.rotation import panels, rotation
 from stretto.schedule.route import Route, owners

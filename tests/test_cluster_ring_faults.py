@@ -17,8 +17,9 @@ from stretto.models.mf_sgd import SgdJob
 from stretto.runtime.cluster import crew as crews
 from stretto.runtime.cluster.crew import ClusterCrew
 from stretto.runtime.cluster.ring import Block
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Serial
-from stretto.runtime.train import Saving, Trainer
+from stretto.runtime.train import Trainer
 
 DATA = some_ratings()
 EPOCHS = 4

@@ -17,8 +17,8 @@ from sklearn.preprocessing import FunctionTransformer
 import stretto as st
 from stretto.errors import DataError, PlanError
 from stretto.models.lda_base import Problem
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.session import Session
-from stretto.runtime.train import Saving
 
 
 def planted(documents: int = 300, topics: int = 4, each: int = 15, length: int = 40, seed: int = 0) -> Any:

@@ -26,10 +26,11 @@ from stretto.models.lda_watch import Watch
 from stretto.plan.plan import Physical
 from stretto.runtime import tile_walk
 from stretto.runtime.crew import Crew
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.source import Chunk, InMemory
 from stretto.runtime.team import Call
-from stretto.runtime.train import Saving, Trainer
+from stretto.runtime.train import Trainer
 from stretto.schedule import tiling
 from stretto.schedule.order import Order
 from stretto.schedule.tiling import Tiling

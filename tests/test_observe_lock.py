@@ -21,8 +21,8 @@ from stretto.observe import folder_lock
 from stretto.observe.folder_lock import NAME, FolderLock, is_written
 from stretto.observe.record import RunRecord
 from stretto.runtime.checkpoint import writing
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.session import Session
-from stretto.runtime.train import Saving
 
 HOLD = """
 import sys

@@ -15,9 +15,10 @@ from stretto.errors import CheckpointError, Diverged
 from stretto.models.mf_base import Problem
 from stretto.observe.events import CheckpointRejected, CheckpointSaved, EpochDone, Event, PassDone, Warned
 from stretto.runtime.crew import Crew
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 from stretto.runtime.team import Call
-from stretto.runtime.train import Outcome, Patience, Saving, Trainer
+from stretto.runtime.train import Outcome, Patience, Trainer
 
 DATA = some_ratings()
 EPOCHS = 4

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from stretto.programs.coordinates import SparseRegression
     from stretto.programs.program import Program, program
     from stretto.runtime.cluster.spec import Cluster
+    from stretto.runtime.run_checkpoints import Saving
     from stretto.runtime.runtimes import Serial, Threads
     from stretto.runtime.session import Session
     from stretto.runtime.simulated.faults import Crash, Delay, Pause, Reset, SlowLink, SlowNode
     from stretto.runtime.simulated.spec import Simulated
-    from stretto.runtime.train import Saving
     from stretto.state.accumulator import accumulator
     from stretto.state.buffer import buffer
     from stretto.state.make import full, random, sparse_rows, state, zeros
@@ -76,7 +76,7 @@ _SHELF = {
     "Program": "stretto.programs.program:Program",
     "Reset": "stretto.runtime.simulated.faults:Reset",
     "SSP": "stretto.consistency.rules:SSP",
-    "Saving": "stretto.runtime.train:Saving",
+    "Saving": "stretto.runtime.run_checkpoints:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
     "Session": "stretto.runtime.session:Session",
     "Simulated": "stretto.runtime.simulated.spec:Simulated",

@@ -19,8 +19,8 @@ from stretto.errors import DataError, RunError
 
 if TYPE_CHECKING:
     from stretto.plan.plan import Plan
+    from stretto.runtime.run_checkpoints import Saving
     from stretto.runtime.session import Session
-    from stretto.runtime.train import Saving
 
 _KEY, _MODEL = "recipe", "model"
 _KINDS = {"mf": "recipe_mf:MfRecipe", "lda": "recipe_lda:LdaRecipe"}
@@ -91,7 +91,7 @@ class Recipe(ABC):
 
     def saving(self, run: Path) -> Saving:
         """When checkpoints are saved, under the run's folder."""
-        from stretto.runtime.train import Saving
+        from stretto.runtime.run_checkpoints import Saving
 
         epochs, seconds = parse_every(self.checkpoint_every)
         return Saving(run / "checkpoints", epochs, seconds)

@@ -14,9 +14,9 @@ from stretto.errors import PlanError
 from stretto.runtime.asked import whole
 from stretto.runtime.chosen import PROGRAMS, chosen
 from stretto.runtime.interrupts import raising_ctrl_c
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.serving import Keeping
-from stretto.runtime.train import Saving
 from stretto.schedule.spec import Schedule
 
 from .auto import depth_of

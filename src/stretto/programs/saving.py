@@ -13,7 +13,6 @@ resume only from folders that you trust.
 from __future__ import annotations
 
 import pickle
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import RunError
-from stretto.runtime import checkpoint
 from stretto.runtime.serving import Keeping
 
 from .node import unpacked
@@ -50,8 +48,7 @@ class Saver:
         self._run, self._keeping = run, keeping
         self.states: tuple[int, Mapping[int, bytes] | None] = (0, None)
         self._every = (keeping.every if keeping is not None else None) or (STATES_EVERY if run.stateful else None)
-        self._saved_at = time.monotonic()
-        self._took = 0.1  # seconds that the last save took
+        self._checkpoints = None if keeping is None else keeping.checkpoints()
         self._newest = -1  # the round after which was saved last
         self._waiting: dict[int, Captured] = {}  # by round: saved once the states of parts have come
         self._came: dict[int, Mapping[int, bytes]] = {}  # by round: states that came before the round was aggregated
@@ -67,11 +64,9 @@ class Saver:
 
     def due(self, number: int) -> bool:
         """Whether a checkpoint is to be saved after this round, which was just aggregated."""
-        if self._keeping is None:
+        if self._checkpoints is None:
             return False
-        if self._every is not None:
-            return self.at(number)
-        return time.monotonic() - self._saved_at > checkpoint.interval_seconds(self._took)
+        return self.at(number) if self._every is not None else self._checkpoints.due(number)
 
     def finish(self, number: int) -> None:
         """Save what the run ends with, unless that is saved, or updates of later rounds have changed the states."""
@@ -127,23 +122,19 @@ class Saver:
         return arrays, {"step": number, "round": number}
 
     def _write(self, number: int, captured: Captured, states: Mapping[int, bytes]) -> None:
-        assert self._keeping is not None
+        assert self._checkpoints is not None
         arrays, meta = captured
         arrays |= {f"part/{part}": np.frombuffer(state, np.uint8) for part, state in states.items()}
-        meta |= {"fingerprint": self._keeping.fingerprint, "settings": self._keeping.settings}
-        began = time.monotonic()
-        checkpoint.save(self._keeping.folder, arrays, meta, keep=self._keeping.keep)
-        self._saved_at = time.monotonic()
-        self._took, self._newest = self._saved_at - began, number
+        if self._checkpoints.save(arrays, meta, number):
+            self._newest = number
 
     # -- resuming ----------------------------------------------------------------------------------------------------
 
     def resume(self, pipeline: Pipeline) -> None:
         """Go on from the newest checkpoint, if that is asked for."""
-        if self._keeping is None or not self._keeping.resume:
+        if self._checkpoints is None or self._keeping is None or not self._keeping.resume:
             return
-        run, keeping = self._run, self._keeping
-        found = checkpoint.latest(keeping.folder, keeping.fingerprint, settings=keeping.settings)
+        run, found = self._run, self._checkpoints.latest()
         number = int(found.meta["round"])
         state = pickle.loads(found.arrays["state"].tobytes())
         versions: dict[int, dict[str, NDArray[Any]]] = {}

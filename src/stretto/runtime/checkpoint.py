@@ -237,6 +237,14 @@ def _value(settings: Mapping[str, Any], name: str) -> str:
     return value if isinstance(value, str) else repr(value)
 
 
+def any_saved(folder: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds a checkpoint, whole or not."""
+    try:
+        return bool(_numbers(Path(folder)))
+    except OSError:
+        return False
+
+
 def load(path: str | os.PathLike[str]) -> Checkpoint:
     """Read and verify one checkpoint folder; CheckpointError says what is wrong with it."""
     path = Path(path)

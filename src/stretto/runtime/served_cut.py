@@ -8,7 +8,6 @@ had ended. It lies in one checkpoint folder (see `checkpoint`): whole or not at 
 from __future__ import annotations
 
 import time
-import warnings
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,10 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import CheckpointError
-from stretto.observe.events import CheckpointRejected, Event
 from stretto.store.node import NodePart
 
-from . import checkpoint
 from .serving import Keeping, Watched
 
 Arrays = dict[str, NDArray[Any]]
@@ -60,6 +57,7 @@ class Shelf:
     def __init__(self, keeping: Keeping) -> None:
         self.keeping = keeping
         self.at_end = False
+        self._checkpoints = keeping.checkpoints()
 
     def save(self, cut: Cut) -> float:
         """Write a cut; seconds that it took. A disk that refuses is reported; the run goes on."""
@@ -88,8 +86,6 @@ class Shelf:
         meta = {
             "step": cut.clock,
             "clock": cut.clock,
-            "fingerprint": self.keeping.fingerprint,
-            "settings": self.keeping.settings,
             "workers": numbers,
             "seconds": cut.seconds,
             "items": cut.items,
@@ -97,13 +93,11 @@ class Shelf:
         }
         began = time.perf_counter()
         try:
-            checkpoint.save(self.keeping.folder, arrays, meta, keep=self.keeping.keep)
+            self._checkpoints.save(arrays, meta, cut.clock)
         except TypeError as error:
             raise CheckpointError(
                 f"what workers keep in w.local cannot be saved: {error}; keep arrays, numbers and text there"
             ) from error
-        except CheckpointError as error:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
         self.at_end = all(part.ended for part in cut.parts.values())
         return time.perf_counter() - began
 
@@ -125,8 +119,7 @@ class Shelf:
 
     def _latest(self) -> Cut:
         """The newest cut that is whole. Damaged ones are reported and passed over."""
-        keeping = self.keeping
-        found = checkpoint.latest(keeping.folder, keeping.fingerprint, settings=keeping.settings, report=_tell)
+        found = self._checkpoints.latest()
         meta = found.meta
         named = [(name.split("/", 1), array) for name, array in found.arrays.items()]
         kept: dict[str, Arrays] = {"shard": {}, "residual": {}, "shared": {}, "local": {}}
@@ -149,8 +142,3 @@ class Shelf:
             unticked = bool(part.get("unticked", True))  # checkpoints of old do not say
             cut.parts[worker] = Part(local, part["cursors"], int(part["clock"]), bool(part["ended"]), unticked)
         return cut
-
-
-def _tell(event: Event) -> None:
-    if isinstance(event, CheckpointRejected):
-        warnings.warn(f"{event.reason}; the checkpoint before is used", RuntimeWarning, stacklevel=2)

@@ -24,8 +24,10 @@ from stretto.comm.messages import Keys
 from stretto.comm.policy import Managed, Policy
 from stretto.consistency.rules import Rule
 from stretto.errors import PlanError
+from stretto.observe.events import Listener
 from stretto.store.layout import Layout, TableSpec
 
+from .run_checkpoints import RunCheckpoints, Saving, warn
 from .tables.times import Times
 
 FAR = 2**30  # the clock of a worker that has ended
@@ -108,6 +110,11 @@ class Keeping:
     resume: bool = False
     fingerprint: str = ""
     settings: dict[str, Any] = field(default_factory=dict)  # what the fingerprint is made of, by name
+
+    def checkpoints(self, tell: Listener = warn) -> RunCheckpoints:
+        """What writes and reads them."""
+        saving = Saving(self.folder, self.every, None, self.keep)
+        return RunCheckpoints(saving, self.fingerprint, self.settings, tell=tell)
 
 
 @dataclass(frozen=True, eq=False)

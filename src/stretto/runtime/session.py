@@ -19,7 +19,8 @@ from stretto.observe.events import Bus, Listener, RunEnded, RunStarted, Status
 
 from .checkpoint import writing
 from .interrupts import heeding_ctrl_c
-from .train import Outcome, Saving, Trainer
+from .run_checkpoints import Saving
+from .train import Outcome, Trainer
 
 
 @dataclass(frozen=True)

@@ -10,26 +10,20 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.checks import of
 from stretto.errors import CheckpointError, Diverged
-from stretto.kernels.compile import target
-from stretto.observe.events import CheckpointSaved, EpochDone, Listener, PassDone, PlanMade, Status, Warned
+from stretto.observe.events import EpochDone, Listener, PassDone, PlanMade, Status
 from stretto.schedule.order import Ints
 
-from . import checkpoint
 from .arrayfile import copy_in
 from .crew import Crew
 from .job import Job, Report
+from .run_checkpoints import RunCheckpoints, Saving
 from .step import Step
-
-# Mean time between failures assumed when the checkpoint interval is not given: a day.
-_FAILURE_SECONDS = 86_400.0
 
 
 @dataclass
@@ -45,22 +39,6 @@ class Position:
     waited: int = 0
     saves: int = 0
     reports: list[Report] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class Saving:
-    """When and where checkpoints are saved; neither number given: the interval follows from how long saving takes."""
-
-    folder: Path
-    every_epochs: int | None = None
-    every_seconds: float | None = None
-    keep: int = 2
-
-    def __post_init__(self) -> None:
-        check = of("Saving")
-        check.optional("every_epochs", self.every_epochs, least=1, whole=True)
-        check.optional("every_seconds", self.every_seconds, least=0)
-        check.number("keep", self.keep, least=1, whole=True)
 
 
 @dataclass(frozen=True)
@@ -108,24 +86,20 @@ class Trainer:
         self.saving, self.patience, self.stop_after = saving, patience, stop_after
         self.profile = job.plan.logical.profile
         self.position = Position()
-        self._saved_at = time.perf_counter()
-        self._save_seconds = 0.05
+        plan = job.plan
+        self._checkpoints = None
+        if saving is not None:
+            self._checkpoints = RunCheckpoints(
+                saving, plan.fingerprint, plan.logical.settings, profile=self.profile, tell=tell
+            )
         self._next: tuple[int, Sequence[Step]] | None = None  # an epoch, and its steps made ahead
 
     def restore(self) -> int:
         """Go back to the newest usable checkpoint; the number of finished epochs."""
-        if self.saving is None:
+        if self._checkpoints is None:
             raise CheckpointError("there is no checkpoint folder to restore from")
-        plan = self.job.plan
-        found = checkpoint.latest(
-            self.saving.folder, plan.fingerprint, settings=plan.logical.settings, report=self.tell
-        )
+        found = self._checkpoints.latest()
         meta = found.meta
-        if self.profile == "fast" and meta.get("target") != target():
-            raise CheckpointError(
-                f"{found.path} was computed in profile 'fast' for {meta.get('target')}, and this is {target()}: "
-                "the bits would differ; resume there, or start again with profile='exact'"
-            )
         live = self.job.arrays()
         for name, array in live.items():
             copy_in(array, found.arrays[f"state/{name}"])
@@ -160,7 +134,8 @@ class Trainer:
             if self._enough(at, report):
                 status = "early"
                 break
-            if at.epoch < epochs and self._due(at) and not self.crew.told_ahead:
+            due = self._checkpoints is not None and self._checkpoints.due(at.epoch)
+            if at.epoch < epochs and due and not self.crew.told_ahead:
                 self.save()
         self.crew.gather()
         return Outcome(status, at.epoch, at.reports, at)
@@ -176,7 +151,7 @@ class Trainer:
                 return None
             step = steps[at.step]
             # An interval shorter than the workers need to wake up must not keep them from ever making a visit.
-            seconds = None if stuck else self._seconds_left()
+            seconds = None if stuck or self._checkpoints is None else self._checkpoints.seconds_left()
             then = self._following(at, steps, epochs)
             done = self.crew.run(step, self.profile, at.finished, seconds, drain=True, then=then)
             stuck = not len(done.log)
@@ -208,7 +183,8 @@ class Trainer:
         last = at.step + 1 == len(steps) and at.epoch + 1 < epochs and not self.crew.asked
         looks = self.patience is not None or self.stop_after is not None
         ahead = self.crew.runs_ahead and getattr(self.job, "steps_ahead", False)
-        if not last or not ahead or looks or self._saves_after(at.epoch + 1):
+        saves = self._checkpoints is not None and self._checkpoints.asked_after(at.epoch + 1)
+        if not last or not ahead or looks or saves:
             return None
         if self._next is None or self._next[0] != at.epoch + 1:
             self._next = (at.epoch + 1, self.job.steps(at.epoch + 1))
@@ -234,37 +210,9 @@ class Trainer:
             at.waited += 1
         return stop or at.waited >= self.patience.epochs
 
-    def _interval(self) -> float | None:
-        """Seconds between checkpoints, or None when only epochs count."""
-        if self.saving is None:
-            return None
-        if self.saving.every_seconds is not None:
-            return self.saving.every_seconds
-        if self.saving.every_epochs is not None:
-            return None
-        return checkpoint.interval_seconds(self._save_seconds, mean_time_to_failure=_FAILURE_SECONDS)
-
-    def _seconds_left(self) -> float | None:
-        interval = self._interval()
-        return None if interval is None else max(0.0, interval - (time.perf_counter() - self._saved_at))
-
-    def _saves_after(self, epoch: int) -> bool:
-        """Whether a checkpoint is asked for after so many epochs."""
-        every = None if self.saving is None else self.saving.every_epochs
-        return every is not None and epoch % every == 0
-
-    def _due(self, at: Position) -> bool:
-        """Whether a checkpoint is due now, between two epochs."""
-        if self.saving is None:
-            return False
-        if self._saves_after(at.epoch):
-            return True
-        left = self._seconds_left()
-        return left is not None and left <= 0
-
     def save(self) -> None:
         """Write a checkpoint of where the run stands now. A disk that refuses is reported; training goes on."""
-        if self.saving is None:
+        if self._checkpoints is None:
             return
         self.crew.gather()
         at = self.position
@@ -280,23 +228,9 @@ class Trainer:
             "seconds": at.seconds,
             "best": at.best,
             "waited": at.waited,
-            "fingerprint": self.job.plan.fingerprint,
-            "settings": self.job.plan.logical.settings,
-            "profile": self.profile,
-            "target": target(),
             "history": [{"objective": r.objective, "metrics": r.metrics} for r in at.reports],
         }
-        began = time.perf_counter()
-        try:
-            path = checkpoint.save(self.saving.folder, arrays, meta, keep=self.saving.keep)
-        except CheckpointError as error:
-            self.tell(Warned(str(error)))
-            self._saved_at = time.perf_counter()
-            return
-        self._saved_at = time.perf_counter()
-        self._save_seconds = self._saved_at - began
-        size = sum(array.nbytes for array in arrays.values())
-        self.tell(CheckpointSaved(time.time(), str(path), at.epoch, size, self._save_seconds))
+        self._checkpoints.save(arrays, meta, at.epoch)
 
     def _divergence(self, visit: int, name: str) -> str:
         order = self.job.plan.order

@@ -19,9 +19,9 @@ from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
 from stretto.runtime.asked import whole
 from stretto.runtime.chosen import one_memory
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.serving import Keeping, Moment, TableJob
 from stretto.runtime.tables.times import Moments, Period, Times
-from stretto.runtime.train import Saving
 from stretto.store.recording import LEVELS
 
 from .table import Table

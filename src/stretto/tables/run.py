@@ -14,9 +14,9 @@ from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import TABLES, chosen, name_of
 from stretto.runtime.interrupts import raising_ctrl_c
+from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Threads
 from stretto.runtime.serving import Watched
-from stretto.runtime.train import Saving
 
 from .job import Asked
 from .planning import plan_tables
