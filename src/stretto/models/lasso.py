@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from stretto.data.design import LARGEST
 from stretto.plan.job import JobPlan
 from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 from stretto.solvers.regression import Fit, Problem
@@ -150,14 +151,15 @@ class ElasticNet(LeastSquares):
         check.number("l1_ratio", self.l1_ratio, least=0, most=1)
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, session: Session | None = None) -> Self:
         """Learn from X [n, p], dense or sparse in any format, and y [n].
 
         X may be a path, a folder, a glob or a list of paths of svmlight files, whose labels are y: on a cluster the
         nodes read them, and no process holds all of X. sample_weight [n]: only their proportions count. X is best given
-        as CSC, or dense in Fortran order; anything else is converted once.
+        as CSC, or dense in Fortran order; anything else is converted once. session: where to record the run, when to
+        save checkpoints (between rounds), whether to go on from one.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, session=session)
 
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> JobPlan:
         """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
@@ -165,7 +167,7 @@ class ElasticNet(LeastSquares):
         Returns
         -------
         JobPlan
-            With `explain()`, `cost` and `fingerprint`; `run(runtime=…)` fits this estimator by it.
+            With `explain()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
         """
         self._check_parameters()
         given = taken(clone(self), X, y, sample_weight, numeric=True)
@@ -173,11 +175,21 @@ class ElasticNet(LeastSquares):
         return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight))
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def _run_plan(self, made: JobPlan, X: Any, y: Any, sample_weight: Any, runtime: Any = None) -> Self:
+    def _run_plan(
+        self, made: JobPlan, X: Any, y: Any, sample_weight: Any, runtime: Any = None, session: Session | None = None
+    ) -> Self:
         """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
-        return self._fit(X, y, sample_weight, made, runtime)
+        return self._fit(X, y, sample_weight, made, runtime, session)
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, made: JobPlan | None = None, runtime: Any = None) -> Self:
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        made: JobPlan | None = None,
+        runtime: Any = None,
+        session: Session | None = None,
+    ) -> Self:
         self._check_parameters()
         where = self._runtime(runtime)
         given = read(self, X, y, sample_weight, numeric=True)
@@ -185,7 +197,7 @@ class ElasticNet(LeastSquares):
         plan = self._planned(given, self._words(), last, made, where)
         samples = given.shape[0]
         strength, share = float(self.alpha) * samples, float(self.l1_ratio)
-        with self._sitting(given, plan, where) as sitting:
+        with self._sitting(given, plan, where, session) as sitting:
             problem = self._problem(sitting.lay_out())
             fit = sitting.solve(
                 problem,

@@ -19,6 +19,7 @@ from stretto.data.digest import digest_of
 from stretto.errors import DataError
 from stretto.plan.job import JobPlan
 from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session
 
 from . import checks
 from .lasso import LeastSquares
@@ -103,13 +104,22 @@ class LassoCV(LeastSquares):
         check_grid(check, self.n_alphas, self.eps)
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        session: Session | None = None,
+    ) -> Self:
         """Choose α by cross-validation on X [n, p] and y [n], or on svmlight files, then fit all data with it.
 
         sample_weight [n]: used in fitting and in the errors on held-out data. groups [n]: for splitters that ask for
-        them. A callback that asks to stop after a fold leaves the choice to the folds made so far.
+        them. A callback that asks to stop after a fold leaves the choice to the folds made so far. session: where to
+        record the run, when to save checkpoints, whether to go on from one.
         """
-        return self._fit(X, y, sample_weight, groups)
+        return self._fit(X, y, sample_weight, groups, session=session)
 
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> JobPlan:
         """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
@@ -117,7 +127,7 @@ class LassoCV(LeastSquares):
         Returns
         -------
         JobPlan
-            With `explain()`, `cost` and `fingerprint`; `run(runtime=…)` fits this estimator by it.
+            With `explain()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
         """
         self._check_parameters()
         given = taken(clone(self), X, y, sample_weight, numeric=True)
@@ -126,9 +136,18 @@ class LassoCV(LeastSquares):
         return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight, folds))
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def _run_plan(self, made: JobPlan, X: Any, y: Any, sample_weight: Any, folds: Folds, runtime: Any = None) -> Self:
+    def _run_plan(
+        self,
+        made: JobPlan,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        folds: Folds,
+        runtime: Any = None,
+        session: Session | None = None,
+    ) -> Self:
         """Fit by a plan that was made earlier, with its folds; PlanError if it would be another one by now."""
-        return self._fit(X, y, sample_weight, None, folds, made, runtime)
+        return self._fit(X, y, sample_weight, None, folds, made, runtime, session)
 
     def _words(self, folds: Folds) -> Words:
         until_ = until("squared", self.fit_intercept, self.tol, self.max_iter)
@@ -149,6 +168,7 @@ class LassoCV(LeastSquares):
         folds: Folds | None = None,
         made: JobPlan | None = None,
         runtime: Any = None,
+        session: Session | None = None,
     ) -> Self:
         self._check_parameters()
         where = self._runtime(runtime)
@@ -156,36 +176,45 @@ class LassoCV(LeastSquares):
         samples = given.shape[0]
         folds = _folds(self.cv, given, groups) if folds is None else folds
         plan = self._planned(given, self._words(folds), None, made, where)
-        with self._sitting(given, plan, where) as sitting:
+        with self._sitting(given, plan, where, session) as sitting:
             problem = self._problem(sitting.lay_out())
             works = sitting.solver(problem)
             self.alphas_ = alphas_for(
                 works, samples, self.alphas, self.n_alphas, eps=self.eps, l1_ratio=1.0, check=checks.of(self)
             )
-            errors = []
-            for number, (train, test) in enumerate(folds, 1):
-                errors.append(self._fold(sitting, train, test))
-                at = int(np.argmin(errors[-1]))
-                if self.verbose > 0:
-                    best = f"least error {errors[-1][at]:.5g} at alpha {self.alphas_[at]:.4g}"
-                    say(f"fold {number}/{len(folds)}  {best}")
-                if sitting.told(f"fold {number}", {"fold": number, "error": float(errors[-1][at])}):
-                    break
-            self.mse_path_ = np.stack(errors, axis=1)
-            self.alpha_ = float(self.alphas_[np.argmin(self.mse_path_.mean(axis=1))])
-            sitting.stopped = False
-            fit = sitting.solve(
-                problem,
-                self.alpha_ * samples,
-                0.0,
-                gap=squared_gap(problem, self.tol),
-                units=samples,
-                works=works,
-                label="all data, ",
-                attributes=lambda coef, intercept: {"coef_": coef, "intercept_": intercept},
-            )
+            found = sitting.saved.take("folds")
+            errors: list[Floats] = [] if found is None else list(np.array(found["errors"]))
+            with sitting.saved.level("folds", lambda: {"errors": np.reshape(errors, (-1, len(self.alphas_)))}):
+                self._hold_out(sitting, folds, errors)
+                self.mse_path_ = np.stack(errors, axis=1)
+                self.alpha_ = float(self.alphas_[np.argmin(self.mse_path_.mean(axis=1))])
+                sitting.stopped = False
+                fit = sitting.solve(
+                    problem,
+                    self.alpha_ * samples,
+                    0.0,
+                    gap=squared_gap(problem, self.tol),
+                    units=samples,
+                    works=works,
+                    label="all data, ",
+                    attributes=lambda coef, intercept: {"coef_": coef, "intercept_": intercept},
+                )
             self._keep(fit, samples)
         return self
+
+    def _hold_out(self, sitting: Sitting, folds: Folds, errors: list[Floats]) -> None:
+        """Add to `errors`, of each fold that is not among them, the errors [k] on the samples that were held out."""
+        sitting.saved.goal = len(folds) * len(self.alphas_) + self.max_iter
+        for number, (train, test) in enumerate(folds, 1):
+            if number <= len(errors):
+                continue
+            errors.append(self._fold(sitting, train, test))
+            at = int(np.argmin(errors[-1]))
+            if self.verbose > 0:
+                best = f"least error {errors[-1][at]:.5g} at alpha {self.alphas_[at]:.4g}"
+                say(f"fold {number}/{len(folds)}  {best}")
+            if sitting.told(f"fold {number}", {"fold": number, "error": float(errors[-1][at])}):
+                break
 
     def _fold(self, sitting: Sitting, train: NDArray[np.int64], test: NDArray[np.int64]) -> Floats:
         """[k] weighted mean squared errors on the samples `test` of the path learned from `train`."""
@@ -199,6 +228,7 @@ class LassoCV(LeastSquares):
             gap=squared_gap(problem, self.tol),
             max_rounds=self.max_iter,
             verbose=self.verbose > 1,
+            saved=sitting.saved,
         )
         return _errors(path, sitting.given, test)
 

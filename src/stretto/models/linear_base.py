@@ -29,10 +29,12 @@ from stretto.solvers.regression import Fit, Problem
 from . import checks
 from .linear_input import Given, features, laid_out
 from .linear_plan import Words, plan_linear
+from .linear_saving import FitSaving, saving_fit
 from .sklearn_base import BaseEstimator, CallbackSupportMixin, ConvergenceWarning, check_is_fitted
 
 if TYPE_CHECKING:
     from stretto.runtime.crew import Crew
+    from stretto.runtime.session import Session
     from stretto.solvers.working_sets import Solver
 
 Floats = NDArray[np.float64]
@@ -110,13 +112,16 @@ class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
         return plan
 
     @contextmanager
-    def _sitting(self, given: Given, plan: JobPlan, runtime: Runtime) -> Iterator[Sitting]:
-        """Threads and callbacks of one fit, which is that of a plan."""
+    def _sitting(
+        self, given: Given, plan: JobPlan, runtime: Runtime, session: Session | None = None
+    ) -> Iterator[Sitting]:
+        """Threads, callbacks, checkpoints and run record of one fit, which is that of a plan."""
         root = self._init_callback_context(max_subtasks=None)
         root.call_on_fit_task_begin(estimator=self, X=given.X, y=given.y)
         self.plan_, self.fingerprint_ = plan, plan.fingerprint
-        with runtime.open() as crew:
-            yield Sitting(self, crew, root, given, int(plan.values["seed"]), runtime)
+        with runtime.open() as crew, saving_fit(session, plan) as saved:
+            saved.goal = self.max_iter
+            yield Sitting(self, crew, root, given, int(plan.values["seed"]), runtime, saved)
         root.call_on_fit_task_end(estimator=self, X=given.X, y=given.y)
 
     def _features(self, X: Any) -> Any:
@@ -150,6 +155,7 @@ class Sitting:
     given: Given
     seed: int
     runtime: Runtime
+    saved: FitSaving  # its checkpoints and record
     stopped: bool = False  # a callback asked for an end
 
     def lay_out(self) -> Given:
@@ -185,7 +191,7 @@ class Sitting:
         model fitted so far would hold, for callbacks.
         """
         model = self.model
-        watching = model.verbose > 0 or bool(getattr(model, "_skl_callbacks", ()))
+        watching = model.verbose > 0 or bool(getattr(model, "_skl_callbacks", ())) or self.saved.watching
         began = time.perf_counter()
 
         def look(state: dict[str, Any]) -> bool:
@@ -195,6 +201,7 @@ class Sitting:
                 working = f"  {state['working']:,} features at work" if "working" in state else ""
                 numbers = f"objective {seen['objective']:.6g}  gap {seen['gap']:.2e} of {state['goal'] / units:.2e}"
                 say(f"{at}  {numbers}{working}  {duration(time.perf_counter() - began)}")
+            self.saved.round(seen["objective"], {"gap": seen["gap"]})
             return self.told(
                 at,
                 {"round": state["round"], **seen},
@@ -204,13 +211,18 @@ class Sitting:
         watch = look if watching else None
         works = self.solver(problem) if works is None else works
         if model.schedule is None or isinstance(model.schedule, WorkingSets):
-            fit = works.fit(l1, l2, gap=gap, share=share, max_rounds=model.max_iter, start=start, look=watch)
+            works.restore(self.saved.take("solver") or {})
+            with self.saved.level("solver", works.state):
+                fit = works.fit(
+                    l1, l2, gap=gap, share=share, max_rounds=model.max_iter, start=start, look=watch,
+                    ended=self.saved.ended,
+                )  # fmt: skip
         else:
             from .linear_schedule import fit_by_schedule
 
             fit = fit_by_schedule(
                 problem, works, l1, l2, schedule=model.schedule, gap=gap, share=share, max_rounds=model.max_iter,
-                start=start, look=watch, runtime=self.runtime, seed=self.seed,
+                start=start, look=watch, runtime=self.runtime, seed=self.seed, saved=self.saved,
             )  # fmt: skip
         if not fit.converged and not self.stopped:
             warn_unfinished(f"{type(model).__name__} {label}".rstrip(", "), fit, units, model.max_iter)

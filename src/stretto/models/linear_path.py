@@ -9,7 +9,7 @@ of columns that the solver has worked out already.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
@@ -22,11 +22,14 @@ from stretto.data.design_files import names_files
 from stretto.errors import PlanError
 from stretto.kernels.profiles import PROFILES
 from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session
 from stretto.solvers.regression import Fit
 
 from . import checks
 from .linear_base import say
 from .linear_input import Given, converted, labelled, laid_out, numbers, shape_of, squared, squared_gap, weights
+from .linear_plan import plan_path
+from .linear_saving import FitSaving, saving_fit
 from .sklearn_base import ConvergenceWarning, check_X_y
 
 if TYPE_CHECKING:
@@ -72,13 +75,15 @@ def lasso_path(
     runtime: Runtime | None = None,
     profile: str = "exact",
     verbose: int = 0,
+    session: Session | None = None,
 ) -> LinearPath:
     """Coefficients of the Lasso, or with l1_ratio < 1 of the elastic net, along a falling row of penalties.
 
     X [n, p] dense or sparse, y [n]; or svmlight files, as in `st.Lasso`. alphas: the penalties, put in falling order;
     None or a number k makes n_alphas (or k) of them, evenly spaced in the logarithm from the smallest that gives all
     zeros down to eps times that. As in scikit-learn no intercept is learned unless fit_intercept is set. sparse: coefs
-    come as CSC, which for many features is far smaller. The rest is as in `st.Lasso`; every point is solved to tol.
+    come as CSC, which for many features is far smaller. session: where to record the run, when to save checkpoints,
+    whether to go on from one. The rest is as in `st.Lasso`; every point is solved to tol.
 
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(50, 8))
@@ -99,13 +104,19 @@ def lasso_path(
     where = checks.place(runtime, n_jobs, owner=check.owner)
     given = _given(X, y, sample_weight, check.owner)
     tol, l1_ratio = float(tol), float(l1_ratio)
-    with where.open() as crew:
+    values = {"eps": eps, "n_alphas": n_alphas, "alphas": alphas, "l1_ratio": l1_ratio, "positive": positive}
+    values |= {"fit_intercept": fit_intercept, "standardize": standardize, "tol": tol, "max_iter": max_iter}
+    plan = plan_path(given, values, profile, where, hashed=session is not None)
+    with where.open() as crew, saving_fit(session, plan) as saved:
         design, rules = laid_out(given, crew).design, {"positive": positive, "standardize": standardize}
         problem = squared(design, given.y, given.weight, intercept=fit_intercept, **rules)
         works = Solver(problem, crew, profile=profile)
         grid = alphas_for(works, design.shape[0], alphas, n_alphas, eps=eps, l1_ratio=l1_ratio, check=check)
         gap = squared_gap(problem, tol)
-        path = follow(works, design.shape, grid, l1_ratio=l1_ratio, gap=gap, max_rounds=max_iter, verbose=verbose > 0)
+        saved.goal = len(grid)
+        path = follow(
+            works, design.shape, grid, l1_ratio=l1_ratio, gap=gap, max_rounds=max_iter, verbose=verbose > 0, saved=saved
+        )
     return path if sparse else LinearPath(path.alphas, path.coefs.toarray(), path.gaps, path.intercepts, path.rounds)
 
 
@@ -172,36 +183,93 @@ def follow(
     gap: float,
     max_rounds: int,
     verbose: bool = False,
+    saved: FitSaving,
 ) -> LinearPath:
     """Solve for each alpha from the solution before it; coefs come as CSC. verbose: a line for each."""
     import scipy.sparse
 
     samples, features = shape
-    rows: list[NDArray[np.int64]] = []
-    values: list[Floats] = []
-    gaps, intercepts = np.empty(len(alphas)), np.empty(len(alphas))
-    rounds = np.zeros(len(alphas), np.int64)
-    fit: Fit | None = None
-    unfinished = 0
-    for k, alpha in enumerate(alphas):
-        strength = float(alpha) * samples
-        fit = works.fit(strength * l1_ratio, strength * (1.0 - l1_ratio), gap=gap, max_rounds=max_rounds, start=fit)
-        rows.append(np.flatnonzero(fit.coef))
-        values.append(fit.coef[rows[-1]])
-        gaps[k], intercepts[k], rounds[k] = fit.gap / samples, fit.intercept, fit.rounds
-        unfinished += not fit.converged
-        if verbose:
-            found = f"{len(rows[-1]):,} coefficients  gap {gaps[k]:.2e} of {gap / samples:.2e}"
-            say(f"alpha {k + 1}/{len(alphas)}  {alpha:.4g}  {found}  {fit.rounds} rounds")
-    if unfinished:
+    points = _Points.of(saved.take("path"), len(alphas))
+    fit = works.restore(saved.take("solver") or {})
+    with saved.level("path", points.state), saved.level("solver", works.state):
+        for k in range(points.done, len(alphas)):
+            alpha = float(alphas[k])
+            strength = alpha * samples
+            fit = works.fit(
+                strength * l1_ratio, strength * (1.0 - l1_ratio), gap=gap, max_rounds=max_rounds, start=fit,
+                ended=saved.ended,
+            )  # fmt: skip
+            points.add(fit, samples)
+            saved.round(fit.objective / samples, {"gap": fit.gap / samples, "alpha": alpha})
+            if verbose:
+                found = f"{points.entries[k]:,} coefficients  gap {points.gaps[k]:.2e} of {gap / samples:.2e}"
+                say(f"alpha {k + 1}/{len(alphas)}  {alpha:.4g}  {found}  {fit.rounds} rounds")
+            if saved.ended is not None and k + 1 < len(alphas):
+                saved.ended()
+    if points.unfinished:
         warnings.warn(
-            f"{unfinished} of {len(alphas)} points of the path stopped after {max_rounds} rounds above the duality gap "
-            f"of {gap / samples:.3g} that tol asks for (the largest is {gaps.max():.3g}); raise max_iter, tol or eps",
+            f"{points.unfinished} of {len(alphas)} points of the path stopped after {max_rounds} rounds above the "
+            f"duality gap of {gap / samples:.3g} that tol asks for (the largest is {points.gaps.max():.3g}); raise "
+            "max_iter, tol or eps",
             ConvergenceWarning,
             stacklevel=3,
         )
-    indptr = np.cumsum([0, *map(len, rows)])
+    indptr = np.cumsum([0, *points.entries])
     coefs = scipy.sparse.csc_array(
-        (np.concatenate(values), np.concatenate(rows), indptr), shape=(features, len(alphas))
+        (np.concatenate(points.values), np.concatenate(points.rows), indptr), shape=(features, len(alphas))
     )
-    return LinearPath(alphas, coefs, gaps, intercepts, rounds)
+    return LinearPath(alphas, coefs, points.gaps, points.intercepts, points.rounds)
+
+
+class _Points:
+    """The points of a path that are solved."""
+
+    def __init__(self, count: int) -> None:
+        self.rows: list[NDArray[np.int64]] = []  # of each point, the features that are not zero
+        self.values: list[Floats] = []  # and their coefficients
+        self.gaps, self.intercepts = np.empty(count), np.empty(count)
+        self.rounds = np.zeros(count, np.int64)
+        self.unfinished = 0
+
+    @property
+    def done(self) -> int:
+        return len(self.rows)
+
+    @property
+    def entries(self) -> list[int]:
+        return [len(rows) for rows in self.rows]
+
+    def add(self, fit: Fit, samples: int) -> None:
+        """The solution of the next point."""
+        k = self.done
+        self.rows.append(np.flatnonzero(fit.coef))
+        self.values.append(fit.coef[self.rows[-1]])
+        self.gaps[k], self.intercepts[k], self.rounds[k] = fit.gap / samples, fit.intercept, fit.rounds
+        self.unfinished += not fit.converged
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """For a checkpoint."""
+        done = self.done
+        return {
+            "rows": np.concatenate([np.empty(0, np.int64), *self.rows]),
+            "values": np.concatenate([np.empty(0), *self.values]),
+            "entries": np.array(self.entries, np.int64),
+            "gaps": self.gaps[:done],
+            "intercepts": self.intercepts[:done],
+            "rounds": self.rounds[:done],
+            "unfinished": np.array([self.unfinished]),
+        }
+
+    @staticmethod
+    def of(state: Mapping[str, NDArray[Any]] | None, count: int) -> _Points:
+        """From a checkpoint, or without any point."""
+        made = _Points(count)
+        if state is not None:
+            cuts, done = np.cumsum(state["entries"])[:-1], len(state["entries"])
+            if done:
+                made.rows = np.split(np.array(state["rows"]), cuts)
+                made.values = np.split(np.array(state["values"]), cuts)
+            for array, saved in ((made.gaps, "gaps"), (made.intercepts, "intercepts"), (made.rounds, "rounds")):
+                array[:done] = state[saved]
+            made.unfinished = int(state["unfinished"][0])
+        return made

@@ -99,6 +99,25 @@ def plan_linear(
     )
 
 
+def plan_path(given: Given, parameters: dict[str, Any], profile: str, runtime: Runtime, *, hashed: bool) -> JobPlan:
+    """The plan of a path of penalties. hashed: with a digest of the data, which takes a pass over them."""
+    X, (samples, features) = given.X, given.shape
+    values = {name: _plain(value) for name, value in parameters.items()} | {"profile": profile}
+    if hashed:
+        content = X.digest if isinstance(X, DesignFiles) else X
+        values["data digest"] = digest_of(content, given.y, given.weight, threads=here(runtime).workers)
+    stored = int(X.nnz) if is_sparse(X) or isinstance(X, DesignFiles) else int(X.size)
+    return JobPlan(
+        "lasso_path",
+        f"{samples:,} × {features:,}, {stored:,} entries",
+        values,
+        Cost(stored, entry_bytes=0, state_bytes=_FLOAT * (features + 2 * samples), moved_bytes=0, flops=0),
+        profile=profile,
+        facts=(("solver", WORKING_SETS),),
+        physical=Physical(name_of(runtime), runtime.workers),
+    )
+
+
 def solver_words(model: LinearModel) -> str:
     """How one problem is solved."""
     if model.schedule is None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stretto.data.design import Design
 from stretto.errors import Diverged, PlanError
@@ -25,6 +26,7 @@ from stretto.solvers.regression import Fit, Problem
 from stretto.solvers.working_sets import Solver
 
 from .linear_input import beginning
+from .linear_saving import FitSaving
 
 
 def fit_by_schedule(
@@ -41,10 +43,12 @@ def fit_by_schedule(
     look: Callable[[dict[str, Any]], bool] | None,
     runtime: Runtime,
     seed: int,
+    saved: FitSaving,
 ) -> Fit:
     """Solve a problem by the rounds of a schedule until the duality gap, which `works` measures, is small enough.
 
-    max_rounds: sweeps at most, each as many rounds of the schedule as there are features for its width.
+    max_rounds: sweeps at most, each as many rounds of the schedule as there are features for its width. saved: receives
+    the state after each time that the gap was measured.
     """
     _refuse(problem)
     assert isinstance(problem.design, Design)
@@ -68,26 +72,39 @@ def fit_by_schedule(
         worst = max(worst, program.objective(None, program.params))
     sweep = math.ceil(features / max(1, getattr(schedule, "width", 1)))
     calm, sweeps, updates, leg = gap / each, 0, 0, 0
-    while True:
-        quiet = _Quiet(calm, max_rounds - sweeps)
-        result = run(program, every=sweep, until=quiet, runtime=runtime, seed=seed + leg)
-        if result.stopped == "interrupted":
-            raise KeyboardInterrupt
-        if not result.objective <= worst + gap / each:  # NaN is no more than anything
-            raise Diverged(
-                f"the objective went up to {result.objective:.3g} from at most {worst:.3g}: schedule="
-                f"{schedule!r} updates features together that disturb each other; take a smaller width or "
-                "st.schedule.prioritised()"
-            )
-        sweeps, updates, leg = sweeps + quiet.looks, updates + result.updates, leg + 1
-        found = beginning(result.params["coef"], float(result.params["intercept"][0]), problem)
-        fit = works.fit(l1, l2, gap=gap, share=share, max_rounds=0, start=found)
-        fit = replace(fit, rounds=sweeps, epochs=updates // max(1, features))
-        state = {"round": sweeps, "epochs": fit.epochs, "gap": fit.gap, "goal": fit.goal, "objective": fit.objective}
-        stop = look is not None and look({**state, "coef": fit.coef, "intercept": fit.intercept})
-        if fit.converged or sweeps >= max_rounds or stop or result.stopped == "schedule":
-            return fit
-        calm /= 8.0
+    if (state := saved.take("schedule")) is not None:
+        for name, array in program.params.items():
+            array[:] = state[name]
+        sweeps, updates, leg = state["counts"].tolist()
+        calm, worst = state["limits"].tolist()
+
+    def now() -> dict[str, NDArray[Any]]:
+        counts = np.array([sweeps, updates, leg], np.int64)
+        return {**program.params, "counts": counts, "limits": np.array([calm, worst])}
+
+    with saved.level("schedule", now):
+        while True:
+            quiet = _Quiet(calm, max_rounds - sweeps)
+            result = run(program, every=sweep, until=quiet, runtime=runtime, seed=seed + leg)
+            if result.stopped == "interrupted":
+                raise KeyboardInterrupt
+            if not result.objective <= worst + gap / each:  # NaN is no more than anything
+                raise Diverged(
+                    f"the objective went up to {result.objective:.3g} from at most {worst:.3g}: schedule="
+                    f"{schedule!r} updates features together that disturb each other; take a smaller width or "
+                    "st.schedule.prioritised()"
+                )
+            sweeps, updates, leg = sweeps + quiet.looks, updates + result.updates, leg + 1
+            found = beginning(result.params["coef"], float(result.params["intercept"][0]), problem)
+            fit = works.fit(l1, l2, gap=gap, share=share, max_rounds=0, start=found)
+            fit = replace(fit, rounds=sweeps, epochs=updates // max(1, features))
+            seen = {"round": sweeps, "epochs": fit.epochs, "gap": fit.gap, "goal": fit.goal, "objective": fit.objective}
+            stop = look is not None and look({**seen, "coef": fit.coef, "intercept": fit.intercept})
+            if fit.converged or sweeps >= max_rounds or stop or result.stopped == "schedule":
+                return fit
+            calm /= 8.0
+            if saved.ended is not None:
+                saved.ended()
 
 
 class _Quiet:

@@ -22,6 +22,7 @@ from stretto.errors import DataError, PlanError
 from stretto.plan.job import JobPlan
 from stretto.runtime.chosen import refuse_elsewhere
 from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session
 from stretto.schedule.spec import Schedule
 from stretto.solvers.regression import Problem
 
@@ -145,11 +146,11 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     # --- learning ---------------------------------------------------------------------------------------------------
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, session: Session | None = None) -> Self:
         """Learn from X [n, p], dense or sparse in any format, and the classes y [n]; or from svmlight files, as
-        `st.Lasso.fit` does.
+        `st.Lasso.fit` does. session: where to record the run, when to save checkpoints, whether to go on from one.
         """
-        return self._fit(X, y, sample_weight)
+        return self._fit(X, y, sample_weight, session=session)
 
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> JobPlan:
         """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
@@ -157,7 +158,7 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         Returns
         -------
         JobPlan
-            With `explain()`, `cost` and `fingerprint`; `run(runtime=…)` fits this estimator by it.
+            With `explain()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
         """
         self._check_parameters()
         model = clone(self)  # planning leaves no trace
@@ -168,9 +169,11 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight))
 
     @with_callbacks  # type: ignore[untyped-decorator]
-    def _run_plan(self, made: JobPlan, X: Any, y: Any, sample_weight: Any, runtime: Any = None) -> Self:
+    def _run_plan(
+        self, made: JobPlan, X: Any, y: Any, sample_weight: Any, runtime: Any = None, session: Session | None = None
+    ) -> Self:
         """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
-        return self._fit(X, y, sample_weight, made, runtime)
+        return self._fit(X, y, sample_weight, made, runtime, session)
 
     def _last(self, given: Given, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
         """What a warm start goes on from."""
@@ -198,7 +201,15 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
             several,
         )
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, made: JobPlan | None = None, runtime: Any = None) -> Self:
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        made: JobPlan | None = None,
+        runtime: Any = None,
+        session: Session | None = None,
+    ) -> Self:
         self._check_parameters()
         where = self._runtime(runtime)
         given = taken(self, X, y, sample_weight)
@@ -208,41 +219,50 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         self._refuse_joint(given, where)
         plan = self._planned(replace(given, weight=weight), self._words(), last, made, where)
         if self._joint:
-            return self._fit_joint(given, which, weight, last, plan, where)
+            return self._fit_joint(given, which, weight, last, plan, where, session)
         given = converted(given)
         count = 1 if len(classes) == 2 else len(classes)
-        shape = count, given.shape[1]
-        going_on = last is not None
         # Classes still to come are at zero, or where the last fit left them.
-        coefs, intercepts = np.zeros(shape), np.zeros(count)
+        coefs, intercepts = np.zeros((count, given.shape[1])), np.zeros(count)
         if last is not None:
             coefs, intercepts = np.array(last[0]), np.array(last[1])
-        fits = []
-        with self._sitting(given, plan, where) as sitting:
-            for k, problem in enumerate(self._problems(sitting.lay_out(), which, weight)):
+        ends: list[tuple[float, float, int]] = []  # gap, objective and rounds of the classes that are done
+        with self._sitting(given, plan, where, session) as sitting:
+            sitting.saved.goal = count * self.max_iter
+            if (found := sitting.saved.take("classes")) is not None:
+                coefs, intercepts = np.array(found["coefs"]), np.array(found["intercepts"])
+                ends = [(gap, objective, int(rounds)) for gap, objective, rounds in found["ends"].tolist()]
 
-                def so_far(coef: Floats, intercept: float, k: int = k) -> dict[str, Any]:
-                    seen, bias = coefs.copy(), intercepts.copy()
-                    seen[k], bias[k] = coef, intercept
-                    return {"coef_": seen, "intercept_": bias, "classes_": self.classes_}
+            def done() -> dict[str, NDArray[Any]]:
+                return {"coefs": coefs, "intercepts": intercepts, "ends": np.array(ends).reshape(-1, 3)}
 
-                fit = sitting.solve(
-                    problem,
-                    float(self.l1_ratio),
-                    1.0 - float(self.l1_ratio),
-                    gap=logistic_gap(problem, self.tol),
-                    share=self.tol,
-                    units=1.0,
-                    start=beginning(coefs[k], intercepts[k], problem) if going_on else None,
-                    label=f"class {self.classes_[k]!s}, " if count > 1 else "",
-                    attributes=so_far,
-                )
-                coefs[k], intercepts[k] = fit.coef, fit.intercept
-                fits.append(fit)
+            with sitting.saved.level("classes", done):
+                for k, problem in enumerate(self._problems(sitting.lay_out(), which, weight)):
+                    if k < len(ends):
+                        continue
+
+                    def so_far(coef: Floats, intercept: float, k: int = k) -> dict[str, Any]:
+                        seen, bias = coefs.copy(), intercepts.copy()
+                        seen[k], bias[k] = coef, intercept
+                        return {"coef_": seen, "intercept_": bias, "classes_": self.classes_}
+
+                    fit = sitting.solve(
+                        problem,
+                        float(self.l1_ratio),
+                        1.0 - float(self.l1_ratio),
+                        gap=logistic_gap(problem, self.tol),
+                        share=self.tol,
+                        units=1.0,
+                        start=None if last is None else beginning(coefs[k], intercepts[k], problem),
+                        label=f"class {self.classes_[k]!s}, " if count > 1 else "",
+                        attributes=so_far,
+                    )
+                    coefs[k], intercepts[k] = fit.coef, fit.intercept
+                    ends.append((fit.gap, fit.objective, max(1, fit.rounds)))
             self.coef_, self.intercept_ = coefs, intercepts
-            self.dual_gap_ = np.array([fit.gap for fit in fits])
-            self.objective_ = np.array([fit.objective for fit in fits])
-            self.n_iter_ = np.array([max(1, fit.rounds) for fit in fits])
+            self.dual_gap_ = np.array([gap for gap, _, _ in ends])
+            self.objective_ = np.array([objective for _, objective, _ in ends])
+            self.n_iter_ = np.array([rounds for _, _, rounds in ends])
         return self
 
     def _fit_joint(
@@ -253,12 +273,13 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         last: tuple[Floats, Floats] | None,
         plan: JobPlan,
         runtime: Runtime,
+        session: Session | None,
     ) -> Self:
         """One model of all classes."""
         from .softmax_fit import fit_joint, joint_problem, unpack  # here, not above: it imports Numba
 
         problem = joint_problem(self, matrix_of(given), which, len(self.classes_), weight)
-        with self._sitting(given, plan, runtime) as sitting:
+        with self._sitting(given, plan, runtime, session) as sitting:
             fit = fit_joint(self, sitting, problem, last)
             self.coef_, self.intercept_ = unpack(fit.W, problem)
             self.dual_gap_, self.objective_ = np.array([fit.gap]), np.array([fit.objective])

@@ -78,15 +78,17 @@ def fit_joint(
             return {"coef_": coef, "intercept_": intercept, "classes_": model.classes_}
 
         seen = {"round": state["round"], "objective": state["objective"], "gap": state["gap"]}
+        sitting.saved.round(state["objective"], {"gap": state["gap"]})
         return sitting.told(f"round {state['round']}", seen, attributes)
 
-    watching = model.verbose > 0 or bool(getattr(model, "_skl_callbacks", ()))
+    watching = model.verbose > 0 or bool(getattr(model, "_skl_callbacks", ())) or sitting.saved.watching
     given: dict[str, Any] = {
         "gap": gap,
         "profile": model.profile,
         "seed": sitting.seed,
         "start": None if last is None else pack(*last, problem),
         "look": look if watching else None,
+        "saved": sitting.saved,
     }
     if model.solver == "sgd":
         fit = solve_sgd(

@@ -12,6 +12,7 @@ so a mixture's is at least the mixture of the entropies.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _ROUNDING = 1e-13  # of a sum
+_ARRAYS = "W", "there", "g", "slope", "G", "turned", "scale"
 _SINGLE = 1e-6  # of the objective and of every loss in it: what a bound found in float32 may be wrong by
 
 
@@ -89,11 +91,31 @@ class Point:
         self._dual = -math.inf  # that one was made without it
         self.start(self.W)
 
-    def start(self, W: Floats) -> None:
-        """Stand at W, with the numbers of the type and the rounding that are set."""
+    @property
+    def dual(self) -> float:
+        """The best dual value so far."""
+        return self._dual
+
+    def start(self, W: Floats, *, dual: float = -math.inf) -> None:
+        """Stand at W, with the numbers of the type and the rounding that are set. dual : a dual value found earlier"""
+        self._dual = max(self._dual, dual)
         self.W = np.array(W)
         self.attempt(np.zeros_like(self.W), 0.0, free=True)
         self.settle()
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that is known here, to be saved."""
+        numbers = np.array([self.value, self.plain, self.gap, self._dual, self.round])
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return {**arrays, "numbers": numbers, "bytes": np.array([self.dtype.itemsize])}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Stand where `state` was taken."""
+        for name in _ARRAYS:
+            setattr(self, name, np.array(state[name]))
+        self.value, self.plain, self.gap, self._dual, self.round = state["numbers"].tolist()
+        self.dtype = np.dtype(f"f{int(state['bytes'][0])}")
+        self.passes.look(self.W.astype(self.dtype))  # what the next products with the Hessian build on
 
     def widen(self) -> None:
         """Go on with all digits."""

@@ -7,6 +7,7 @@ are in the coordinates of a metric, where the first guess of the Hessian is a mu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,17 @@ class Memory:
         self.H = np.zeros((2 * pairs, size), dtype)
         self.table = np.zeros((2 * pairs, 2 * pairs))
         self.order: list[int] = []  # slots from the oldest pair to the newest
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The pairs that are remembered, to be saved."""
+        used = 2 * (max(self.order, default=-1) + 1)
+        return {"H": self.H[:used], "table": self.table, "order": np.array(self.order, np.int64)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Remember what `state` gave."""
+        self.H[: len(state["H"])] = state["H"]
+        self.table[:] = state["table"]
+        self.order = state["order"].tolist()
 
     def clear(self) -> None:
         self.order = []

@@ -8,7 +8,7 @@ ends with a pass over all samples, which gives the objective and the duality gap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from stretto.errors import Diverged
 from stretto.kernels import softmax_sgd as kernels
 from stretto.runtime.crew import Crew
 
+from .linear_saving import FitSaving
 from .softmax_passes import Passes
 from .softmax_point import Point, Problem
 from .softmax_solver import SoftmaxFit
@@ -28,6 +29,7 @@ OPTIMIZERS = tuple(kernels.CODES)
 WORKERS = 16
 _BATCH = 32
 _SHARDS = 16
+_ARRAYS = "W", "square", "past", "seen", "most", "due"
 _FIRST = 1e-6  # of squared gradients: what AdaGrad divides by before it has seen any
 
 
@@ -43,8 +45,11 @@ def solve_sgd(
     seed: int = 0,
     start: Floats | None = None,
     look: Callable[[dict[str, Any]], bool] | None = None,
+    saved: FitSaving | None = None,
 ) -> SoftmaxFit:
-    """Epochs until the duality gap is `gap`, or there were `epochs` of them; the best weights met at an epoch's end."""
+    """Epochs until the duality gap is `gap`, or there were `epochs` of them; the best weights met at an epoch's end.
+    saved: saves the state between epochs, and has that of a fit to go on from.
+    """
     passes = Passes(problem.rows, problem.y, problem.weight, problem.classes, crew, profile)
     point = Point(problem, passes)
     if start is not None:
@@ -52,22 +57,36 @@ def solve_sgd(
     walk = _Walk(problem, passes, optimizer, learning_rate, point.W)
     draw = np.random.default_rng(seed)
     best, least, done = point.W, point.plain, 0
-    for epoch in range(epochs):
-        walk.epoch(draw.permutation(len(problem.y)), epoch)
-        if not np.all(np.isfinite(walk.W)):
-            raise Diverged(
-                f"weights became infinite in epoch {epoch + 1}; take a learning_rate below {walk.step:.3g}, "
-                "standardize=True, or solver='auto'"
-            )
-        done = epoch + 1
-        point.start(walk.W.astype(np.float64))
-        if point.plain < least:
-            best, least = point.W, point.plain
-        state = {"round": done, "objective": point.plain, "gap": point.gap, "W": point.W, "phase": "sgd"}
-        if look is not None and look(state):
-            break
-        if point.gap <= gap or crew.asked:
-            break
+    saved = saved or FitSaving()
+    if (found := saved.take("sgd")) is not None:
+        walk.restore(found)
+        best, (least, dual), done = np.array(found["best"]), found["numbers"].tolist(), int(found["done"][0])
+        for _ in range(done):
+            draw.permutation(len(problem.y))
+        point.start(walk.W.astype(np.float64), dual=dual)
+
+    def now() -> dict[str, NDArray[Any]]:
+        return {**walk.state(), "best": best, "numbers": np.array([least, point.dual]), "done": np.array([done])}
+
+    with saved.level("sgd", now):
+        for epoch in range(done, epochs):
+            walk.epoch(draw.permutation(len(problem.y)), epoch)
+            if not np.all(np.isfinite(walk.W)):
+                raise Diverged(
+                    f"weights became infinite in epoch {epoch + 1}; take a learning_rate below {walk.step:.3g}, "
+                    "standardize=True, or solver='auto'"
+                )
+            done = epoch + 1
+            point.start(walk.W.astype(np.float64))
+            if point.plain < least:
+                best, least = point.W, point.plain
+            state = {"round": done, "objective": point.plain, "gap": point.gap, "W": point.W, "phase": "sgd"}
+            if look is not None and look(state):
+                break
+            if point.gap <= gap or crew.asked:
+                break
+            if saved.ended is not None and done < epochs:
+                saved.ended()
     if least < point.plain:
         point.start(best)
     return SoftmaxFit(point.W, point.gap, point.plain, done, 2 * done, point.gap <= gap)
@@ -105,6 +124,16 @@ class _Walk:
             self.names = np.tile(np.arange(p + 1), (WORKERS, 1))
             self.counts = np.full(WORKERS, p + 1, np.int64)
         self.G = np.zeros((WORKERS, room, passes.width))
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """What the next epoch goes on from, to be saved."""
+        return {name: getattr(self, name) for name in _ARRAYS} | {"update": np.array([self.update])}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        for name in _ARRAYS:
+            getattr(self, name)[...] = state[name]
+        self.update = int(state["update"][0])
 
     def _first_step(self) -> float:
         """SGD: one over the curvature of an average sample; the others divide by what they have seen."""

@@ -8,7 +8,7 @@ gap is known after every step and ends the fit.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.runtime.crew import Crew
+from stretto.solvers.point import inside
 
+from .linear_saving import FitSaving
 from .logistic_options import STEPS
 from .softmax_metric import Diagonal, Table, fits_table, room_for_table
 from .softmax_newton import newton_step, smooth_step
@@ -56,15 +58,38 @@ def solve(
     seed: int = 0,
     start: Floats | None = None,
     look: Callable[[dict[str, Any]], bool] | None = None,
+    saved: FitSaving | None = None,
 ) -> SoftmaxFit:
-    """Solve to a duality gap of `gap`, from `start` [p + 1, K], else from the model without features."""
+    """Solve to a duality gap of `gap`, from `start` [p + 1, K], else from the model without features. saved: saves the
+    state between rounds, and has that of a fit to go on from.
+    """
     passes = passes_of(problem, crew, profile)
     small = problem.rows.entries * passes.width < _LARGE
     single = not small and (problem.rows.sparse or problem.rows.dtype == np.float32)
     point = Point(problem, passes, np.float32 if single else np.float64)
-    if start is not None:
+    saved = saved or FitSaving()
+    found = saved.take("softmax")
+    if start is not None and found is None:
         point.start(start)
-    return Search(point, gap, max_rounds, seed, look).run()
+    search = Search(point, gap, max_rounds, seed, look, saved.ended)
+    if found is not None:
+        search.restore(found)
+    with saved.level("softmax", search.state):
+        return search.run()
+
+
+_PHASES = "rounded", "smooth", "quasi", "newton", "widened"  # the last: Newton's rounds in float64 after float32
+
+
+@dataclass
+class _Place:
+    """Where a search stands between two rounds."""
+
+    phase: str
+    step: int = 0  # rounding of the corner, or Newton's step with a rounded one
+    failed: int = 0  # Newton's last so many rounds gained nothing
+    closeness: float = 0.1  # to which Newton's systems are solved
+    values: tuple[float, ...] = ()  # objectives of the quasi-Newton rounds so far
 
 
 class Search:
@@ -77,8 +102,9 @@ class Search:
         max_rounds: int,
         seed: int,
         look: Callable[[dict[str, Any]], bool] | None,
+        ended: Callable[[], None] | None = None,
     ) -> None:
-        self.point, self.wanted, self.max_rounds, self.look = point, gap, max_rounds, look
+        self.point, self.wanted, self.max_rounds, self.look, self._ended = point, gap, max_rounds, look, ended
         problem, passes = point.problem, point.passes
         self.cornered = bool(np.any(problem.l1 > 0.0))
         self.metric: Diagonal | Table
@@ -90,22 +116,60 @@ class Search:
         many = size > _MANY
         self.memory = Memory(passes, size, 10 if many else 30, np.float32 if many else np.float64)
         self.looks, self.rounds, self.stopped = 1, 0, False
+        self._place = _Place("")
+        self._restored: _Place | None = None  # where to go on, until it is reached
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that decides the rounds to come, to be saved between two of them."""
+        at = self._place
+        found = {f"point/{name}": array for name, array in self.point.state().items()}
+        found |= {f"memory/{name}": array for name, array in self.memory.state().items()}
+        counts = [_PHASES.index(at.phase), at.step, at.failed, self.looks, self.rounds]
+        return found | {"counts": np.array(counts, np.int64), "numbers": np.array([at.closeness, *at.values])}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        self.point.restore(inside(state, "point"))
+        self.memory.restore(inside(state, "memory"))
+        phase, step, failed, self.looks, self.rounds = state["counts"].tolist()
+        closeness, *values = state["numbers"].tolist()
+        self._restored = _Place(_PHASES[phase], step, failed, closeness, tuple(values))
+
+    def _reached(self, place: _Place) -> None:
+        """Between two rounds."""
+        self._place = place
+        if self._ended is not None and self.rounds:
+            self._ended()
+
+    def _take(self, *phases: str) -> _Place | None:
+        """The place to go on from, where it is in one of these phases."""
+        at = self._restored
+        if at is None or at.phase not in phases:
+            return None
+        self._restored = None
+        return at
 
     def run(self) -> SoftmaxFit:
         """Quasi-Newton rounds, then Newton's where those no longer pay."""
         point = self.point
-        if isinstance(self.metric, Table) and self.cornered:
-            self._rounded(self.metric)
+        at = self._restored
+        if at is None or at.phase in ("rounded", "smooth", "quasi"):
+            if isinstance(self.metric, Table) and self.cornered:
+                self._rounded(self.metric)
+            else:
+                if isinstance(self.metric, Table):
+                    self.metric.renew(1.0)
+                if at is None:
+                    point.scale = self.metric.scale
+                    point.start(point.W)
+                self._quasi(self._slow if self.cornered else self._still)
+        if at is None or at.phase != "widened":
+            self._newton("newton")
+            if point.dtype != np.float64:
+                point.widen()
+                self._newton("widened")
         else:
-            if isinstance(self.metric, Table):
-                self.metric.renew(1.0)
-            point.scale = self.metric.scale
-            point.start(point.W)
-            self._quasi(self._slow if self.cornered else self._still)
-        self._newton()
-        if point.dtype != np.float64:
-            point.widen()
-            self._newton()
+            self._newton("widened")
         return SoftmaxFit(point.W, point.gap, point.plain, self.rounds, self.looks, point.gap <= self.wanted)
 
     @property
@@ -125,8 +189,10 @@ class Search:
 
     def _quasi(self, enough: Callable[[list[float]], bool]) -> None:
         """Rounds until `enough` of the objectives so far, or no step helps."""
-        values = [self.point.value]
+        at = self._take("quasi")
+        values = [self.point.value] if at is None else list(at.values)
         while not self.over:
+            self._reached(_Place("quasi", values=tuple(values)))
             moved = True
             for _ in range(STEPS):
                 moved = self._step()
@@ -193,11 +259,17 @@ class Search:
         # A gap that asks for more than this is left to Newton's steps, which find zeros for good.
         coarse = max(self.wanted, _COARSE * problem.empty)
         least = coarse / max(float(problem.l1.mean()) * count, 1e-300)
-        point.scale = metric.scale
-        for times in _ROUNDINGS:
-            point.round = times * least
-            point.start(point.W)
+        at = self._take("rounded", "smooth")
+        if at is None:
+            point.scale = metric.scale
+        begin = 0 if at is None else at.step if at.phase == "rounded" else len(_ROUNDINGS)
+        for k, times in enumerate(_ROUNDINGS[begin:], begin):
+            if at is None:
+                point.round = times * least
+                point.start(point.W)
+            at = None
             while not self.over:
+                self._reached(_Place("rounded", k))
                 metric.renew(point.spread(), problem.l1[:, None] / np.hypot(point.W, point.round))
                 self.memory.clear()
                 first = point.value
@@ -208,11 +280,13 @@ class Search:
                 if first - point.value <= 0.2 * times * coarse:
                     break
                 point.start(point.W)
-        point.round = least
-        point.start(point.W)
-        for turn in itertools.count():
+        if at is None:
+            point.round = least
+            point.start(point.W)
+        for turn in itertools.count(0 if at is None else at.step):
             if self.over or point.gap <= coarse:
                 break
+            self._reached(_Place("smooth", turn))
             if self._walk(smooth_step(point, metric, _CLOSE[min(turn, len(_CLOSE) - 1)]), 1.0) == 0.0:
                 break
             self._tell("smooth")
@@ -230,11 +304,13 @@ class Search:
 
     # --- Newton -------------------------------------------------------------------------------------------------------
 
-    def _newton(self) -> None:
+    def _newton(self, phase: str) -> None:
         """Newton's rounds until the gap is small enough."""
         point = self.point
-        closeness, failed = 0.1, 0
+        at = self._take(phase) or _Place(phase)
+        closeness, failed = at.closeness, at.failed
         while not self.over and failed < 3:
+            self._reached(_Place(phase, failed=failed, closeness=closeness))
             if point.dtype != np.float64 and (failed or self.wanted < 1e-5 * point.plain):
                 point.widen()
                 continue

@@ -10,17 +10,20 @@ import shutil
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stretto.observe.events import Bus, Listener, RunEnded, RunStarted, Status
 
 from .checkpoint import writing
 from .interrupts import heeding_ctrl_c
 from .run_checkpoints import Saving
-from .train import Outcome, Trainer
+
+if TYPE_CHECKING:
+    from .train import Outcome, Trainer
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,8 @@ class Session:
     config: Mapping[str, Any] = field(default_factory=dict)
     unit: str = "ratings"
 
-    def listen(self) -> Bus:
-        """Everyone who is told, as one listener."""
+    def listen(self, unit: str = "", step: str = "epoch") -> Bus:
+        """All listeners as one. unit : counted per second, instead of the session's own; step : "epoch" or "round"."""
         listeners = list(self.listeners)
         if self.record is not None:
             from stretto.observe.record import RunRecord
@@ -49,7 +52,7 @@ class Session:
         if self.verbose:
             from stretto.observe.progress import Progress
 
-            listeners.append(Progress(verbose=self.verbose, unit=self.unit))
+            listeners.append(Progress(verbose=self.verbose, unit=unit or self.unit, step=step))
         return Bus(*listeners)
 
     def drive(self, trainer: Trainer, epochs: int, settings: Mapping[str, Any]) -> Outcome:
@@ -60,24 +63,40 @@ class Session:
             return self._drive(trainer, epochs, settings)
 
     def _drive(self, trainer: Trainer, epochs: int, settings: Mapping[str, Any]) -> Outcome:
-        tell = trainer.tell
-        tell(RunStarted(time.time(), {**settings, **self.config}, trainer.position.epoch))
-        status: Status = "failed"
-        message = ""
-        try:
-            with heeding_ctrl_c(trainer.crew) as ctrl_c:
-                outcome = trainer.run(epochs)
-                if ctrl_c.heard():  # also when it came too late to stop anything: the caller receives it
-                    outcome = replace(outcome, status="stopped")
-                status = outcome.status
-                if status == "stopped":
-                    trainer.save()
-        except BaseException as error:
-            message = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            tell(RunEnded(time.time(), status, message))
+        with (
+            recorded(trainer.tell, {**settings, **self.config}, trainer.position.epoch) as ending,
+            heeding_ctrl_c(trainer.crew) as ctrl_c,
+        ):
+            outcome = trainer.run(epochs)
+            if ctrl_c.heard():  # also when it came too late to stop anything: the caller receives it
+                outcome = replace(outcome, status="stopped")
+            ending.status = outcome.status
+            if outcome.status == "stopped":
+                trainer.save()
         return outcome
+
+
+@dataclass
+class Ending:
+    """How a run ends, for its record: an error unless something else is said."""
+
+    status: Status = "failed"
+    message: str = ""
+
+
+@contextmanager
+def recorded(tell: Listener, config: Mapping[str, Any], epoch: int = 0) -> Iterator[Ending]:
+    """Report that a run begins, after `epoch` epochs, and how it ends."""
+    tell(RunStarted(time.time(), config, epoch))
+    ending = Ending()
+    try:
+        yield ending
+    except BaseException as error:
+        if ending.status == "failed":
+            ending.message = ending.message or f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        tell(RunEnded(time.time(), ending.status, ending.message))
 
 
 class Scratch:

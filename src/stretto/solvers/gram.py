@@ -6,6 +6,7 @@ penalty, so most of G is worked out once.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,33 @@ class Gram:
         self._slot[:] = -1
         self._column = np.empty(0, np.int64)  # [used] column of each slot
         self._packed = True  # whether every slot has its place in a panel
+
+    def state(self, *, keep: bool) -> dict[str, NDArray[Any]]:
+        """Everything that decides the products to come. keep: those that are known hold for the next model, too."""
+        used = len(self._column) if keep else 0
+        counts = np.array([self._packed, self._turned, self._all_rows is not None], np.int64)
+        found: dict[str, NDArray[Any]] = {"counts": counts, "column": self._column[:used]}
+        return found | {"G": self._G[:used, :used], "mean": self.mean} if keep else found
+
+    def restore(self, state: Mapping[str, NDArray[Any]], weight: Floats) -> None:
+        """Go on from what `state` gave. weight : of the samples, under which the products hold"""
+        columns, column = self.columns, np.array(state["column"])
+        packed, self._turned, all_rows = state["counts"].tolist()
+        if all_rows:
+            self._turned = max(self._turned, _TURNS * columns.nnz + 1)
+            self._by_rows()
+            self._turned = int(state["counts"][1])
+        if "G" not in state:
+            return
+        self.renew(weight, np.array(state["mean"]))
+        used = len(column)
+        columns.need(np.sort(column))
+        self._column, self._packed = column, bool(packed)
+        self._slot[column] = np.arange(used)
+        self._G = np.zeros((_up(used), _up(used)))
+        self._G[:used, :used] = state["G"]
+        if self._packed and used:
+            self._pack(0, used)
 
     def of(self, which: Ints) -> Floats:
         """[k, step] products of these k columns, rows padded with zeros to a multiple of sixteen."""
@@ -126,6 +154,11 @@ class Gram:
         )  # fmt: skip
 
     def _multiply_dense(self, used: int, count: int) -> None:
+        first, last = self._pack(used, count)
+        self.columns.run("products", kernels.dense_worker, np.arange(first, last + 1), self._panels, self._G)
+
+    def _pack(self, used: int, count: int) -> tuple[int, int]:
+        """Put the columns of slots used … count − 1 into panels: the first panel that changed, and the one after."""
         columns = self.columns
         # From the pair of panels that holds the first new slot, so that tiles on the diagonal are made whole.
         first, last = used // (2 * kernels.PANEL) * 2, -(-count // (2 * kernels.PANEL)) * 2
@@ -139,4 +172,4 @@ class Gram:
         columns.run(
             "pack", pack, np.arange(first, last + 1), *columns.parts, column, self.mean, self._root, self._panels
         )  # fmt: skip
-        columns.run("products", kernels.dense_worker, np.arange(first, last + 1), self._panels, self._G)
+        return first, last

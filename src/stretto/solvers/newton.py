@@ -17,14 +17,18 @@ converges to its minimum whatever the data.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from .gram import Gram
-from .point import Point, Setting
+from .point import Point, Setting, inside
 from .subproblem import Minimum, minimise
 from .sweeping import Model, minimise_shuffled, minimise_swept
 
+Array = NDArray[Any]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -55,6 +59,20 @@ class SetSolver:
         self._loose = 1.0  # a model over sparse columns is minimised until this share of the violations is left
         self._models = 0  # made over sparse columns
         self._spent = 0  # iterations of conjugate gradients since one of them was minimised
+
+    def state(self, point: Point | None) -> dict[str, Array]:
+        """Everything that decides the models to come, from this point on; None: another fit starts next."""
+        # The squared loss has one table of products. Those of another loss hold for one model, made at one point.
+        same = self.setting.loss.quadratic or (point is not None and self._gram.weight is point.at.d)
+        found: dict[str, Array] = {f"gram/{name}": array for name, array in self._gram.state(keep=same).items()}
+        found["shares"] = np.array([self._damping, self._loose])
+        return found | {"counts": np.array([self._models, self._spent], np.int64)}
+
+    def restore(self, state: Mapping[str, Array], point: Point) -> None:
+        """Go on from what `state` gave, at the same point."""
+        self._damping, self._loose = state["shares"].tolist()
+        self._models, self._spent = state["counts"].tolist()
+        self._gram.restore(inside(state, "gram"), point.at.d)
 
     def solve(self, point: Point, chosen: Ints, l1: float, l2: float, tolerance: float, *, once: bool = False) -> int:
         """Minimise over the chosen columns alone, to violations of `tolerance`; sweeps and Newton steps made.

@@ -7,7 +7,9 @@ setting.pull(point, which)             # the pulls of some columns, one pass ove
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +47,16 @@ class Point:
         """A point that can be moved without moving this one."""
         return Point(self.coef.copy(), self.z.copy(), self.at, self.pulls.copy())
 
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The point, to be saved."""
+        numbers = np.array([self.at.value, self.at.b])
+        return {"coef": self.coef, "z": self.z, "v": self.at.v, "d": self.at.d, "pulls": self.pulls, "at": numbers}
+
+
+def inside(state: Mapping[str, NDArray[Any]], name: str) -> dict[str, NDArray[Any]]:
+    """The arrays of one part of a saved state: those named name/…"""
+    return {key.removeprefix(f"{name}/"): array for key, array in state.items() if key.startswith(f"{name}/")}
+
 
 class Setting:
     """A problem with what is known of its columns before anything is learned."""
@@ -73,6 +85,13 @@ class Setting:
         self.predict(point, intercept)
         self.pull(point, np.flatnonzero(self.usable).astype(np.int64))
         return point
+
+    def restored(self, state: Mapping[str, NDArray[Any]]) -> Point:
+        """The point that `Point.state` saved."""
+        value, b = state["at"].tolist()
+        d = self.zero.at.d if self.loss.quadratic else np.array(state["d"])
+        at = At(value, b, np.array(state["v"]), d)
+        return Point(np.array(state["coef"]), np.array(state["z"]), at, np.array(state["pulls"]))
 
     def predict(self, point: Point, b: float) -> None:
         """z and the loss at the point's coefficients, worked out anew."""

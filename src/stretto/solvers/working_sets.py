@@ -15,7 +15,8 @@ Newton step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from stretto.runtime.crew import Crew
 from stretto.schedule.working_sets import WorkingSets
 
 from .newton import SetSolver
-from .point import Point, Setting
+from .point import Point, Setting, inside
 from .regression import Fit, Problem
 
 Floats = NDArray[np.float64]
@@ -36,6 +37,19 @@ Ints = NDArray[np.int64]
 _SLOTS = 8192
 _ROUNDING = 2.0**-46  # of the objective at zero: a gap below that cannot be told from rounding, so none is asked for
 _IDLE = 20  # rounds that change nothing, each stricter than the last, after which no other will
+
+
+@dataclass
+class _Progress:
+    """Where a fit stands between two rounds."""
+
+    point: Point
+    pool: NDArray[np.bool_]  # [p] columns that are not proven zero
+    epochs: int = 0  # sweeps and Newton steps so far
+    dual: float = -np.inf  # the best dual value so far
+    strict: float = 1.0  # how much more closely sets are solved than the estimate says
+    number: int = 0  # rounds made
+    idle: int = 0  # the last so many changed nothing
 
 
 class Solver:
@@ -57,6 +71,7 @@ class Solver:
         self._whole = schedule is None and problem.design.sparse and not self.setting.loss.quadratic
         self._sets = SetSolver(self.setting, slots)
         self._last: tuple[Fit, Point] | None = None
+        self._now: _Progress | None = None  # of the fit under way, or of one that was restored
 
     def largest_l1(self) -> float:
         """The smallest l1 at which β = 0."""
@@ -76,69 +91,129 @@ class Solver:
         max_rounds: int = 100,
         start: Fit | None = None,
         look: Callable[[dict[str, Any]], bool] | None = None,
+        ended: Callable[[], None] | None = None,
     ) -> Fit:
         """Solve to a duality gap of `gap`, and of `share` times the objective, from `start` (else from zero).
 
         look(state) receives the state after every round: round, objective, gap, goal, coef, intercept, how many columns
         are in the pool; it ends the fit by returning True. max_rounds=0 measures the start and changes nothing.
+        ended() is called between two rounds, when `state` may be saved. After `restore` in the middle of a fit, this
+        goes on from there, whatever `start` is.
         """
+        self._now = self._now or self._started(l1, l2, gap, max_rounds, start)
+        try:
+            found = self._rounds(self._now, l1, l2, gap, share, max_rounds, look, ended)
+            self._last = found, self._now.point
+        finally:
+            self._now = None
+        return found
+
+    def _rounds(
+        self,
+        at: _Progress,
+        l1: float,
+        l2: float,
+        gap: float,
+        share: float,
+        max_rounds: int,
+        look: Callable[[dict[str, Any]], bool] | None,
+        ended: Callable[[], None] | None,
+    ) -> Fit:
+        """The rounds of a fit, from where it stands."""
         setting = self.setting
         least = _ROUNDING * setting.zero.at.value
-        point, known = self._begin(start)
-        pool = setting.usable.copy()
-        best_dual, epochs, number, idle = -np.inf, 0, 0, 0
-        if not known:
-            # Along a path the last penalty's pulls say well enough where to begin; a look at all columns comes after.
-            if max_rounds > 0 and l1 > 0.0:
-                pull = point.pulls - l2 * setting.scale**2 * point.coef
-                size = l1 * float(np.sum(np.abs(setting.scale * point.coef)))
-                tolerance = l1 * min(0.3, 0.3 * gap / max(size, gap, 1e-300))
-                epochs = self._sets.solve(point, self._choose(pool, point, pull, l1), l1, l2, tolerance)
-            setting.pull(point, np.flatnonzero(pool).astype(np.int64))
-        strict = 1.0
+        point, pool = at.point, at.pool
         while True:
             pull = point.pulls - l2 * setting.scale**2 * point.coef if l2 else point.pulls
             objective = setting.objective(point, l1, l2)
             if not np.isfinite(objective):
                 raise RunError("the objective is not finite; standardize=True may help, or look for huge values in X")
             dual, c = self._dual(point, pool, l1, l2)
-            best_dual = max(best_dual, dual)
-            left = objective - best_dual
+            at.dual = max(at.dual, dual)
+            left = objective - at.dual
             if left < 0.0:
                 # Below zero by more than rounding the two contradict each other, and the gap is no better than that.
                 left = 0.0 if -left <= 1e-10 * abs(objective) else -left
-            number += 1
+            at.number += 1
             goal = min(gap, max(share * objective, least))
-            found = Fit(point.coef, point.at.b, left, objective, min(number, max_rounds), epochs, left <= goal, goal)
+            rounds = min(at.number, max_rounds)
+            found = Fit(point.coef, point.at.b, left, objective, rounds, at.epochs, left <= goal, goal)
             if max_rounds == 0:
                 break
             if self.spec.screen and l1 > 0.0:
                 self._screen(pool, point, c, objective - dual, l1)
-            state: dict[str, Any] = {"round": number, "objective": objective, "gap": left, "goal": goal}
+            state: dict[str, Any] = {"round": at.number, "objective": objective, "gap": left, "goal": goal}
             state |= {"coef": point.coef, "intercept": point.at.b, "pool": int(np.count_nonzero(pool))}
             if look is not None and look(state):
                 break
-            if found.converged or number >= max_rounds or self.crew.asked or idle == _IDLE:
+            if found.converged or at.number >= max_rounds or self.crew.asked or at.idle == _IDLE:
                 break
             chosen = np.flatnonzero(pool).astype(np.int64) if self._whole else self._choose(pool, point, pull, l1)
             if not len(chosen):
                 break
-            tolerance = strict * self._tolerance(point, pull, pool, chosen, l1, left, goal)
+            tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, left, goal)
             before = point.coef[chosen]
             made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole)
-            epochs += made
-            idle = idle + 1 if np.array_equal(point.coef[chosen], before) else 0
+            at.epochs += made
+            at.idle = at.idle + 1 if np.array_equal(point.coef[chosen], before) else 0
             # A set that was found good enough as it was must be solved more closely, whatever the estimate says.
-            strict = strict if made > int(setting.loss.quadratic) else 0.2 * strict
+            at.strict = at.strict if made > int(setting.loss.quadratic) else 0.2 * at.strict
             setting.pull(point, np.flatnonzero(pool).astype(np.int64))
-        self._last = found, point
+            if ended is not None:
+                ended()
         return found
+
+    def _started(self, l1: float, l2: float, gap: float, max_rounds: int, start: Fit | None) -> _Progress:
+        """Where a fit begins."""
+        setting = self.setting
+        self._sets.start()
+        point, known = self._begin(start)
+        at = _Progress(point, setting.usable.copy())
+        if not known:
+            # Along a path the last penalty's pulls say well enough where to begin; a look at all columns comes after.
+            if max_rounds > 0 and l1 > 0.0:
+                pull = point.pulls - l2 * setting.scale**2 * point.coef
+                size = l1 * float(np.sum(np.abs(setting.scale * point.coef)))
+                tolerance = l1 * min(0.3, 0.3 * gap / max(size, gap, 1e-300))
+                at.epochs = self._sets.solve(point, self._choose(at.pool, point, pull, l1), l1, l2, tolerance)
+            setting.pull(point, np.flatnonzero(at.pool).astype(np.int64))
+        return at
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that decides the rounds to come: of the fit under way, or of the next one along a path."""
+        if (at := self._now) is not None:
+            found = {f"point/{name}": array for name, array in at.point.state().items()}
+            found |= {f"sets/{name}": array for name, array in self._sets.state(at.point).items()}
+            counts = np.array([at.epochs, at.number, at.idle], np.int64)
+            return found | {"pool": at.pool, "numbers": np.array([at.dual, at.strict]), "counts": counts}
+        if self._last is None:
+            return {}
+        fit, point = self._last
+        found = {f"point/{name}": array for name, array in point.state().items()}
+        found |= {f"sets/{name}": array for name, array in self._sets.state(None).items()}
+        counts = np.array([fit.rounds, fit.epochs, fit.converged], np.int64)
+        return found | {"numbers": np.array([fit.intercept, fit.gap, fit.objective, fit.goal]), "counts": counts}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
+        """Go on from what `state` gave; the last fit, for the next one along the path to start from."""
+        if not state:
+            return None
+        point = self.setting.restored(inside(state, "point"))
+        self._sets.restore(inside(state, "sets"), point)
+        if "pool" in state:
+            (dual, strict), (epochs, number, idle) = state["numbers"].tolist(), state["counts"].tolist()
+            self._now = _Progress(point, np.array(state["pool"]), epochs, dual, strict, number, idle)
+            return None
+        intercept, gap, objective, goal = state["numbers"].tolist()
+        rounds, epochs, converged = state["counts"].tolist()
+        fit = Fit(point.coef, intercept, gap, objective, rounds, epochs, bool(converged), goal)
+        self._last = fit, point
+        return fit
 
     def _begin(self, start: Fit | None) -> tuple[Point, bool]:
         """A point to start from, and whether its pulls are those of all columns: after a fit, those of columns that
         left the pool are old.
         """
-        self._sets.start()
         if start is None:
             return self.setting.zero.copy(), True
         if self._last is not None and self._last[0] is start:
