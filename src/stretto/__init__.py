@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from stretto.programs.coordinates import SparseRegression
     from stretto.programs.program import Program, program
     from stretto.runtime.cluster.spec import Cluster
+    from stretto.runtime.epochs import epochs
     from stretto.runtime.run_checkpoints import Saving
     from stretto.runtime.runtimes import Serial, Threads
     from stretto.runtime.session import Session
@@ -96,6 +97,7 @@ _SHELF = {
     "buffer": "stretto.state.buffer:buffer",
     "cross_validate": "stretto.models.validation:cross_validate",
     "dense": "stretto.data.dense:dense",
+    "epochs": "stretto.runtime.epochs:epochs",
     "full": "stretto.state.make:full",
     "generate_ratings": "stretto.data.generate:ratings",
     "integers": "stretto.keyed:integers",
@@ -165,6 +167,7 @@ __all__ = [
     "buffer",
     "cross_validate",
     "dense",
+    "epochs",
     "full",
     "generate_ratings",
     "integers",

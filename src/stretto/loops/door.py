@@ -30,6 +30,7 @@ import numpy as np
 from stretto.cached import cached_property
 from stretto.errors import LoopError, OrderWarning, PlanError
 from stretto.plan.planned import refuse_changed
+from stretto.runtime import loop_calls
 from stretto.runtime.chosen import BLOCKS, chosen, here, one_memory
 from stretto.schedule.auto import ready_schedule
 
@@ -118,6 +119,8 @@ class Loop:
         from .run import run
 
         held = self._bind(args, kwargs, partial=False)
+        if (watcher := loop_calls.watcher.get()) is not None:
+            watcher(self._call_of(held, args, kwargs))
         with self._crews.open(runtime or self._runtime()) as crew:
             known: dict[str, Any] = {}
             self.seconds = 0.0
@@ -134,6 +137,21 @@ class Loop:
                     self.seconds += run(prepared, held, known, crew)
                 else:
                     self.seconds, self.rounds = run_rounds(prepared, held, known, crew)
+
+    def _call_of(self, held: Held, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> loop_calls.LoopCall:
+        """A call, for a run of `st.epochs` that watches."""
+        from .rounds import restore_schedules, schedule_arrays
+
+        name, data = self.plain.__qualname__, tuple(id(data) for data in held.data.values())
+
+        def plan() -> LoopPlan:
+            return self.plan(*args, **kwargs)
+
+        if self.options.schedule is None:
+            return loop_calls.LoopCall(name, data, plan)
+        return loop_calls.LoopCall(
+            name, data, plan, lambda: schedule_arrays(plan()), lambda saved: restore_schedules(plan(), saved)
+        )
 
     def plan(self, *args: Any, **kwargs: Any) -> LoopPlan:
         """What a call with these arguments would do. Numbers and accumulators may be left out."""

@@ -14,7 +14,7 @@ import math
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,9 @@ from .refuse import refuse
 from .roundvisits import cut, most, visits_in
 from .run import Call, Prepared, begin, compiling
 from .scheduled import IN_TURN, TOGETHER, Columns, columns, matrices, watched
+
+if TYPE_CHECKING:
+    from .loopplan import LoopPlan
 
 ROUND_COST = RoundCost(20_000.0)  # Python chooses a round, compiled code makes its iterations
 _KEPT = 8  # sets of arrays for which a loop remembers how far its schedule has got
@@ -101,6 +104,27 @@ def progress_of(prepared: Prepared, held: Held) -> Progress:
     key, progress = _take(prepared, held)
     _put(prepared, key, progress)
     return progress
+
+
+def schedule_arrays(made: LoopPlan) -> dict[str, NDArray[Any]]:
+    """The state of the schedule of each loop of a plan, for a checkpoint."""
+    found: dict[str, NDArray[Any]] = {}
+    for k, part in enumerate(made.parts):
+        if len(part.prepared.analysis.space):
+            progress = progress_of(part.prepared, made.held)
+            found |= {f"{k}/chooser/{name}": array for name, array in progress.chooser.arrays().items()}
+            found[f"{k}/owed"] = np.array([progress.owed])
+    return found
+
+
+def restore_schedules(made: LoopPlan, saved: Mapping[str, NDArray[Any]]) -> None:
+    """Go on from what `schedule_arrays` gave."""
+    for k, part in enumerate(made.parts):
+        if f"{k}/owed" in saved:
+            progress, start = progress_of(part.prepared, made.held), f"{k}/chooser/"
+            mine = {name.removeprefix(start): array for name, array in saved.items() if name.startswith(start)}
+            progress.chooser.restore(mine)
+            progress.owed = int(saved[f"{k}/owed"][0])
 
 
 # --- the schedule's state between calls -----------------------------------------------------------------------------

@@ -47,7 +47,7 @@ def save(
     A file of that name is replaced in one step, after the new one is safely on disk.
     """
     target = Path(path)
-    arrays = _parts(array)
+    arrays = split(array)
     if rows is not None:
         arrays |= {_ROWS: rows, _SHAPE: np.array(shape, np.int64)}
     work = ""
@@ -92,12 +92,12 @@ def load(path: str | os.PathLike[str]) -> Kept:
         )
     if not np.array_equal(wanted, _digest(arrays)):
         raise CheckpointError(f"{path} is damaged: its bytes are not those that were written; restore it from a copy")
-    array, rows = _joined(arrays), arrays.get(_ROWS)
+    array, rows = joined(arrays), arrays.get(_ROWS)
     return Kept(array, rows, array.shape if rows is None else tuple(arrays[_SHAPE].tolist()))
 
 
-def _joined(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """The array of which `_parts` made these."""
+def joined(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """The array of which `split` made these."""
     if _WHOLE in arrays:
         return arrays[_WHOLE]
     names = arrays[_FIELDS].tolist()
@@ -108,7 +108,8 @@ def _joined(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
     return whole
 
 
-def _parts(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
+def split(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """An array by names, one for each field of a structured one."""
     names = array.dtype.names
     if names is None:
         return {_WHOLE: array}
