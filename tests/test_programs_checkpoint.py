@@ -18,7 +18,8 @@ import stretto as st
 from programs_cut import Cut, Own, OwnRemembering, Remembering
 from programs_made import Lasso, bits, regression
 from rounds_fleet import Stepped
-from stretto.errors import CheckpointError, OtherPlan, PlanError, RunError
+from stretto.errors import CheckpointError, DataError, OtherPlan, PlanError, RunError
+from stretto.observe.record import RunRecord
 from stretto.programs.program import Program
 from stretto.runtime import checkpoint as files
 
@@ -164,6 +165,41 @@ def test_keep_and_other_dtypes(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("checkpoint-*"))) == 3
     result = st.run(make(), rounds=9, checkpoint=saving, resume=True)
     assert np.array_equal(result.params["z"], st.run(make(), rounds=9).params["z"])
+
+
+def test_a_session_records_saves_and_resumes(tmp_path: Path) -> None:
+    def session(resume: bool = False) -> st.Session:
+        return st.Session(tmp_path, st.Saving(tmp_path / "checkpoints", every_epochs=3), resume)
+
+    with pytest.raises(RunError, match="Stopped"):
+        st.run(Cut(), rounds=9, until=stopping(7), session=session())
+    result = st.run(Cut(), rounds=9, session=session(resume=True))
+    assert bits(result) == bits(st.run(Cut(), rounds=9))
+    found = RunRecord.load(tmp_path)
+    assert found.epochs["epoch"].tolist() == list(range(1, 10))
+    assert found.epochs["objective"].tolist() == [look.objective for look in result.history[1:]]
+    assert (found.run["status"], found.run["sessions"], found.run["checkpoint"]["epoch"]) == ("done", 2, 9)
+    assert len(found.run["fingerprint"]) >= 8
+    with pytest.raises(PlanError, match="session= says where checkpoints go"):
+        st.run(Cut(), rounds=9, session=session(), checkpoint=tmp_path)
+    with pytest.raises((PlanError, DataError), match=r"an st\.Session"):
+        st.run(Cut(), rounds=9, session=tmp_path)  # type: ignore[call-overload]
+
+
+def test_a_damaged_checkpoint_and_a_full_disk_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    st.run(Cut(), rounds=6, checkpoint=tmp_path, checkpoint_every=3)
+    newest = max(tmp_path.glob("checkpoint-*"))
+    (newest / "arrays.safetensors").write_bytes(b"damaged")
+    with pytest.warns(RuntimeWarning, match="is damaged: .*the checkpoint before it is used"):
+        result = st.run(Cut(), rounds=9, checkpoint=tmp_path, resume=True)
+    assert bits(result) == bits(st.run(Cut(), rounds=9))
+
+    def full(*args: Any, **kwargs: Any) -> Path:
+        raise CheckpointError("could not save: no space left")
+
+    monkeypatch.setattr(files, "save", full)
+    with pytest.warns(RuntimeWarning, match="no space left"):
+        assert bits(st.run(Cut(), rounds=9, checkpoint=tmp_path)) == bits(result)
 
 
 SCRIPT = """

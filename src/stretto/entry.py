@@ -31,6 +31,7 @@ def _run(what: Any, **options: Any) -> Any:
     seconds : the run ends after the first round that is over by then; looks are not counted
     record : keep the jobs of every round and what it read in `Result.record`
     verbose : 0 quiet, 1 a progress bar, 2 every look
+    session : an st.Session, in the place of checkpoint, checkpoint_every and resume; with it the run can be recorded
 
     A function worker(w)
     --------------------

@@ -249,7 +249,7 @@ class Run:
             params = self.versions.read(number)
             value = self._call("objective", number, None, lambda: number_of(objective(self.program.data, params)))
         look = Look(number, seconds, self.samples, value, self.updates)
-        if self.history and (self.options.rounds is not None or self.options.verbose > 1):
+        if self.history and self.options.reports_looks:
             self.told.look(look, self.history[-1])
         self.history.append(look)
         self._looked += self.clock() - began

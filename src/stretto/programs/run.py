@@ -9,7 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from stretto.checks import flags
+from stretto.checks import flags, wrong
 from stretto.errors import PlanError
 from stretto.runtime.asked import whole
 from stretto.runtime.chosen import PROGRAMS, chosen
@@ -17,6 +17,7 @@ from stretto.runtime.interrupts import raising_ctrl_c
 from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.serving import Keeping
+from stretto.runtime.session import Session
 from stretto.schedule.spec import Schedule
 
 from .auto import depth_of
@@ -39,6 +40,7 @@ def run(
     checkpoint: str | os.PathLike[str] | Saving | None = None,
     checkpoint_every: int | None = None,
     resume: bool = False,
+    session: Session | None = None,
 ) -> Result:
     """Run a program until it has made `rounds` rounds, its schedule has nothing left, or somebody says so.
 
@@ -58,6 +60,8 @@ def run(
     checkpoint : folder to save checkpoints in (or st.Saving); checkpoint_every : rounds between them, None for as often
         as saving is worth it; resume : go on from the newest one there, with the bits of a run that never stopped. What
         the schedule and parts remember is pickled: resume only from folders that you trust
+    session : where to record the run, when to save checkpoints, whether to go on from one, as for estimators; it takes
+        the place of checkpoint, checkpoint_every (every_epochs of st.Saving: rounds) and resume
 
     The arrays in `program.params` are where the run begins and where it leaves what it learned, so running a program
     again goes on from there. Ctrl-C ends the run with what is there.
@@ -80,7 +84,17 @@ def run(
         record=record,
         verbose=whole("verbose", verbose, 0),
     )
+    if session is not None:
+        if checkpoint is not None or checkpoint_every is not None or resume:
+            raise PlanError(
+                "run: session= says where checkpoints go; leave checkpoint=, checkpoint_every=, resume= out"
+            )
+        checkpoint, checkpoint_every, resume = _of_session(session)
+        options = replace(options, session=session)
     options = replace(options, keeping=_keeping(program, options, checkpoint, checkpoint_every, resume))
+    if session is not None and session.record is not None:
+        check(program)
+        options = replace(options, fingerprint=program.identity(options.pipeline, options.seed).saved_as)
     endless = rounds is None and until is None and seconds is None
     if endless and isinstance(getattr(program, "schedule", None), Schedule):
         raise PlanError(
@@ -101,6 +115,16 @@ def _positive(seconds: Any) -> float | None:
     if seconds is not None and not (isinstance(seconds, Real) and float(seconds) > 0):
         raise PlanError(f"run: seconds={seconds!r} is not a positive time; leave it out for no limit")
     return None if seconds is None else float(seconds)
+
+
+def _of_session(session: Any) -> tuple[Saving | None, int | None, bool]:
+    """checkpoint, checkpoint_every and resume, from a session."""
+    if not isinstance(session, Session):
+        raise wrong("run", "session", "an st.Session, such as st.Session(record='runs/first'), or None", session)
+    saving = session.saving
+    if saving is None:
+        return None, None, session.resume
+    return replace(saving, every_epochs=None), saving.every_epochs, session.resume
 
 
 def _keeping(program: Program, options: Options, checkpoint: Any, every: Any, resume: Any) -> Keeping | None:

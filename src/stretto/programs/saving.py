@@ -48,7 +48,7 @@ class Saver:
         self._run, self._keeping = run, keeping
         self.states: tuple[int, Mapping[int, bytes] | None] = (0, None)
         self._every = (keeping.every if keeping is not None else None) or (STATES_EVERY if run.stateful else None)
-        self._checkpoints = None if keeping is None else keeping.checkpoints()
+        self._checkpoints = None if keeping is None else keeping.checkpoints(run.told.tell)
         self._newest = -1  # the round after which was saved last
         self._waiting: dict[int, Captured] = {}  # by round: saved once the states of parts have come
         self._came: dict[int, Mapping[int, bytes]] = {}  # by round: states that came before the round was aggregated

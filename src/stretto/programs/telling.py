@@ -11,8 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
-from stretto.observe.events import Bus, EpochDone, PlanMade, RunEnded, RunStarted, Status
+from stretto.observe.events import Bus, EpochDone, PlanMade, Status
+from stretto.runtime.run_checkpoints import warn
+from stretto.runtime.session import Session, recorded
 
 from .values import Look, Options
 
@@ -24,13 +27,13 @@ class Told:
 
     def __init__(self, tell: Bus, goal: int | None) -> None:
         self.status: Status = "failed"
-        self._tell, self._goal = tell, goal
+        self.tell, self._goal = tell, goal
 
     def look(self, look: Look, last: Look) -> None:
         """In numbers for each round since another look."""
         rounds = max(1, look.round - last.round)
         seconds, items = (look.seconds - last.seconds) / rounds, (look.updates - last.updates) // rounds
-        self._tell(EpochDone(time.time(), look.round, self._goal or look.round, seconds, items, look.objective))
+        self.tell(EpochDone(time.time(), look.round, self._goal or look.round, seconds, items, look.objective))
 
     def ended(self, why: str) -> None:
         """It is over; why: a word of `Result.stopped`."""
@@ -40,20 +43,18 @@ class Told:
 @contextmanager
 def telling(name: str, options: Options, plan: Callable[[], str]) -> Iterator[Told]:
     """Begin, and end with whatever came of it. plan: the plan in words, asked for only by those who want it."""
-    listeners = []
-    if options.verbose:
-        from stretto.observe.progress import Progress
-
-        listeners.append(Progress(verbose=options.verbose, unit="jobs", step="round"))
-    with Bus(*listeners) as tell:
-        tell(RunStarted(time.time(), {"program": name, "seed": options.seed}))
-        if options.verbose > 1:
-            tell(PlanMade("", plan()))
-        told, message = Told(tell, options.rounds), ""
-        try:
+    session = options.session or Session()
+    verbose = options.verbose or session.verbose
+    with replace(session, verbose=verbose).listen("jobs", "round") as tell:
+        if not verbose:
+            tell = Bus(*tell.listeners, warn)
+        done = 0
+        if session.record is not None and options.keeping is not None and options.keeping.resume:
+            done = int(options.keeping.checkpoints(tell).latest().meta["round"])
+        config = {"program": name, "seed": options.seed, "pipeline": options.pipeline, **session.config}
+        with recorded(tell, config, done) as ending:
+            if verbose > 1 or session.record is not None:
+                tell(PlanMade(options.fingerprint, plan()))
+            told = Told(tell, options.rounds)
             yield told
-        except BaseException as error:
-            message = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            tell(RunEnded(time.time(), told.status, message))
+            ending.status = told.status

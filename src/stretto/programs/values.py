@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.serving import Keeping
+from stretto.runtime.session import Session
 from stretto.schedule.trials import Decision
 
 from .choosing import short
@@ -41,6 +42,13 @@ class Options:
     record: bool = False  # keep the jobs of every round and what it read
     verbose: int = 0
     keeping: Keeping | None = None  # where and how often checkpoints are saved; every: rounds
+    session: Session | None = None  # where the run is recorded, and who listens
+    fingerprint: str = ""  # of the program, for the record
+
+    @property
+    def reports_looks(self) -> bool:
+        """Whether listeners receive every look; without a goal a progress bar has no use for them."""
+        return self.rounds is not None or self.verbose > 1 or self.session is not None
 
 
 @dataclass(frozen=True, eq=False)
