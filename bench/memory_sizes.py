@@ -123,9 +123,9 @@ def planned_only(name: str) -> dict[str, Any]:
     """What a plan for a case says, and how long it took to make: no device, no memory for parameters."""
     import torch
 
+    from stretto.checks import parse_bytes
     from stretto.memory.planner import Settings
     from stretto.memory.planning import planned
-    from stretto.plan.cost import parse_bytes
 
     case, row = CASES[name], {"what": name}
     began = time.perf_counter()

@@ -301,7 +301,7 @@ def test_memory_is_refused_early(tmp_path: Path) -> None:
     assert len(read(path, memory="1MiB")) == 5000
     with pytest.raises(NotEnoughMemory):
         read(path, memory=100)  # from the cache too
-    with pytest.raises(DataError, match="no amount of memory"):
+    with pytest.raises(DataError, match="as an amount of memory"):
         read(path, memory="much")
 
 

@@ -11,9 +11,10 @@ from xml.etree import ElementTree
 import pytest
 
 from jobs import job_on, some_ratings
+from stretto.checks import parse_bytes
 from stretto.errors import NotEnoughMemory, PlanError
 from stretto.models.mf_base import Problem
-from stretto.plan.cost import parse_bytes, refuse_if_over, show_bytes
+from stretto.plan.cost import refuse_if_over, show_bytes
 from stretto.plan.plan import Physical, Plan
 from stretto.runtime.runtimes import Serial
 

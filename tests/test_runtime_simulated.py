@@ -101,14 +101,14 @@ def witnessed(outcome: Outcome) -> bool:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"nodes": 0}, r"nodes=0\): at least 1"),
-        ({"nodes": 2.5}, "give a whole number"),
-        ({"threads": -1}, "at least 1"),
+        ({"nodes": 0}, "nodes=0 is less than 1"),
+        ({"nodes": 2.5}, "is not a whole number; give one of at least 1"),
+        ({"threads": -1}, "less than 1"),
         ({"link": "fast"}, "is not a rate"),
         ({"nodes": 3, "link": ["1Gbit"] * 2}, "2 values for 3 nodes"),
         ({"latency": "1 parsec"}, "is not a time"),
         ({"nodes": 2, "speed": [1.0, 0.0]}, "speed=0"),
-        ({"speed": "quick"}, "give a number"),
+        ({"speed": "quick"}, "speed must be a number at least 0"),
         ({"stragglers": {"share": 0.1}}, "'share': …, 'slow': …, 'seconds'"),
         ({"stragglers": {"share": 2, "slow": 3, "seconds": 1}}, "share within 0 and 1"),
         ({"failures": 0}, "must be above 0"),
@@ -118,11 +118,11 @@ def witnessed(outcome: Outcome) -> bool:
         ({"nodes": 2, "racks": 3}, "only 2 nodes"),
         ({"nodes": 2, "racks": [0]}, "1 racks named for 2 nodes"),
         ({"message_cost": 1e-6}, "seconds per message, seconds per byte"),
-        ({"message_cost": (1e-6, -1)}, "0 or more"),
+        ({"message_cost": (1e-6, -1)}, "at least 0"),
         ({"faults": ["crash"]}, "is not a fault"),
         ({"nodes": 2, "faults": [Reset(0, 2, 1.0)]}, "there is no node 2"),
         ({"jitter": -1.0}, "is not a time"),
-        ({"seed": "x"}, "give a whole number"),
+        ({"seed": "x"}, "is not a whole number"),
     ],
 )
 def test_a_cluster_that_cannot_be_is_refused(wrong: dict[str, Any], says: str) -> None:

@@ -484,9 +484,9 @@ def test_after_the_end(runtime: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"rows": 0}, r"Table\(rows=0\): give a whole number of at least 1; leave it out for any int64 keys"),
-        ({"rows": 2.5}, r"Table\(rows=2.5\)"),
-        ({"cols": -1}, r"Table\(cols=-1\)"),
+        ({"rows": 0}, "Table: rows=0 is less than 1; leave it out for any int64 keys"),
+        ({"rows": 2.5}, r"Table: rows=2\.5 is not a whole number"),
+        ({"cols": -1}, "Table: cols=-1 is less than 1"),
         ({"dtype": "f16"}, r"Table\(dtype='f16'\): choose f2, f4, f8, i4, i8"),
         ({"dtype": "u4"}, "dtype='u4'"),
         ({"dtype": bool}, "dtype=<class 'bool'>"),

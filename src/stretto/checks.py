@@ -10,9 +10,11 @@ An owner is the name of an estimator, function or runtime. `of(estimator)` gives
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from numbers import Integral, Real
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,12 @@ from stretto.errors import PlanError
 
 _LARGEST = 2**63 - 1  # what compiled code can count
 _SHOWN = 120  # characters of a wrong value
+_BYTES = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*")
+_UNITS = {"": 1, "b": 1} | {
+    f"{letter}{end}": base**power
+    for power, letter in enumerate("kmgt", 1)
+    for end, base in (("", 10**3), ("b", 10**3), ("ib", 2**10))
+}
 
 
 def shown(value: Any) -> str:
@@ -77,6 +85,42 @@ def number(
         return
     asked = " and ".join(f"{words} {bound:g}" for words, bound in bounds if bound is not None)
     raise wrong(owner, name, f"a {'whole ' if whole else ''}number {asked}".rstrip(), value, why)
+
+
+def whole(name: str, value: Any, least: int | None = None, who: str = "run", why: str = "") -> int:
+    """An integer of at least `least`, as Python's own; without a bound, any that fits in 64 bits.
+
+    >>> whole("workers", 8, 1)
+    8
+    """
+    tail = f"; {why}" if why else ""
+    try:
+        found = index(value)
+    except TypeError:
+        words = "" if least is None else f" of at least {least}"
+        raise PlanError(f"{who}: {name}={shown(value)} is not a whole number; give one{words}{tail}") from None
+    if least is not None and found < least:
+        raise PlanError(f"{who}: {name}={found} is less than {least}{tail}")
+    if not -_LARGEST - 1 <= found <= _LARGEST:
+        raise PlanError(f"{who}: {name}={found} does not fit in 64 bits; give one from −2⁶³ to 2⁶³ − 1")
+    return found
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes from a number or a text with a unit.
+
+    >>> parse_bytes("2GiB"), parse_bytes("1.5 MB"), parse_bytes(10)
+    (2147483648, 1500000, 10)
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        found: float | None = text
+    else:
+        match = _BYTES.fullmatch(text) if isinstance(text, str) else None
+        unit = _UNITS.get(match[2].lower()) if match else None
+        found = float(match[1]) * unit if match and unit else None
+    if found is None or found <= 0:
+        raise PlanError(f"cannot read {shown(text)} as an amount of memory; write for example '2GiB' or '500MB'")
+    return int(found)
 
 
 def _plain(value: Any, whole: bool) -> float | None:

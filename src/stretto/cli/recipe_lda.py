@@ -39,8 +39,8 @@ class LdaRecipe(Recipe):
     show_all: bool = False
 
     def data(self) -> Corpus | str:
+        from stretto.checks import parse_bytes
         from stretto.models.lda_input import as_corpus
-        from stretto.plan.cost import parse_bytes
 
         if self.memory is not None:
             parse_bytes(self.memory)  # a wrong budget is told before any work

@@ -36,7 +36,7 @@ class MfRecipe(Recipe):
             from stretto.data.read import read
 
             return read(self.file, **self.read)
-        from stretto.plan.cost import parse_bytes
+        from stretto.checks import parse_bytes
 
         parse_bytes(self.memory)  # a wrong budget is told before any work
         refuse_reading(self.read)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.checks import parse_bytes
 from stretto.data import arrays
 from stretto.data import cache as cached
 from stretto.data.columns import Growing, compact
@@ -31,7 +32,7 @@ from stretto.data.parts.files import is_several
 from stretto.data.report import Report
 from stretto.data.roles import column_choice
 from stretto.data.source import as_path, is_url, size_of
-from stretto.errors import DataError, FormatError, NotEnoughMemory
+from stretto.errors import DataError, FormatError, NotEnoughMemory, PlanError
 
 
 def read(
@@ -81,7 +82,7 @@ def read(
         Whether the indices of svmlight start at 0. Default: they do if a 0 occurs.
     """
     check_policy(duplicates)
-    budget = None if memory is None else as_bytes(memory)
+    budget = None if memory is None else _budget(memory)
     if is_several(path):
         from stretto.data.parts.gather import read_files
 
@@ -249,21 +250,8 @@ def _refuse(path: str, need: int, budget: int) -> None:
         raise NotEnoughMemory(need, budget, f"stream {path} with stretto.data.scan, or give more with memory=")
 
 
-def as_bytes(size: int | str) -> int:
-    """Bytes from a number or from text such as "2GiB", "500MB", "1.5 G".
-
-    >>> as_bytes("2KiB")
-    2048
-    """
-    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
-        return size
-    if not isinstance(size, str):
-        raise DataError(f"memory={size!r}: give a number of bytes, or text like 2GiB or 500MB")
-    text = size.strip().lower().removesuffix("b")
-    binary = text.endswith("i")
-    text = text.removesuffix("i")
-    power = "kmgt".find(text[-1:]) + 1 if text else 0
+def _budget(memory: int | str) -> int:
     try:
-        return int(float(text[:-1] if power else text) * (1024 if binary else 1000) ** power)
-    except (ValueError, OverflowError) as error:
-        raise DataError(f"{size!r} is no amount of memory; write it like 2GiB or 500MB") from error
+        return parse_bytes(memory)
+    except PlanError as error:
+        raise DataError(f"memory={memory!r}: {error}") from None

@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from stretto.checks import parse_bytes
 from stretto.errors import PlanError
-from stretto.plan.cost import parse_bytes
 
 from .chunks import Chunks, check_chunks
 from .costs import Rates, costed

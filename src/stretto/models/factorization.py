@@ -20,12 +20,12 @@ from typing import Any, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.checks import parse_bytes
 from stretto.data.data import Data
 from stretto.data.duplicates import POLICIES
 from stretto.data.ids import IdMap
 from stretto.errors import DataError
 from stretto.kernels.profiles import PROFILES
-from stretto.plan.cost import parse_bytes
 from stretto.plan.plan import Physical, Plan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import here as local

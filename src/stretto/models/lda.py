@@ -19,9 +19,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto.checks import parse_bytes
 from stretto.errors import DataError
 from stretto.kernels.profiles import PROFILES
-from stretto.plan.cost import parse_bytes
 from stretto.plan.plan import Plan
 from stretto.runtime.job import Report
 from stretto.runtime.runtimes import Runtime

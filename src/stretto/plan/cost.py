@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from stretto.checks import shown
-from stretto.errors import NotEnoughMemory, PlanError
-
-_UNITS = {
-    "": 1,
-    "b": 1,
-    "k": 10**3,
-    "kb": 10**3,
-    "m": 10**6,
-    "mb": 10**6,
-    "g": 10**9,
-    "gb": 10**9,
-    "t": 10**12,
-    "tb": 10**12,
-}
-_UNITS |= {"kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2**40}
+from stretto.errors import NotEnoughMemory
 
 
 @dataclass(frozen=True)
@@ -37,23 +21,6 @@ class Cost:
     def memory(self) -> int:
         """Bytes held while the whole plan is in memory."""
         return self.entry_bytes + self.state_bytes
-
-
-def parse_bytes(text: str | int) -> int:
-    """Bytes from a number or a text with a unit.
-
-    >>> parse_bytes("2GiB"), parse_bytes("1.5 MB"), parse_bytes(10)
-    (2147483648, 1500000, 10)
-    """
-    if isinstance(text, int):
-        found: float | None = text
-    else:
-        match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]*)\s*", text) if isinstance(text, str) else None
-        unit = _UNITS.get(match[2].lower()) if match else None
-        found = float(match[1]) * unit if match and unit else None
-    if found is None or found <= 0:
-        raise PlanError(f"cannot read {shown(text)} as an amount of memory; write for example '2GiB' or '500MB'")
-    return int(found)
 
 
 def show_bytes(n: float) -> str:

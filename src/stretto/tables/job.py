@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from stretto.checks import whole
 from stretto.comm.policy import Eager, Lazy, Managed, Policy
 from stretto.comm.units import seconds
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
-from stretto.runtime.asked import whole
 from stretto.runtime.chosen import one_memory
 from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.serving import Keeping, Moment, TableJob

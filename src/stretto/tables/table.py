@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stretto.checks import whole
 from stretto.errors import PlanError
 from stretto.store.layout import DTYPES, Partition, Start, TableSpec
 
@@ -304,14 +305,7 @@ def _shards(shards: Any) -> tuple[int, ...]:
 def _count(name: str, value: Any, hint: str) -> int | None:
     if value is None:
         return None
-    tail = f"; {hint}" if hint else ""
-    try:
-        number = index(value)
-    except TypeError:
-        raise PlanError(f"Table({name}={value!r}): give a whole number of at least 1{tail}") from None
-    if number < 1:
-        raise PlanError(f"Table({name}={number}): give a whole number of at least 1{tail}")
-    return number
+    return whole(name, value, 1, "Table", hint)
 
 
 def _dtype(dtype: Any) -> str:

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from stretto.checks import flags, shown
+from stretto.checks import flags, shown, whole
 from stretto.comm.units import seconds
 from stretto.errors import PlanError, RunError
-from stretto.runtime.asked import whole
 from stretto.runtime.interrupts import raising_ctrl_c
 
 if TYPE_CHECKING:

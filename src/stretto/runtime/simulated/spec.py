@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from numbers import Real
-from operator import index
 from typing import TYPE_CHECKING, Any
 
+from stretto.checks import number, whole
 from stretto.comm.units import rate, seconds
 from stretto.errors import PlanError, RunError
 from stretto.runtime.interrupts import raising_ctrl_c
@@ -78,15 +78,15 @@ class Simulated:
     save: str | float = "200MB"
 
     def __post_init__(self) -> None:
-        self._set("nodes", _whole("nodes", self.nodes, 1))
-        self._set("threads", _whole("threads", self.threads, 1))
-        self._set("seed", _whole("seed", self.seed, 0))
+        self._set("nodes", whole("nodes", self.nodes, 1, "Simulated"))
+        self._set("threads", whole("threads", self.threads, 1, "Simulated"))
+        self._set("seed", whole("seed", self.seed, 0, "Simulated"))
         self._set("link", self._each("link", self.link, rate))
         self._set("speed", self._each("speed", self.speed, _positive))
         for name in ("latency", "jitter", "detect", "back_after"):
             self._set(name, seconds(getattr(self, name)))
         self._set("save", rate(self.save))
-        self._set("seconds_per_item", _number("seconds_per_item", self.seconds_per_item, 0.0))
+        self._set("seconds_per_item", _number("seconds_per_item", self.seconds_per_item))
         self._set("message_cost", self._cost())
         self._set("stragglers", self._slow())
         self._set("racks", self._racks())
@@ -116,7 +116,7 @@ class Simulated:
             raise PlanError(
                 f"Simulated(message_cost={self.message_cost!r}): give (seconds per message, seconds per byte)"
             ) from None
-        return _number("message_cost", per_message, 0.0), _number("message_cost", per_byte, 0.0)
+        return _number("message_cost", per_message), _number("message_cost", per_byte)
 
     def _slow(self) -> Any:
         given = self.stragglers
@@ -144,8 +144,8 @@ class Simulated:
         if isinstance(self.racks, Sequence):
             if len(self.racks) != self.nodes:
                 raise PlanError(f"Simulated(racks=…): {len(self.racks)} racks named for {self.nodes} nodes")
-            return tuple(_whole("racks", rack, 0) for rack in self.racks)
-        racks = _whole("racks", self.racks, 1)
+            return tuple(whole("racks", rack, 0, "Simulated") for rack in self.racks)
+        racks = whole("racks", self.racks, 1, "Simulated")
         if racks > self.nodes:
             raise PlanError(f"Simulated(racks={racks}): there are only {self.nodes} nodes to fill them with")
         return racks
@@ -309,24 +309,13 @@ def drawn(*keys: int) -> float:
     return state / 2.0**64
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    try:
-        number = index(value)
-    except TypeError:
-        raise PlanError(f"Simulated({name}={value!r}): give a whole number") from None
-    if number < least:
-        raise PlanError(f"Simulated({name}={value!r}): at least {least}")
-    return number
-
-
-def _number(name: str, value: Any, least: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not least <= float(value) < math.inf:
-        raise PlanError(f"Simulated({name}={value!r}): give a number, {least:g} or more")
+def _number(name: str, value: Any) -> float:
+    number(name, value, least=0, owner="Simulated")
     return float(value)
 
 
 def _positive(value: Any) -> float:
-    found = _number("speed", value, 0.0)
+    found = _number("speed", value)
     if found == 0:
         raise PlanError("Simulated(speed=0): a node that never finishes anything; give a number above 0")
     return found
