@@ -8,7 +8,8 @@ Columns of a cache: values [slots, width], through [slots] int64 (−1: not held
 int32. Those of a slip: see `slips`. W may be 0, and an array that a caller has no use for may be empty.
 
 locks [a power of two] int64: whoever changes or copies a row that threads share holds lock slot & (size − 1) while it
-does; never two at once. Empty where nothing is shared.
+does; never two at once. Empty where nothing is shared, and for reads in exact runs: no other value is written to a row
+that may be read before the reader ends its clock.
 """
 
 from __future__ import annotations
@@ -155,7 +156,11 @@ def place_marked(index_keys, index_slots, keys, marks, before, count, wanted, wa
 @merged
 def _fresh(slot, through, shard, known, need, own):
     """Whether a row is held and through `need`, by itself or (unless `own`) by what its shard said last."""
-    return slot >= 0 and through[slot] >= 0 and (through[slot] >= need or (not own and known[shard[slot]] >= need))
+    if slot < 0:
+        return False
+    # Acquired: `install` releases it after it has written the row, which exact runs read without a lock.
+    at = load(through, slot)
+    return at >= 0 and (at >= need or (not own and known[shard[slot]] >= need))
 
 
 @kernel
@@ -337,7 +342,7 @@ def install(
                     witness[s, k] += counts[p, k]
         if through[s] < 0:
             arrived += 1
-        through[s] = max(through[s], now)
+        store(through, s, max(through[s], now))
         if mask >= 0:
             store(locks, s & mask, 0)
     return arrived

@@ -104,7 +104,7 @@ class Cache:
             out,
             pool.witness,
             seen,
-            cached.locks,
+            cached.read_locks,
             pool.used,
             clock,
             self.staleness[i],

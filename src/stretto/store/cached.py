@@ -26,7 +26,7 @@ class CachedTable:
     """own: changes show in the cached rows at once, for all workers of the node. aside: in exact runs a worker's own
     changes are added to what it reads. short: changes travel as 16-bit floats, of `wire` bytes a value in any case.
     keys_at_once: in a message of keys at most, None for no bound.
-    locks: of rows that threads share (empty without). seen [shards]: the
+    locks: of rows that threads share (empty without); read_locks: those that a read has to take. seen [shards]: the
     last of our Updates that each shard has."""
 
     def __init__(self, layout: Layout, table: int, workers: range, seen: NDArray[np.int64], locks: Locks) -> None:
@@ -47,6 +47,9 @@ class CachedTable:
         moves = self.pool.index is not None and not (private and self.pool.bound is None)
         self.free = not moves and (self.buffer.reserved or private)
         self.locks = NO_LOCKS if moves else locks
+        # In an exact run a row that is fresh enough to be read keeps its value until its readers end their clock: its
+        # shard closes no clock before. Without a lock for each row, readers do not pass cache lines to and fro.
+        self.read_locks = NO_LOCKS if exact else self.locks
         self.unread = np.empty((0, layout.witnesses), np.int32)[:, :0]  # in place of a witness that nobody asked for
         self.flight = Flight(layout, table, seen) if self.own else None
         self._no_log = Flight.none(spec.cols, spec.kept, layout.witnesses)
