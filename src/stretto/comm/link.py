@@ -68,7 +68,6 @@ class Link:
         "_received",
         "_sends_after",
         "_sends_at",
-        "_sequence",
         "_tried",
         "duplicates",
         "gaps",
@@ -77,6 +76,7 @@ class Link:
         "node",
         "peer",
         "replies",
+        "sent",
     )
 
     def __init__(self, node: int, peer: int, incarnation: int = 0, every: int = EVERY) -> None:
@@ -88,7 +88,7 @@ class Link:
     def restart(self, incarnation: int) -> None:
         """Begin again from nothing."""
         self.incarnation = incarnation
-        self._sequence = 0  # of the last frame sent
+        self.sent = 0  # the number of the last frame sent
         self._kept: deque[Frame] = deque()  # sent and not acknowledged, oldest first
         self._received = 0  # all up to here have arrived
         self._owed = 0  # frames that arrived since the last acknowledgement
@@ -100,20 +100,15 @@ class Link:
         self.replies.clear()
 
     @property
-    def sent(self) -> int:
-        """The number of the last frame sent."""
-        return self._sequence
-
-    @property
     def unacknowledged(self) -> int:
         """Messages sent that the other side has not acknowledged."""
         return len(self._kept)
 
     def send(self, message: Message) -> Frame:
         """The frame that carries a message. It may be lost; `reset` and `replies` give it again."""
-        self._sequence += 1
+        self.sent = sequence = self.sent + 1
         self._owed, self._owes_at = 0, inf
-        frame = Frame(self.incarnation, self.node, self._sequence, self._received, message, False, message.nbytes)
+        frame = Frame(self.incarnation, self.node, sequence, self._received, message, False, message.nbytes)
         self._kept.append(frame)
         return frame
 
@@ -131,14 +126,15 @@ class Link:
                 self.ignored += 1
                 return []
             self.restart(frame.incarnation)
-        if frame.acknowledges > self._sequence:
+        acknowledges = frame.acknowledges
+        if acknowledges > self.sent:
             raise RunError(
-                f"node {self.peer} acknowledges frame {frame.acknowledges} of node {self.node}, which has sent "
-                f"{self._sequence} in incarnation {self.incarnation}"
+                f"node {self.peer} acknowledges frame {acknowledges} of node {self.node}, which has sent "
+                f"{self.sent} in incarnation {self.incarnation}"
             )
         kept = self._kept
         before = len(kept)
-        while kept and kept[0].sequence <= frame.acknowledges:
+        while kept and kept[0].sequence <= acknowledges:
             kept.popleft()
         if frame.asks:
             self._tried = 0
@@ -154,11 +150,15 @@ class Link:
         if frame.sequence == self._received + 1:
             self._received += 1
             self._asked, self._asks_at = 0, inf
-            self._owe()
+            self._owed += 1
+            if self._owed >= self._every:
+                self.replies.append(self._bare())
             return [message]
         if frame.sequence <= self._received:
             self.duplicates += 1
-            self._owe()
+            self._owed += 1
+            if self._owed >= self._every:
+                self.replies.append(self._bare())
             return []
         self.gaps += 1
         if self._asked != self._received + 1:
@@ -208,7 +208,7 @@ class Link:
         elif self._sends_at <= now:
             self._sends_after = max(self._sends_after, min(2 * self._sends_after, SELDOM))
             self._sends_at = now + self._sends_after
-            self._tried = self._sequence
+            self._tried = self.sent
             self.replies += self._again(self._oldest)
         return min(self._asks_at, self._owes_at, self._sends_at)
 
@@ -222,11 +222,6 @@ class Link:
             for kept in self._kept
             if last is None or kept.sequence <= last
         ]
-
-    def _owe(self) -> None:
-        self._owed += 1
-        if self._owed >= self._every:
-            self.replies.append(self._bare())
 
     def _bare(self, asks: bool = False) -> Frame:
         self._owed, self._owes_at = 0, inf

@@ -36,6 +36,7 @@ from .budget import SIDES, Bucket, link_buckets, node_bucket
 from .messages import Announce, Demand, Dropped, Fetch, Message, NodeClock, Rows, ShardClock, Update
 from .policy import Managed, Policy
 
+Counts = Sequence[int] | NDArray[np.int64]  # by node; scalars of a list are read faster than those of an array
 Sent = tuple[int, Message, str]  # destination, message, reason
 _Entry = tuple[int, int, Message, str]  # when it came, counted in messages; then as in Sent
 
@@ -53,14 +54,23 @@ _PILE = 8
 
 
 class Outbox:
-    """One side of a node. `waiting`: required messages that have not left; `wake_at`: poll then, not before."""
+    """One side of a node.
+
+    Attributes
+    ----------
+    waiting : int
+        Required messages that have not left.
+    wake_at : float
+        Poll then, not before.
+    full : bool
+        Whether the last poll found the window of some link full; only then does an acknowledgement change anything.
+    """
 
     __slots__ = (
         "_aside",
         "_bucket",
         "_clocks",
         "_count",
-        "_full",
         "_links",
         "_node",
         "_nodes",
@@ -71,6 +81,7 @@ class Outbox:
         "_rows",
         "_unlimited",
         "_window",
+        "full",
         "open",
         "waiting",
         "wake_at",
@@ -93,6 +104,7 @@ class Outbox:
         self._unlimited: list[Sent] = []
         self._clocks: dict[int, int] = {}  # of NodeClocks that have not left: clock -> how many
         self._bucket: Bucket | None = None
+        self.full = False
         if isinstance(policy, Managed):
             self._bucket = node_bucket(policy, side)
             self._links: Mapping[int, Bucket] = link_buckets(policy, side, node)
@@ -103,7 +115,6 @@ class Outbox:
             self._ranked: deque[_Entry] = deque()  # picked, oldest first; at most about a burst
             self._picked: dict[int, int] = {}  # destination -> picked messages that have not left
             self._count = 0
-            self._full = False  # whether the window of some link was found full
 
     # -- what comes in ---------------------------------------------------------------------------------------------
 
@@ -132,23 +143,26 @@ class Outbox:
 
     def touch(self) -> None:
         """There may be something to pick, where there was nothing the last time."""
-        if self._bucket is not None:
-            self.wake_at = min(self.wake_at, self._bucket.empty_at)
+        bucket = self._bucket
+        if bucket is not None and bucket.empty_at < self.wake_at:
+            self.wake_at = bucket.empty_at
 
     def acknowledged(self) -> None:
         """Some link has fewer unacknowledged messages than before."""
-        if self._bucket is not None and self._full:
-            self.wake_at = min(self.wake_at, self._bucket.empty_at)
+        if self.full:
+            self.touch()
 
     def charge(self, now: float, destination: int, nbytes: int) -> None:
         """Bytes went this way without being asked for here (sent again after a reset): later traffic makes room."""
         if self._bucket is not None:
-            self._take(now, destination, nbytes)
+            self._bucket.take(now, nbytes)
+            if destination in self._links:
+                self._links[destination].take(now, nbytes)
             self.wake_at = max(self.wake_at, self._bucket.empty_at)
 
     # -- what goes out ---------------------------------------------------------------------------------------------
 
-    def poll(self, now: float, unacknowledged: NDArray[np.int64]) -> list[Sent]:
+    def poll(self, now: float, unacknowledged: Counts) -> list[Sent]:
         """What is to be sent now, in order. unacknowledged [nodes]: messages on the way to each node, of both sides."""
         bucket = self._bucket
         if bucket is None:
@@ -157,7 +171,7 @@ class Outbox:
             self._clocks.clear()
             return sent
         sent = []
-        self._full = False
+        self.full = False
         while bucket.empty_at <= now:
             entry = self._next(now, unacknowledged)
             if entry is None:
@@ -165,7 +179,9 @@ class Outbox:
                     break
                 continue
             _, destination, message, reason = entry
-            self._take(now, destination, message.nbytes)
+            bucket.take(now, message.nbytes)
+            if self._links and destination in self._links:
+                self._links[destination].take(now, message.nbytes)
             self._leave(destination, message, reason)
             sent.append((destination, message, reason))
         self.wake_at = bucket.empty_at
@@ -186,14 +202,6 @@ class Outbox:
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
-    def _take(self, now: float, destination: int, nbytes: int) -> None:
-        if self._bucket is not None:
-            self._bucket.take(now, nbytes)
-        if self._links:
-            link = self._links.get(destination)
-            if link is not None:
-                link.take(now, nbytes)
-
     def _leave(self, destination: int, message: Message, reason: str) -> None:
         """Strike it off the counts."""
         if reason == "rank":
@@ -207,19 +215,21 @@ class Outbox:
             if not self._clocks[message.clock]:
                 del self._clocks[message.clock]
 
-    def _may_go(self, now: float, destination: int, unacknowledged: NDArray[np.int64]) -> bool:
+    def _may_go(self, now: float, destination: int, unacknowledged: Counts) -> bool:
         if unacknowledged[destination] >= self._window:
-            self._full = True
+            self.full = True
             return False
         link = self._links.get(destination) if self._links else None
         return link is None or link.empty_at <= now
 
-    def _next(self, now: float, unacknowledged: NDArray[np.int64]) -> _Entry | None:
+    def _next(self, now: float, unacknowledged: Counts) -> _Entry | None:
         """The oldest required message that may go, else the oldest picked one; it is taken out. None where none may go.
 
         Whether a message may go depends on its destination alone, so what may go of one destination is in order.
         """
         queue, aside = self._queue, self._aside
+        if queue and not aside and self._may_go(now, queue[0][1], unacknowledged):  # nearly always
+            return queue.popleft()
         best: _Entry | None = None
         for destination, line in aside.items():
             if (best is None or line[0][0] < best[0]) and self._may_go(now, destination, unacknowledged):
@@ -251,14 +261,14 @@ class Outbox:
             self._count += 1
             self._queue.append((self._count, *entry[1:]))
 
-    def _choose(self, now: float, unacknowledged: NDArray[np.int64], sent: list[Sent]) -> bool:
+    def _choose(self, now: float, unacknowledged: Counts, sent: list[Sent]) -> bool:
         """Queue what is picked, or send it where it stays on this node; whether there was anything."""
         if self._pick is None or any(count >= _PILE for count in self._picked.values()):
             return False
         can = self.open
         np.less(unacknowledged, self._window, out=can)
         can[self._node] = True
-        self._full = self._full or not can.all()
+        self.full = self.full or not can.all()
         for line in (self._aside, self._picked):
             for destination in line:
                 can[destination] = False
@@ -277,7 +287,7 @@ class Outbox:
                 self._picked[destination] = self._picked.get(destination, 0) + 1
         return bool(picked)
 
-    def _link_opens_at(self, now: float, unacknowledged: NDArray[np.int64]) -> float:
+    def _link_opens_at(self, now: float, unacknowledged: Counts) -> float:
         """When a link that was only short of budget may be used again."""
         later = inf
         for destination, link in self._links.items():

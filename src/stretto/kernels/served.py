@@ -8,7 +8,8 @@ Columns of a cache: values [slots, width], through [slots] int64 (−1: not held
 int32. Those of a slip: see `slips`. W may be 0, and an array that a caller has no use for may be empty.
 
 locks [a power of two] int64: whoever changes or copies a row that threads share holds lock slot & (size − 1) while it
-does; never two at once. Empty where nothing is shared.
+does; never two at once. Empty where nothing is shared, and for reads in exact runs: no other value is written to a row
+that may be read before the reader ends its clock.
 """
 
 from __future__ import annotations
@@ -90,8 +91,10 @@ def put(index_keys, index_slots, key, slot):
 
 @kernel
 def find_all(index_keys, index_slots, wanted, out):
-    """out[i] = find(wanted[i]), also while another thread is in `place`: what that adds is found or not."""
+    """out[i] = find(wanted[i]), also while another thread is in `place`: what that adds is found or not. Returns how
+    many were not found."""
     mask = index_keys.shape[0] - 1
+    missing = 0
     for i in range(wanted.shape[0]):
         at = _start(wanted[i], mask)
         slot = load(index_slots, at)  # before the key: `place` writes the key first
@@ -99,6 +102,8 @@ def find_all(index_keys, index_slots, wanted, out):
             at = (at + 1) & mask
             slot = load(index_slots, at)
         out[i] = slot
+        missing += slot < 0
+    return missing
 
 
 @kernel
@@ -151,7 +156,11 @@ def place_marked(index_keys, index_slots, keys, marks, before, count, wanted, wa
 @merged
 def _fresh(slot, through, shard, known, need, own):
     """Whether a row is held and through `need`, by itself or (unless `own`) by what its shard said last."""
-    return slot >= 0 and through[slot] >= 0 and (through[slot] >= need or (not own and known[shard[slot]] >= need))
+    if slot < 0:
+        return False
+    # Acquired: `install` releases it after it has written the row, which exact runs read without a lock.
+    at = load(through, slot)
+    return at >= 0 and (at >= need or (not own and known[shard[slot]] >= need))
 
 
 @kernel
@@ -252,16 +261,59 @@ def add_found(index_keys, index_slots, rows, counts, wanted, out, seen):
 
 
 @kernel
-def install(slots, fresh, seen, now, reply, values, through, witness, locks, slips):
+def add_to_held(index_keys, index_slots, rows, counts, wanted, slots, through, values, witness):
+    """values[slots[i]] += rows[place of wanted[i]] where it has one and the row is held; witness likewise."""
+    width, columns = values.shape[1], witness.shape[1]
+    for i in range(wanted.shape[0]):
+        s = slots[i]
+        p = find(index_keys, index_slots, wanted[i])
+        if p >= 0 and s >= 0 and through[s] >= 0:
+            for k in range(width):
+                values[s, k] += rows[p, k]
+            for k in range(columns):
+                witness[s, k] += counts[p, k]
+
+
+@kernel
+def install(
+    index_keys,
+    index_slots,
+    keys,
+    slots,
+    fresh,
+    seen,
+    now,
+    reply,
+    values,
+    through,
+    witness,
+    locks,
+    slips,
+    log_keys,
+    log_slots,
+    before,
+    numbers,
+    logged,
+    counted,
+    number,
+):
     """Put fresh [n, width] rows that are through `now` into the cache; returns how many were not held before.
+
+    slots [n] are those of the keys; unless the index is empty they are searched for and written here.
+
+    To each row are added the entries of its key in a log whose number is above `number` (see `slips.log`), unless the
+    index of the log is empty: changes that were sent and are not in the row.
 
     A row without a slot, or not held and not asked for (`reply`), is left out. To each is added what the shared slips
     hold for it: slips [k, 3] int64 are addresses of their `places` (as long as through), deltas (the shape of values)
     and witness (that of witness), read while the row's lock is held, so that no change made meanwhile is lost.
     """
     width, columns, mask = values.shape[1], seen.shape[1], locks.shape[0] - 1
+    search, flying = index_keys.shape[0] > 0, log_keys.shape[0] > 0
     arrived = 0
     for i in range(slots.shape[0]):
+        if search:
+            slots[i] = find(index_keys, index_slots, keys[i])
         s = slots[i]
         if s < 0 or (through[s] < 0 and not reply):
             continue
@@ -271,6 +323,14 @@ def install(slots, fresh, seen, now, reply, values, through, witness, locks, sli
             values[s, k] = fresh[i, k]
         for k in range(columns):
             witness[s, k] = seen[i, k]
+        if flying:
+            entry = np.int64(find(log_keys, log_slots, keys[i]))
+            while entry >= 0 and numbers[entry] > number:
+                for k in range(width):
+                    values[s, k] += logged[entry, k]
+                for k in range(columns):
+                    witness[s, k] += counted[entry, k]
+                entry = before[entry]
         for j in range(slips.shape[0]):
             p = _elsewhere(through, slips[j, 0])[s]
             if p >= 0:
@@ -282,7 +342,7 @@ def install(slots, fresh, seen, now, reply, values, through, witness, locks, sli
                     witness[s, k] += counts[p, k]
         if through[s] < 0:
             arrived += 1
-        through[s] = max(through[s], now)
+        store(through, s, max(through[s], now))
         if mask >= 0:
             store(locks, s & mask, 0)
     return arrived

@@ -106,6 +106,20 @@ class Slip:
         lookup = self.index.lookup
         served.add_found.exact(lookup.keys, lookup.slots, self.deltas, self.witness, keys, out, seen)
 
+    def add_to_held(
+        self,
+        keys: Keys,
+        slots: Places,
+        through: NDArray[np.int64],
+        values: NDArray[Any],
+        witness: NDArray[np.int32],
+    ) -> None:
+        """Add what is here for these rows to those of a cache, at `slots` [n], that are held (through ≥ 0)."""
+        assert self.index is not None
+        served.add_to_held.exact(
+            *self.index.lookup.both, self.deltas, self.witness, keys, slots, through, values, witness
+        )
+
     def dirty(self) -> Places:
         """The places of rows that were changed and not sent. Others may be adding: NumPy counts first and fills then,
         so it gets a copy."""

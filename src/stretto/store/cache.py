@@ -104,7 +104,7 @@ class Cache:
             out,
             pool.witness,
             seen,
-            cached.locks,
+            cached.read_locks,
             pool.used,
             clock,
             self.staleness[i],
@@ -220,7 +220,7 @@ class Cache:
         if isinstance(message, ShardClock):
             self._known[shard] = message.clock
             self._seen[shard] = max(self._seen[shard], message.seen)
-            return [] if self._lazy else self._waits.over(shard)
+            return self._waits.over(shard) if self.waiting and not self._lazy else []
         assert isinstance(message, Demand)
         self.outgoing += self._clocking.demand(shard, message.need, self._clocks.low)
         return []

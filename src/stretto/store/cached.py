@@ -14,6 +14,7 @@ from stretto.kernels import served, slips
 
 from .buffer import NO_LOCKS, Buffer, Locks, Slip
 from .flight import Flight
+from .index import NO_INDEX
 from .layout import Layout
 from .leftovers import Leftovers
 from .pool import Pool
@@ -25,7 +26,8 @@ class CachedTable:
     """own: changes show in the cached rows at once, for all workers of the node. aside: in exact runs a worker's own
     changes are added to what it reads. short: changes travel as 16-bit floats, of `wire` bytes a value in any case.
     keys_at_once: in a message of keys at most, None for no bound.
-    locks: of rows that threads share (empty without). seen [shards]: the last of our Updates that each shard has."""
+    locks: of rows that threads share (empty without); read_locks: those that a read has to take. seen [shards]: the
+    last of our Updates that each shard has."""
 
     def __init__(self, layout: Layout, table: int, workers: range, seen: NDArray[np.int64], locks: Locks) -> None:
         spec, exact = layout.tables[table], layout.rule.exact
@@ -45,8 +47,12 @@ class CachedTable:
         moves = self.pool.index is not None and not (private and self.pool.bound is None)
         self.free = not moves and (self.buffer.reserved or private)
         self.locks = NO_LOCKS if moves else locks
+        # In an exact run a row that is fresh enough to be read keeps its value until its readers end their clock: its
+        # shard closes no clock before. Without a lock for each row, readers do not pass cache lines to and fro.
+        self.read_locks = NO_LOCKS if exact else self.locks
         self.unread = np.empty((0, layout.witnesses), np.int32)[:, :0]  # in place of a witness that nobody asked for
         self.flight = Flight(layout, table, seen) if self.own else None
+        self._no_log = Flight.none(spec.cols, spec.kept, layout.witnesses)
         # Rounding: what it left of the node's changes, or in exact runs, what a worker takes into a clock.
         self.settles = self.short and exact
         self.leftovers = Leftovers(spec.cols, spec.kept) if self.short and not exact else None
@@ -114,35 +120,42 @@ class CachedTable:
 
         Only rows that are held are taken from a push: others were let go while it was on its way.
         """
-        pool = self.pool
-        slots = pool.place(message.keys) if message.reply else pool.find(message.keys)
+        pool, buffer, keys = self.pool, self.buffer, message.keys
+        index = NO_INDEX
+        if pool.index is None:
+            slots = keys
+        elif message.reply:
+            slots = pool.place(keys)
+        else:  # the kernel finds them
+            slots, index = np.empty(len(keys), np.int64), pool.index.lookup.both
         values, witness = message.values, self.unread if message.witness is None else message.witness
-        addresses = NO_SLIPS
-        if self.own:
-            values, witness = self._with_own(message, values, witness)
-            if self.buffer.reserved:
-                addresses = self.buffer.addresses()
-        columns = pool.values, pool.through, pool.witness
+        flight = self.flight
+        log = self._no_log if flight is None else flight.log(message.shard)
+        if flight is not None and self.leftovers:
+            # The order of a row's sum is fixed: what is on its way, what rounding left, the slips by age.
+            values, witness, log = values.copy(), witness.copy(), self._no_log
+            if flight.waits_for(message.shard):
+                flight.add_to(message.seen, keys, values, witness)
+            self.leftovers.add_to(keys, values)
         new: int = served.install.exact(
-            slots, values, witness, message.through, message.reply, *columns, self.locks, addresses
+            *index,
+            keys,
+            slots,
+            values,
+            witness,
+            message.through,
+            message.reply,
+            pool.values,
+            pool.through,
+            pool.witness,
+            self.locks,
+            buffer.addresses() if flight is not None and buffer.reserved else NO_SLIPS,
+            *log,
+            message.seen,
         )
         pool.held += new
+        if flight is not None and not buffer.reserved:
+            for slip in buffer.slips.values():
+                if slip.count:
+                    slip.add_to_held(keys, slots, pool.through, pool.values, pool.witness)
         return slots
-
-    def _with_own(
-        self, message: Rows, values: NDArray[Any], witness: NDArray[np.int32]
-    ) -> tuple[NDArray[Any], NDArray[np.int32]]:
-        """Rows with changes on their way and leftovers; with open slips too, unless threads may add to them."""
-        flight, left = self.flight, self.leftovers
-        buffered = [] if self.buffer.reserved else [slip for slip in self.buffer.slips.values() if slip.count]
-        flying = flight is not None and flight.waits_for(message.shard)
-        if not (flying or buffered or left):
-            return values, witness
-        values, witness = values.copy(), witness.copy()
-        if flight is not None and flying:
-            flight.add_to(message.seen, message.keys, values, witness)
-        if left is not None:
-            left.add_to(message.keys, values)
-        for slip in buffered:
-            slip.add_to(message.keys, values, witness)
-        return values, witness

@@ -15,10 +15,12 @@ from stretto.comm.messages import Keys
 from stretto.kernels import slips
 
 from .buffer import Batch
-from .index import Lookup, longer
+from .index import NO_INDEX, Lookup
 from .layout import Layout
 
 _FIRST = 64
+# Keys and slots of the index, the entry before each, numbers, deltas, witness.
+Log = tuple[Keys, NDArray[np.int32], NDArray[np.int32], NDArray[np.int64], NDArray[Any], NDArray[np.int32]]
 
 
 class Flight:
@@ -39,6 +41,12 @@ class Flight:
         self._deltas: NDArray[Any] = np.empty((_FIRST, spec.cols), spec.kept)
         self._witness: NDArray[np.int32] = np.empty((_FIRST, layout.witnesses), np.int32)
         self._lookup = Lookup(_FIRST)
+
+    @staticmethod
+    def none(cols: int, kept: np.dtype[Any], witnesses: int) -> Log:
+        """The log of a table without one."""
+        numbers, entries = np.empty(0, np.int64), np.empty(0, np.int32)
+        return *NO_INDEX, entries, numbers, np.empty((0, cols), kept), np.empty((0, witnesses), np.int32)
 
     def waits_for(self, shard: int) -> bool:
         """Whether something sent to this shard was not seen by it."""
@@ -68,6 +76,11 @@ class Flight:
             at, slots, self._before, self._numbers, self._deltas, self._witness, keys, seen, out, witness
         )
 
+    def log(self, shard: int) -> Log:
+        """The log for `served.install`, without an index where the shard has seen all that was sent to it."""
+        keys, slots = self._lookup.both if self._last[shard] > self._seen[shard] else NO_INDEX
+        return keys, slots, self._before, self._numbers, self._deltas, self._witness
+
     def _link(self, a: int, b: int) -> None:
         lookup = self._lookup
         self._count = slips.log.exact(lookup.keys, lookup.slots, self._before, a, self._keys[a:b])
@@ -76,15 +89,16 @@ class Flight:
         """Forget what was seen, and grow if that is not enough."""
         count = self._count
         alive = np.flatnonzero(self._numbers[:count] > self._seen[self._shards[:count]])
-        for column in (self._keys, self._numbers, self._shards, self._deltas, self._witness):
-            column[: len(alive)] = column[alive]
         capacity = len(self._keys)
         if 2 * (len(alive) + n) > capacity:
             capacity = 1 << (2 * (len(alive) + n) - 1).bit_length()
-            self._keys, self._numbers = longer(self._keys, capacity), longer(self._numbers, capacity)
-            self._shards, self._deltas = longer(self._shards, capacity), longer(self._deltas, capacity)
-            self._witness = longer(self._witness, capacity)
             self._before = np.empty(capacity, np.int32)
+        for name in ("_keys", "_numbers", "_shards", "_deltas", "_witness"):
+            column = old = getattr(self, name)
+            if capacity > len(old):
+                column = np.empty((capacity, *old.shape[1:]), old.dtype)
+                setattr(self, name, column)
+            column[: len(alive)] = old[alive]
         self._lookup.slots.fill(-1)
         self._lookup.reserve(capacity)
         self._link(0, len(alive))

@@ -18,6 +18,8 @@ from stretto.kernels import served
 
 Places = NDArray[np.int64]
 _FIRST = 64
+# For kernels that find nothing where the index is empty.
+NO_INDEX: tuple[Keys, NDArray[np.int32]] = np.empty(0, np.int64), np.empty(0, np.int32)
 
 
 def longer(column: NDArray[Any], capacity: int, fill: float = 0) -> NDArray[Any]:
@@ -87,6 +89,11 @@ class Index:
         out = np.empty(len(wanted), np.int64)
         served.find_all.exact(*self.lookup.both, wanted, out)
         return out
+
+    def search(self, wanted: Keys) -> tuple[Places, int]:
+        """The same, and how many have none."""
+        out = np.empty(len(wanted), np.int64)
+        return out, served.find_all.exact(*self.lookup.both, wanted, out)
 
     def place(self, wanted: Keys, marks: NDArray[np.int32] | None = None) -> Places:
         """[n] the place of each key (and mark), a new one where it had none."""

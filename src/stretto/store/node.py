@@ -74,12 +74,13 @@ class Node:
         self.wake_at = np.inf
         policy = layout.policy
         self._managed = isinstance(policy, Managed)
+        self._shard_picks = self._managed and not layout.rule.exact
         self._every = acknowledge_every(policy.window if isinstance(policy, Managed) else None)
         self._updates = Outbox(policy, "updates", node, layout.nodes, self.cache.pick)
         self._rows = Outbox(policy, "rows", node, layout.nodes, None if layout.rule.exact else self.shard.pick)
         self.cache.open, self.shard.open = self._updates.open, self._rows.open  # whom `pick` may choose for
         self._links: dict[int, Link] = {}
-        self._unacknowledged = np.zeros(layout.nodes, dtype=np.int64)
+        self._unacknowledged = [0] * layout.nodes
         self._here: deque[Message] = deque()  # between the cache and the shard of this node
         self._first = layout.workers_of(node).start
         self._held_up: list[tuple[int, int]] = []  # (worker, clock whose traffic has to leave first)
@@ -174,8 +175,10 @@ class Node:
         if self._managed:
             left = link.unacknowledged
             if left < self._unacknowledged[source]:
-                self._updates.acknowledged()
-                self._rows.acknowledged()
+                if self._updates.full:
+                    self._updates.acknowledged()
+                if self._rows.full:
+                    self._rows.acknowledged()
             self._unacknowledged[source] = left
         self._settle(now)
 
@@ -264,7 +267,7 @@ class Node:
         if self._managed:
             if self.cache.dirty:
                 updates.touch()
-            if self.shard.dirty and not self.layout.rule.exact:
+            if self._shard_picks and self.shard.dirty:
                 rows.touch()
         here = False
         if updates.wake_at <= now:
@@ -279,7 +282,8 @@ class Node:
                 self._tell_picks(now, "rows", self.shard.picked())
             for target, message, reason in leaving:
                 here |= self._carry(now, target, message, "rows", reason)
-        self.wake_at = min(updates.wake_at, rows.wake_at)
+        first, second = updates.wake_at, rows.wake_at
+        self.wake_at = first if first <= second else second
         return here
 
     def _tell_picks(self, now: float, side: str, picks: list[Picked]) -> None:

@@ -220,10 +220,12 @@ class Recording:
         found = self._sent.get((source, side, reason))
         if found is None:
             found = self._sent[source, side, reason] = [[0] * self.layout.nodes for _ in range(3)]
-        rows = len(message.keys) if type(message) is Update or type(message) is Rows else 0
-        found[0][target] += 1
-        found[1][target] += rows
-        found[2][target] += nbytes
+        messages, rows, sizes = found
+        messages[target] += 1
+        sizes[target] += nbytes
+        kind = type(message)
+        if kind is Update or kind is Rows:
+            rows[target] += len(message.keys)  # type: ignore[union-attr]
         self.messages += 1
         self.bytes += nbytes
         if self._row_sends is not None:

@@ -90,8 +90,10 @@ class Sender:
         sizes = row_sizes(batch.deltas, batch.versions is not None, table.wire)
         numbers = np.empty(len(batch), np.int64) if table.flight is not None else None
         found: Updates = []
-        for a, b in _runs(batch.shards, self._burst):
-            shard = int(batch.shards[a])
+        runs = _runs(batch.shards, self._burst)
+        starts = [a for a, _ in runs]
+        totals = np.add.reduceat(sizes, starts).tolist()
+        for (a, b), shard, total in zip(runs, batch.shards[starts].tolist(), totals, strict=True):
             self._numbers[shard] += 1
             number = self._numbers[shard]
             if numbers is not None:
@@ -104,7 +106,7 @@ class Sender:
                 slip.worker,
                 batch.keys[a:b],
                 batch.deltas[a:b],
-                HEADER + int(sizes[a:b].sum()),
+                HEADER + total,
                 self._exact,
                 None if batch.versions is None else batch.versions[a:b],
                 batch.witness[a:b] if self._witness else None,

@@ -45,6 +45,7 @@ class ShardTable:
         self._wire = value_bytes(spec.dtype, policy.codec)
         self._pushes = not policy.lazy  # otherwise nobody is told of changes
         self.versioned = spec.versioned and not layout.rule.exact
+        self._kept = spec.kept
         self.applier = Applier(layout, table)
         self._index = Index()
         first = self._index.capacity
@@ -81,8 +82,8 @@ class ShardTable:
 
     def slots_of(self, keys: Keys) -> Slots:
         """[n] the slots of these rows, which are made where there are none."""
-        slots = self._index.find(keys)
-        if len(slots) and slots.min() < 0:
+        slots, missing = self._index.search(keys)
+        if missing:
             new = np.unique(keys[slots < 0])
             self._add_rows(new, *self.applier.begin(self._layout, self._table, new))
             slots = self._index.find(keys)
@@ -156,7 +157,9 @@ class ShardTable:
 
     def apply(self, change: Change, clock: int, cuts: list[Cut]) -> None:
         """Make the changes of one clock, in the rows and in the checkpoints under way."""
-        change = change._replace(deltas=np.ascontiguousarray(change.deltas, dtype=self.spec.kept))
+        deltas = np.ascontiguousarray(change.deltas, dtype=self._kept)
+        if deltas is not change.deltas:
+            change = change._replace(deltas=deltas)
         changes = [change]
         for cut in cuts:
             aside = cut.guard(self._table, change, clock)
@@ -244,7 +247,7 @@ class ShardTable:
             kernels.give_versions.exact(once, self._fresh, columns.version)
             versions = columns.version[slots]
             self.snapshots.refer(ends, nodes, slots, once, columns.version, self.applier.snapshot_of(columns))
-        keys, values = self.keys[slots], columns.values[slots]
+        keys, values = self.keys.take(slots), columns.values.take(slots, axis=0)
         if self._short:
             values = round_f2(values)
         sizes = row_sizes(values, versions is not None, self._wire)
@@ -252,27 +255,35 @@ class ShardTable:
         if scale is not None:
             sizes += _SCALE
         witness = columns.witness[slots] if columns.witness.shape[1] else None
-        found = []
+        parts: list[tuple[int, slice]] = []
         bounds = ends.tolist()
-        for k, node in enumerate(nodes.tolist()):
+        for k in range(len(nodes)):
             step = self._burst or max(1, bounds[k + 1] - bounds[k])
-            for start in range(bounds[k], bounds[k + 1], step):
-                part = slice(start, min(start + step, bounds[k + 1]))
-                rows = Rows(
+            parts += [(k, slice(at, min(at + step, bounds[k + 1]))) for at in range(bounds[k], bounds[k + 1], step)]
+        if not parts:
+            return []
+        # One message follows the other without a gap.
+        totals = np.add.reduceat(sizes, [part.start for _, part in parts]).tolist()
+        receivers = nodes.tolist()
+        return [
+            (
+                receivers[k],
+                Rows(
                     self._table,
                     self._shard,
                     keys[part],
                     values[part],
                     through,
                     seen[k],
-                    HEADER + int(sizes[part].sum()),
+                    HEADER + total,
                     reply,
                     None if versions is None else versions[part],
                     None if scale is None else scale[part],
                     None if witness is None else witness[part],
-                )
-                found.append((node, rows))
-        return found
+                ),
+            )
+            for (k, part), total in zip(parts, totals, strict=True)
+        ]
 
     # -- what nodes give back ----------------------------------------------------------------------------------------
 

@@ -69,6 +69,7 @@ class Cluster:
         self.items = 0.0
         self.failure: tuple[int, int, Exception] | None = None
         self._poll_at = [math.inf] * spec.nodes
+        self._message_cost = spec.message_cost  # seconds for a message and for a byte
         self._lag = np.zeros((layout.workers, 32), dtype=np.int64)
         # Workers of a node share its cores when there are more of them than cores.
         self._per_item = [
@@ -230,9 +231,11 @@ class Cluster:
         number = node.number
         if self._cutting and node.shard.saving is not None:
             self.driver.save(node, self.cuts[number])
-        if node.wake_at < self._poll_at[number]:
-            self._poll_at[number] = node.wake_at
-            self.hub.at(max(node.wake_at, self.hub.now), self._poll, node)
+        wake_at = node.wake_at
+        if wake_at < self._poll_at[number]:
+            self._poll_at[number] = wake_at
+            hub = self.hub
+            hub.at(wake_at if wake_at > hub.now else hub.now, self._poll, node)
         if node.shard.clock != self.shards.values[number]:
             self._shard_moved(node)
 
@@ -240,6 +243,13 @@ class Cluster:
         """Give a node's frames to the network; those with the same target travel together."""
         frames, node.frames = node.frames, []
         number, send, total = node.number, self.network.send, 0
+        per_message, per_byte = self._message_cost
+        if len(frames) == 1:
+            target, frame = frames[0]
+            total = WIRE + frame.nbytes
+            send(number, target, [frame], total)
+            self.spent[number] += per_message + per_byte * total
+            return
         trains: dict[int, list[Frame]] = {}
         for target, frame in frames:
             if target in trains:
@@ -252,31 +262,35 @@ class Cluster:
                 size += frame.nbytes
             total += size
             send(number, target, train, size)
-        per_message, per_byte = self.spec.message_cost
         self.spent[number] += per_message * len(frames) + per_byte * total
 
     def _arrived(self, train: Train) -> None:
         number = train.target
         node = self.nodes[number]
-        if node is None or self.driver.finished is not None or self.trouble.puts_off(number, self._arrived, train):
+        if node is None or self.driver.finished is not None:
             return
-        per_message, per_byte = self.spec.message_cost
-        self.spent[number] += per_message * len(train.frames) + per_byte * train.nbytes
+        if self.trouble.stalls and self.trouble.puts_off(number, self._arrived, train):
+            return
+        per_message, per_byte = self._message_cost
+        frames = train.frames
+        self.spent[number] += per_message * len(frames) + per_byte * train.nbytes
         if self._cutting:
-            self.cuts[number].ahead(train.frames)
-        node.receive(self.hub.now, train.source, *train.frames)
+            self.cuts[number].ahead(frames)
+        node.receive(self.hub.now, train.source, *frames)
         self.after(node)
 
     def _poll(self, node: Node) -> None:
         number = node.number
-        over = self.nodes[number] is not node or self.driver.finished is not None
-        if over or self.trouble.puts_off(number, self._poll, node):
+        if self.nodes[number] is not node or self.driver.finished is not None:
             return
-        if self.hub.now < self._poll_at[number]:
+        if self.trouble.stalls and self.trouble.puts_off(number, self._poll, node):
+            return
+        now = self.hub.now
+        if now < self._poll_at[number]:
             return  # an earlier call came in between and asked for a later one
         self._poll_at[number] = math.inf
-        if node.wake_at <= self.hub.now:
-            node.poll(self.hub.now)
+        if node.wake_at <= now:
+            node.poll(now)
         self.after(node)
 
     def _told(self, ends: tuple[int, int]) -> None:

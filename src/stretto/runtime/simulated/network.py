@@ -105,8 +105,9 @@ class Network:
 
     def send(self, source: int, target: int, frames: list[Frame], nbytes: int) -> None:
         """Send frames, nbytes in all, as one."""
-        if self._rack is not None and self._rack[source] != self._rack[target]:
-            up, down = self._up[self._rack[source]], self._down[self._rack[target]]
+        rack = self._rack
+        if rack is not None and rack[source] != rack[target]:
+            up, down = self._up[rack[source]], self._down[rack[target]]
             train = Train(source, target, frames, nbytes, (self._out[source], up, down, self._in[target]))
         else:
             train = Train(source, target, frames, nbytes, (self._out[source], self._in[target]))
@@ -119,23 +120,23 @@ class Network:
         self._advance(train)
 
     def _advance(self, train: Train) -> None:
-        now, way = self._hub.now, train.way
-        at = train.at
-        while at < len(way):
-            port = way[at]
+        hub = self._hub
+        now, nbytes, done = hub.now, train.nbytes, train.done
+        for port in train.way[train.at :] if train.at else train.way:
             if port.free > now or port.queue:
                 if not port.queue:
-                    self._hub.at(port.free, self._next, port)
-                train.at = at
+                    hub.at(port.free, self._next, port)
+                train.done = done
                 port.queue.append(train)
                 return
-            port.free = end = now + train.nbytes * port.per_byte
-            train.done = max(train.done, end)
-            at += 1
+            port.free = end = now + nbytes * port.per_byte
+            done = max(done, end)
+            train.at += 1
+        train.done = done
         if self._plain:
-            self._hub.at(train.done + self._latency, self._deliver, train)
+            hub.at(done + self._latency, self._deliver, train)
         else:
-            self._hub.at(self._arrival(train), self._arrived, train)
+            hub.at(self._arrival(train), self._arrived, train)
 
     def _next(self, port: Port) -> None:
         """The port is free for the first who waits."""

@@ -17,11 +17,20 @@ Later = tuple[Callable[[Any], None], Any]
 
 
 class Trouble:
-    """`paused_until` [nodes]; `backlog` [nodes]: what arrived at a node meanwhile."""
+    """Pauses and crashes of nodes.
+
+    Attributes
+    ----------
+    paused_until : list of float
+        By node, when it goes on.
+    stalls : bool
+        Whether any node has stalled so far; before that nothing is ever put off.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._hub, spec = cluster, cluster.hub, cluster.spec
         self.paused_until = [0.0] * spec.nodes
+        self.stalls = False
         self._backlog: list[list[Later]] = [[] for _ in range(spec.nodes)]
         schedule(spec, self._hub, self._pause, self._crash)
 
@@ -39,6 +48,7 @@ class Trouble:
         if cluster.nodes[number] is None or more <= 0:
             return
         self.paused_until[number] = until
+        self.stalls = True
         for worker in cluster.layout.workers_of(number):
             self._hub.hold_up(cluster.seats[worker].sleeper, more)
         self._hub.at(until, self._resume, number)
