@@ -62,6 +62,16 @@ class Source(Protocol):
     learns: bool  # whether it wants to know how far jobs moved
 
     @property
+    def base(self) -> int:
+        """The round before the present segment: its rounds read the parameters after it, or newer ones."""
+        ...
+
+    @property
+    def last(self) -> int | None:
+        """The last round of the segment: the next one is chosen when it is aggregated; None: there are none."""
+        ...
+
+    @property
     def choices(self) -> tuple[Decision, ...]:
         """The choices that `schedule="auto"` made."""
         ...
@@ -78,12 +88,12 @@ class Source(Protocol):
         """Jobs as results count and report them."""
         ...
 
-    def state(self) -> Any:
+    def saved(self) -> Any:
         """Everything that decides the rounds to come, for a checkpoint."""
         ...
 
     def restore(self, state: Any) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `saved` gave."""
         ...
 
 
@@ -92,6 +102,7 @@ class Method:
 
     learns = False
     choices: tuple[Decision, ...] = ()
+    base, last = 0, None
 
     def __init__(self, program: str, schedule: Any) -> None:
         self._program, self._schedule = program, schedule
@@ -114,7 +125,7 @@ class Method:
     def listed(self, jobs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(jobs)
 
-    def state(self) -> None:
+    def saved(self) -> None:
         return None  # it keeps what it remembers in Situation.memory
 
     def restore(self, state: Any) -> None:
@@ -123,6 +134,8 @@ class Method:
 
 class Ready:
     """A ready spec. size: how many jobs there are to choose from, those of the first array of `params`, or fewer."""
+
+    base, last = 0, None
 
     @property
     def choices(self) -> tuple[Decision, ...]:
@@ -152,7 +165,7 @@ class Ready:
     def listed(self, jobs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(jobs)
 
-    def state(self) -> Any:
+    def saved(self) -> Any:
         return dict(self._chooser.arrays()), dict(self._numbers)
 
     def restore(self, state: Any) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stretto.errors import Diverged, RunError
-from stretto.schedule.pipeline import WHOLE
+from stretto.schedule.pipeline import WHOLE, Pipeline
 from stretto.schedule.spec import Floats
 from stretto.schedule.waiting import Turns
 
@@ -81,6 +81,7 @@ class Run:
         self.choosing = threading.Lock()  # held while a round is chosen, and while the state of the run is captured
         self.saver = Saver(self, options.keeping)
         self._first = next(iter(self.arrays))
+        self._hold: Callable[[], None] | None = None
         self._before = 0.0  # seconds of the run that this one goes on from
         self._looked = 0.0  # seconds spent in evaluating and saving
         self._began = 0.0
@@ -108,22 +109,38 @@ class Run:
 
     def choose(self, number: int) -> tuple[int, Turns | None]:
         """Choose a round from what was known `pipeline` rounds before it."""
-        known = max(0, number - self.options.pipeline)
-        params = self.versions.read(known)
+        before = max(0, number - self.options.pipeline)
+        params = self.versions.read(max(self.source.base, before))
         with self.choosing:
-            last = self.past.pop(known, None)
+            last = self.past.pop(before, None)
             now = Situation(number, params, self.program.data, self.options.seed, self.memory, last)
             jobs, turns = self._call("schedule", number, None, lambda: self.source.choose(now))
             flight = self.flights[number] = Flight.of(jobs, self.parts)
         if not jobs:
             self.ended = number
+        if self._hold is not None:
+            self._hold()
         return len(flight.results), turns
+
+    def known(self, number: int) -> int:
+        """The round after which the parameters are current that a round reads."""
+        return max(self.source.base, number - self.options.pipeline)
+
+    def hold(self, pipeline: Pipeline) -> None:
+        """Choose the first round of a segment when the one before it is over, from now on."""
+
+        def hold() -> None:
+            if self.source.last is not None:
+                pipeline.hold_after(self.source.last)
+
+        self._hold = hold
+        hold()
 
     # -- updates -----------------------------------------------------------------------------------------------------
 
     def update(self, number: int, job: int) -> None:
         """One update, on the version its round reads."""
-        flight, known = self.flights[number], max(0, number - self.options.pipeline)
+        flight, known = self.flights[number], self.known(number)
         params, (what, part) = self.versions.read(known), self.assignment(number, job)
         before = self.versions.stamp(known)
         data = self.program.data if self.pieces is None else self.pieces[part]
@@ -139,7 +156,7 @@ class Run:
 
     def params(self, number: int) -> Params:
         """The parameters that a round reads, for nodes."""
-        known = max(0, number - self.options.pipeline)
+        known = self.known(number)
         if self.options.record and number in self.flights:
             self.flights[number].reads.append(self.versions.stamp(known))
         return self.versions.read(known)
@@ -277,7 +294,7 @@ class Run:
             )
         self.past[number] = Last(number, flight.jobs, changes)
         if self.options.record:
-            rule = max(0, number - self.options.pipeline)
+            rule = self.known(number)
             read = max(flight.reads, key=lambda version: abs(version - rule))
             self.record.append(Round(number, listed, read))
 

@@ -88,6 +88,10 @@ class Program:
         """How many data samples these jobs look at, for `Look.samples`; 0: nobody counts."""
         return 0
 
+    def _check(self) -> None:
+        """Refuse a program that lacks something."""
+        check(self)
+
     def launch(self, options: Options) -> Result:
         """Run the program; `st.run` makes the options."""
         from .launch import launch

@@ -20,7 +20,7 @@ from stretto.runtime.train import Saving
 from stretto.schedule.spec import Schedule
 
 from .auto import depth_of
-from .program import Program, check, settle_schedule
+from .program import Program, settle_schedule
 from .values import Look, Options, Result
 
 
@@ -115,7 +115,7 @@ def _keeping(program: Program, options: Options, checkpoint: Any, every: Any, re
         raise PlanError(f"run: checkpoint={checkpoint!r}; give a folder, or st.Saving(folder, keep=)")
     if saving is not None and (saving.every_epochs is not None or saving.every_seconds is not None):
         raise PlanError("run: programs are saved by rounds; give checkpoint_every= and leave every_… out of st.Saving")
-    check(program)
+    program._check()
     identity = program.identity(options.pipeline, options.seed)
     folder, keep = (Path(checkpoint), 2) if saving is None else (Path(saving.folder), saving.keep)
     return Keeping(folder, rounds, keep, resume, identity.saved_as, identity.saved)
