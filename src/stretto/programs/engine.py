@@ -17,15 +17,16 @@ import numpy as np
 
 from stretto.errors import Diverged, RunError
 from stretto.schedule.pipeline import WHOLE, Pipeline
-from stretto.schedule.spec import Floats
+from stretto.schedule.spec import Floats, Schedule
 from stretto.schedule.waiting import Turns
 
 from .blame import blame
 from .choosing import Last, Situation, changes_of, moved, short, source_of
-from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state
+from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state, update_of
 from .params import Params, Versions, arrays_of
 from .parts import WrongShape, merged, parts_of
 from .program import Program
+from .repeatable import NOTHING
 from .saving import Saver
 from .telling import Told
 from .values import Look, Options, Round, number_of
@@ -144,10 +145,23 @@ class Run:
         params, (what, part) = self.versions.read(known), self.assignment(number, job)
         before = self.versions.stamp(known)
         data = self.program.data if self.pieces is None else self.pieces[part]
-        local = () if self.locals is None else (self.locals[part],)
-        flight.results[job] = self._call("update", number, job, lambda: self.program.update(what, data, params, *local))
+        state, check = NOTHING if self.locals is None else self.locals[part], self.checks(number, job)
+        flight.results[job] = self._call(
+            "update", number, job, lambda: update_of(self.program, what, data, params, state, check)
+        )
         if self.options.record:
             flight.reads.extend((before, self.versions.stamp(known)))
+
+    def checks(self, number: int, update: int) -> str:
+        """Whether an update is made twice to compare its bits, as for `update_of`: one job of a round on every part."""
+        every = self.options.check_every
+        schedule = self.program.schedule
+        alone = isinstance(schedule, Schedule) and schedule.waiting is not None  # others write to params meanwhile
+        if every == 0 or alone or update >= max(1, self.parts):
+            return ""
+        if every is None:
+            return "cheap" if number == 1 else ""
+        return "always" if number % every == 1 % every else ""
 
     def assignment(self, number: int, update: int) -> tuple[Any, int]:
         """(job, part) of an update."""

@@ -12,6 +12,7 @@ from stretto.errors import RunError
 
 from .params import Arrays, Params
 from .program import Program
+from .repeatable import NOTHING, made_twice
 
 WHOLE_DATA = -1  # the part of a program whose data are not cut
 
@@ -52,11 +53,10 @@ class NodeProgram:
         """Parameters, read-only."""
         return Params(arrays, writable=False)
 
-    def update(self, job: Any, part: int, params: Any) -> Any:
-        """The result of a job on a part."""
-        if self.stateful:
-            return self.program.update(job, self.parts[part], params, self._states[part])
-        return self.program.update(job, self.parts[part], params)
+    def update(self, job: Any, part: int, params: Any, check: str = "") -> Any:
+        """The result of a job on a part. check: see `update_of`."""
+        state = self._states[part] if self.stateful else NOTHING
+        return update_of(self.program, job, self.parts[part], params, state, check)
 
     def state(self, part: int) -> bytes:
         """The state of a part."""
@@ -79,6 +79,23 @@ def node_program(program: Program, parts: Sequence[Any] | None, held: Sequence[i
             sent.data = program.data
         return NodeProgram(sent, {WHOLE_DATA: program.data}, 1)
     return NodeProgram(sent, {part: parts[part] for part in held}, len(parts))
+
+
+def update_of(program: Any, job: Any, data: Any, params: Any, state: Any, check: str = "") -> Any:
+    """The result of an update.
+
+    Parameters
+    ----------
+    state : any
+        Of the part; NOTHING: it has none.
+    check : str
+        "": it is made once. "cheap": twice if it takes little time. "always": twice. Two calls must give the same bits.
+    """
+
+    def call(state: Any) -> Any:
+        return program.update(job, data, params, *(() if state is NOTHING else (state,)))
+
+    return made_twice(call, state, always=check == "always") if check else call(state)
 
 
 def local_state(program: Program, part: int, data: Any) -> Any:

@@ -39,6 +39,7 @@ def run(
     checkpoint: str | os.PathLike[str] | Saving | None = None,
     checkpoint_every: int | None = None,
     resume: bool = False,
+    check_every: int | None = None,
 ) -> Result:
     """Run a program until it has made `rounds` rounds, its schedule has nothing left, or somebody says so.
 
@@ -58,6 +59,9 @@ def run(
     checkpoint : folder to save checkpoints in (or st.Saving); checkpoint_every : rounds between them, None for as often
         as saving is worth it; resume : go on from the newest one there, with the bits of a run that never stopped. What
         the schedule and parts remember is pickled: resume only from folders that you trust
+    check_every : rounds between two checks that `update` depends on its arguments alone: one job is then updated twice
+        on every part, and two calls must give the same bits. None: in round 1, where an update takes less than 50 ms;
+        0: never
 
     The arrays in `program.params` are where the run begins and where it leaves what it learned, so running a program
     again goes on from there. Ctrl-C ends the run with what is there.
@@ -79,6 +83,7 @@ def run(
         runtime=where,
         record=record,
         verbose=whole("verbose", verbose, 0),
+        check_every=None if check_every is None else whole("check_every", check_every, 0),
     )
     options = replace(options, keeping=_keeping(program, options, checkpoint, checkpoint_every, resume))
     endless = rounds is None and until is None and seconds is None

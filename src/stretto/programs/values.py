@@ -40,6 +40,7 @@ class Options:
     runtime: Runtime = field(default_factory=Threads)
     record: bool = False  # keep the jobs of every round and what it read
     verbose: int = 0
+    check_every: int | None = None  # rounds between two checks of `update`; None: in the first round; 0: never
     keeping: Keeping | None = None  # where and how often checkpoints are saved; every: rounds
 
 

@@ -50,6 +50,10 @@ class RemoteWork(Work, Protocol):
         """(job, part) of an update; the part is −1 where data are not cut."""
         ...
 
+    def checks(self, number: int, update: int) -> str:
+        """How an update is checked, "" where it is not; for `NodeWork.update`."""
+        ...
+
     def params(self, number: int) -> Mapping[str, NDArray[Any]]:
         """The parameters that a round reads."""
         ...
@@ -215,7 +219,8 @@ class HostRounds(RoundsRun):
             base, patches = self._log.since(self._has.get(host), stamp)
             self._has[host] = stamp
             mine = silent.intersection(update for update, _, _ in share)
-            self._send(host, Assign(number, base, patches, _packed(number, share), mine))
+            checks = {update: how for update, _, _ in share if (how := self.work.checks(number, update))}
+            self._send(host, Assign(number, base, patches, _packed(number, share), mine, checks))
         if self.work.stateful and self.work.saves(number):
             for host, parts in self._parts().items():
                 self._send(host, SaveStates(number, tuple(parts)))

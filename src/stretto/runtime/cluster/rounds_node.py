@@ -41,8 +41,8 @@ class NodeWork(Protocol):
         """Parameters as `update` takes them."""
         ...
 
-    def update(self, job: Any, part: int, params: Any) -> Any:
-        """The result of a job on a part."""
+    def update(self, job: Any, part: int, params: Any, check: str = "") -> Any:
+        """The result of a job on a part. check: how the update is checked, as the driver's work says."""
         ...
 
     def state(self, part: int) -> bytes:
@@ -71,6 +71,7 @@ class Assign:
     patches: tuple[Patch, ...]
     jobs: bytes
     silent: frozenset[int] = frozenset()
+    checks: Mapping[int, str] = field(default_factory=dict)  # by number: updates that are checked, and how
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,6 +130,7 @@ class NodeUpdate:
     silent: bool
     batch: _Batch
     version: _Version | None
+    check: str = ""
 
 
 class RoundsNode:
@@ -160,7 +162,8 @@ class RoundsNode:
             assert self._version is not None
             self._version.readers += len(jobs)
             for number, job, part in jobs:
-                self._queue.append(NodeUpdate(number, job, part, number in message.silent, batch, self._version))
+                silent, check = number in message.silent, message.checks.get(number, "")
+                self._queue.append(NodeUpdate(number, job, part, silent, batch, self._version, check))
         elif isinstance(message, SaveStates):
             batch = _Batch(message.round, True, len(message.parts))
             self._queue.extend(NodeUpdate(STATE, None, part, False, batch, None) for part in message.parts)
@@ -202,8 +205,8 @@ class RoundsNode:
         if update.number == STATE:
             return _tried(update.part, lambda work: work.state(update.part), self.work)
         assert update.version is not None
-        view = update.version.view
-        return _tried(update.number, lambda work: _packed(work.update(update.job, update.part, view)), self.work)
+        view, what = update.version.view, (update.job, update.part)
+        return _tried(update.number, lambda work: _packed(work.update(*what, view, update.check)), self.work)
 
     def made(self, update: NodeUpdate, outcome: Outcome, seconds: float) -> Report | None:
         """An update is made; the report of its message when it was the last."""
