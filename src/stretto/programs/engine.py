@@ -24,7 +24,8 @@ from .blame import blame
 from .choosing import Last, Situation, changes_of, moved, short, source_of
 from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state, update_of
 from .params import Params, Versions, arrays_of
-from .parts import WrongShape, merged, parts_of
+from .part_sources import read_all
+from .parts import WrongShape, merged, packed, parts_of
 from .program import Program
 from .repeatable import NOTHING
 from .saving import Saver
@@ -89,7 +90,10 @@ class Run:
 
     def begins(self, clock: Callable[[], float], *, here: bool) -> None:
         """The first round is about to be chosen. here: updates run in this process."""
-        self.clock, self._began = clock, clock()
+        self.clock = clock
+        if here and self.pieces is not None:
+            self.pieces = read_all(self.program.name, self.pieces, packed)
+        self._began = clock()
         if here and self.stateful and self.pieces is not None:
             pieces = enumerate(self.pieces)
             self.locals = self.saver.restored() or [local_state(self.program, part, data) for part, data in pieces]

@@ -11,6 +11,8 @@ from typing import Any
 from stretto.errors import RunError
 
 from .params import Arrays, Params
+from .part_sources import read_parts
+from .parts import packed
 from .program import Program
 from .repeatable import NOTHING, made_twice
 
@@ -29,7 +31,8 @@ class NodeProgram:
     program : Program
         Without what only the driver needs.
     parts : dict of int to any
-        The parts of the data that are held here; all of the data as WHOLE_DATA where they are not cut.
+        The parts of the data that are held here, or how they are read; all of the data as WHOLE_DATA where they are
+        not cut.
     count : int
         Parts of the data on all nodes, 1 where they are not cut.
     """
@@ -44,7 +47,8 @@ class NodeProgram:
         return self.program.local is not None
 
     def start(self, states: Mapping[int, bytes] | None) -> None:
-        """Make the states of the parts, or restore them."""
+        """Read the parts, then make their states, or restore them."""
+        self.parts = read_parts(self.program.name, self.parts, self.count, packed)
         if self.stateful:
             for part, data in self.parts.items():
                 self._states[part] = local_state(self.program, part, data) if states is None else unpacked(states[part])
