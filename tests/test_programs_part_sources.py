@@ -61,7 +61,7 @@ def in_memory(kind: Any) -> Any:
     return program
 
 
-HOW: dict[str, Any] = {"rounds": 20, "pipeline": 2, "every": 5}
+HOW: dict[str, Any] = {"rounds": 10, "pipeline": 2, "every": 5}
 
 
 @pytest.mark.parametrize("kind", [Cut, Remembering, Files], ids=lambda kind: kind.__name__)
