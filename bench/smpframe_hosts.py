@@ -41,7 +41,8 @@ def depths(cluster: st.Cluster) -> list[dict[str, Any]]:
     """Rounds in flight on a cluster that is started once."""
     X, y = problem()
     found = []
-    with started(cluster) as hosts:
+    with started(cluster) as runtime:
+        hosts: Any = runtime
         st.run(Lasso(X, y), rounds=20, pipeline=3, every=20, runtime=hosts)  # nodes import and compile
         for depth in DEPTHS:
             result = st.run(Lasso(X, y), rounds=ROUNDS, pipeline=depth, every=5, runtime=hosts)
