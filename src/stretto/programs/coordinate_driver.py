@@ -10,6 +10,7 @@ import numpy as np
 from stretto.errors import RunError
 from stretto.kernels.coordinate_parts import renew_round
 from stretto.schedule.chooser import Compiled
+from stretto.schedule.scheduler_share import RemoteChooser
 from stretto.schedule.spec import Chooser, Ints
 from stretto.schedule.trials import Decision
 
@@ -39,6 +40,8 @@ class Coordinates:
     moved : dict of int to Change
         By round: what blocks of rows may still have to apply.
     segments : Segments or None
+    spec : Schedule
+        How rounds are chosen, for schedulers on nodes.
     """
 
     learns = False
@@ -54,6 +57,7 @@ class Coordinates:
         self._name, self.arrays, self._chooser, self.depth = name, state, chooser, depth
         self.done = self._given = 0  # given: the last round whose changes were given to blocks of rows
         self.moved: dict[int, Change] = {}
+        self.spec: Any = None
         self._learns_after = _learns_after(chooser, depth)
         self.segments = None if begin is None else begin(self)
 
@@ -88,9 +92,8 @@ class Coordinates:
             self.segments.end(number - 1)
         problem, own = self.arrays.problem, number - self.base
         ring = len(problem.count)
-        if (before := own - self._learns_after) >= 1:
-            jobs = self._jobs(before)
-            self._chooser.learn(jobs, problem.change[before % ring, : len(jobs)])
+        if not isinstance(self._chooser, RemoteChooser):
+            self._learn(own)
         chosen = self._checked(self._chooser.choose(), number)
         if not len(chosen):
             return (), None
@@ -101,9 +104,27 @@ class Coordinates:
         samples = int(self.arrays.columns.length[chosen].sum())
         return (RoundJob(number, chosen, samples, moved),), None
 
+    def _learn(self, own: int) -> None:
+        """Learn what became of the last round of the scheduler whose turn it is."""
+        problem = self.arrays.problem
+        if (before := own - self._learns_after) >= 1:
+            jobs = self._jobs(before)
+            self._chooser.learn(jobs, problem.change[before % len(problem.count), : len(jobs)])
+
+    def request(self, number: int, last: Any) -> Any:
+        """What the scheduler of a round, on a node, learns before it chooses it."""
+        assert isinstance(self._chooser, RemoteChooser)
+        self._learn(number - self.base)
+        return self._chooser.request(number)
+
+    def receive(self, number: int, jobs: Any) -> None:
+        """A scheduler on a node has chosen a round."""
+        assert isinstance(self._chooser, RemoteChooser)
+        self._chooser.receive(number, jobs)
+
     def _checked(self, chosen: Any, number: int) -> Ints:
         """The coordinates of a round; those that a user's schedule chose are compared with what there is."""
-        if isinstance(self._chooser, Compiled):
+        if isinstance(self._chooser, Compiled | RemoteChooser):
             return chosen  # type: ignore[no-any-return]
         found, size, width = np.asarray(chosen), self.arrays.columns.size, self.arrays.width
         wrong = ""
@@ -185,5 +206,7 @@ class Coordinates:
 
 def _learns_after(chooser: Chooser, depth: int) -> int:
     """Rounds until a scheduler learns of one of its own: at least `depth` later."""
-    queues = len(chooser.choice.place) if isinstance(chooser, Compiled) else 1
+    queues = chooser.queues if isinstance(chooser, RemoteChooser) else 1
+    if isinstance(chooser, Compiled):
+        queues = len(chooser.choice.place)
     return queues * -(-depth // queues)

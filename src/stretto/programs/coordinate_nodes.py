@@ -18,6 +18,7 @@ import numpy as np
 from stretto.kernels.coordinate import pull_rows
 from stretto.kernels.coordinate_parts import apply_round, columns_round, rows_round
 from stretto.kernels.losses import CODES, LOGISTIC
+from stretto.schedule.scheduler_share import SchedulerShare, scheduler_share
 from stretto.schedule.spec import Chooser, Floats
 
 from .coordinate_driver import Coordinates
@@ -119,7 +120,7 @@ class _ByRows(_InParts):
         problem, saved = driver.arrays.problem, run.states()[1]
         states = run.locals
         if states is None and saved is not None:
-            states = [unpacked(saved[part]) for part in sorted(saved)]
+            states = [unpacked(saved[part]) for part in range(len(self.parts))]
         applied = [0] * len(self.parts)
         if states is not None:
             problem.v[:] = np.concatenate([state.v for state in states])
@@ -174,6 +175,13 @@ class _Run(Run):
 
     program: _InParts
 
+    def _shares(self, first: Any, data: Any) -> list[SchedulerShare]:
+        driver, options = self.program.schedule, self.options
+        if options.schedulers_on != "nodes":
+            return []
+        columns, spec = driver.arrays.columns, driver.spec
+        return [scheduler_share(spec, columns.size, options.seed, columns, q) for q in range(spec.schedulers)]
+
     def checks(self, number: int, update: int) -> str:
         """Updates are compiled code of ours, whose bits tests compare."""
         return ""
@@ -203,6 +211,7 @@ def run_in_parts(
         made = _ByRows(program.name, driver, shape)
     else:
         made = _ByColumns(program.name, driver, shape, min(arrays.columns.size, options.runtime.workers))
+    driver.spec = program.schedule
     words = program.explain
     run, result = launched(_Run, made, options, lambda: words(pipeline=options.pipeline, runtime=options.runtime))
     made.finish(run)

@@ -39,6 +39,7 @@ from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 
 from .auto import auto_start, depth_of
+from .choosing import remote_chooser
 from .coordinate_nodes import run_in_parts
 from .coordinate_state import CoordinateState, Cut
 from .coordinates_checks import MOST_BLOCKS, check_options, checked_schedule, row_blocks, target_of
@@ -144,6 +145,10 @@ class SparseRegression(Program):
             if here:
                 return self._left(self._drive(arrays, start.chooser, options, start.begin))
             return self._left(run_in_parts(self, arrays, start.chooser, options, start.begin))
+        if options.schedulers_on == "nodes":
+            remote = remote_chooser(self.schedule, self.columns.size)
+            arrays = self._state(options, remote.width, remote.width, remote.queues)
+            return self._left(run_in_parts(self, arrays, remote, options))
         chooser = self.schedule.start(self.size, options.seed, self.columns)
         if not isinstance(chooser, Compiled):  # a schedule of the user's
             width = getattr(self.schedule, "width", None)

@@ -17,11 +17,12 @@ import numpy as np
 
 from stretto.errors import Diverged, RunError
 from stretto.schedule.pipeline import WHOLE, Pipeline
+from stretto.schedule.scheduler_share import SchedulerShare
 from stretto.schedule.spec import Floats, Schedule
 from stretto.schedule.waiting import Turns
 
 from .blame import blame
-from .choosing import Last, Situation, changes_of, moved, short, source_of
+from .choosing import Last, Situation, changes_of, moved, shares_of, short, source_of
 from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state, update_of
 from .params import Params, Versions, arrays_of
 from .part_sources import read_all
@@ -69,7 +70,9 @@ class Run:
         self.source = source_of(program, options, first, columns)
         self.pieces = parts_of(program.name, program.parts, program.data)
         self.parts = 0 if self.pieces is None else len(self.pieces)
-        self.stateful = program.local is not None
+        self.shares = self._shares(first, columns)
+        self.schedulers = len(self.shares)
+        self.stateful = program.local is not None or bool(self.shares)
         self.locals: list[Any] | None = None  # by part, where updates run in this process
         self.history: list[Look] = []
         self.record: list[Round] = []
@@ -88,13 +91,17 @@ class Run:
         self._looked = 0.0  # seconds spent in evaluating and saving
         self._began = 0.0
 
+    def _shares(self, first: Any, data: Any) -> list[SchedulerShare]:
+        """What schedulers on nodes need."""
+        return shares_of(self.program, self.options, first, data)
+
     def begins(self, clock: Callable[[], float], *, here: bool) -> None:
         """The first round is about to be chosen. here: updates run in this process."""
         self.clock = clock
         if here and self.pieces is not None:
             self.pieces = read_all(self.program.name, self.pieces, packed)
         self._began = clock()
-        if here and self.stateful and self.pieces is not None:
+        if here and self.program.local is not None and self.pieces is not None:
             pieces = enumerate(self.pieces)
             self.locals = self.saver.restored() or [local_state(self.program, part, data) for part, data in pieces]
 
@@ -179,9 +186,28 @@ class Run:
             self.flights[number].reads.append(self.versions.stamp(known))
         return self.versions.read(known)
 
-    def node_work(self, parts: Sequence[int]) -> NodeProgram:
-        """What a node with these parts needs."""
-        return node_program(self.program, self.pieces, parts)
+    def node_work(self, parts: Sequence[int], updates: bool) -> NodeProgram:
+        """What a node with these parts needs, schedulers among them. updates: whether it makes updates."""
+        shares = {part: self.shares[part - self.parts] for part in parts if part >= self.parts}
+        if not updates:  # schedulers alone
+            return node_program(self.program, (), (), shares)
+        return node_program(self.program, self.pieces, [part for part in parts if part < self.parts], shares)
+
+    # -- schedulers on nodes -----------------------------------------------------------------------------------------
+
+    def request(self, number: int) -> bytes | None:
+        """What the scheduler of a round learns before it chooses it; None: there is no such round."""
+        if self.options.rounds is not None and number > self.options.rounds:
+            return None
+        last = self.past.pop(max(0, number - self.options.pipeline), None)
+        return pickle.dumps(self._call("schedule", number, None, lambda: self.source.request(number, last)), protocol=5)
+
+    def received(self, number: int, outcome: Outcome) -> None:
+        """A scheduler has chosen a round."""
+        if outcome.error is not None:
+            blame(self.program.name, "schedule", f"round {number}", outcome.error, remote=True)
+        assert outcome.result is not None
+        self.source.receive(number, pickle.loads(outcome.result))
 
     def returned(self, number: int, update: int, outcome: Outcome) -> None:
         """A node has made an update."""

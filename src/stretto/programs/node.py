@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.errors import RunError
+from stretto.schedule.scheduler_share import Scheduler, SchedulerShare
 
 from .params import Arrays, Params
 from .part_sources import read_parts
@@ -40,16 +41,26 @@ class NodeProgram:
     program: Any
     parts: dict[int, Any]
     count: int
+    schedulers: dict[int, SchedulerShare] = field(default_factory=dict)  # by part: schedulers that are held here
     _states: dict[int, Any] = field(default_factory=dict)
+    _started: dict[int, Scheduler] = field(default_factory=dict)
 
     @property
     def stateful(self) -> bool:
+        return self._local or bool(self.schedulers)
+
+    @property
+    def _local(self) -> bool:
         return self.program.local is not None
 
     def start(self, states: Mapping[int, bytes] | None) -> None:
         """Read the parts, then make their states, or restore them."""
         self.parts = read_parts(self.program.name, self.parts, self.count, packed)
-        if self.stateful:
+        for part, share in self.schedulers.items():
+            self._started[part] = share.start()
+            if states is not None:
+                self._started[part].restore(unpacked(states[part]))
+        if self._local:
             for part, data in self.parts.items():
                 self._states[part] = local_state(self.program, part, data) if states is None else unpacked(states[part])
 
@@ -59,12 +70,16 @@ class NodeProgram:
 
     def update(self, job: Any, part: int, params: Any, check: str = "") -> Any:
         """The result of a job on a part. check: see `update_of`."""
-        state = self._states[part] if self.stateful else NOTHING
+        state = self._states[part] if self._local else NOTHING
         return update_of(self.program, job, self.parts[part], params, state, check)
 
+    def choose(self, part: int, request: bytes) -> Any:
+        """The jobs of a round."""
+        return self._started[part].choose(unpacked(request))
+
     def state(self, part: int) -> bytes:
-        """The state of a part."""
-        return packed_state(self._states[part])
+        """The state of a part, or of a scheduler."""
+        return packed_state(self._started[part].state() if part in self._started else self._states.get(part))
 
     def items(self, job: Any) -> float:
         """How many items an update looks at: its share of `samples`, or 1 where nothing is counted."""
@@ -72,7 +87,9 @@ class NodeProgram:
         return counted / self.count if counted else 1.0
 
 
-def node_program(program: Program, parts: Sequence[Any] | None, held: Sequence[int]) -> NodeProgram:
+def node_program(
+    program: Program, parts: Sequence[Any] | None, held: Sequence[int], schedulers: dict[int, SchedulerShare]
+) -> NodeProgram:
     """What a node needs that holds some of the parts; all of the data where they are not cut."""
     sent = copy.copy(program)
     for name in _DRIVERS:
@@ -81,8 +98,8 @@ def node_program(program: Program, parts: Sequence[Any] | None, held: Sequence[i
     if parts is None:
         if "data" in vars(sent):
             sent.data = program.data
-        return NodeProgram(sent, {WHOLE_DATA: program.data}, 1)
-    return NodeProgram(sent, {part: parts[part] for part in held}, len(parts))
+        return NodeProgram(sent, {WHOLE_DATA: program.data}, 1, schedulers)
+    return NodeProgram(sent, {part: parts[part] for part in held}, len(parts), schedulers)
 
 
 def update_of(program: Any, job: Any, data: Any, params: Any, state: Any, check: str = "") -> Any:

@@ -12,11 +12,12 @@ from typing import Any
 from stretto.checks import flags
 from stretto.errors import PlanError
 from stretto.runtime.asked import whole
-from stretto.runtime.chosen import PROGRAMS, chosen
+from stretto.runtime.chosen import PROGRAMS, chosen, one_memory
 from stretto.runtime.interrupts import raising_ctrl_c
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.serving import Keeping
 from stretto.runtime.train import Saving
+from stretto.schedule.prioritised import Prioritised
 from stretto.schedule.spec import Schedule
 
 from .auto import depth_of
@@ -40,6 +41,7 @@ def run(
     checkpoint_every: int | None = None,
     resume: bool = False,
     check_every: int | None = None,
+    schedulers_on: str = "driver",
 ) -> Result:
     """Run a program until it has made `rounds` rounds, its schedule has nothing left, or somebody says so.
 
@@ -62,6 +64,8 @@ def run(
     check_every : rounds between two checks that `update` depends on its arguments alone: one job is then updated twice
         on every part, and two calls must give the same bits. None: in round 1, where an update takes less than 50 ms;
         0: never
+    schedulers_on : "driver", or "nodes": each of the `schedulers` of st.schedule.prioritised(…) on a node of its own,
+        the last nodes of the runtime, with its share of the columns; never changes a number
 
     The arrays in `program.params` are where the run begins and where it leaves what it learned, so running a program
     again goes on from there. Ctrl-C ends the run with what is there.
@@ -84,6 +88,7 @@ def run(
         record=record,
         verbose=whole("verbose", verbose, 0),
         check_every=None if check_every is None else whole("check_every", check_every, 0),
+        schedulers_on=_schedulers_on(program, schedulers_on, where, checkpoint),
     )
     options = replace(options, keeping=_keeping(program, options, checkpoint, checkpoint_every, resume))
     endless = rounds is None and until is None and seconds is None
@@ -94,6 +99,32 @@ def run(
         )
     with raising_ctrl_c():
         return program.launch(options)
+
+
+def _schedulers_on(program: Program, asked: Any, runtime: Any, checkpoint: Any) -> str:
+    if asked not in ("driver", "nodes"):
+        raise PlanError(f"run: schedulers_on={asked!r}; give 'driver' or 'nodes'")
+    if asked == "driver":
+        return "driver"
+    start, schedule = "run: schedulers_on='nodes'", getattr(program, "schedule", None)
+    if not isinstance(schedule, Prioritised):
+        raise PlanError(
+            f"{start}: {schedule!r} chooses on the driver; give st.schedule.prioritised(schedulers=…), or leave "
+            "schedulers_on= out"
+        )
+    if one_memory(runtime):
+        raise PlanError(f"{start}: {runtime!r} has no nodes; give st.Cluster(…) or st.Simulated(…), or leave it out")
+    if runtime.nodes <= schedule.schedulers:
+        raise PlanError(
+            f"{start}: {schedule.schedulers} schedulers and at least one node for updates need "
+            f"{schedule.schedulers + 1} nodes, and there are {runtime.nodes}; give more nodes, or fewer schedulers"
+        )
+    if checkpoint is not None:
+        raise PlanError(
+            f"{start}: checkpoint=: what schedulers on nodes know is kept for lost nodes and not in files; leave one "
+            "of the two out"
+        )
+    return "nodes"
 
 
 def _until(until: Any) -> Callable[[Look], bool] | None:

@@ -5,8 +5,9 @@
     node.made(update, outcome)      # a Report, once all updates of a message are made
 
 Messages: `Load` (the program's part of the work, parameters, saved states), `Assign` (updates of one round, with what
-changed of the parameters), `SaveStates`. Where parts have state, the updates of a part are made one after another in
-the order in which they came, and its state is saved between the updates before `SaveStates` and those after it.
+changed of the parameters), `SaveStates`, and `ChooseRound` where schedulers are on nodes. Where parts have state, the
+updates of a part are made one after another in the order in which they came, and its state is saved between the updates
+before `SaveStates` and those after it. A scheduler is a part whose updates are choices.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .patches import Arrays, Patch, apply_patch, copied, touched_by
 from .telling import portable
 
 STATE = -1  # the update that saves the state of a part
+CHOICE = -2  # the update in which a scheduler chooses a round
 
 
 class NodeWork(Protocol):
@@ -43,6 +45,10 @@ class NodeWork(Protocol):
 
     def update(self, job: Any, part: int, params: Any, check: str = "") -> Any:
         """The result of a job on a part. check: how the update is checked, as the driver's work says."""
+        ...
+
+    def choose(self, part: int, request: bytes) -> Any:
+        """The jobs of a round, chosen by the scheduler that is this part."""
         ...
 
     def state(self, part: int) -> bytes:
@@ -82,6 +88,16 @@ class SaveStates:
     parts: tuple[int, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class ChooseRound:
+    """A round that a scheduler on this node is to choose."""
+
+    round: int
+    part: int  # of the scheduler
+    request: bytes
+    silent: bool  # nobody waits for it
+
+
 class Outcome(NamedTuple):
     """What came of an update: the pickled result or state, or an error."""
 
@@ -98,6 +114,7 @@ class Report:
     states: bool  # of a SaveStates
     outcomes: tuple[Outcome, ...]
     seconds: float
+    choice: bool = False  # of a ChooseRound
 
 
 @dataclass(slots=True, eq=False)
@@ -118,11 +135,12 @@ class _Batch:
     left: int
     outcomes: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
+    choice: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class NodeUpdate:
-    """One update to be made. number: in its round, or STATE."""
+    """One update to be made. number: in its round, or STATE, or CHOICE."""
 
     number: int
     job: Any
@@ -167,6 +185,9 @@ class RoundsNode:
         elif isinstance(message, SaveStates):
             batch = _Batch(message.round, True, len(message.parts))
             self._queue.extend(NodeUpdate(STATE, None, part, False, batch, None) for part in message.parts)
+        elif isinstance(message, ChooseRound):
+            batch = _Batch(message.round, False, 1, choice=True)
+            self._queue.append(NodeUpdate(CHOICE, message.request, message.part, message.silent, batch, None))
         else:
             raise RunError(f"a node of a program cannot handle {type(message).__name__}")
 
@@ -204,6 +225,8 @@ class RoundsNode:
         assert self.work is not None
         if update.number == STATE:
             return _tried(update.part, lambda work: work.state(update.part), self.work)
+        if update.number == CHOICE:
+            return _tried(update.part, lambda work: _packed(work.choose(update.part, update.job)), self.work)
         assert update.version is not None
         view, what = update.version.view, (update.job, update.part)
         return _tried(update.number, lambda work: _packed(work.update(*what, view, update.check)), self.work)
@@ -220,7 +243,7 @@ class RoundsNode:
             batch.outcomes.append(outcome)
         if batch.left or not batch.outcomes:
             return None
-        return Report(batch.round, batch.states, tuple(batch.outcomes), batch.seconds)
+        return Report(batch.round, batch.states, tuple(batch.outcomes), batch.seconds, batch.choice)
 
 
 class NotPicklable(TypeError):
