@@ -155,10 +155,6 @@ def test_loops_whose_arrays_are_served(name: str) -> None:
 REFUSED: dict[str, Callable[[], Any]] = {
     '`LogisticRegression(solver="sgd")`': lambda: st.LogisticRegression(solver="sgd", runtime=NODES).fit(X, CLASSES),
     "`schedule=`": lambda: st.Lasso(schedule=st.schedule.prioritised(4), runtime=NODES).fit(X, Y),
-    '`schedule="auto"`': lambda: st.run(st.SparseRegression(X, Y, 0.1, schedule="auto"), rounds=2, runtime=NODES),
-    "`st.schedule.working_sets()`": lambda: st.run(
-        st.SparseRegression(X, Y, 0.1, schedule=st.schedule.working_sets()), rounds=2, runtime=NODES
-    ),
     '`placement="shared"`': lambda: st.run(
         lambda w: None, tables={"x": st.Table(rows=2, placement="shared")}, runtime=NODES
     ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -14,11 +15,12 @@ import pytest
 import scipy.sparse
 
 import stretto as st
-from stretto.errors import Diverged, OtherPlan, PlanError
+from stretto.errors import Diverged, OtherPlan, PlanError, RunError
 from stretto.programs.coordinates import SparseRegression
 from stretto.programs.values import Result
 from stretto.runtime.cluster import rounds as driver
 from stretto.runtime.simulated.faults import Crash, Pause
+from stretto.schedule.spec import Chooser, Schedule
 from test_programs_coordinates import SPECS, data
 
 ROUNDS = 37
@@ -194,24 +196,165 @@ def test_the_plan_is_the_same_and_runs_anywhere() -> None:
 
 def test_what_is_refused() -> None:
     X, y = data()
-    own = SparseRegression(X, y, 0.1, schedule=st.schedule.prioritised(4, by=np.abs))
-    with pytest.raises(PlanError, match=r"runtime=Simulated.*calls functions of yours.*give st\.Threads\(n\)"):
-        st.run(own, rounds=2, runtime=st.Simulated(nodes=2))
     with pytest.raises(PlanError, match="blocks=701, and X has 700 rows; give at most 700"):
         SparseRegression(X, y, 0.1, blocks=701)
     with pytest.raises(PlanError, match="SparseRegression: blocks=0 is less than 1"):
         SparseRegression(X, y, 0.1, blocks=0)
 
 
-@pytest.mark.parametrize("schedule", ["auto", st.schedule.auto(8), st.schedule.working_sets()], ids=str)
-def test_schedules_that_look_between_rounds_are_refused(schedule: Any, tmp_path: Path) -> None:
+# --- schedules of the user's, and schedules in segments ---------------------------------------------------------------
+
+
+class Backwards(Schedule):
+    """A schedule of the user's: from the last column to the first, and what moved far once more."""
+
+    def __init__(self, width: Any = 5, wrong: Any = None, rounds: int = 1000) -> None:
+        self.width, self.wrong, self.rounds = width, wrong, rounds
+
+    def start(self, size: int, seed: int, data: Any = None) -> Any:
+        return BackwardsChooser(self, size)
+
+    def __repr__(self) -> str:
+        return f"Backwards({self.width})"
+
+
+class BackwardsChooser(Chooser):
+    def __init__(self, spec: Backwards, size: int) -> None:
+        self.spec, self.size = spec, size
+        self.place = np.zeros(2, np.int64)  # rounds so far, and the job that moved farthest in the last known one
+
+    def choose(self) -> Any:
+        if self.place[0] >= self.spec.rounds:
+            return []
+        if self.spec.wrong is not None:
+            return self.spec.wrong
+        self.place[0] += 1
+        jobs = [(-3 * int(self.place[0]) - k) % self.size for k in range(3)]
+        return jobs if self.place[1] in jobs else [*jobs, int(self.place[1])]
+
+    def learn(self, jobs: Any, change: Any) -> None:
+        self.place[1] = jobs[np.abs(change).argmax()]
+
+    def arrays(self) -> dict[str, Any]:
+        return {"place": self.place.copy()}
+
+    def restore(self, arrays: dict[str, Any]) -> None:
+        self.place = arrays["place"].copy()
+
+
+def squared(change: Any) -> Any:
+    return change * change
+
+
+def cosine(candidates: Any, columns: Any) -> Any:
+    return st.schedule.correlation(candidates, columns)
+
+
+MORE: dict[str, Any] = {
+    "own priority": st.schedule.prioritised(8, threshold=0.2, schedulers=2, by=squared),
+    "own conflicts": st.schedule.prioritised(8, threshold=0.2, conflicts=cosine),
+    "own schedule": Backwards(),
+    "working sets": st.schedule.working_sets(first=10),
+    "auto": st.schedule.auto(16, latency=1e-5),
+}
+SCHEDULES |= MORE
+MORE_CASES = list(product(MORE, *[sorted(set(values)) for values in list(zip(*EVERY, strict=True))[1:]]))
+FEW = MORE_CASES[::19]
+
+
+@pytest.mark.parametrize("case", FEW, ids=str)
+def test_more_schedules_have_the_same_bits_on_simulated_nodes(case: Case) -> None:
+    one = run(case, st.Threads(1), rounds=60)
+    for runtime in (st.Threads(3), st.Simulated(nodes=4)):
+        other = run(case, runtime, rounds=60)
+        assert (bits(other), other.choices) == (bits(one), one.choices)
+        assert [(r.jobs, r.read) for r in other.record] == [(r.jobs, r.read) for r in one.record]
+    if case[0] in ("working sets", "auto"):
+        assert len(one.choices) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", MORE_CASES, ids=str)
+def test_more_schedules_have_the_same_bits_for_all(case: Case, tmp_path: Path) -> None:
+    test_more_schedules_have_the_same_bits_on_simulated_nodes(case)
+    resuming_has_the_same_bits(case, tmp_path)
+
+
+def resuming_has_the_same_bits(case: Case, folder: Path) -> None:
+    whole = run(case, st.Threads(2), rounds=60)
+    run(case, st.Threads(2), rounds=41, checkpoint=folder, checkpoint_every=13)
+    rest = run(case, st.Simulated(nodes=3), rounds=60, checkpoint=folder, resume=True)
+    assert bits(rest)[:4] == bits(whole)[:4]
+    assert rest.choices == whole.choices
+    assert [(r.jobs, r.read) for r in rest.record] == [(r.jobs, r.read) for r in whole.record][41:]
+
+
+SEGMENTED: list[Case] = [
+    ("working sets", "dense", "logistic", "rows", 3, 1),
+    ("auto", "sparse", "squared", "rows", 2, 0),
+]
+
+
+@pytest.mark.parametrize("case", [*SEGMENTED, ("own schedule", "dense", "squared", "columns", 3, 1)], ids=str)
+def test_more_schedules_after_crashes_and_resuming(case: Case, tmp_path: Path) -> None:
+    one, calm = run(case, st.Threads(2), rounds=60), run(case, st.Simulated(nodes=4), rounds=60)
+    faults = [Crash(1, at=0.3 * calm.seconds, back_after=0.01), Crash(2, at=0.7 * calm.seconds, back_after=5)]
+    nodes = st.Simulated(nodes=4, faults=faults, detect=0.05)
+    other = run(case, nodes, rounds=60)
+    assert (bits(other), other.choices) == (bits(one), one.choices)
+    assert len(nodes.report.losses) > 1
+    resuming_has_the_same_bits(case, tmp_path)
+
+
+def test_segments_on_processes() -> None:
+    for case in SEGMENTED:
+        one, other = run(case, st.Threads(2), rounds=60), run(case, st.Cluster("processes", nodes=2), rounds=60)
+        assert (bits(other), other.choices) == (bits(one), one.choices)
+
+
+def test_a_priority_function_with_the_ready_rule_has_the_bits_of_the_ready_schedule() -> None:
+    X, y = data("sparse")
+    found = []
+    ready = st.schedule.prioritised(8, threshold=0.2, schedulers=2)
+    for spec in (ready, replace(ready, by=squared)):
+        found.append(bits(st.run(SparseRegression(X, y, 0.05, schedule=spec, intercept=True), rounds=40, pipeline=3)))
+    assert found[0] == found[1]
+
+
+def test_auto_goes_by_the_latency_of_the_runtime_and_can_be_replayed() -> None:
     X, y = data("dense", "squared")
-    program = SparseRegression(X, y, 0.05, schedule=schedule)
-    for runtime in (st.Simulated(nodes=2), st.Cluster("processes", nodes=2)):
-        with pytest.raises(PlanError, match=r"one memory; give st\.Threads"):
-            st.run(program, rounds=3, runtime=runtime)
-    folder = tmp_path / "saved"
-    with pytest.raises(PlanError, match="leave checkpoint= out, or take another schedule"):
-        st.run(program, rounds=3, checkpoint=folder)
-    assert not folder.exists()
-    assert st.run(program, rounds=3).rounds == 3
+
+    def found(schedule: Any, runtime: Any, **how: Any) -> Any:
+        result = st.run(SparseRegression(X, y, 0.01, schedule=schedule), rounds=300, every=100, runtime=runtime, **how)
+        return bits(result), result.choices
+
+    far = found("auto", st.Simulated(nodes=3, latency="20ms"))
+    assert far == found(st.schedule.auto(latency=0.02), st.Threads(2))  # three rounds in flight there too
+    assert far == found(st.schedule.auto(latency=0.02), st.Serial(), pipeline=3)
+    assert far[1] != found("auto", st.Simulated(nodes=3, latency=0), pipeline=3)[1]
+    with pytest.raises(PlanError, match="latency is a time in seconds, 0 or more, got -1"):
+        st.schedule.auto(latency=-1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ([90], "jobs from 90 to 90; return numbers from 0 to 89"),
+        ([1, 1], "more than once"),
+        (range(6), "6 jobs, and its"),
+        ([0.5], r"float64 \[1\]; return a list of column numbers"),
+    ],
+)
+def test_what_a_schedule_may_not_choose(wrong: Any, says: str) -> None:
+    X, y = data()
+    for runtime in (st.Threads(1), st.Simulated(nodes=2)):
+        program = SparseRegression(X, y, 0.1, schedule=Backwards(wrong=wrong))
+        with pytest.raises(RunError, match=f"SparseRegression: the schedule chose for round 1: .*{says}"):
+            st.run(program, rounds=2, runtime=runtime)
+
+
+def test_a_schedule_with_nothing_left_ends_the_run() -> None:
+    X, y = data()
+    for runtime in (st.Threads(2), st.Simulated(nodes=2)):
+        result = st.run(SparseRegression(X, y, 0.1, schedule=Backwards(None, rounds=7)), rounds=20, runtime=runtime)
+        assert (result.rounds, result.stopped) == (7, "schedule")

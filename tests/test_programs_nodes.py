@@ -33,6 +33,23 @@ class GreedyCut(Cut):
     schedule = Greedy(width=2)
 
 
+class OwnPriority(Cut):
+    """Functions of the user's in a ready schedule, of two schedulers."""
+
+    schedule = st.schedule.prioritised(
+        2, by=np.abs, conflicts=lambda jobs, data: np.eye(len(jobs)), schedulers=2, floor=0.5
+    )
+
+
+class Sets(Cut):
+    schedule = st.schedule.working_sets(width=3)
+
+
+class Automatic(Cut):
+    schedule = st.schedule.auto(4, latency=1e-4)
+    columns = ()
+
+
 class Rotating(Program):
     """Jobs of a round read what those before them have written."""
 
@@ -59,9 +76,13 @@ MADE: dict[str, Callable[[], Program]] = {
     "parts with state": Remembering,
     "own schedule": Own,
     "learns": GreedyCut,
+    "own priority": OwnPriority,
+    "working sets": Sets,
+    "auto": Automatic,
     "rotation": Rotating,
 }
 DEPTHS = {"not cut": (1, 3), "parts": (1, 3), "parts with state": (1, 3), "own schedule": (3,), "learns": (2,)}
+DEPTHS |= {"own priority": (3,), "working sets": (2,), "auto": (2,)}
 CASES = [(name, depth) for name in MADE for depth in DEPTHS.get(name, (1,))]
 SERIAL: dict[tuple[str, int], bytes] = {}
 

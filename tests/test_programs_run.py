@@ -107,7 +107,7 @@ def test_rounds_overlap_as_deep_as_the_pipeline_and_no_deeper(depth: int) -> Non
         def aggregate(self, results: list[int], params: Any) -> None:
             params["x"][0] = results[0]
 
-    run(Meet(), rounds=6 * depth, pipeline=depth, runtime=Threads(depth))
+    run(Meet(), rounds=6 * depth, pipeline=depth, runtime=Threads(depth), check_every=0)
     assert sorted(seen) == [(t, max(0, t - depth)) for t in range(1, 6 * depth + 1)]
 
 

@@ -11,11 +11,9 @@ from .compile import kernel
 
 
 @kernel
-def rows_round(problem, t, depth):
-    """Make round t on a block of rows: apply the changes of round t − depth, then gather."""
-    if t > depth:
-        coordinate.apply_changes(problem, t - depth, 0)
-    coordinate.gather_rows(problem, t % problem.count.shape[0], 0)
+def rows_round(problem, slot):
+    """Gather all jobs of a round over a block of rows."""
+    coordinate.gather_rows(problem, slot, 0)
 
 
 @kernel

@@ -1,27 +1,26 @@
 """`schedule="auto"` in programs: what a round costs on a runtime, how many are in flight, and who evaluates progress.
 
-The cost of a round follows from the kind of runtime and its specification, never from measured time or the number of
-workers, so the same program, seed and kind of runtime make the same choices.
+The cost of a round follows from the latency of the runtime's specification, never from measured time or the number of
+workers, so the same program, seed, pipeline and latency make the same choices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stretto.runtime.asked import whole
 from stretto.runtime.chosen import one_memory
-from stretto.runtime.team import Team
 from stretto.schedule.auto import Auto, AutoChooser
 from stretto.schedule.candidates import COMPILED, PYTHON, RoundCost
 from stretto.schedule.trials import Decision
 from stretto.schedule.waiting import Turns
 
 from .choosing import Ready, Situation
-from .values import Options, Result, number_of
+from .segments import AutoSegments, Start, compiled, width_of
+from .values import Options, number_of
 
 if TYPE_CHECKING:
     from .coordinates import SparseRegression
@@ -41,12 +40,15 @@ def depth_of(schedule: Any, pipeline: int | None, runtime: Any) -> int:
     """Rounds in flight: as asked, or 1, or with `schedule="auto"` as many as hide the latency of the runtime."""
     if pipeline is not None:
         return whole("pipeline", pipeline, 1)
-    return IN_FLIGHT if isinstance(schedule, Auto) and latency_of(runtime) > 0 else 1
+    if not isinstance(schedule, Auto):
+        return 1
+    return IN_FLIGHT if (latency_of(runtime) if schedule.latency is None else schedule.latency) > 0 else 1
 
 
-def round_cost(runtime: Any, depth: int, base: RoundCost = PYTHON) -> RoundCost:
+def round_cost(schedule: Auto, runtime: Any, depth: int, base: RoundCost = PYTHON) -> RoundCost:
     """The work of a round on a runtime: there and back, shared by the rounds in flight."""
-    waiting = 2.0 * latency_of(runtime) * _ENTRIES_PER_SECOND / depth
+    latency = latency_of(runtime) if schedule.latency is None else schedule.latency
+    waiting = 2.0 * latency * _ENTRIES_PER_SECOND / depth
     return RoundCost(base.round + waiting, base.job)
 
 
@@ -56,7 +58,7 @@ class Automatic(Ready):
     def __init__(
         self, spec: Auto, size: int, options: Options, data: Any, objective: Callable[..., Any] | None, *, by_row: bool
     ) -> None:
-        cost = round_cost(options.runtime, options.pipeline)
+        cost = round_cost(spec, options.runtime, options.pipeline)
         self._objective = objective
         self._auto: AutoChooser = spec.begin(
             size, options.seed, data, cost, depth=options.pipeline, objective=objective is not None, learns=by_row
@@ -81,40 +83,29 @@ class Automatic(Ready):
         return tuple(self._spec.named(numbers)), None
 
 
-def launch_compiled(program: SparseRegression, options: Options) -> Result:
-    """Run a sparse regression with `schedule="auto"` by the compiled engine."""
-    from .coordinate_state import CoordinateState
-    from .driving import drive
-    from .machine import Machine
-    from .segments import AutoMachine, compiled, width_of
-
+def auto_start(program: SparseRegression, options: Options) -> Start:
+    """How a sparse regression with `schedule="auto"` begins."""
     columns, schedule = program.columns, program.schedule
-    chooser = schedule.begin(columns.size, options.seed, columns, COMPILED, depth=options.pipeline)
-    workers, width = options.runtime.workers, width_of(chooser)
-    first = compiled(chooser)
-    arrays = CoordinateState(
-        columns, program.y, first, program.cut(schedule.width)[0], program.params, loss=program.loss,
-        penalty=program.penalty, depth=options.pipeline, width=width,
-    )  # fmt: skip
-    with closing(Team(workers)) as team:
-        machine = Machine(
-            arrays, first, depth=options.pipeline, last=0, team=team, workers=workers, record=options.record
-        )
-        found = AutoMachine(machine, chooser, program.design.nnz / max(1, program.design.shape[1]), options.rounds)
-        return drive(
-            program.name, found, options, lambda: program.explain(pipeline=options.pipeline, runtime=options.runtime)
-        )
+    cost = round_cost(schedule, options.runtime, options.pipeline, COMPILED)
+    chooser = schedule.begin(columns.size, options.seed, columns, cost, depth=options.pipeline)
+    entries = program.design.nnz / max(1, program.design.shape[1])
+    return Start(
+        compiled(chooser),
+        width_of(chooser),
+        schedule.width,
+        lambda engine: AutoSegments(engine, chooser, entries, options.rounds),
+    )
 
 
 def candidate_facts(
-    program: Program, size: int, data: Any, pipeline: int, runtime: Any, cost: RoundCost | None = None
+    program: Program, size: int, data: Any, pipeline: int, runtime: Any, base: RoundCost | None = None
 ) -> Sequence[tuple[str, str]]:
     """What `schedule="auto"` would try, for explain()."""
     schedule: Auto = program.schedule
-    by_row = program.size is None or cost is not None or size == _rows(program.params)
+    by_row = program.size is None or base is not None or size == _rows(program.params)
     found = schedule.candidates(
-        size, data, cost or round_cost(runtime, pipeline), depth=pipeline, objective=program.objective is not None,
-        learns=by_row,
+        size, data, round_cost(schedule, runtime, pipeline, base or PYTHON), depth=pipeline,
+        objective=program.objective is not None, learns=by_row,
     )  # fmt: skip
     return [("", line) for line in found.lines()]
 

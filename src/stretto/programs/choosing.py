@@ -17,6 +17,7 @@ from stretto.cached import cached_property
 from stretto.errors import PlanError, RunError
 from stretto.schedule.auto import Auto
 from stretto.schedule.checks import whole
+from stretto.schedule.scheduler_share import RemoteChooser, SchedulerShare, scheduler_share
 from stretto.schedule.spec import Chooser, Floats, Ints, Schedule
 from stretto.schedule.trials import Decision
 from stretto.schedule.waiting import Turns
@@ -62,12 +63,30 @@ class Source(Protocol):
     learns: bool  # whether it wants to know how far jobs moved
 
     @property
+    def base(self) -> int:
+        """The round before the present segment: its rounds read the parameters after it, or newer ones."""
+        ...
+
+    @property
+    def last(self) -> int | None:
+        """The last round of the segment: the next one is chosen when it is aggregated; None: there are none."""
+        ...
+
+    @property
     def choices(self) -> tuple[Decision, ...]:
         """The choices that `schedule="auto"` made."""
         ...
 
     def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
         """The jobs of a round, the most urgent first, and which wait for which; no jobs: the end."""
+        ...
+
+    def request(self, number: int, last: Last | None) -> Any:
+        """Where schedulers are on nodes: what that of a round learns before it chooses it."""
+        ...
+
+    def receive(self, number: int, jobs: Any) -> None:
+        """Where schedulers are on nodes: a round was chosen; `choose` hands it out."""
         ...
 
     def rows(self, jobs: Sequence[Any]) -> NDArray[Any] | None:
@@ -78,12 +97,12 @@ class Source(Protocol):
         """Jobs as results count and report them."""
         ...
 
-    def state(self) -> Any:
+    def saved(self) -> Any:
         """Everything that decides the rounds to come, for a checkpoint."""
         ...
 
     def restore(self, state: Any) -> None:
-        """Go on from what `state` gave."""
+        """Continue from what `saved` gave."""
         ...
 
 
@@ -92,6 +111,7 @@ class Method:
 
     learns = False
     choices: tuple[Decision, ...] = ()
+    base, last = 0, None
 
     def __init__(self, program: str, schedule: Any) -> None:
         self._program, self._schedule = program, schedule
@@ -108,13 +128,19 @@ class Method:
             )
         return tuple(jobs.tolist() if isinstance(jobs, np.ndarray) else jobs), None
 
+    def request(self, number: int, last: Last | None) -> Any:
+        raise NotImplementedError  # it runs on the driver
+
+    def receive(self, number: int, jobs: Any) -> None:
+        raise NotImplementedError
+
     def rows(self, jobs: Sequence[Any]) -> None:
         return None
 
     def listed(self, jobs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(jobs)
 
-    def state(self) -> None:
+    def saved(self) -> None:
         return None  # it keeps what it remembers in Situation.memory
 
     def restore(self, state: Any) -> None:
@@ -123,6 +149,8 @@ class Method:
 
 class Ready:
     """A ready spec. size: how many jobs there are to choose from, those of the first array of `params`, or fewer."""
+
+    base, last = 0, None
 
     @property
     def choices(self) -> tuple[Decision, ...]:
@@ -137,12 +165,24 @@ class Ready:
         self.learns = type(self._chooser).learn is not Chooser.learn
         self._numbers: dict[int, Ints] = {}
 
-    def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
-        if now.last is not None:
-            numbers = self._numbers.pop(now.last.round)
+    def request(self, number: int, last: Last | None) -> Any:
+        assert isinstance(self._chooser, RemoteChooser)
+        self._learn(last)
+        return self._chooser.request(number)
+
+    def receive(self, number: int, jobs: Any) -> None:
+        assert isinstance(self._chooser, RemoteChooser)
+        self._chooser.receive(number, jobs)
+
+    def _learn(self, last: Last | None) -> None:
+        if last is not None:
+            numbers = self._numbers.pop(last.round)
             if self.learns:
-                assert now.last.changes is not None
-                self._chooser.learn(numbers, now.last.changes)
+                assert last.changes is not None
+                self._chooser.learn(numbers, last.changes)
+
+    def choose(self, now: Situation) -> tuple[tuple[Any, ...], Turns | None]:
+        self._learn(now.last)
         numbers = self._numbers[now.round] = self._chooser.choose()
         return tuple(self._spec.named(numbers)), self._spec.waiting
 
@@ -152,7 +192,7 @@ class Ready:
     def listed(self, jobs: Sequence[Any]) -> tuple[Any, ...]:
         return tuple(jobs)
 
-    def state(self) -> Any:
+    def saved(self) -> Any:
         return dict(self._chooser.arrays()), dict(self._numbers)
 
     def restore(self, state: Any) -> None:
@@ -179,7 +219,22 @@ def source_of(made: Program, options: Options, first: NDArray[Any], data: Any) -
         from .auto import Automatic
 
         return Automatic(schedule, count, options, data, made.objective, by_row=by_row)
-    return Ready(schedule, count, options.seed, data, by_row=by_row)
+    remote = remote_chooser(schedule, count) if options.schedulers_on == "nodes" else None
+    return Ready(schedule, count, options.seed, data, by_row=by_row, chooser=remote)
+
+
+def remote_chooser(schedule: Any, size: int) -> RemoteChooser:
+    """Stands for the schedulers on nodes."""
+    return RemoteChooser(schedule.schedulers, min(schedule.width, size))
+
+
+def shares_of(made: Program, options: Options, first: NDArray[Any], data: Any) -> list[SchedulerShare]:
+    """What schedulers on nodes need; none where the driver chooses."""
+    if options.schedulers_on != "nodes":
+        return []
+    size = (len(first) if first.ndim else 1) if made.size is None else made.size
+    schedule = made.schedule
+    return [scheduler_share(schedule, size, options.seed, data, q) for q in range(schedule.schedulers)]
 
 
 def moved(before: NDArray[Any], after: NDArray[Any]) -> Floats:

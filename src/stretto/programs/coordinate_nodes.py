@@ -9,7 +9,7 @@ driver folds what they gathered in its order. So the bits are the same.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,8 @@ import numpy as np
 from stretto.kernels.coordinate import pull_rows
 from stretto.kernels.coordinate_parts import apply_round, columns_round, rows_round
 from stretto.kernels.losses import CODES, LOGISTIC
-from stretto.schedule.chooser import Compiled
-from stretto.schedule.spec import Floats
+from stretto.schedule.scheduler_share import SchedulerShare, scheduler_share
+from stretto.schedule.spec import Chooser, Floats
 
 from .coordinate_driver import Coordinates
 from .coordinate_parts import BlockState, Part, RoundJob, Shape, column_parts, row_parts
@@ -28,6 +28,7 @@ from .engine import Run
 from .launch import launched
 from .node import unpacked
 from .program import Program
+from .segments import Segments
 from .values import Options, Result
 
 if TYPE_CHECKING:
@@ -85,45 +86,48 @@ class _ByRows(_InParts):
         return state
 
     def update(self, job: RoundJob, part: Part, params: Any, local: BlockState) -> tuple[tuple[Floats, float], ...]:
-        """Apply the changes of round − pipeline to a block, then gather: partial inner products, and the sum of v."""
-        problem, depth = local.problem(part, self.shape), self.shape.depth
-        ring, count = depth + 1, len(job.coordinates)
-        slot, seen = job.round % ring, job.round - depth
+        """Apply changes to a block, then gather: partial inner products, and the sum of v."""
+        problem = local.problem(part, self.shape)
+        ring, count = len(problem.count), len(job.coordinates)
+        for number, moved, change, level in job.moved:
+            then = number % ring
+            problem.jobs[then, : len(moved)], problem.change[then, : len(moved)] = moved, change
+            problem.count[then], problem.level[then] = len(moved), level
+            apply_round(problem, number, 0, 1)
+            local.applied, local.pull = number, float(problem.pulls[then, 0])
+        slot = job.round % ring
         problem.jobs[slot, :count], problem.count[slot] = job.coordinates, count
-        if seen > 0:
-            then, moved = seen % ring, len(job.moved)
-            problem.jobs[then, :moved], problem.change[then, :moved] = job.moved, job.change
-            problem.count[then], problem.level[then] = moved, params["level"][0]
-        rows_round(problem, job.round, depth)
-        if seen > 0:
-            local.applied, local.pull = seen, float(problem.pulls[seen % ring, 0])
+        rows_round(problem, slot)
         return ((problem.partial[slot, 0, :count].copy(), local.pull),)
 
     def aggregate(self, results: Any, params: Any) -> None:
         """Fold what the blocks gathered, and change β."""
         driver = self.schedule
-        problem, number = driver.arrays.problem, driver.done + 1
+        problem, own = driver.arrays.problem, driver.done + 1 - driver.base
         ring = len(problem.count)
         for block, (partial, pull) in enumerate(results[0]):
-            problem.partial[number % ring, block, : len(partial)] = partial
-            problem.pulls[max(0, number - driver.depth) % ring, block] = pull
-        driver.renew()
-        driver.remember(number)
-        params["level"][0] = problem.level[number % ring]
+            problem.partial[own % ring, block, : len(partial)] = partial
+            problem.pulls[max(0, own - driver.depth) % ring, block] = pull
+        driver.remember(driver.renew())
+        if driver.segments is not None:
+            apply_round(problem, own, 0, driver.arrays.cut.blocks)
+        params["level"][0] = problem.level[own % ring]
 
     def finish(self, run: Run) -> None:
         driver = self.schedule
+        if driver.segments is not None:
+            return
         problem, saved = driver.arrays.problem, run.states()[1]
         states = run.locals
         if states is None and saved is not None:
-            states = [unpacked(saved[part]) for part in sorted(saved)]
+            states = [unpacked(saved[part]) for part in range(len(self.parts))]
         applied = [0] * len(self.parts)
         if states is not None:
             problem.v[:] = np.concatenate([state.v for state in states])
             problem.z[:] = np.concatenate([state.z for state in states])
             applied = [state.applied for state in states]
         for number in range(min(applied) + 1, driver.done + 1):
-            moved, change, level = driver.moved[number]
+            _, moved, change, level = driver.moved[number]
             one = problem._replace(
                 jobs=moved[None], change=change[None], count=np.array([len(moved)]), level=np.array([level])
             )
@@ -152,13 +156,15 @@ class _ByColumns(_InParts):
     def aggregate(self, results: Any, params: Any) -> None:
         """Change β, and apply the changes."""
         driver = self.schedule
-        problem, number = driver.arrays.problem, driver.done + 1
-        slot = number % len(problem.count)
+        problem, own = driver.arrays.problem, driver.done + 1 - driver.base
+        slot = own % len(problem.count)
         part_of = problem.jobs[slot, : problem.count[slot]] % self.count
         for part, sums in enumerate(results[0]):
             problem.partial[slot, 0, np.flatnonzero(part_of == part)] = sums
         driver.renew()
-        apply_round(problem._replace(v=params["v"]), number, 0, driver.arrays.cut.blocks)
+        apply_round(problem._replace(v=params["v"]), own, 0, driver.arrays.cut.blocks)
+        if driver.segments is not None:
+            problem.v[:] = params["v"]
 
     def finish(self, run: Run) -> None:
         self.schedule.arrays.problem.v[:] = self.params["v"]
@@ -168,6 +174,17 @@ class _Run(Run):
     """A run that forgets the changes that no block of rows has to apply again."""
 
     program: _InParts
+
+    def _shares(self, first: Any, data: Any) -> list[SchedulerShare]:
+        driver, options = self.program.schedule, self.options
+        if options.schedulers_on != "nodes":
+            return []
+        columns, spec = driver.arrays.columns, driver.spec
+        return [scheduler_share(spec, columns.size, options.seed, columns, q) for q in range(spec.schedulers)]
+
+    def checks(self, number: int, update: int) -> str:
+        """Updates are compiled code of ours, whose bits tests compare."""
+        return ""
 
     def saved(self, number: int, states: dict[int, Outcome]) -> None:
         super().saved(number, states)
@@ -179,16 +196,25 @@ class _Run(Run):
         return super().enough(number)
 
 
-def run_in_parts(program: SparseRegression, arrays: CoordinateState, chooser: Compiled, options: Options) -> Result:
-    """Run a sparse regression on parts of its data, on any runtime."""
-    driver = Coordinates(program.name, arrays, chooser, options.pipeline)
-    shape = Shape(CODES[program.loss], program.intercept, chooser.width, options.pipeline)
+def run_in_parts(
+    program: SparseRegression,
+    arrays: CoordinateState,
+    chooser: Chooser,
+    options: Options,
+    begin: Callable[[Coordinates], Segments] | None = None,
+) -> Result:
+    """Run a sparse regression on parts of its data, on any runtime. begin: makes the segments of the schedule."""
+    driver = Coordinates(program.name, arrays, chooser, options.pipeline, begin)
+    shape = Shape(CODES[program.loss], program.intercept, arrays.width, options.pipeline)
     made: _InParts
     if arrays.cut.by_rows:
         made = _ByRows(program.name, driver, shape)
     else:
         made = _ByColumns(program.name, driver, shape, min(arrays.columns.size, options.runtime.workers))
+    driver.spec = program.schedule
     words = program.explain
     run, result = launched(_Run, made, options, lambda: words(pipeline=options.pipeline, runtime=options.runtime))
     made.finish(run)
-    return replace(result, params=arrays.params(result.rounds))
+    params = arrays.params(result.rounds)
+    driver.finish()
+    return replace(result, params=params, choices=driver.choices)

@@ -1,7 +1,7 @@
 """Parts of a sparse regression: what a node holds of the data, and what it does in a round.
 
 By rows, a part is a block of rows. Its state is what is left of y there (and what is fitted, for the logistic loss).
-Round t first applies the changes of round t − pipeline to the block, then gathers partial inner products.
+Round t first applies the changes up to round t − pipeline to the block, then gathers partial inner products.
 
 By columns, a part is every k-th column. It gathers whole inner products of its columns with v, a parameter that the
 driver keeps and of which nodes receive what changed.
@@ -21,14 +21,22 @@ from stretto.schedule.columns import Columns
 from stretto.schedule.spec import Floats, Ints
 
 
+class Change(NamedTuple):
+    """What a round changed, as blocks of rows apply it."""
+
+    round: int
+    coordinates: Ints  # those that moved
+    change: Floats  # by how much
+    level: float  # after the round
+
+
 class RoundJob(NamedTuple):
     """A round of coordinates, the one job that all parts get."""
 
     round: int
     coordinates: Ints
     samples: int  # entries of their columns
-    moved: Ints  # coordinates that round − pipeline changed; by columns empty
-    change: Floats  # by how much
+    moved: tuple[Change, ...]  # of the rounds that it reads and the one before it did not; by columns none
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from stretto.errors import Diverged
 from stretto.kernels import coordinate
 from stretto.kernels.losses import CODES, LOGISTIC
 from stretto.kernels.measured import cut_columns, times
-from stretto.schedule.chooser import Compiled
 from stretto.schedule.columns import Columns
 from stretto.schedule.spec import Floats
 
@@ -60,20 +59,31 @@ class CoordinateState:
         self,
         columns: Columns,
         y: Floats,
-        chooser: Compiled,
         cut: Cut,
         start: dict[str, NDArray[Any]],
         *,
         loss: str,
         penalty: tuple[float, float],
         depth: int,
-        width: int | None = None,
+        width: int,
+        queues: int = 1,
     ) -> None:
-        """width: of the widest round of any chooser that will be used; None: of this one."""
+        """queues: schedulers that choose in turn."""
         self.columns, self.cut, self.logistic = columns, cut, CODES[loss] == LOGISTIC
-        self.width, self.base = width or chooser.width, 0
-        queues = len(chooser.choice.place)
+        self.width, self.base = width, 0
         self.problem = _problem(columns, y, queues, self.width, cut, start, loss, penalty, depth)
+
+    def restart(self, done: int) -> None:
+        """Count rounds from `done` on, when all rounds up to it are applied and no further one was chosen.
+
+        The first rounds then all read the parameters as they are now, as at the start of a run.
+        """
+        problem = self.problem
+        at = (done - self.base) % len(problem.count)
+        problem.level[0], problem.pulls[0] = problem.level[at], problem.pulls[at]
+        for array in (problem.moved, problem.touched, problem.count):
+            array[:] = 0
+        self.base = done
 
     @property
     def counts(self) -> tuple[int, int, int]:

@@ -8,14 +8,15 @@
 minimises (1/n) Σ loss(y, Xβ + b) + alpha·(l1_ratio·‖β‖₁ + ½·(1 − l1_ratio)·‖β‖²); the squared loss is ½(y − z)², as
 scikit-learn's Lasso and ElasticNet have it, the logistic one log(1 + exp(−y z)).
 
-All jobs of a round read what was there after round t − pipeline, and their changes are applied together. Ready
-schedules run in compiled code; with a schedule of your own, or with functions of yours in a ready one, the same update
-runs from Python (`update`, `aggregate`), more slowly.
+All jobs of a round read what was there after round t − pipeline, and their changes are applied together. In one memory
+ready schedules run in compiled code; with a schedule of your own, with functions of yours in a ready one, with
+checkpoints and on several nodes rounds are made part by part, with the same bits and more slowly.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -23,9 +24,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.checks import shown
 from stretto.data.design import Design
-from stretto.errors import DataError, PlanError
+from stretto.errors import DataError
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import one_memory
@@ -35,18 +35,20 @@ from stretto.schedule.auto import Auto
 from stretto.schedule.chooser import Compiled
 from stretto.schedule.columns import Columns, columns_of
 from stretto.schedule.prioritised import prioritised
-from stretto.schedule.spec import Floats, Schedule
+from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
 
-from .auto import depth_of, launch_compiled
+from .auto import auto_start, depth_of
+from .choosing import remote_chooser
 from .coordinate_nodes import run_in_parts
-from .coordinate_state import CoordinateState, Cut, curvature
-from .coordinates_checks import MOST_BLOCKS, check_options, check_segments, checked_schedule, row_blocks, target_of
+from .coordinate_state import CoordinateState, Cut
+from .coordinates_checks import MOST_BLOCKS, check_options, checked_schedule, row_blocks, target_of
 from .driving import drive
 from .identity import Identity
 from .machine import Machine
 from .program import Program
-from .set_machine import launch_sets
+from .segments import Restarted, SegmentMachine, Segments
+from .set_segments import sets_start
 from .values import Options, Result
 
 _JOBS_OF_TASK = 4
@@ -131,28 +133,38 @@ class SparseRegression(Program):
                 why = f"{rows:,} samples are too few to be cut"
         return Cut(by_rows, blocks, blocks if by_rows else max(1, min(MOST_BLOCKS, width // _JOBS_OF_TASK))), why
 
+    def _check(self) -> None:
+        """All was checked when it was made; rounds need no functions of the program's own."""
+
     def launch(self, options: Options) -> Result:
-        """Run it: by compiled code where the schedule is compiled, otherwise like any program."""
+        """Run it: in one memory by the compiled engine, otherwise the same rounds part by part."""
+        here = one_memory(options.runtime) and options.keeping is None
         if isinstance(self.schedule, Auto | WorkingSets):
-            check_segments(self.name, self.schedule, options)
-            return self._left(
-                launch_compiled(self, options) if isinstance(self.schedule, Auto) else launch_sets(self, options)
-            )
-        chooser, here = self.schedule.start(self.size, options.seed, self.columns), one_memory(options.runtime)
-        if not (isinstance(chooser, Compiled) and chooser.compiled):
-            if not here:
-                raise PlanError(
-                    f"{self.name}: runtime={shown(options.runtime)}: {self.schedule!r} calls functions of yours, so "
-                    "updates run from Python, on threads; give st.Threads(n), or a schedule without functions"
-                )
-            return super().launch(options)
-        arrays = CoordinateState(
-            self.columns, self.y, chooser, self.cut(chooser.width)[0], self.params, loss=self.loss,
-            penalty=self.penalty, depth=options.pipeline,
-        )  # fmt: skip
-        if here and options.keeping is None:
+            start = (auto_start if isinstance(self.schedule, Auto) else sets_start)(self, options)
+            arrays = self._state(options, start.cut, start.width)
+            if here:
+                return self._left(self._drive(arrays, start.chooser, options, start.begin))
+            return self._left(run_in_parts(self, arrays, start.chooser, options, start.begin))
+        if options.schedulers_on == "nodes":
+            remote = remote_chooser(self.schedule, self.columns.size)
+            arrays = self._state(options, remote.width, remote.width, remote.queues)
+            return self._left(run_in_parts(self, arrays, remote, options))
+        chooser = self.schedule.start(self.size, options.seed, self.columns)
+        if not isinstance(chooser, Compiled):  # a schedule of the user's
+            width = getattr(self.schedule, "width", None)
+            width = min(self.columns.size, width) if isinstance(width, int) and width > 0 else self.columns.size
+            return self._left(run_in_parts(self, self._state(options, width, width), chooser, options))
+        arrays = self._state(options, chooser.width, chooser.width, len(chooser.choice.place))
+        if here and chooser.compiled:
             return self._left(self._drive(arrays, chooser, options))
-        return self._left(run_in_parts(self, arrays, chooser, options))  # the same rounds, part by part
+        return self._left(run_in_parts(self, arrays, chooser, options))
+
+    def _state(self, options: Options, cut: int, width: int, queues: int = 1) -> CoordinateState:
+        """The arrays of a run. cut: the width of the rounds that decides how they are cut; queues: schedulers."""
+        return CoordinateState(
+            self.columns, self.y, self.cut(cut)[0], self.params, loss=self.loss, penalty=self.penalty,
+            depth=options.pipeline, width=width, queues=queues,
+        )  # fmt: skip
 
     def _left(self, result: Result) -> Result:
         """Leave what was learned in the parameters."""
@@ -160,16 +172,25 @@ class SparseRegression(Program):
             array[...] = result.params[name]
         return result
 
-    def _drive(self, arrays: CoordinateState, chooser: Compiled, options: Options) -> Result:
-        """Rounds in one memory."""
+    def _drive(
+        self,
+        arrays: CoordinateState,
+        chooser: Compiled,
+        options: Options,
+        begin: Callable[[Restarted], Segments] | None = None,
+    ) -> Result:
+        """Rounds in one memory. begin: makes the segments of the schedule, where it goes by segments."""
         workers = options.runtime.workers
         with closing(Team(workers)) as team:
             machine = Machine(
-                arrays, chooser, depth=options.pipeline, last=options.rounds, team=team, workers=workers,
-                record=options.record,
+                arrays, chooser, depth=options.pipeline, last=options.rounds if begin is None else 0, team=team,
+                workers=workers, record=options.record,
             )  # fmt: skip
             return drive(
-                self.name, machine, options, lambda: self.explain(pipeline=options.pipeline, runtime=options.runtime)
+                self.name,
+                machine if begin is None else SegmentMachine(machine, begin),
+                options,
+                lambda: self.explain(pipeline=options.pipeline, runtime=options.runtime),
             )
 
     def identity(self, pipeline: int, seed: int) -> Identity:
@@ -221,49 +242,9 @@ class SparseRegression(Program):
 
         return replace(made, runner=run_plan)
 
-    # --- the same update from Python, for schedules that compiled code does not know ---------------------------------
-
-    def samples(self, jobs: Any) -> int:
-        return int(self.columns.length[list(jobs)].sum())
-
-    def update(self, job: int, data: Any, params: Any) -> tuple[int, float]:
-        """How far coordinate `job` should move, from what is fitted now."""
-        rows, x = self._column(job)
-        z = params["fitted"] + params["intercept"][0]
-        pull = self.y - z if self.loss == "squared" else self.y / (1.0 + np.exp(self.y * z))
-        slope = float(x @ pull[rows])
-        if self.intercept:
-            slope -= float(self.columns.measured["total"][job]) * float(pull.mean())
-        old, h = float(params["coef"][job]), float(curvature(self.columns, self.loss)[job])
-        l1, l2 = self.penalty
-        u = h * old + slope
-        new = np.sign(u) * max(abs(u) - l1, 0.0) / (h + l2) if h > 0 else 0.0
-        return job, float(new - old)
-
-    def aggregate(self, results: Any, params: Any) -> Floats:
-        """Move the coordinates, what is fitted, and the intercept."""
-        level = params["intercept"]
-        if self.intercept and self.loss == "logistic":
-            z = self.y * (params["fitted"] + level[0])
-            level += 4.0 * (self.y / (1.0 + np.exp(z))).mean()
-        for job, change in results:
-            rows, x = self._column(job)
-            params["coef"][job] += change
-            params["fitted"][rows] += change * x
-            if self.intercept:
-                level -= change * self.columns.measured["total"][job] / self.columns.rows
-        return np.array([change for _, change in results])
-
     def objective(self, data: Any, params: Any) -> float:
         """(1/n) Σ loss + penalty."""
         z, beta = params["fitted"] + params["intercept"][0], params["coef"]
         loss = 0.5 * (self.y - z) ** 2 if self.loss == "squared" else np.logaddexp(0.0, -self.y * z)
         l1, l2 = self.penalty
         return float((loss.sum() + l1 * np.abs(beta).sum() + 0.5 * l2 * (beta @ beta)) / len(self.y))
-
-    def _column(self, job: int) -> tuple[Any, NDArray[Any]]:
-        columns = self.columns
-        if columns.dense:
-            return slice(None), columns.values[job * columns.rows : (job + 1) * columns.rows]
-        where = slice(columns.indptr[job], columns.indptr[job + 1])
-        return columns.indices[where], columns.values[where]

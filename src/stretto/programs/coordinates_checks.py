@@ -7,15 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from stretto.checks import shown
 from stretto.errors import DataError, PlanError
 from stretto.runtime.asked import whole
-from stretto.runtime.chosen import one_memory
 from stretto.schedule.auto import ready_schedule
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Floats, Schedule
-
-from .values import Options
 
 LOSSES = ("squared", "logistic")
 WAYS = ("auto", "rows", "columns")
@@ -61,21 +57,6 @@ def checked_schedule(schedule: Any) -> Schedule:
             "are single coordinates; take another schedule, such as st.schedule.prioritised()"
         )
     return schedule
-
-
-def check_segments(name: str, schedule: Schedule, options: Options) -> None:
-    """Refuse what a schedule that looks at all data between rounds cannot have: several memories, and checkpoints."""
-    instead = "or another schedule, such as st.schedule.prioritised()"
-    if not one_memory(options.runtime):
-        raise PlanError(
-            f"{name}: runtime={shown(options.runtime)}: {schedule!r} looks at all data between rounds, so it runs in "
-            f"one memory; give st.Threads(n), {instead}"
-        )
-    if options.keeping is not None:
-        raise PlanError(
-            f"{name}: checkpoint=: what {schedule!r} knows of a sparse regression is not saved; leave checkpoint= out, "
-            f"{instead.replace('or', 'or take', 1)}"
-        )
 
 
 def target_of(y: Any, rows: int, loss: str) -> Floats:

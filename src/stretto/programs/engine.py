@@ -16,16 +16,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from stretto.errors import Diverged, RunError
-from stretto.schedule.pipeline import WHOLE
-from stretto.schedule.spec import Floats
+from stretto.schedule.pipeline import WHOLE, Pipeline
+from stretto.schedule.scheduler_share import SchedulerShare
+from stretto.schedule.spec import Floats, Schedule
 from stretto.schedule.waiting import Turns
 
 from .blame import blame
-from .choosing import Last, Situation, changes_of, moved, short, source_of
-from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state
+from .choosing import Last, Situation, changes_of, moved, shares_of, short, source_of
+from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state, update_of
 from .params import Params, Versions, arrays_of
-from .parts import WrongShape, merged, parts_of
+from .part_sources import read_all
+from .parts import WrongShape, merged, packed, parts_of
 from .program import Program
+from .repeatable import NOTHING
 from .saving import Saver
 from .telling import Told
 from .values import Look, Options, Round, number_of
@@ -67,7 +70,9 @@ class Run:
         self.source = source_of(program, options, first, columns)
         self.pieces = parts_of(program.name, program.parts, program.data)
         self.parts = 0 if self.pieces is None else len(self.pieces)
-        self.stateful = program.local is not None
+        self.shares = self._shares(first, columns)
+        self.schedulers = len(self.shares)
+        self.stateful = program.local is not None or bool(self.shares)
         self.locals: list[Any] | None = None  # by part, where updates run in this process
         self.history: list[Look] = []
         self.record: list[Round] = []
@@ -81,14 +86,22 @@ class Run:
         self.choosing = threading.Lock()  # held while a round is chosen, and while the state of the run is captured
         self.saver = Saver(self, options.keeping)
         self._first = next(iter(self.arrays))
+        self._hold: Callable[[], None] | None = None
         self._before = 0.0  # seconds of the run that this one goes on from
         self._looked = 0.0  # seconds spent in evaluating and saving
         self._began = 0.0
 
+    def _shares(self, first: Any, data: Any) -> list[SchedulerShare]:
+        """What schedulers on nodes need."""
+        return shares_of(self.program, self.options, first, data)
+
     def begins(self, clock: Callable[[], float], *, here: bool) -> None:
         """The first round is about to be chosen. here: updates run in this process."""
-        self.clock, self._began = clock, clock()
-        if here and self.stateful and self.pieces is not None:
+        self.clock = clock
+        if here and self.pieces is not None:
+            self.pieces = read_all(self.program.name, self.pieces, packed)
+        self._began = clock()
+        if here and self.program.local is not None and self.pieces is not None:
             pieces = enumerate(self.pieces)
             self.locals = self.saver.restored() or [local_state(self.program, part, data) for part, data in pieces]
 
@@ -108,29 +121,58 @@ class Run:
 
     def choose(self, number: int) -> tuple[int, Turns | None]:
         """Choose a round from what was known `pipeline` rounds before it."""
-        known = max(0, number - self.options.pipeline)
-        params = self.versions.read(known)
+        before = max(0, number - self.options.pipeline)
+        params = self.versions.read(max(self.source.base, before))
         with self.choosing:
-            last = self.past.pop(known, None)
+            last = self.past.pop(before, None)
             now = Situation(number, params, self.program.data, self.options.seed, self.memory, last)
             jobs, turns = self._call("schedule", number, None, lambda: self.source.choose(now))
             flight = self.flights[number] = Flight.of(jobs, self.parts)
         if not jobs:
             self.ended = number
+        if self._hold is not None:
+            self._hold()
         return len(flight.results), turns
+
+    def known(self, number: int) -> int:
+        """The round after which the parameters are current that a round reads."""
+        return max(self.source.base, number - self.options.pipeline)
+
+    def hold(self, pipeline: Pipeline) -> None:
+        """Choose the first round of a segment when the one before it is over, from now on."""
+
+        def hold() -> None:
+            if self.source.last is not None:
+                pipeline.hold_after(self.source.last)
+
+        self._hold = hold
+        hold()
 
     # -- updates -----------------------------------------------------------------------------------------------------
 
     def update(self, number: int, job: int) -> None:
         """One update, on the version its round reads."""
-        flight, known = self.flights[number], max(0, number - self.options.pipeline)
+        flight, known = self.flights[number], self.known(number)
         params, (what, part) = self.versions.read(known), self.assignment(number, job)
         before = self.versions.stamp(known)
         data = self.program.data if self.pieces is None else self.pieces[part]
-        local = () if self.locals is None else (self.locals[part],)
-        flight.results[job] = self._call("update", number, job, lambda: self.program.update(what, data, params, *local))
+        state, check = NOTHING if self.locals is None else self.locals[part], self.checks(number, job)
+        flight.results[job] = self._call(
+            "update", number, job, lambda: update_of(self.program, what, data, params, state, check)
+        )
         if self.options.record:
             flight.reads.extend((before, self.versions.stamp(known)))
+
+    def checks(self, number: int, update: int) -> str:
+        """Whether an update is made twice to compare its bits, as for `update_of`: one job of a round on every part."""
+        every = self.options.check_every
+        schedule = self.program.schedule
+        alone = isinstance(schedule, Schedule) and schedule.waiting is not None  # others write to params meanwhile
+        if every == 0 or alone or update >= max(1, self.parts):
+            return ""
+        if every is None:
+            return "cheap" if number == 1 else ""
+        return "always" if number % every == 1 % every else ""
 
     def assignment(self, number: int, update: int) -> tuple[Any, int]:
         """(job, part) of an update."""
@@ -139,14 +181,33 @@ class Run:
 
     def params(self, number: int) -> Params:
         """The parameters that a round reads, for nodes."""
-        known = max(0, number - self.options.pipeline)
+        known = self.known(number)
         if self.options.record and number in self.flights:
             self.flights[number].reads.append(self.versions.stamp(known))
         return self.versions.read(known)
 
-    def node_work(self, parts: Sequence[int]) -> NodeProgram:
-        """What a node with these parts needs."""
-        return node_program(self.program, self.pieces, parts)
+    def node_work(self, parts: Sequence[int], updates: bool) -> NodeProgram:
+        """What a node with these parts needs, schedulers among them. updates: whether it makes updates."""
+        shares = {part: self.shares[part - self.parts] for part in parts if part >= self.parts}
+        if not updates:  # schedulers alone
+            return node_program(self.program, (), (), shares)
+        return node_program(self.program, self.pieces, [part for part in parts if part < self.parts], shares)
+
+    # -- schedulers on nodes -----------------------------------------------------------------------------------------
+
+    def request(self, number: int) -> bytes | None:
+        """What the scheduler of a round learns before it chooses it; None: there is no such round."""
+        if self.options.rounds is not None and number > self.options.rounds:
+            return None
+        last = self.past.pop(max(0, number - self.options.pipeline), None)
+        return pickle.dumps(self._call("schedule", number, None, lambda: self.source.request(number, last)), protocol=5)
+
+    def received(self, number: int, outcome: Outcome) -> None:
+        """A scheduler has chosen a round."""
+        if outcome.error is not None:
+            blame(self.program.name, "schedule", f"round {number}", outcome.error, remote=True)
+        assert outcome.result is not None
+        self.source.receive(number, pickle.loads(outcome.result))
 
     def returned(self, number: int, update: int, outcome: Outcome) -> None:
         """A node has made an update."""
@@ -277,7 +338,7 @@ class Run:
             )
         self.past[number] = Last(number, flight.jobs, changes)
         if self.options.record:
-            rule = max(0, number - self.options.pipeline)
+            rule = self.known(number)
             read = max(flight.reads, key=lambda version: abs(version - rule))
             self.record.append(Round(number, listed, read))
 

@@ -12,6 +12,7 @@ from stretto.schedule.spec import Schedule
 
 from .auto import candidate_facts, depth_of
 from .params import Arrays, arrays_of
+from .part_sources import sources
 from .parts import parts_of
 from .program import Program, check
 
@@ -78,6 +79,8 @@ def facts(program: Program, arrays: Arrays, pipeline: int, runtime: Runtime) -> 
     if parts is not None:
         rule = "added up" if program.merge is None else "merged by the program's merge(a, b)"
         found.append(("parts", f"{len(parts)}, a number of the program: results of a job are {rule} in part order"))
+        if count := sources(parts):
+            found.append(("", f"{count} of them read where they are held: {'here' if here else 'the driver has none'}"))
     if program.local is not None:
         found.append(("state", "of each part, made by local(part) and kept where the part is held"))
     if not here:

@@ -14,6 +14,7 @@ import json
 import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -25,6 +26,7 @@ from stretto.schedule.spec import Schedule
 from stretto.state.state import State
 
 from .params import arrays_of
+from .part_sources import CalledPart, source_of
 from .program import Program
 
 _FUNCTIONS = ("update", "aggregate", "merge", "local")
@@ -55,6 +57,7 @@ def identity_of(program: Program, pipeline: int, seed: int) -> Identity:
     schedule = program.schedule
     own = {name: value for name, value in sorted(vars(program).items()) if name not in _APART}
     parts = program.parts
+    given = type(parts)(map(source_of, parts)) if type(parts) in (list, tuple) else parts
     values: dict[str, Any] = {
         "seed": seed,
         "pipeline": pipeline,
@@ -63,7 +66,7 @@ def identity_of(program: Program, pipeline: int, seed: int) -> Identity:
         "parts": len(parts) if isinstance(parts, list | tuple) else None if parts is None else int(parts),
         **{f"`{name}`": digest(getattr(program, name)) for name in _FUNCTIONS if getattr(program, name) is not None},
         "attributes digest": digest(own),
-        "data digest": digest((program.data, program.columns, parts)),
+        "data digest": digest((program.data, program.columns, given)),
         "params": ", ".join(f"{name}: {array.dtype} {list(array.shape)}" for name, array in arrays.items()),
         "params digest": digest(arrays),
     }
@@ -87,6 +90,8 @@ def _feed(into: Any, value: Any, depth: int) -> None:
         return
     if isinstance(value, State):
         value = value.array
+    if isinstance(value, CalledPart):
+        value = value.function
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         into.update(digest_of(value).encode())
     elif value is None or isinstance(value, bool | int | float | complex | str | bytes | np.generic):
@@ -108,6 +113,8 @@ def _feed(into: Any, value: Any, depth: int) -> None:
         _feed(into, code, depth + 1)
         _feed(into, [_cell(cell) for cell in getattr(value, "__closure__", None) or ()], depth + 1)
         _feed(into, getattr(value, "__defaults__", None), depth + 1)
+    elif isinstance(value, partial):
+        _feed(into, (value.func, value.args, value.keywords), depth + 1)
     elif isinstance(value, Schedule | type):
         into.update(repr(value).encode())
     else:

@@ -51,6 +51,7 @@ def _launch(run: Run, options: Options) -> Result:
     # Nodes make the updates of a part in the order in which they come; threads take any that the pipeline offers.
     ordered, save_every = (run.parts, run.saver.every) if here and run.stateful else (0, None)
     pipeline = Pipeline(options.pipeline, options.rounds, ordered=ordered, save_every=save_every)
+    run.hold(pipeline)
     run.saver.resume(pipeline)
     if not run.history:
         run.look(0)

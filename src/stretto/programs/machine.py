@@ -76,14 +76,11 @@ class Machine:
         last: the last round before the next restart. A chooser has one scheduler. The first rounds all read the
         parameters as they are now, as at the start of a run.
         """
-        engine, problem, own = self._engine, self.state.problem, done - self.state.base
-        at = own % len(problem.count)
-        problem.level[0], problem.pulls[0] = problem.level[at], problem.pulls[at]
-        for array in (problem.moved, problem.touched, problem.count):
-            array[:] = 0
+        engine = self._engine
+        self.state.restart(done)
         for counter in (engine.control, engine.chosen, engine.gathered, engine.applied):
             counter[:] = 0
-        self.state.base, self._chooser, self._step = done, chooser, 0
+        self._chooser, self._step = chooser, 0
         engine.span[:] = (0, 0, ENDLESS if last is None else last - done)
         self._call()  # of no steps, as at the start
 

@@ -9,9 +9,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from stretto.errors import RunError
+from stretto.schedule.scheduler_share import Scheduler, SchedulerShare
 
 from .params import Arrays, Params
+from .part_sources import read_parts
+from .parts import packed
 from .program import Program
+from .repeatable import NOTHING, made_twice
 
 WHOLE_DATA = -1  # the part of a program whose data are not cut
 
@@ -28,7 +32,8 @@ class NodeProgram:
     program : Program
         Without what only the driver needs.
     parts : dict of int to any
-        The parts of the data that are held here; all of the data as WHOLE_DATA where they are not cut.
+        The parts of the data that are held here, or how they are read; all of the data as WHOLE_DATA where they are
+        not cut.
     count : int
         Parts of the data on all nodes, 1 where they are not cut.
     """
@@ -36,15 +41,26 @@ class NodeProgram:
     program: Any
     parts: dict[int, Any]
     count: int
+    schedulers: dict[int, SchedulerShare] = field(default_factory=dict)  # by part: schedulers that are held here
     _states: dict[int, Any] = field(default_factory=dict)
+    _started: dict[int, Scheduler] = field(default_factory=dict)
 
     @property
     def stateful(self) -> bool:
+        return self._local or bool(self.schedulers)
+
+    @property
+    def _local(self) -> bool:
         return self.program.local is not None
 
     def start(self, states: Mapping[int, bytes] | None) -> None:
-        """Make the states of the parts, or restore them."""
-        if self.stateful:
+        """Read the parts, then make their states, or restore them."""
+        self.parts = read_parts(self.program.name, self.parts, self.count, packed)
+        for part, share in self.schedulers.items():
+            self._started[part] = share.start()
+            if states is not None:
+                self._started[part].restore(unpacked(states[part]))
+        if self._local:
             for part, data in self.parts.items():
                 self._states[part] = local_state(self.program, part, data) if states is None else unpacked(states[part])
 
@@ -52,15 +68,18 @@ class NodeProgram:
         """Parameters, read-only."""
         return Params(arrays, writable=False)
 
-    def update(self, job: Any, part: int, params: Any) -> Any:
-        """The result of a job on a part."""
-        if self.stateful:
-            return self.program.update(job, self.parts[part], params, self._states[part])
-        return self.program.update(job, self.parts[part], params)
+    def update(self, job: Any, part: int, params: Any, check: str = "") -> Any:
+        """The result of a job on a part. check: see `update_of`."""
+        state = self._states[part] if self._local else NOTHING
+        return update_of(self.program, job, self.parts[part], params, state, check)
+
+    def choose(self, part: int, request: bytes) -> Any:
+        """The jobs of a round."""
+        return self._started[part].choose(unpacked(request))
 
     def state(self, part: int) -> bytes:
-        """The state of a part."""
-        return packed_state(self._states[part])
+        """The state of a part, or of a scheduler."""
+        return packed_state(self._started[part].state() if part in self._started else self._states.get(part))
 
     def items(self, job: Any) -> float:
         """How many items an update looks at: its share of `samples`, or 1 where nothing is counted."""
@@ -68,7 +87,9 @@ class NodeProgram:
         return counted / self.count if counted else 1.0
 
 
-def node_program(program: Program, parts: Sequence[Any] | None, held: Sequence[int]) -> NodeProgram:
+def node_program(
+    program: Program, parts: Sequence[Any] | None, held: Sequence[int], schedulers: dict[int, SchedulerShare]
+) -> NodeProgram:
     """What a node needs that holds some of the parts; all of the data where they are not cut."""
     sent = copy.copy(program)
     for name in _DRIVERS:
@@ -77,8 +98,25 @@ def node_program(program: Program, parts: Sequence[Any] | None, held: Sequence[i
     if parts is None:
         if "data" in vars(sent):
             sent.data = program.data
-        return NodeProgram(sent, {WHOLE_DATA: program.data}, 1)
-    return NodeProgram(sent, {part: parts[part] for part in held}, len(parts))
+        return NodeProgram(sent, {WHOLE_DATA: program.data}, 1, schedulers)
+    return NodeProgram(sent, {part: parts[part] for part in held}, len(parts), schedulers)
+
+
+def update_of(program: Any, job: Any, data: Any, params: Any, state: Any, check: str = "") -> Any:
+    """The result of an update.
+
+    Parameters
+    ----------
+    state : any
+        Of the part; NOTHING: it has none.
+    check : str
+        "": it is made once. "cheap": twice if it takes little time. "always": twice. Two calls must give the same bits.
+    """
+
+    def call(state: Any) -> Any:
+        return program.update(job, data, params, *(() if state is NOTHING else (state,)))
+
+    return made_twice(call, state, always=check == "always") if check else call(state)
 
 
 def local_state(program: Program, part: int, data: Any) -> Any:

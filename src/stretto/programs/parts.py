@@ -17,6 +17,8 @@ import numpy as np
 from stretto.errors import PlanError, RunError
 from stretto.runtime.asked import whole
 
+from .part_sources import source_of
+
 Merge = Callable[[Any, Any], Any]
 
 
@@ -36,7 +38,8 @@ def parts_of(name: str, parts: Any, data: Any) -> list[Any] | None:
     name : str
         The program, for messages.
     parts : None, int or sequence
-        Chunks of data as they are, or the number of parts that `data` is cut into by rows.
+        Chunks of data as they are, or how they are read (see `part_sources`), or the number of parts that `data` is
+        cut into by rows.
     data : array, CSR matrix, or a tuple or dict of these with the same number of rows
     """
     if parts is None:
@@ -44,12 +47,12 @@ def parts_of(name: str, parts: Any, data: Any) -> list[Any] | None:
     if isinstance(parts, list | tuple):
         if not parts:
             raise PlanError(f"{name}: parts is empty; give at least one part, or None for data that are not cut")
-        return [_packed(part) for part in parts]
+        return [packed(source_of(part)) for part in parts]
     count = whole("parts", parts, 1, name)
     rows = _rows(name, data)
     if count > rows:
         raise PlanError(f"{name}: parts={count}, and data have {rows} rows; give at most {rows}")
-    return [_packed(_slice(data, rows * part // count, rows * (part + 1) // count)) for part in range(count)]
+    return [packed(_slice(data, rows * part // count, rows * (part + 1) // count)) for part in range(count)]
 
 
 def _rows(name: str, data: Any) -> int:
@@ -80,12 +83,12 @@ def _slice(data: Any, first: int, end: int) -> Any:
     return data[first:end]
 
 
-def _packed(part: Any) -> Any:
+def packed(part: Any) -> Any:
     """A part whose arrays are contiguous, as they arrive on a node: libraries add up in memory order."""
     if isinstance(part, Mapping):
-        return {name: _packed(piece) for name, piece in part.items()}
+        return {name: packed(piece) for name, piece in part.items()}
     if isinstance(part, tuple) and type(part) is tuple:
-        return tuple(map(_packed, part))
+        return tuple(map(packed, part))
     if not isinstance(part, np.ndarray) or part.flags.forc:
         return part
     return np.array(part, order="F" if abs(part.strides[0]) < abs(part.strides[-1]) else "C")

@@ -57,8 +57,10 @@ class Program:
     aggregate       aggregate(results, params) puts results into params in place; it may return how far each job moved,
                     which prioritised schedules learn from
     objective       objective(data, params) -> float, optional
-    parts           None: `update` gets all data. A list: the parts of the data. A number: data (an array, a CSR matrix,
-                    a tuple or dict of these) are cut by rows into that many. Part of what decides bits
+    parts           None: `update` gets all data. A list: the parts of the data, or how they are read: a `pathlib.Path`
+                    of a file or a function without arguments, which the node that holds the part reads or calls. A
+                    number: data (an array, a CSR matrix, a tuple or dict of these) are cut by rows into that many. Part
+                    of what decides bits
     merge           merge(a, b) -> the results of a job on two parts as one, from the left in part order; None adds
                     numbers and arrays, and tuples element by element
     local           local(part) -> state of a part, made where the part is held; `update` gets it as a fourth argument
@@ -87,6 +89,10 @@ class Program:
     def samples(self, jobs: Sequence[Any]) -> int:
         """How many data samples these jobs look at, for `Look.samples`; 0: nobody counts."""
         return 0
+
+    def _check(self) -> None:
+        """Refuse a program that lacks something."""
+        check(self)
 
     def launch(self, options: Options) -> Result:
         """Run the program; `st.run` makes the options."""

@@ -12,16 +12,17 @@ from typing import Any
 from stretto.checks import flags, wrong
 from stretto.errors import PlanError
 from stretto.runtime.asked import whole
-from stretto.runtime.chosen import PROGRAMS, chosen
+from stretto.runtime.chosen import PROGRAMS, chosen, one_memory
 from stretto.runtime.interrupts import raising_ctrl_c
 from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Threads
 from stretto.runtime.serving import Keeping
 from stretto.runtime.session import Session
+from stretto.schedule.prioritised import Prioritised
 from stretto.schedule.spec import Schedule
 
 from .auto import depth_of
-from .program import Program, check, settle_schedule
+from .program import Program, settle_schedule
 from .values import Look, Options, Result
 
 
@@ -41,6 +42,8 @@ def run(
     checkpoint_every: int | None = None,
     resume: bool = False,
     session: Session | None = None,
+    check_every: int | None = None,
+    schedulers_on: str = "driver",
 ) -> Result:
     """Run a program until it has made `rounds` rounds, its schedule has nothing left, or somebody says so.
 
@@ -62,6 +65,11 @@ def run(
         the schedule and parts remember is pickled: resume only from folders that you trust
     session : where to record the run, when to save checkpoints, whether to go on from one, as for estimators; it takes
         the place of checkpoint, checkpoint_every (every_epochs of st.Saving: rounds) and resume
+    check_every : rounds between two checks that `update` depends on its arguments alone: one job is then updated twice
+        on every part, and two calls must give the same bits. None: in round 1, where an update takes less than 50 ms;
+        0: never
+    schedulers_on : "driver", or "nodes": each of the `schedulers` of st.schedule.prioritised(…) on a node of its own,
+        the last nodes of the runtime, with its share of the columns; never changes a number
 
     The arrays in `program.params` are where the run begins and where it leaves what it learned, so running a program
     again goes on from there. Ctrl-C ends the run with what is there.
@@ -73,6 +81,12 @@ def run(
         )
     settle_schedule(program)
     where = place(runtime)
+    if session is not None:
+        if checkpoint is not None or checkpoint_every is not None or resume:
+            raise PlanError(
+                "run: session= says where checkpoints go; leave checkpoint=, checkpoint_every=, resume= out"
+            )
+        checkpoint, checkpoint_every, resume = _of_session(session)
     options = Options(
         rounds=None if rounds is None else whole("rounds", rounds, 0),
         pipeline=depth_of(getattr(program, "schedule", None), pipeline, where),
@@ -83,17 +97,13 @@ def run(
         runtime=where,
         record=record,
         verbose=whole("verbose", verbose, 0),
+        check_every=None if check_every is None else whole("check_every", check_every, 0),
+        schedulers_on=_schedulers_on(program, schedulers_on, where, checkpoint),
+        session=session,
     )
-    if session is not None:
-        if checkpoint is not None or checkpoint_every is not None or resume:
-            raise PlanError(
-                "run: session= says where checkpoints go; leave checkpoint=, checkpoint_every=, resume= out"
-            )
-        checkpoint, checkpoint_every, resume = _of_session(session)
-        options = replace(options, session=session)
     options = replace(options, keeping=_keeping(program, options, checkpoint, checkpoint_every, resume))
     if session is not None and session.record is not None:
-        check(program)
+        program._check()
         options = replace(options, fingerprint=program.identity(options.pipeline, options.seed).saved_as)
     endless = rounds is None and until is None and seconds is None
     if endless and isinstance(getattr(program, "schedule", None), Schedule):
@@ -103,6 +113,32 @@ def run(
         )
     with raising_ctrl_c():
         return program.launch(options)
+
+
+def _schedulers_on(program: Program, asked: Any, runtime: Any, checkpoint: Any) -> str:
+    if asked not in ("driver", "nodes"):
+        raise PlanError(f"run: schedulers_on={asked!r}; give 'driver' or 'nodes'")
+    if asked == "driver":
+        return "driver"
+    start, schedule = "run: schedulers_on='nodes'", getattr(program, "schedule", None)
+    if not isinstance(schedule, Prioritised):
+        raise PlanError(
+            f"{start}: {schedule!r} chooses on the driver; give st.schedule.prioritised(schedulers=…), or leave "
+            "schedulers_on= out"
+        )
+    if one_memory(runtime):
+        raise PlanError(f"{start}: {runtime!r} has no nodes; give st.Cluster(…) or st.Simulated(…), or leave it out")
+    if runtime.nodes <= schedule.schedulers:
+        raise PlanError(
+            f"{start}: {schedule.schedulers} schedulers and at least one node for updates need "
+            f"{schedule.schedulers + 1} nodes, and there are {runtime.nodes}; give more nodes, or fewer schedulers"
+        )
+    if checkpoint is not None:
+        raise PlanError(
+            f"{start}: checkpoint=: what schedulers on nodes know is kept for lost nodes and not in files; leave one "
+            "of the two out"
+        )
+    return "nodes"
 
 
 def _until(until: Any) -> Callable[[Look], bool] | None:
@@ -139,7 +175,7 @@ def _keeping(program: Program, options: Options, checkpoint: Any, every: Any, re
         raise PlanError(f"run: checkpoint={checkpoint!r}; give a folder, or st.Saving(folder, keep=)")
     if saving is not None and (saving.every_epochs is not None or saving.every_seconds is not None):
         raise PlanError("run: programs are saved by rounds; give checkpoint_every= and leave every_… out of st.Saving")
-    check(program)
+    program._check()
     identity = program.identity(options.pipeline, options.seed)
     folder, keep = (Path(checkpoint), 2) if saving is None else (Path(saving.folder), saving.keep)
     return Keeping(folder, rounds, keep, resume, identity.saved_as, identity.saved)

@@ -106,7 +106,7 @@ class Saver:
                 "flights": {t: flight.jobs for t, flight in run.flights.items() if t > number},
                 "past": {t: last for t, last in run.past.items() if t <= number},
                 "memory": run.memory,
-                "schedule": run.source.state(),
+                "schedule": run.source.saved(),
                 "history": run.history,
                 "counts": (run.updates, run.samples),
                 "seconds": run.seconds,
@@ -148,6 +148,7 @@ class Saver:
         run.resumed(state)
         if run.stateful:
             self.states = number, {part: found.arrays[f"part/{part}"].tobytes() for part in range(run.parts)}
+        run.hold(pipeline)  # the segment is another one now
         pipeline.resume(number, {t: len(flight.results) for t, flight in sorted(run.flights.items()) if flight.jobs})
         if run.ended is not None:
             pipeline.stop(after=run.ended - 1)

@@ -41,6 +41,8 @@ class Options:
     runtime: Runtime = field(default_factory=Threads)
     record: bool = False  # keep the jobs of every round and what it read
     verbose: int = 0
+    check_every: int | None = None  # rounds between two checks of `update`; None: in the first round; 0: never
+    schedulers_on: str = "driver"  # or "nodes": each scheduler on a node of its own
     keeping: Keeping | None = None  # where and how often checkpoints are saved; every: rounds
     session: Session | None = None  # where the run is recorded, and who listens
     fingerprint: str = ""  # of the program, for the record

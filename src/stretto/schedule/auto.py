@@ -20,21 +20,30 @@ from numpy.typing import NDArray
 from stretto.errors import PlanError
 
 from .candidates import COMPILED, Candidates, RoundCost, candidates, columns_or_none
-from .checks import whole
+from .checks import number, whole
 from .spec import Chooser, Floats, Ints, Schedule
 from .trials import Decision, Trials
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Auto(Schedule):
     """The schedule that makes most progress per unit of work; see `auto`."""
 
     width: int = 256
+    latency: float | None = None
 
     def __post_init__(self) -> None:
         whole("width", self.width)
         if self.width < 1:
             raise PlanError(f"a round has at least one job, got width={self.width}")
+        if self.latency is not None:
+            number("latency", self.latency)
+            if self.latency < 0:
+                raise PlanError(f"latency is a time in seconds, 0 or more, got {self.latency}")
+
+    def __repr__(self) -> str:
+        known = "" if self.latency is None else f", latency={self.latency}"
+        return f"Auto(width={self.width}{known})"
 
     def start(self, size: int, seed: int, data: Any = None) -> AutoChooser:
         """A chooser without an objective to go by, so a safe one; see `begin`."""
@@ -70,13 +79,16 @@ class Auto(Schedule):
         return f"auto: up to {self.width:,} together; {rule}"
 
 
-def auto(width: int = 256) -> Auto:
+def auto(width: int = 256, *, latency: float | None = None) -> Auto:
     """Choose the schedule from the correlation of the data and from progress; `schedule="auto"` is short for it.
 
     Parameters
     ----------
     width : int
         Jobs of a round at most.
+    latency : float or None
+        Seconds that a message between nodes takes, which decides what a round costs; None: that of the runtime, 0 in
+        one memory. The same latency and pipeline make the same choices on every runtime.
 
     Candidates are cyclic rounds at the width that is safe for the spectral radius of the data, narrower ones, and
     prioritised rounds where choosing them costs little beside their updates. They are compared by the decrease of the
@@ -86,7 +98,7 @@ def auto(width: int = 256) -> Auto:
     >>> auto(64)
     Auto(width=64)
     """
-    return Auto(width)
+    return Auto(width, latency)
 
 
 def ready_schedule(schedule: Any) -> Any:
@@ -171,5 +183,5 @@ class AutoChooser(Chooser):
             k, _, name = key.partition("/")
             if name:
                 parts.setdefault(int(k), {})[name] = array
-        for number, part in parts.items():
-            self.chooser(number).restore(part)
+        for place, part in parts.items():
+            self.chooser(place).restore(part)

@@ -118,9 +118,13 @@ class Compiled(Chooser):
         return int(self.choice.place[:, MADE].sum()) % len(self.choice.place)
 
     def choose(self) -> Ints:
+        return self.choose_from(self.turn)
+
+    def choose_from(self, q: int) -> Ints:
+        """The next round of scheduler q."""
         from stretto.kernels.choosing import choose_round
 
-        count = choose_round(self.choice, self.table, self.turn, self._room)
+        count = choose_round(self.choice, self.table, q, self._room)
         return self._room[:count].copy()
 
     def arrays(self) -> dict[str, NDArray[Any]]:
@@ -158,13 +162,13 @@ class Learning(Compiled):
     def compiled(self) -> bool:
         return self._by is None and self._conflicts is None
 
-    def choose(self) -> Ints:
+    def choose_from(self, q: int) -> Ints:
         from stretto.kernels.choice import COUNT, SORT, WALKING
         from stretto.kernels.choosing import find_round, keep_round, settle_round, under_way
 
         if self._conflicts is None:
-            return super().choose()
-        choice, q, queues = self.choice, self.turn, len(self.choice.place)
+            return super().choose_from(q)
+        choice, queues = self.choice, len(self.choice.place)
         busy = np.empty(choice.state.shape[1], np.int64)
         find_round(choice, q)
         if choice.place[q, SORT] != WALKING:

@@ -115,14 +115,20 @@ def free_table(dtype: Any = np.float64) -> Any:
     )  # fmt: skip
 
 
-def table(columns: Columns, seed: int, *, sample: int | None, schedulers: int, width: int) -> Any:
-    """The arrays that correlations are worked out from."""
+def table(
+    columns: Columns, seed: int, *, sample: int | None, schedulers: int, width: int, any_long: bool | None = None
+) -> Any:
+    """The arrays that correlations are worked out from.
+
+    any_long: whether long columns are compared on a sample of the rows, of which there may be none among these columns;
+    None: as they are.
+    """
     from stretto.kernels.correlation import CHECKED, FACTS, FACTS_OF, SHORT, Table
 
     found, rows = columns.measured, columns.rows
     inverse, shift = _scaled(columns)
     short = np.zeros(columns.size, bool) if columns.dense else columns.length <= SHORT
-    sampled, starts = sampled_rows(columns, short, seed, sample)
+    sampled, starts = sampled_rows(columns, short, seed, sample, any_long)
     exact = sampled is columns
     facts = np.zeros(FACTS, np.int64)
     facts[:] = (CHECKED, rows, sampled.rows)
@@ -157,7 +163,9 @@ def _scaled(columns: Columns) -> tuple[Floats, Floats]:
     return inverse, total / np.sqrt(columns.rows) * inverse if columns.centred else np.zeros_like(norm)
 
 
-def sampled_rows(columns: Columns, short: NDArray[np.bool], seed: int, sample: int | None) -> tuple[Columns, Ints]:
+def sampled_rows(
+    columns: Columns, short: NDArray[np.bool], seed: int, sample: int | None, any_long: bool | None = None
+) -> tuple[Columns, Ints]:
     """The long columns on a sample of the rows, and where each begins there (−1: it is short).
 
     Where there are no more rows than that, or no long columns, the columns themselves.
@@ -165,7 +173,7 @@ def sampled_rows(columns: Columns, short: NDArray[np.bool], seed: int, sample: i
     from stretto.kernels.measured import hash_rows, sample_columns
 
     size = min(sample or (DENSE_SAMPLE if columns.dense else SPARSE_SAMPLE), columns.rows)
-    if short.all() or (columns.dense and columns.rows == size):
+    if not (not short.all() if any_long is None else any_long) or (columns.dense and columns.rows == size):
         return columns, np.arange(columns.size) * columns.rows if columns.dense else np.full(columns.size, -1)
     hashes = np.empty(columns.rows, np.uint64)
     hash_rows(seed, hashes)

@@ -96,6 +96,7 @@ class Pipeline:
         self._busy = [False] * ordered  # parts with an update in the heap or under way
         self._save_every = save_every
         self._choosing = self._aggregating = False
+        self._held: float = math.inf  # the round after which nothing is chosen before it is aggregated
         self._limit: tuple[float, ...] = (math.inf,) if rounds is None else (rounds + 1,)
 
     def reads(self, number: int) -> int:
@@ -129,6 +130,10 @@ class Pipeline:
             self._chosen = number
             self._flights[number] = _Flight(updates)
             self._offer(number, updates)
+
+    def hold_after(self, number: int) -> None:
+        """Choose no round after this one before it is aggregated: then nothing is in flight."""
+        self._held = number
 
     def take(self) -> Task | None:
         """The most urgent task that may begin now; None: there is none until another has ended."""
@@ -245,7 +250,8 @@ class Pipeline:
 
     def _choose(self) -> Task | None:
         number = self._chosen + 1
-        return None if self._choosing or self.done < number - self.depth else self._wanted(Task(CHOOSE, number))
+        needed = self._chosen if number > self._held else number - self.depth
+        return None if self._choosing or self.done < needed else self._wanted(Task(CHOOSE, number))
 
     def _update(self) -> Task | None:
         while self._updates:

@@ -113,11 +113,15 @@ class Prioritised(Schedule):
                 "conflicts by correlation need the data: one column for each job. Pass them, a function "
                 "conflicts(candidates, data) of your own, or conflicts=None to go by priority alone"
             )
+        any_long = None
+        if hasattr(data, "any_long"):  # of one scheduler, see `scheduler_share`
+            data, any_long = data.whole(), data.any_long
         columns = columns_of(data)
         if columns.size != size:
             raise PlanError(f"there are {size} jobs and {columns.size} columns of data; each job needs its own column")
         tools = table(
             columns, seed, sample=self.sample, schedulers=self.schedulers, width=min(self.width, size),
+            any_long=any_long,
         )  # fmt: skip
         return Learning(choice, tools, by=by)
 

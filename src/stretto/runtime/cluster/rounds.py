@@ -27,7 +27,8 @@ from stretto.schedule.pipeline import AGGREGATE, CHOOSE, STAGES, UPDATE, Pipelin
 
 from .hosting import HostLost, Told
 from .patches import PatchLog
-from .rounds_node import Assign, Load, NodeWork, Outcome, Report, SaveStates
+from .remote_choices import RemoteChoices
+from .rounds_node import Assign, ChooseRound, Load, NodeWork, Outcome, Report, SaveStates
 
 _LOADING = 600.0  # seconds in which a host must have taken its parts of the data
 
@@ -41,21 +42,37 @@ class RemoteWork(Work, Protocol):
         Parts of the data; 0: every node holds all of it.
     stateful : bool
         Whether parts have state.
+    schedulers : int
+        Schedulers on nodes of their own, the last ones; they are parts as well, after those of the data. 0: the driver
+        chooses.
     """
 
     parts: int
     stateful: bool
+    schedulers: int
+
+    def request(self, number: int) -> bytes | None:
+        """What the scheduler of a round needs to choose it; None: there is no such round."""
+        ...
+
+    def received(self, number: int, outcome: Outcome) -> None:
+        """A scheduler has chosen a round; raises where it failed."""
+        ...
 
     def assignment(self, number: int, update: int) -> tuple[Any, int]:
         """(job, part) of an update; the part is −1 where data are not cut."""
+        ...
+
+    def checks(self, number: int, update: int) -> str:
+        """How an update is checked, "" where it is not; for `NodeWork.update`."""
         ...
 
     def params(self, number: int) -> Mapping[str, NDArray[Any]]:
         """The parameters that a round reads."""
         ...
 
-    def node_work(self, parts: Sequence[int]) -> NodeWork:
-        """What a node with these parts needs."""
+    def node_work(self, parts: Sequence[int], updates: bool) -> NodeWork:
+        """What a node with these parts needs. updates: whether it makes updates where data are not cut."""
         ...
 
     def returned(self, number: int, update: int, outcome: Outcome) -> None:
@@ -136,6 +153,7 @@ class HostRounds(RoundsRun):
         self._states: dict[int, dict[int, Outcome]] = defaultdict(dict)  # by round, by part: as they come
         self._numbers: Counter[int] = Counter()  # messages sent to each host
         self._has: dict[int, int] = {}  # by host: the version of the parameters that it has
+        self._choices = RemoteChoices(work.schedulers)
 
     def clock(self) -> float:
         return self._clock()
@@ -160,11 +178,15 @@ class HostRounds(RoundsRun):
         if self.asked:
             self.pipeline.halt()
             self.halting = True
+        self._request()
         while (task := self.pipeline.take()) is not None:
             if task.stage == UPDATE:
                 self._out.append(task)
-            else:
+            elif task.stage == AGGREGATE or self._choices.ready(task.round):
                 self._do(task)
+            else:
+                self._choices.waiting = task
+            self._request()
         self._flush()
         if not self._over():
             for event in self.hosts.events(self._wait):
@@ -175,6 +197,7 @@ class HostRounds(RoundsRun):
         began = self._cpu()
         try:
             if task.stage == CHOOSE:
+                self._choices.check(task.round)
                 self.pipeline.chosen(task, *self.work.choose(task.round))
             else:
                 self._aggregate(task)
@@ -194,6 +217,46 @@ class HostRounds(RoundsRun):
         if last:
             self.hosts.progressed()
             self._forget()
+
+    # -- schedulers on nodes -----------------------------------------------------------------------------------------
+
+    def _request(self) -> None:
+        """Ask schedulers for the rounds whose earlier rounds are known, before the pipeline needs them."""
+        choices = self._choices
+        while choices.schedulers and choices.asked < self.pipeline.done + self.pipeline.depth:
+            request = self.work.request(choices.asked + 1)
+            if request is None:
+                return
+            self._choose(choices.ask(request))
+
+    def _choose(self, number: int) -> None:
+        choices = self._choices
+        scheduler = (number - 1) % choices.schedulers
+        message = ChooseRound(
+            number, self.work.parts + scheduler, choices.requests[number], silent=number in choices.received
+        )
+        self._send(self.hosts.where[self._workers + scheduler], message)
+
+    def _chosen(self, number: int, outcome: Outcome) -> None:
+        """A scheduler has chosen a round."""
+        choices = self._choices
+        if number in choices.received:
+            return
+        choices.received.add(number)
+        task, choices.waiting = choices.waiting, None
+        try:
+            self.work.received(number, outcome)
+        except Exception as error:
+            choices.failed[number] = error
+        if task is not None and choices.ready(task.round):
+            self._do(task)
+        else:
+            choices.waiting = task
+
+    @property
+    def _workers(self) -> int:
+        """Nodes that make updates, the first ones."""
+        return self.hosts.nodes - self.work.schedulers
 
     # -- assigning ---------------------------------------------------------------------------------------------------
 
@@ -215,8 +278,10 @@ class HostRounds(RoundsRun):
             base, patches = self._log.since(self._has.get(host), stamp)
             self._has[host] = stamp
             mine = silent.intersection(update for update, _, _ in share)
-            self._send(host, Assign(number, base, patches, _packed(number, share), mine))
+            checks = {update: how for update, _, _ in share if (how := self.work.checks(number, update))}
+            self._send(host, Assign(number, base, patches, _packed(number, share), mine, checks))
         if self.work.stateful and self.work.saves(number):
+            self._choices.saving[number] = self._choices.asked
             for host, parts in self._parts().items():
                 self._send(host, SaveStates(number, tuple(parts)))
 
@@ -235,7 +300,7 @@ class HostRounds(RoundsRun):
         self._log.trim(min(self._stamps.values(), default=self._log.stamp))
 
     def _host_of(self, update: int, job: Any, part: int) -> int:
-        nodes = self.hosts.nodes
+        nodes = self._workers
         return self.hosts.where[update % nodes if part < 0 else part * nodes // self.work.parts]
 
     def _parts(self) -> dict[int, list[int]]:
@@ -243,6 +308,8 @@ class HostRounds(RoundsRun):
         found: dict[int, list[int]] = {host: [] for host in sorted(set(self.hosts.where))}
         for part in range(self.work.parts):
             found[self._host_of(0, None, part)].append(part)
+        for scheduler in range(self.work.schedulers):
+            found[self.hosts.where[self._workers + scheduler]].append(self.work.parts + scheduler)
         return found
 
     def _send(self, host: int, message: Any) -> None:
@@ -262,7 +329,9 @@ class HostRounds(RoundsRun):
             ) from event.value
         report: Report = event.value
         for outcome in report.outcomes:
-            if report.states:
+            if report.choice:
+                self._chosen(report.round, outcome)
+            elif report.states:
                 self._states[report.round][outcome.number] = outcome
             else:
                 self._returned(Task(UPDATE, report.round, outcome.number), outcome)
@@ -273,7 +342,9 @@ class HostRounds(RoundsRun):
         """Take states from which nodes can start: those of all parts, after updates that are all reported."""
         for number in sorted(self._states):
             waits = any(task.stage == UPDATE and task.round <= number for task in self.pipeline.running)
-            if waits or len(self._states[number]) < self.work.parts:
+            if waits or len(self._states[number]) < self.work.parts + self.work.schedulers:
+                return
+            if not self._choices.saved(number):
                 return
             self.work.saved(number, self._states.pop(number))
             self._forget()
@@ -306,12 +377,16 @@ class HostRounds(RoundsRun):
         loads = {}
         for host, parts in self._parts().items():
             mine = None if states is None else {part: states[part] for part in parts}
-            loads[host] = (self.hosts.incarnation, 0, Load(self._pack(self.work.node_work(parts)), mine))
+            updates = host in self.hosts.where[: self._workers]
+            loads[host] = (self.hosts.incarnation, 0, Load(self._pack(self.work.node_work(parts, updates)), mine))
             self._numbers[host] = 1
         self.hosts.ask_each("do", loads, timeout=_LOADING)
 
     def _assign_again(self) -> None:
         """What was assigned and is not reported, and where parts have state, everything since it was saved."""
+        self._choices.saving.clear()
+        for number in sorted(self._choices.requests):
+            self._choose(number)
         running = {task for task in self.pipeline.running if task.stage == UPDATE}
         for number, updates in sorted(self._assigned.items()):
             again = {update for update, _, _ in updates if Task(UPDATE, number, update) in running}

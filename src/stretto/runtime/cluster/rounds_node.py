@@ -5,8 +5,9 @@
     node.made(update, outcome)      # a Report, once all updates of a message are made
 
 Messages: `Load` (the program's part of the work, parameters, saved states), `Assign` (updates of one round, with what
-changed of the parameters), `SaveStates`. Where parts have state, the updates of a part are made one after another in
-the order in which they came, and its state is saved between the updates before `SaveStates` and those after it.
+changed of the parameters), `SaveStates`, and `ChooseRound` where schedulers are on nodes. Where parts have state, the
+updates of a part are made one after another in the order in which they came, and its state is saved between the updates
+before `SaveStates` and those after it. A scheduler is a part whose updates are choices.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from .patches import Arrays, Patch, apply_patch, copied, touched_by
 from .telling import portable
 
 STATE = -1  # the update that saves the state of a part
+CHOICE = -2  # the update in which a scheduler chooses a round
 
 
 class NodeWork(Protocol):
@@ -41,8 +43,12 @@ class NodeWork(Protocol):
         """Parameters as `update` takes them."""
         ...
 
-    def update(self, job: Any, part: int, params: Any) -> Any:
-        """The result of a job on a part."""
+    def update(self, job: Any, part: int, params: Any, check: str = "") -> Any:
+        """The result of a job on a part. check: how the update is checked, as the driver's work says."""
+        ...
+
+    def choose(self, part: int, request: bytes) -> Any:
+        """The jobs of a round, chosen by the scheduler that is this part."""
         ...
 
     def state(self, part: int) -> bytes:
@@ -71,6 +77,7 @@ class Assign:
     patches: tuple[Patch, ...]
     jobs: bytes
     silent: frozenset[int] = frozenset()
+    checks: Mapping[int, str] = field(default_factory=dict)  # by number: updates that are checked, and how
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +86,16 @@ class SaveStates:
 
     round: int
     parts: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ChooseRound:
+    """A round that a scheduler on this node is to choose."""
+
+    round: int
+    part: int  # of the scheduler
+    request: bytes
+    silent: bool  # nobody waits for it
 
 
 class Outcome(NamedTuple):
@@ -97,6 +114,7 @@ class Report:
     states: bool  # of a SaveStates
     outcomes: tuple[Outcome, ...]
     seconds: float
+    choice: bool = False  # of a ChooseRound
 
 
 @dataclass(slots=True, eq=False)
@@ -117,11 +135,12 @@ class _Batch:
     left: int
     outcomes: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
+    choice: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class NodeUpdate:
-    """One update to be made. number: in its round, or STATE."""
+    """One update to be made. number: in its round, or STATE, or CHOICE."""
 
     number: int
     job: Any
@@ -129,6 +148,7 @@ class NodeUpdate:
     silent: bool
     batch: _Batch
     version: _Version | None
+    check: str = ""
 
 
 class RoundsNode:
@@ -160,10 +180,14 @@ class RoundsNode:
             assert self._version is not None
             self._version.readers += len(jobs)
             for number, job, part in jobs:
-                self._queue.append(NodeUpdate(number, job, part, number in message.silent, batch, self._version))
+                silent, check = number in message.silent, message.checks.get(number, "")
+                self._queue.append(NodeUpdate(number, job, part, silent, batch, self._version, check))
         elif isinstance(message, SaveStates):
             batch = _Batch(message.round, True, len(message.parts))
             self._queue.extend(NodeUpdate(STATE, None, part, False, batch, None) for part in message.parts)
+        elif isinstance(message, ChooseRound):
+            batch = _Batch(message.round, False, 1, choice=True)
+            self._queue.append(NodeUpdate(CHOICE, message.request, message.part, message.silent, batch, None))
         else:
             raise RunError(f"a node of a program cannot handle {type(message).__name__}")
 
@@ -201,9 +225,11 @@ class RoundsNode:
         assert self.work is not None
         if update.number == STATE:
             return _tried(update.part, lambda work: work.state(update.part), self.work)
+        if update.number == CHOICE:
+            return _tried(update.part, lambda work: _packed(work.choose(update.part, update.job)), self.work)
         assert update.version is not None
-        view = update.version.view
-        return _tried(update.number, lambda work: _packed(work.update(update.job, update.part, view)), self.work)
+        view, what = update.version.view, (update.job, update.part)
+        return _tried(update.number, lambda work: _packed(work.update(*what, view, update.check)), self.work)
 
     def made(self, update: NodeUpdate, outcome: Outcome, seconds: float) -> Report | None:
         """An update is made; the report of its message when it was the last."""
@@ -217,7 +243,7 @@ class RoundsNode:
             batch.outcomes.append(outcome)
         if batch.left or not batch.outcomes:
             return None
-        return Report(batch.round, batch.states, tuple(batch.outcomes), batch.seconds)
+        return Report(batch.round, batch.states, tuple(batch.outcomes), batch.seconds, batch.choice)
 
 
 class NotPicklable(TypeError):

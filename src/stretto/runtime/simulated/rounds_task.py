@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from stretto.runtime.cluster.hosting import Begin, HostApi, Task
-from stretto.runtime.cluster.rounds_node import STATE, NodeUpdate, Outcome
+from stretto.runtime.cluster.rounds_node import CHOICE, STATE, NodeUpdate, Outcome
 from stretto.runtime.cluster.rounds_task import RoundsTask
 
 from .rotation_host import VirtualHost
@@ -50,7 +50,8 @@ class VirtualRounds(RoundsTask):
         while len(self._running) < self._machine.threads and (update := self.node.next_update()) is not None:
             assert self.node.work is not None
             outcome = self.node.run(update)
-            seconds = 0.0 if update.number == STATE else self._machine.seconds(self.node.work.items(update.job))
+            items = {STATE: 0.0, CHOICE: 1.0}.get(update.number)
+            seconds = self._machine.seconds(self.node.work.items(update.job) if items is None else items)
             self._running[update] = self._hub.now + seconds
             self._hub.at(self._running[update], self._end, (update, outcome, seconds))
 

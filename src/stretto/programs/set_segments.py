@@ -1,22 +1,19 @@
-"""The compiled engine under `st.schedule.working_sets()`: rounds over a set, and a new set between two segments.
+"""Segments of `st.schedule.working_sets()`: rounds over a set, and a new set between two segments.
 
 A set is chosen by the distance of each column to its constraint, (l1 − |pull|)/norm, after columns that the duality gap
-proves zero have left the pool for good (gap-safe spheres). Its columns are walked over, as many together as their
+proves zero have left the pool permanently (gap-safe spheres). Its columns are walked over, as many together as their
 spectral radius allows, until a sweep lowers the objective by less than a tenth of what the first one did.
 """
 
 from __future__ import annotations
 
 import math
-import time
-from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from stretto.kernels.choice import PARTS
 from stretto.kernels.measured import times_transposed_worker
-from stretto.runtime.team import Team
 from stretto.schedule.candidates import measured_width, some_columns
 from stretto.schedule.chooser import Compiled, new_choice
 from stretto.schedule.set_chooser import MOST_SWEEPS, SOLVED
@@ -24,10 +21,8 @@ from stretto.schedule.spec import Floats, Ints
 from stretto.schedule.trials import Decision
 from stretto.schedule.working_sets import WIDEST, WorkingSets
 
-from .coordinate_state import CoordinateState
-from .machine import Machine
-from .segments import SegmentMachine
-from .values import Options, Result
+from .segments import Restarted, Segments, Start
+from .values import Options
 
 if TYPE_CHECKING:
     from .coordinates import SparseRegression
@@ -35,18 +30,18 @@ if TYPE_CHECKING:
 _LEAST_ROUNDS = 8  # of a segment, for each round in flight
 
 
-class SetMachine(SegmentMachine):
-    """A machine whose rounds walk over working sets."""
+class SetSegments(Segments):
+    """Segments that walk over working sets."""
 
-    def __init__(self, machine: Machine, program: SparseRegression, spec: WorkingSets, options: Options) -> None:
-        super().__init__(machine, options.rounds)
+    def __init__(self, engine: Restarted, program: SparseRegression, spec: WorkingSets, options: Options) -> None:
+        super().__init__(engine, options.rounds)
         self._program, self._spec, self._depth, self._seed = program, spec, options.pipeline, options.seed
         self._pool = np.ones(program.columns.size, bool)
         self._widest = spec.width or WIDEST
         self._decisions: list[Decision] = []
         self._set: Ints = np.empty(0, np.int64)
         self._width = 1
-        self._objective, self._first, self._sweeps = machine.state.progress(0), 0.0, 0
+        self._objective, self._first, self._sweeps = engine.state.progress(0), 0.0, 0
         self._choose(0)
         self._begin(0)
 
@@ -55,7 +50,7 @@ class SetMachine(SegmentMachine):
         """The sets chosen so far."""
         return tuple(self._decisions)
 
-    def _end_segment(self, done: int) -> None:
+    def end(self, done: int) -> None:
         objective = self.state.progress(done)
         fallen, self._objective = self._objective - objective, objective
         self._first = max(self._first, fallen)
@@ -69,11 +64,28 @@ class SetMachine(SegmentMachine):
 
     def _begin(self, done: int) -> None:
         """Walk over the set once or a few times."""
+        sweep = -(-len(self._set) // min(self._width, len(self._set)))
+        self._restart(self._chooser(), done, sweep * math.ceil(_LEAST_ROUNDS * self._depth / sweep))
+
+    def _chooser(self) -> Compiled:
+        """Rounds over the set, each `width` columns wide."""
         width = min(self._width, len(self._set))
         bounds = np.linspace(0, len(self._set), width + 1).astype(np.int64)
-        choice = new_choice(PARTS, self._program.columns.size, self._seed, width, order=self._set, bounds=bounds)
-        sweep = -(-len(self._set) // width)
-        self._restart(Compiled(choice), done, sweep * math.ceil(_LEAST_ROUNDS * self._depth / sweep))
+        return Compiled(
+            new_choice(PARTS, self._program.columns.size, self._seed, width, order=self._set, bounds=bounds)
+        )
+
+    _SAVED = ("goal", "_pool", "_widest", "_set", "_width", "_objective", "_first", "_sweeps")
+
+    def saved(self) -> dict[str, Any]:
+        decisions = [(one.round, one.schedule, one.why) for one in self._decisions]
+        return {"decisions": decisions, **{name: getattr(self, name) for name in self._SAVED}}
+
+    def restore(self, saved: dict[str, Any]) -> Compiled:
+        for name in self._SAVED:
+            setattr(self, name, saved[name])
+        self._decisions = [Decision(*one) for one in saved["decisions"]]
+        return self._chooser()
 
     def _choose(self, done: int) -> None:
         """Screen, and choose a set."""
@@ -139,25 +151,10 @@ class SetMachine(SegmentMachine):
         self._pool &= ~self._spec.safe(scale * np.abs(pull), norm, np.full(len(norm), l1), radius)
 
 
-def launch_sets(program: SparseRegression, options: Options) -> Result:
-    """Run a sparse regression by working sets with the compiled engine."""
-    from .driving import drive
-
+def sets_start(program: SparseRegression, options: Options) -> Start:
+    """How a sparse regression by working sets begins."""
     spec: Any = program.schedule
-    workers, width = options.runtime.workers, min(program.columns.size, spec.width or WIDEST)
-    every = np.arange(program.columns.size)
-    first = Compiled(new_choice(PARTS, len(every), 0, 1, order=every, bounds=np.array([0, len(every)])))
-    arrays = CoordinateState(
-        program.columns, program.y, first, program.cut(width)[0], program.params, loss=program.loss,
-        penalty=program.penalty, depth=options.pipeline, width=width,
-    )  # fmt: skip
-    with closing(Team(workers)) as team:
-        machine = Machine(
-            arrays, first, depth=options.pipeline, last=0, team=team, workers=workers, record=options.record
-        )
-        began = time.perf_counter()
-        found = SetMachine(machine, program, spec, options)
-        found.spent(time.perf_counter() - began)
-        return drive(
-            program.name, found, options, lambda: program.explain(pipeline=options.pipeline, runtime=options.runtime)
-        )
+    size = program.columns.size
+    width = min(size, spec.width or WIDEST)
+    first = Compiled(new_choice(PARTS, size, 0, 1, order=np.arange(size), bounds=np.array([0, size])))
+    return Start(first, width, width, lambda engine: SetSegments(engine, program, spec, options))

@@ -1,0 +1,115 @@
+"""Parts of a program's data that are read where they are held: the driver keeps how, and no data.
+
+    parts=[Path("/data/part-0.npy"), Path("/data/part-1.npy")]          # a file for each part
+    parts=[partial(make, seed=k) for k in range(16)]                    # or a function without arguments
+
+A node reads its parts when it starts, and so does one that takes the place of a lost node. Files are compared with how
+they were when the run began: size and both ends, so that nodes may have copies of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from stretto.data.parts.files import FileState, refuse_change, state_of
+from stretto.errors import DataError, RunError
+
+
+@runtime_checkable
+class PartSource(Protocol):
+    """How a part is read."""
+
+    def read_part(self) -> Any:
+        """The part."""
+        ...
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A part that is a file. state: None where the driver does not see the file."""
+
+    path: str
+    state: FileState | None
+
+    @classmethod
+    def of(cls, path: Path) -> FilePart:
+        """A file as it is now."""
+        try:
+            return cls(str(path), state_of(str(path), copies=True))
+        except DataError:
+            return cls(str(path), None)  # nodes may have it
+
+    def read_part(self) -> Any:
+        if self.state is not None:
+            refuse_change(self.path, self.state)
+        end = self.path.lower()
+        if end.endswith(".npy"):
+            return np.load(self.path, allow_pickle=False)
+        if end.endswith(".npz"):
+            with np.load(self.path, allow_pickle=False) as found:
+                if not {"format", "shape", "data"} <= set(found.files):
+                    return {name: found[name] for name in found.files}
+            import scipy.sparse
+
+            return scipy.sparse.load_npz(self.path)
+        from stretto.data import read
+
+        return read(self.path)
+
+
+@dataclass(frozen=True)
+class CalledPart:
+    """A part that a function without arguments returns."""
+
+    function: Callable[[], Any]
+
+    def read_part(self) -> Any:
+        return self.function()
+
+
+def source_of(part: Any) -> Any:
+    """A part as it is kept: how it is read, or the part itself."""
+    if isinstance(part, Path):
+        return FilePart.of(part)
+    return CalledPart(part) if callable(part) else part
+
+
+def sources(parts: Any) -> int:
+    """How many of some parts are read where they are held."""
+    return sum(isinstance(part, PartSource) for part in parts) if isinstance(parts, list | tuple) else 0
+
+
+def read_parts(program: str, parts: Mapping[int, Any], count: int, packed: Callable[[Any], Any]) -> dict[int, Any]:
+    """Parts by number, those that are sources read.
+
+    Parameters
+    ----------
+    program : str
+        For messages.
+    count : int
+        Of all parts.
+    packed : function(part) -> part
+        Makes the arrays of a part contiguous, as those that the driver sends.
+    """
+    found = {}
+    for number, part in parts.items():
+        if isinstance(part, PartSource):
+            try:
+                part = packed(part.read_part())
+            except Exception as error:
+                raise RunError(
+                    f"{program}: part {number + 1} of {count} could not be read: {type(error).__name__}: {error}; "
+                    "every node that may hold it must be able to read it"
+                ) from error
+        found[number] = part
+    return found
+
+
+def read_all(program: str, parts: Sequence[Any], packed: Callable[[Any], Any]) -> list[Any]:
+    """All parts, read in this process."""
+    return list(read_parts(program, dict(enumerate(parts)), len(parts), packed).values())
