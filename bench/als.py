@@ -16,7 +16,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 import stretto as st
-from stretto.models.mf_ranking import PLACES, Ranking, ndcg
+from stretto.solvers.factorization.ndcg import PLACES, Ranking, ndcg
 
 from . import report, sets
 

@@ -107,7 +107,7 @@ def digest(*arrays: Any) -> str:
 def fit_ratings(path: str, small: str) -> dict[str, Any]:
     """Fit on nodes; bytes of the driver and of the nodes."""
     import stretto as st
-    from stretto.schedule.route import owners
+    from stretto.schedule.orders.route import owners
 
     common: dict[str, Any] = {"rank": RANK, "random_state": 0, "duplicates": "keep", "memory": MEMORY}
     runtime = st.Cluster("processes", nodes=NODES, patience=60.0, start_within=300.0)
@@ -198,7 +198,7 @@ def ratings(folder: Path) -> str:
 
 def documents(folder: Path, scale: int) -> str:
     """The rows of the page about documents; scale: by what the corpus and the budget are divided."""
-    from stretto.data.generate_corpus import write_corpus
+    from stretto.data.generate.corpus import write_corpus
 
     from .laboratory import laboratory
 

@@ -15,9 +15,9 @@ from typing import Any
 import numba
 import scipy.sparse  # noqa: F401
 
-import stretto.loops.run
-import stretto.runtime.layout  # noqa: F401
-from stretto.loops.door import Loop
+import stretto.loops.execute.run
+import stretto.runtime.blocks.layout  # noqa: F401
+from stretto.loops.parallel import Loop
 
 
 def main() -> None:

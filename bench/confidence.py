@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stretto as st
-from stretto.models.mf_ranking import PLACES, Ranking, ndcg
+from stretto.solvers.factorization.ndcg import PLACES, Ranking, ndcg
 
 from . import report, sets
 

@@ -52,11 +52,11 @@ def listed(name: str, default: str) -> list[int]:
 
 def start(counts: Any, topics: int, crew: Any, *, sampler: str = "sparse", steps: int = 2, seed: int = 1) -> Any:
     """A job over a corpus in memory, ready for its first pass."""
-    from stretto.data.data import Data
-    from stretto.models.lda_base import Problem
-    from stretto.models.lda_job import build_lda
+    from stretto.data.records.data import Data
+    from stretto.models.topics.job import build_lda
+    from stretto.models.topics.problem import Problem
     from stretto.plan.plan import Physical
-    from stretto.runtime.source import InMemory
+    from stretto.runtime.blocks.source import InMemory
 
     entries = counts.tocoo()
     data = Data.from_arrays(entries.row, entries.col, entries.data.astype(np.float32), counts.shape)
@@ -113,7 +113,7 @@ def our_run(counts: Any, topics: int, threads: int, most: float, every: int) -> 
 def our_completion(train: Any, held: lda_sets.Held, topics: int, threads: int, most: float) -> dict[str, Any]:
     """Points of perplexity of completion."""
     import stretto as st
-    from stretto.models.lda_infer import Inferrer
+    from stretto.models.topics.infer import Inferrer
 
     points = []
     with st.Threads(threads).open() as crew:

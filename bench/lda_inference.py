@@ -34,7 +34,7 @@ def repeated(held: lda_sets.Held, least: int = THEIRS) -> lda_sets.Held:
 
 def ours(train: Any, held: lda_sets.Held, topics: int, threads: int) -> tuple[list[list[Any]], float]:
     """Rows of (documents/s, token passes/s, perplexity) and the training speed."""
-    from stretto.models.lda_infer import Inferrer
+    from stretto.models.topics.infer import Inferrer
 
     with st.Threads(threads).open() as crew:
         lda.warm(train, topics, crew)

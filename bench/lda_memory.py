@@ -63,7 +63,7 @@ def one(order: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Both ways, one after the other."""
-    from stretto.data.generate_corpus import write_corpus
+    from stretto.data.generate.corpus import write_corpus
 
     tokens = int(os.environ.get("BENCH_TOKENS", "200_000_000"))
     with tempfile.TemporaryDirectory(dir=os.environ.get("BENCH_FOLDER")) as folder:

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import stretto as st
-from stretto.runtime.crew import Crew
+from stretto.runtime.blocks.crew import Crew
 
 from . import lda_sets, report
 from .lda_parallel_clocks import Early, data_parallel

@@ -18,8 +18,8 @@ from typing import Any
 import numba
 import numpy as np
 
-from stretto.kernels.topic_rows import Counts
-from stretto.runtime.crew import Crew
+from stretto.kernels.topics.rows import Counts
+from stretto.runtime.blocks.crew import Crew
 
 from .lda_parallel_runs import (
     CHUNKS,

@@ -28,21 +28,21 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.data import Data
 from stretto.data.partition import cut, cut_evenly, hashed
-from stretto.kernels.topic_rows import Counts, Tokens
-from stretto.models.lda_base import Problem
-from stretto.models.lda_cut import weigh
-from stretto.models.lda_job import Priors, document_rows, epoch_seed, merge_totals, sampling_step
-from stretto.models.lda_layout import lay_out_tokens, new_counts, pointers, take_census
-from stretto.models.lda_priors import CountRows, joint_likelihood
-from stretto.models.lda_shape import Census, Shape
+from stretto.data.records.data import Data
+from stretto.kernels.topics.rows import Counts, Tokens
+from stretto.models.topics.corpus_files import weigh
+from stretto.models.topics.count_layout import Census, Shape
+from stretto.models.topics.job import Priors, document_rows, epoch_seed, merge_totals, sampling_step
+from stretto.models.topics.layout import lay_out_tokens, new_counts, pointers, take_census
+from stretto.models.topics.priors import CountRows, joint_likelihood
+from stretto.models.topics.problem import Problem
 from stretto.plan.plan import Logical
-from stretto.runtime.crew import Crew
-from stretto.runtime.source import InMemory
-from stretto.schedule.bound import bound
-from stretto.schedule.order import Order
-from stretto.schedule.rotation import rotation
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.source import InMemory
+from stretto.schedule.orders.bound import bound
+from stretto.schedule.orders.order import Order
+from stretto.schedule.orders.rotation import rotation
 
 Array = NDArray[Any]
 ALPHA = BETA = 0.1

@@ -25,7 +25,7 @@ def generated(tokens: int, length: int = 100, words: int = 50_000) -> Any:
     """Counts [documents, words] of a generated corpus of about so many tokens."""
     import scipy.sparse
 
-    from stretto.data.generate_corpus import generate_corpus
+    from stretto.data.generate.corpus import generate_corpus
 
     shape = (tokens // length, words)
     parts = list(generate_corpus(shape[0], words, 200, length, seed=1))

@@ -18,10 +18,10 @@ import numba
 import numpy as np
 
 import stretto as st
-from stretto.kernels.lanes import unrolled
-from stretto.kernels.losses import SQUARED
-from stretto.kernels.sgd import sgd_worker
-from stretto.runtime.step import make_step
+from stretto.kernels.factorization.losses import SQUARED
+from stretto.kernels.factorization.sgd import sgd_worker
+from stretto.kernels.numeric.lanes import unrolled
+from stretto.runtime.blocks.step import make_step
 
 from . import report
 from .sets import rating_sets

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any
 from unittest import mock
 
-from stretto.memory.arena import Arena
-from stretto.memory.lifetimes import find_lifetimes
-from stretto.memory.program import HOLD, RELEASE, ROOM, UNHOLD, Program
+from stretto.memory.addresses.arena import Arena
+from stretto.memory.addresses.lifetimes import find_lifetimes
+from stretto.memory.planner.program import HOLD, RELEASE, ROOM, UNHOLD, Program
 
 STEPS = 3
 
@@ -124,8 +124,8 @@ def compare(name: str, share: float, budget: int) -> None:
     import torch
 
     from stretto.memory import step as planned_step
-    from stretto.memory.cuda_device import CudaDevice
-    from stretto.memory.execute import Runner
+    from stretto.memory.run.cuda_device import CudaDevice
+    from stretto.memory.run.execute import Runner
 
     from . import zoo
     from .memory_zoo_observe import to_host

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from . import report
 
 if TYPE_CHECKING:
-    from stretto.memory.graph import Graph
+    from stretto.memory.planner.graph import Graph
     from stretto.memory.planning import Captured
 
     from .memory_runs import Row
@@ -74,7 +74,7 @@ def main() -> None:
 
 def prediction(case: Case, budget: int) -> Row:
     """The largest batches that fit, from dry runs; with items a second as planned."""
-    from stretto.memory.planner import Infeasible, Settings, make, smallest_budget
+    from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
 
     from .memory_runs import FREE
 
@@ -116,8 +116,8 @@ def dry(case: Case, batch: int, budget: int, chunks: str | None) -> tuple[Captur
     """A step written down and costed without a GPU."""
     import torch
 
-    from stretto.memory.chunks import LOSSES
-    from stretto.memory.costs import costed
+    from stretto.memory.chunk.chunks import LOSSES
+    from stretto.memory.measure.costs import costed
     from stretto.memory.planning import capture
 
     from .memory_runs import unseen
@@ -135,10 +135,10 @@ def dry(case: Case, batch: int, budget: int, chunks: str | None) -> tuple[Captur
 
 def fits(case: Case, batch: int, budget: int) -> bool:
     """Whether any plan is found, with the host that there is."""
-    from stretto.memory.gaps import find_gaps
-    from stretto.memory.order import ORDERS
-    from stretto.memory.program import Link
-    from stretto.memory.search import search
+    from stretto.memory.planner.idle_intervals import find_gaps
+    from stretto.memory.planner.order import ORDERS
+    from stretto.memory.planner.program import Link
+    from stretto.memory.planner.search import search
 
     captured, graph = dry(case, batch, budget, "auto")
     gaps = find_gaps(graph.reordered(ORDERS["program"](graph)))
@@ -251,7 +251,7 @@ def _eager(case: Case, batch: int) -> Row:
 
 def confirmed(case: Case, batch: int, budget: int) -> Row:
     """Real planned steps; with fewer items if there is no plan or no room for so many."""
-    from stretto.memory.planner import Infeasible
+    from stretto.memory.planner.planner import Infeasible
 
     from .memory_runs import clean, failed
 
@@ -275,7 +275,7 @@ def confirmed(case: Case, batch: int, budget: int) -> Row:
 def planned_at(case: Case, batch: int, budget: int) -> Row:
     """Two real steps, of which the second is timed."""
     from stretto.memory import step
-    from stretto.memory.stepping import Step
+    from stretto.memory.run.planned_step import Step
 
     from .memory_runs import clean, made, timed
     from .memory_turns import metered

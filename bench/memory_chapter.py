@@ -168,7 +168,7 @@ class Last:
 
 def table_6_4(case: Case, last: Last) -> Iterator[Row]:
     """Means added one after another: the dissertation's, then ours with a budget of a share of eager's peak."""
-    from stretto.memory.planner import Settings
+    from stretto.memory.planner.planner import Settings
 
     trial, eager = last.of(case)
     yield {"method": "eager", **eager}
@@ -224,7 +224,7 @@ def table_6_6(case: Case, last: Last) -> Iterator[Row]:
 
 def table_6_9(case: Case, last: Last) -> Iterator[Row]:
     """Twice the length in the memory that eager takes for the length."""
-    from stretto.memory.planner import Settings
+    from stretto.memory.planner.planner import Settings
 
     name, dtype, options = case
     length = options["length"]
@@ -241,7 +241,7 @@ def table_6_9(case: Case, last: Last) -> Iterator[Row]:
 def table_6_14(case: Case, last: Last) -> Iterator[Row]:
     """Both layers of experts: under the cap, and with a third of it. Padded ones drop tokens, the others none."""
     name, dtype, options = case
-    from stretto.memory.planner import Settings
+    from stretto.memory.planner.planner import Settings
 
     from .memory_runs import CAP
 
@@ -266,7 +266,7 @@ def eager_under_cap(case: Case, last: Last) -> Row:
 
 def under_cap(case: Case, last: Last) -> Row:
     """Ours with what the cap leaves."""
-    from stretto.memory.planner import Settings
+    from stretto.memory.planner.planner import Settings
 
     from .memory_runs import CAP, SPARE
 

@@ -208,8 +208,8 @@ def as_the_dissertation(partition: int) -> Callable[[Any], Any]:
         import torch
 
         from stretto.memory import step
-        from stretto.memory.costs import costed
-        from stretto.memory.planner import Settings, smallest_budget
+        from stretto.memory.measure.costs import costed
+        from stretto.memory.planner.planner import Settings, smallest_budget
         from stretto.memory.planning import capture
 
         device = torch.device("cuda", torch.cuda.current_device())

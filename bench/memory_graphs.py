@@ -91,12 +91,12 @@ def _variants(
     """Costed graphs by how operations are cut and by budget, since both decide how parameters are updated; and how long
     the parts of planning took."""
     from stretto.memory import planning
-    from stretto.memory.capture import trace
-    from stretto.memory.chunks import cut
-    from stretto.memory.costs import PLAYED, costed
-    from stretto.memory.cuda_device import CudaDevice
-    from stretto.memory.fuse import NONE
-    from stretto.memory.update_memory import UpdateMemory
+    from stretto.memory.capture.trace_step import trace
+    from stretto.memory.chunk.chunks import cut
+    from stretto.memory.measure.costs import PLAYED, costed
+    from stretto.memory.measure.update_memory import UpdateMemory
+    from stretto.memory.operations.fuse import NONE
+    from stretto.memory.run.cuda_device import CudaDevice
 
     from .memory_turns import metered
 
@@ -155,13 +155,13 @@ def plain_step(name: str, device: str, size: str) -> dict[str, float]:
 
 def planned(path: Path, shares: Sequence[float]) -> None:
     """Plan one step for several budgets; a line for each."""
-    from stretto.memory.fragmentation import footprint
-    from stretto.memory.lifetimes import find_lifetimes
-    from stretto.memory.placement import peak
-    from stretto.memory.planner import Infeasible, Settings, make_placed
+    from stretto.memory.addresses.fragmentation import footprint
+    from stretto.memory.addresses.lifetimes import find_lifetimes
+    from stretto.memory.addresses.placement import peak
+    from stretto.memory.addresses.steering import natural
+    from stretto.memory.planner.planner import Infeasible, Settings, make_placed
+    from stretto.memory.planner.program import Link
     from stretto.memory.planning import updates_apart
-    from stretto.memory.program import Link
-    from stretto.memory.steering import natural
 
     found = pickle.loads(path.read_bytes())
     whole = found["eager"]["reserved"]

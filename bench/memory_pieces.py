@@ -66,8 +66,8 @@ def reckoned(name: str) -> list[dict[str, Any]]:
     import torch
     from torch.utils import _pytree as pytree
 
-    from stretto.memory.costs import costed
-    from stretto.memory.planner import Settings, make
+    from stretto.memory.measure.costs import costed
+    from stretto.memory.planner.planner import Settings, make
     from stretto.memory.planning import capture
 
     made, dimension = CASES[name]
@@ -86,7 +86,7 @@ def reckoned(name: str) -> list[dict[str, Any]]:
 
 def one_case(name: str, device: str, toy: bool) -> list[dict[str, Any]]:
     """All ways of one model."""
-    from stretto.memory.planner import Infeasible
+    from stretto.memory.planner.planner import Infeasible
 
     make, dimension = CASES[name]
     rows = [tried(name, "eager", make, device, toy)]

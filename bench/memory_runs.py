@@ -22,20 +22,20 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from stretto.memory.costs import costed
-from stretto.memory.cuda_device import CudaDevice
-from stretto.memory.devices import Device, PlainDevice
-from stretto.memory.execute import Runner
-from stretto.memory.gaps import find_gaps
-from stretto.memory.graph import Graph
-from stretto.memory.lower import lower
-from stretto.memory.order import ORDERS
-from stretto.memory.partitions import choose, load_steps
-from stretto.memory.planner import Infeasible, Planned, Settings, make, smallest_budget
+from stretto.memory.measure.costs import costed
+from stretto.memory.planner.fixed_partitions import choose, load_steps
+from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.idle_intervals import find_gaps
+from stretto.memory.planner.lower import lower
+from stretto.memory.planner.order import ORDERS
+from stretto.memory.planner.planner import Infeasible, Planned, Settings, make, smallest_budget
+from stretto.memory.planner.program import account
+from stretto.memory.planner.timeline import walk
 from stretto.memory.planning import Captured, beside, capture
-from stretto.memory.program import account
-from stretto.memory.segments import cut
-from stretto.memory.walk import walk
+from stretto.memory.run.cuda_device import CudaDevice
+from stretto.memory.run.devices import Device, PlainDevice
+from stretto.memory.run.execute import Runner
+from stretto.memory.run.graph_segments import cut
 
 from .memory_models import MODELS, Job
 from .memory_turns import metered, turn

@@ -124,7 +124,7 @@ def planned_only(name: str) -> dict[str, Any]:
     import torch
 
     from stretto.checks import parse_bytes
-    from stretto.memory.planner import Settings
+    from stretto.memory.planner.planner import Settings
     from stretto.memory.planning import planned
 
     case, row = CASES[name], {"what": name}

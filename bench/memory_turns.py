@@ -57,9 +57,10 @@ def metered() -> Iterator[None]:
     if not os.environ.get("STRETTO_TURNS"):
         yield
         return
-    from stretto.memory import meter, planning
-    from stretto.memory.fuse import Chain
-    from stretto.memory.meter import Cost, Meter, Remembered
+    from stretto.memory import planning
+    from stretto.memory.measure import meter
+    from stretto.memory.measure.meter import Cost, Meter, Remembered
+    from stretto.memory.operations.fuse import Chain
 
     alone = Meter._try
 

@@ -13,10 +13,10 @@ from unittest import mock
 import torch
 
 from stretto.memory import planning
-from stretto.memory.costs import costed
-from stretto.memory.guard import CannotCapture
-from stretto.memory.planner import Settings
-from stretto.memory.report import Report
+from stretto.memory.capture.side_effects import CannotCapture
+from stretto.memory.measure.costs import costed
+from stretto.memory.planner.planner import Settings
+from stretto.memory.report.report import Report
 
 from .memory_models import Job
 

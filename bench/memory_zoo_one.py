@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from stretto.memory.planner import Infeasible
+from stretto.memory.planner.planner import Infeasible
 
 from . import zoo
 from .memory_models import Job

@@ -16,11 +16,11 @@ import numpy as np
 
 import stretto as st
 from stretto.errors import Diverged
-from stretto.models.mf_base import Problem
-from stretto.models.mf_build import build_in_memory
+from stretto.models.factorization.build import build_in_memory
 from stretto.observe.events import EpochDone, Event
 from stretto.plan.plan import Physical
 from stretto.runtime.runtimes import Threads
+from stretto.solvers.factorization.problem import Problem
 
 from . import report, sets
 

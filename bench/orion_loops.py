@@ -103,7 +103,7 @@ def movies(size: int) -> st.Data:
 @cache
 def tokens(documents: int) -> Any:
     """A generated collection with as many words as documents, all equally often; one record a token, by document."""
-    from stretto.data.generate_corpus import corpus
+    from stretto.data.generate.corpus import corpus
 
     return corpus(documents, documents, TOPICS, PER_ROW, zipf=0.0, seed=1).data.expanded()
 

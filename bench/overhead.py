@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 import stretto as st
-from stretto.solvers.columns import Columns
-from stretto.solvers.working_sets import Solver
+from stretto.solvers.linear.columns import Columns
+from stretto.solvers.linear.working_sets import Solver
 
 from . import report, sparse_sets
 

@@ -41,7 +41,7 @@ def ratings(size: str) -> st.Data:
 @cache
 def counts(size: str) -> st.Data:
     """Words of documents."""
-    from stretto.data.generate_corpus import corpus
+    from stretto.data.generate.corpus import corpus
 
     documents, words, length = DOCUMENTS[size]
     return corpus(documents, words, 20, length, seed=1).data

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stretto as st
-from stretto.loops.loopplan import LoopPlan
-from stretto.loops.run import Prepared, run
+from stretto.loops.execute.run import Prepared, run
+from stretto.loops.loop_plan import LoopPlan
 
 from . import report, sets
 

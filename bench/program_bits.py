@@ -207,7 +207,7 @@ class StartedCluster:
     @contextmanager
     def crew(self) -> Iterator[Any]:
         """Runs passes over blocks."""
-        from stretto.runtime.cluster.crew import ClusterCrew
+        from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
 
         crew = ClusterCrew(self.hosts)
         try:
@@ -220,9 +220,9 @@ class StartedCluster:
     @contextmanager
     def rounds(self, pipeline: Any, work: Any) -> Iterator[Any]:
         """Runs rounds of a program."""
-        from stretto.runtime.cluster.fleet import packed
-        from stretto.runtime.cluster.rounds import HostRounds
-        from stretto.runtime.cluster.rounds_task import make_rounds_task
+        from stretto.runtime.cluster.hosts.fleet import packed
+        from stretto.runtime.cluster.rounds.driver import HostRounds
+        from stretto.runtime.cluster.rounds.task import make_rounds_task
 
         yield HostRounds(pipeline, work, self.hosts, make_rounds_task, pack=packed)
 
@@ -230,7 +230,7 @@ class StartedCluster:
 @contextmanager
 def started(spec: st.Cluster) -> Iterator[StartedCluster]:
     """A cluster that is started once."""
-    from stretto.runtime.cluster.hosts import Hosts
+    from stretto.runtime.cluster.hosts.hosts import Hosts
 
     with Hosts(spec) as hosts:
         yield StartedCluster(spec, hosts)

@@ -81,7 +81,7 @@ def ratings(count: int, users: int, items: int, seed: int) -> st.Data:
 @cache
 def counts(documents: int, words: int, length: float, seed: int) -> st.Data:
     """Generated documents."""
-    from stretto.data.generate_corpus import corpus
+    from stretto.data.generate.corpus import corpus
 
     return corpus(documents, words, 50, length, seed=seed).data
 

@@ -35,9 +35,10 @@ import numpy as np
 
 import stretto as st
 from stretto.data import partition
-from stretto.models import lda_base, mf_sgd
+from stretto.models.topics import problem
 from stretto.observe.events import EpochDone
 from stretto.runtime.session import Session
+from stretto.solvers.factorization import sgd
 
 from . import bosen_lda, bosen_mf_runs, cluster_scaling, report
 from .bosen_common import Run
@@ -92,13 +93,13 @@ def grid(kind: str) -> Iterator[None]:
         yield
         return
     fine = partial(partition.choose_blocks, fewest=1)
-    with patch.object(mf_sgd, "choose_blocks", fine), patch.object(lda_base, "FEWEST_TOKENS", 1):
+    with patch.object(sgd, "choose_blocks", fine), patch.object(problem, "FEWEST_TOKENS", 1):
         yield
 
 
 def blocks_of(job: str, kind: str, shape: tuple[int, int], entries: int, width: int) -> int:
     """Blocks of columns that the estimators cut such a set into."""
-    fewest = 1 if kind == "fine" else partition.FEWEST_PER_VISIT if job == "mf" else lda_base.FEWEST_TOKENS
+    fewest = 1 if kind == "fine" else partition.FEWEST_PER_VISIT if job == "mf" else problem.FEWEST_TOKENS
     return partition.choose_blocks(entries, shape, width, fewest)
 
 

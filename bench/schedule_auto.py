@@ -2,7 +2,7 @@
 
 The Lasso with an intercept at λ_max/10 and λ_max/100, to an objective whose distance to the optimum is 1e-4 of that at
 the start. *Work*: entries of the columns updated, plus 1,000 for each round, plus what choosing costs by the model of
-`schedule/candidates.py`; given as a multiple of the entries of the whole matrix, that is in sweeps. It is what `auto`
+`schedule/automatic/candidates.py`; given as a multiple of the entries of the whole matrix, that is in sweeps. It is what `auto`
 compares candidates by, and the same on every machine. *Seconds*: of rounds, at one thread, the evaluations that `auto`
 makes included, the shorter of two runs; the machine was shared with other jobs, so trust them to a factor of two or
 three. *Measuring*: seconds in which `auto` measures the columns before the first round, not in the seconds of the run.
@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 import stretto as st
 from stretto.errors import Diverged
 from stretto.programs.values import Look, Result
-from stretto.schedule.auto import Auto
-from stretto.schedule.candidates import COMPILED, Candidates, choosing_cost
+from stretto.schedule.automatic.auto import Auto
+from stretto.schedule.automatic.candidates import COMPILED, Candidates, choosing_cost
 from stretto.schedule.columns import Columns
 from stretto.schedule.spec import Schedule
 

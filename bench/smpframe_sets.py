@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stretto as st
-from stretto.programs.coordinates import SparseRegression
+from stretto.programs.coordinates.regression import SparseRegression
 from stretto.schedule.spec import Schedule
 
 from . import sets, sparse_sets

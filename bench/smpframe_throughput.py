@@ -6,8 +6,8 @@ import numpy as np
 import scipy.sparse
 
 import stretto as st
-from stretto.programs.coordinates import SparseRegression
-from stretto.programs.coordinates_checks import LOSSES
+from stretto.programs.coordinates.arguments import LOSSES
+from stretto.programs.coordinates.regression import SparseRegression
 from stretto.programs.run import run
 
 from . import report

@@ -22,19 +22,19 @@ from numpy.typing import NDArray
 
 import stretto as st
 from stretto.data.partition import Cut, cut
-from stretto.kernels.sgd import sgd_worker
-from stretto.models.mf_base import Problem, new_factors
-from stretto.models.mf_sgd import sgd_step
+from stretto.kernels.factorization.sgd import sgd_worker
 from stretto.programs.program import Program
 from stretto.programs.run import run
-from stretto.runtime import passes
-from stretto.runtime.crew import Crew
-from stretto.runtime.layout import Blocks, lay_out, tally
-from stretto.runtime.source import InMemory
-from stretto.runtime.survey import survey
-from stretto.runtime.team import Team
-from stretto.schedule.order import Ints, Order
+from stretto.runtime.blocks import pass_control
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.layout import Blocks, lay_out, tally
+from stretto.runtime.blocks.source import InMemory
+from stretto.runtime.blocks.survey import survey
+from stretto.runtime.blocks.team import Team
+from stretto.schedule.orders.order import Ints, Order
 from stretto.schedule.turns import FIRST, SYNC, Rotation, Turn, rotation
+from stretto.solvers.factorization.problem import Problem, new_factors
+from stretto.solvers.factorization.sgd import sgd_step
 
 from . import report, sets
 
@@ -102,7 +102,7 @@ def claimed(laid: Laid, spec: Rotation, states: tuple[Any, ...], team: Team) -> 
     """Seconds of one rotation by workers that claim visits: one pass, or one for every turn."""
     prepared = []
     for numbers, order in spec.waiting.passes:
-        pass_ = passes.start(order, -spec.waiting.place[numbers])
+        pass_ = pass_control.start(order, -spec.waiting.place[numbers])
         args = laid.args(states, int(numbers[0]), int(numbers[-1]) + 1)
         prepared.append([(pass_.words, worker, np.zeros(len(numbers)), *args) for worker in range(THREADS)])
     began = time.perf_counter()
@@ -128,7 +128,7 @@ class Factorise(Program):
     def update(self, job: Turn, data: Laid, params: Any) -> Any:
         v, (rows, cols) = data.visit[job], self.places(job)
         states = params["W"][rows].copy(), params["H"][cols].copy(), params["b"][rows].copy(), params["c"][cols].copy()
-        pass_ = passes.start(_ALONE, _NOUGHT, script=_NOUGHT)
+        pass_ = pass_control.start(_ALONE, _NOUGHT, script=_NOUGHT)
         sgd_worker.exact(pass_.words, 0, np.zeros(1), *data.args(states, v, v + 1, apart=True))
         return rows, cols, states
 

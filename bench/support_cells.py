@@ -29,7 +29,7 @@ from scipy.sparse import coo_array
 
 import stretto as st
 from stretto.errors import PlanError
-from stretto.runtime.cluster.crew_plan import CrewPlan
+from stretto.runtime.cluster.blocks.driver_step import CrewPlan
 
 TESTS = Path(__file__).parents[1] / "tests"
 # In memory; given in memory and kept in files, tile by tile; read from a text file within a budget.

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 import stretto as st
-from stretto.models.mf_base import Problem
-from stretto.models.mf_build import build_in_memory
-from stretto.models.mf_sgd import SgdJob
+from stretto.models.factorization.build import build_in_memory
 from stretto.plan.plan import Physical
-from stretto.runtime import passes
+from stretto.runtime.blocks import pass_control
 from stretto.runtime.runtimes import Threads
+from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.sgd import SgdJob
 
 from . import report, sets
 
@@ -81,7 +81,7 @@ def alone_together(jobs: list[SgdJob]) -> float:
     def work(k: int) -> None:
         step = jobs[k].steps(0)[0]
         script = np.arange(len(step.order))
-        prepared = [passes.start(step.order, step.weight, script=script) for _ in range(10)]
+        prepared = [pass_control.start(step.order, step.weight, script=script) for _ in range(10)]
         ready.wait()
         began = time.perf_counter()
         for pass_ in prepared:

@@ -51,11 +51,11 @@ class End:
 
     def __init__(self, host: int, job: str, kind: str, encrypt: bool) -> None:
         from stretto.comm.link import Link
-        from stretto.runtime.cluster.checks import RingCheck, TableCheck
-        from stretto.runtime.cluster.keys import new_pair
-        from stretto.runtime.cluster.wire import Wire
-        from stretto.store.functions import add
+        from stretto.runtime.cluster.net.curve_keys import new_pair
+        from stretto.runtime.cluster.net.frame_checks import RingCheck, TableCheck
+        from stretto.runtime.cluster.net.wire import Wire
         from stretto.store.layout import Layout, TableSpec
+        from stretto.store.shard.functions import add
 
         self.host, self.other = host, 1 - host
         self.keys = new_pair() if encrypt else None
@@ -75,7 +75,7 @@ class End:
         return {"endpoint": self.wire.endpoint, "public": self.keys.public if self.keys else ""}
 
     def meet(self, other: dict[str, Any]) -> None:
-        from stretto.runtime.cluster.hosting import Address
+        from stretto.runtime.cluster.hosts.calls import Address
 
         ends = {self.host: self.address(), self.other: other}
         roster = {host: Address(host, end["endpoint"], end["public"], "", 0, "") for host, end in ends.items()}
@@ -113,7 +113,7 @@ class End:
 def maker(kind: str) -> Callable[[int], Any]:
     """number → a message."""
     from stretto.comm.messages import Update
-    from stretto.runtime.cluster.ring import Block
+    from stretto.runtime.cluster.blocks.ring import Block
 
     if kind == "block":
         data = np.random.default_rng(0).integers(0, 256, BLOCK).astype(np.uint8)

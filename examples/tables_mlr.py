@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 import stretto as st
-from stretto.kernels.softmax import softmax_gradient
+from stretto.kernels.linear.softmax import softmax_gradient
 
 
 def train(X, y, apply, workers=4, epochs=10, batch=50, lam=1e-4, seed=0, **where):

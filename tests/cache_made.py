@@ -21,9 +21,9 @@ from stretto.comm.messages import (
 )
 from stretto.comm.policy import Eager, Policy
 from stretto.consistency.rules import SSP, Rule
-from stretto.store.cache import Cache
-from stretto.store.functions import ServerFunction, add
+from stretto.store.cache.cache import Cache
 from stretto.store.layout import Layout, TableSpec
+from stretto.store.shard.functions import ServerFunction, add
 
 
 def layout_of(

@@ -18,13 +18,13 @@ import numpy as np
 import pytest
 
 import stretto as st
-from stretto.runtime.cluster.host import Host
-from stretto.runtime.cluster.hosting import Address, Begin, Told
-from stretto.runtime.cluster.table_rest import NodeRest, merged
-from stretto.runtime.cluster.table_task import TablePayload, make_table_task
-from stretto.runtime.served_cut import Part
-from stretto.runtime.serving import Outcome, Rest, TableJob
-from stretto.runtime.tables.node_cuts import CutPlan
+from stretto.runtime.cluster.hosts.calls import Address, Begin, Told
+from stretto.runtime.cluster.hosts.host import Host
+from stretto.runtime.cluster.tables.final_state import NodeRest, merged
+from stretto.runtime.cluster.tables.task import TablePayload, make_table_task
+from stretto.runtime.tables.checkpoints import Part
+from stretto.runtime.tables.job import Outcome, Rest, TableJob
+from stretto.runtime.tables.run.node_cuts import CutPlan
 from stretto.store.node import NodePart
 from stretto.tables.worker import Worker
 

@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import stretto as st
-from stretto.loops.door import Loop
-from stretto.loops.loopplan import LoopPlan
+from stretto.loops.loop_plan import LoopPlan
+from stretto.loops.parallel import Loop
 from stretto.testing.arithmetic import same_bits
 from stretto.testing.loops import reference
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from stretto.kernels.claims import fail, next_visit
-from stretto.kernels.compile import inner, kernel
+from stretto.kernels.core.claims import fail, next_visit
+from stretto.kernels.core.compile import inner, kernel
 
 MODULUS = 251
 _PRIME = 2147483647

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from hypothesis import strategies as some
 
-from stretto.schedule.order import Order
-from stretto.schedule.rotation import independent, panels, rotation
-from stretto.schedule.wavefront import chain, wavefront
+from stretto.schedule.orders.order import Order
+from stretto.schedule.orders.rotation import independent, panels, rotation
+from stretto.schedule.orders.wavefront import chain, wavefront
 
 # Types of (rows, cols, wide, seen_rows, seen_cols, entries, state, shared). Few: each is compiled.
 TYPES = (

@@ -19,10 +19,10 @@ import stretto as st
 from executor_plans import PlanCase
 from executor_world import World, in_memory
 from ring_fleet import InProcess, QueueHosts
-from stretto.runtime.disk import Disk
-from stretto.runtime.step import Done, Step
-from stretto.runtime.tile_walk import tiling_of
-from stretto.schedule.order import Ints, Order
+from stretto.runtime.blocks.step import Done, Step
+from stretto.runtime.blocks.tiles import tiling_of
+from stretto.runtime.files.mapped_arrays import Disk
+from stretto.schedule.orders.order import Ints, Order
 
 
 class WatchedDisk(Disk):

@@ -31,8 +31,8 @@ from stretto.plan.arrays import (
     replicated,
 )
 from stretto.plan.kernel_reference import named_kernel
-from stretto.runtime.step import Step, make_step
-from stretto.schedule.order import Ints
+from stretto.runtime.blocks.step import Step, make_step
+from stretto.schedule.orders.order import Ints
 
 Allocate = Callable[[str, tuple[int, ...], Any], NDArray[Any]]
 

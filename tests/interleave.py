@@ -19,10 +19,10 @@ import numpy as np
 
 from stretto.comm.link import Frame
 from stretto.comm.policy import Eager, Policy
-from stretto.store.functions import add
 from stretto.store.layout import Layout, TableSpec
 from stretto.store.node import Node
 from stretto.store.recording import Recording
+from stretto.store.shard.functions import add
 
 Step = tuple[str, tuple[int, ...]]  # what is done, with which rows: "read", "add", "tick", "leave", or two: "add tick"
 KEEP = 1_000_000  # states, so that a mistake does not fill the memory

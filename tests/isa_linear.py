@@ -13,7 +13,7 @@ import numpy as np
 from jobs import digest
 from stretto.runtime.runtimes import Threads
 from stretto.schedule.working_sets import working_sets
-from stretto.solvers.regression import Fit
+from stretto.solvers.linear.regression import Fit
 from working_made import numbers, solving
 
 FITS: dict[str, dict[str, Any]] = {

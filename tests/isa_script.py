@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from kernelrun import cut, run
-from stretto.kernels import als, ccd, lanes, predict, topn
-from stretto.kernels.fold import newton_worker
+from stretto.kernels.factorization import als, ccd, predict, topn
+from stretto.kernels.factorization.fold_in import newton_worker
+from stretto.kernels.numeric import lanes
 
 f4 = np.float32
 NONE = np.zeros(0, f4)

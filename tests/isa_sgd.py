@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 
 from jobs import outcome, some_ratings
-from stretto.models.mf_base import Problem
 from stretto.runtime.runtimes import Threads
+from stretto.solvers.factorization.problem import Problem
 
 RUNS = {
     "sgd": Problem(20),

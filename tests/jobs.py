@@ -12,15 +12,15 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stretto.data.data import Data
-from stretto.data.generate import ratings
-from stretto.models.mf_base import Problem
-from stretto.models.mf_build import FactorJob, build
-from stretto.models.mf_feed import Feed
+from stretto.data.generate.ratings import ratings
+from stretto.data.records.data import Data
+from stretto.models.factorization.build import FactorJob, build
+from stretto.models.factorization.input import Feed
 from stretto.plan.plan import Physical
-from stretto.runtime.crew import Crew
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.source import InMemory
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.runtime.source import InMemory
+from stretto.solvers.factorization.problem import Problem
 
 RUNTIMES: tuple[Runtime, ...] = (Serial(), Threads(1), Threads(2), Threads(3), Threads(4), Threads(8))
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels import claims
-from stretto.kernels.compile import Kernel
-from stretto.runtime.passes import start
-from stretto.schedule.rotation import independent
+from stretto.kernels.core import claims
+from stretto.kernels.core.compile import Kernel
+from stretto.runtime.blocks.pass_control import start
+from stretto.schedule.orders.rotation import independent
 
 WAYS = ("forwards", "backwards", "threads")
 THREADS = 3

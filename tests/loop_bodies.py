@@ -20,8 +20,8 @@ import numpy as np
 from hypothesis import strategies as hs
 
 import stretto as st
-from stretto.data.ragged import Ragged
-from stretto.loops.door import Loop
+from stretto.data.records.ragged import Ragged
+from stretto.loops.parallel import Loop
 from stretto.state.accumulator import Accumulator
 from stretto.state.buffer import Buffer
 from stretto.state.state import State

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator, Sequence
 
-from stretto.loops.facts import Access, Dim, Subscript
+from stretto.loops.analyse.facts import Access, Dim, Subscript
 
 SIZE = 9  # of every axis of every array
 

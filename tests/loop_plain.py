@@ -19,8 +19,8 @@ import numpy as np
 import stretto as st
 from loop_bodies import fresh, function
 from stretto.errors import DataError, PlanError, RunError
-from stretto.loops.door import Loop
-from stretto.loops.promote import short
+from stretto.loops.parallel import Loop
+from stretto.loops.types.promote import short
 from stretto.testing.loops import reference
 
 Array = np.ndarray[Any, Any]

@@ -6,10 +6,10 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from stretto.memory.gaps import DROP, KEEP, SWAP, Gaps
-from stretto.memory.lower import lower
-from stretto.memory.program import Link
-from stretto.memory.walk import walk
+from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, Gaps
+from stretto.memory.planner.lower import lower
+from stretto.memory.planner.program import Link
+from stretto.memory.planner.timeline import walk
 
 
 def fastest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memory_graphs import Builder
-from stretto.memory.graph import Graph
+from stretto.memory.planner.graph import Graph
 
 WIDTH, INNER, WORDS = 1024, 4096, 2048  # the dissertation's sizes; a batch of 8 sentence pairs
 RATE, BAND = 45e12, 3.4e12

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from stretto.memory.graph import Graph, Node, Storage
+from stretto.memory.planner.graph import Graph, Node, Storage
 
 
 class Builder:

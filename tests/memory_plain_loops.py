@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from stretto.memory.decide import LAUNCH, MOST_NODES, Again, Decider
-from stretto.memory.gaps import DROP, NEXT, SWAP, TAIL, Gaps
-from stretto.memory.graph import Graph
-from stretto.memory.program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Instruction, Link
-from stretto.memory.walk import NEVER, CannotRepeat
+from stretto.memory.planner.decide import LAUNCH, MOST_NODES, Again, Decider
+from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.idle_intervals import DROP, NEXT, SWAP, TAIL, Gaps
+from stretto.memory.planner.program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Instruction, Link
+from stretto.memory.planner.timeline import NEVER, CannotRepeat
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 

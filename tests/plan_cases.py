@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import stretto as st
-from stretto.data.generate import ratings as generate_ratings
+from stretto.data.generate.ratings import ratings as generate_ratings
 from stretto.state.accumulator import Accumulator
 
 MF = st.MatrixFactorization

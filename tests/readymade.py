@@ -31,11 +31,21 @@ from typing import Any, NoReturn, Self
 
 COMMAND = "-m stretto.cli"  # instead of a script
 MODELS = (
-    *("matplotlib.figure", "stretto.cli.train", "stretto.models.factorization", "stretto.models.lda"),
-    *("stretto.models.lasso", "stretto.models.logistic", "stretto.loops.door", "stretto.entry"),
+    *(
+        "matplotlib.figure",
+        "stretto.cli.commands.train",
+        "stretto.models.factorization.estimator",
+        "stretto.models.topics.estimator",
+    ),
+    *("stretto.models.linear.lasso", "stretto.models.linear.logistic", "stretto.loops.parallel", "stretto.entry"),
 )
-LOOPS = ("stretto.loops.door", "stretto.loops.run", "stretto.kernels.vector", "stretto.runtime.runtimes")
-TORCH = ("stretto.memory.door", "torch.fx.experimental.proxy_tensor")
+LOOPS = (
+    "stretto.loops.parallel",
+    "stretto.loops.execute.run",
+    "stretto.kernels.numeric.vector",
+    "stretto.runtime.runtimes",
+)
+TORCH = ("stretto.memory.front_end", "torch.fx.experimental.proxy_tensor")
 
 
 class Ready:

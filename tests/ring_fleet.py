@@ -15,10 +15,10 @@ from typing import Any
 from numba import cloudpickle
 
 from stretto.comm.link import Frame
-from stretto.runtime.cluster.crew import ClusterCrew
-from stretto.runtime.cluster.fleet import HostLost
-from stretto.runtime.cluster.hosting import Begin, Task, Told
-from stretto.runtime.cluster.ring import Block
+from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
+from stretto.runtime.cluster.blocks.ring import Block
+from stretto.runtime.cluster.hosts.calls import Begin, Task, Told
+from stretto.runtime.cluster.hosts.fleet import HostLost
 from stretto.runtime.cluster.spec import Cluster
 
 

@@ -11,8 +11,8 @@ import numpy as np
 
 import stretto as st
 from jobs import PROBLEMS, digest, job_on, some_ratings
-from stretto.runtime.simulated.rotation_crew import SimulatedCrew
-from stretto.runtime.step import Step
+from stretto.runtime.blocks.step import Step
+from stretto.runtime.simulated.blocks.block_executor import SimulatedCrew
 
 EPOCHS = 3
 
@@ -29,7 +29,7 @@ class SmallRotation:
     ) -> None:
         data = some_ratings(entries, *shape)
         # So few ratings are usually one block.
-        patch = mock.patch("stretto.models.mf_sgd.choose_blocks", return_value=blocks)
+        patch = mock.patch("stretto.solvers.factorization.sgd.choose_blocks", return_value=blocks)
         with patch, job_on(st.Simulated(nodes=2, threads=1), PROBLEMS[name], data) as (job, _):
             self.steps: list[Step] = [job.steps(epoch)[0] for epoch in range(EPOCHS)]
             self._arrays = job.arrays()

@@ -14,9 +14,9 @@ from typing import Any
 
 import cloudpickle
 
-from stretto.runtime.cluster.hosting import Begin, HostLost, Told
-from stretto.runtime.cluster.rounds import HostRounds
-from stretto.runtime.cluster.rounds_task import RoundsTask
+from stretto.runtime.cluster.hosts.calls import Begin, HostLost, Told
+from stretto.runtime.cluster.rounds.driver import HostRounds
+from stretto.runtime.cluster.rounds.task import RoundsTask
 
 
 class SteppedTask(RoundsTask):

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from stretto.comm.messages import Announce, Dropped, Fetch, NodeClock, Rows, ShardClock, ToCache, Update
 from stretto.comm.policy import Eager, Managed, Policy
 from stretto.consistency.rules import SSP, Rule
-from stretto.store.functions import ServerFunction, add
 from stretto.store.layout import Layout, TableSpec
-from stretto.store.shard import Shard
+from stretto.store.shard.functions import ServerFunction, add
+from stretto.store.shard.shard import Shard
 
 FAST = Managed("1Gbit", burst=(100, 100), rank="absolute")
 

@@ -13,7 +13,7 @@ from bench.bosen_common import Look, Run
 from bench.bosen_lda_runs import ALPHA, BETA, Corpus, Way, run
 
 import stretto as st
-from stretto.models.lda_priors import CountRows, joint_likelihood
+from stretto.models.topics.priors import CountRows, joint_likelihood
 from stretto.runtime.runtimes import Serial
 
 TOPICS, PASSES = 8, 6

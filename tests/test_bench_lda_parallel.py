@@ -12,7 +12,7 @@ import scipy.sparse
 from bench.lda_parallel_clocks import RANKS, Early, Workers, data_parallel
 from bench.lda_parallel_runs import TOTAL_BYTES, Corpus, Counted, rotated, serial, serial_by_documents
 
-from stretto.runtime.crew import Crew
+from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.runtimes import Serial
 
 TOPICS, WORKERS = 300, 4

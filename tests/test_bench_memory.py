@@ -14,7 +14,7 @@ import torch
 from bench import memory_batches, memory_chapter, memory_pieces
 from bench.memory_runs import STEPS, WARM, Trial, items, made, unseen
 
-from stretto.memory.planner import Settings
+from stretto.memory.planner.planner import Settings
 
 GPT: memory_chapter.Case = ("gpt", "fp32", {"batch": 2, "length": 32, "width": 64, "layers": 1, "words": 128})
 

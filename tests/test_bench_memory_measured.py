@@ -17,11 +17,11 @@ from bench import memory_frontier, memory_models, memory_runs, memory_turns
 from bench.memory_turns import metered
 from torch import nn
 
-from stretto.memory.costs import costed
-from stretto.memory.door import common_step
-from stretto.memory.fuse import Chain
-from stretto.memory.lifted import Call
-from stretto.memory.meter import Cost, Meter, Remembered
+from stretto.memory.capture.lifted import Call
+from stretto.memory.front_end import common_step
+from stretto.memory.measure.costs import costed
+from stretto.memory.measure.meter import Cost, Meter, Remembered
+from stretto.memory.operations.fuse import Chain
 from stretto.memory.planning import capture
 
 CPU = torch.device("cpu")

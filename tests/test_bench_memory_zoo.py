@@ -18,8 +18,8 @@ from bench.memory_zoo_one import OneModel
 from bench.memory_zoo_options import Options, names_of, shares_of
 from bench.memory_zoo_page import SERIES, latest, publish, series
 
-from stretto.memory import door
-from stretto.memory.guard import CannotCapture
+from stretto.memory import front_end
+from stretto.memory.capture.side_effects import CannotCapture
 
 ROOT = Path(memory_zoo.__file__).parent.parent
 TINY = ["--device=cpu", "--size=tiny", "--steps=1", "--chunks=none"]
@@ -52,7 +52,7 @@ def test_a_step_that_is_not_planned_says_why(tmp_path: Path, monkeypatch: pytest
     def refuse(*_: Any) -> None:
         raise CannotCapture("for this test")
 
-    monkeypatch.setattr(door, "check_kinds", refuse)
+    monkeypatch.setattr(front_end, "check_kinds", refuse)
     out = tmp_path / "rows.jsonl"
     memory_zoo.main([*TINY, "--here", "--models=branching", "--shares=0.5", f"--out={out}"])
     ours = rows_of(out)[-1]

@@ -10,7 +10,8 @@ from bench import rotation_costs, rotation_jobs, rotation_scaling
 from bench.rotation_costs import Alone, latency_of, solve
 
 from stretto.data import partition
-from stretto.models import lda_base, mf_sgd
+from stretto.models.topics import problem
+from stretto.solvers.factorization import sgd
 
 # bench.rotation_calibration imports the laboratory, which only Linux has.
 pytest.importorskip("fcntl")
@@ -56,13 +57,13 @@ def test_the_verdict_counts_misses() -> None:
 def test_a_fine_grid_has_the_blocks_of_its_width_and_ends() -> None:
     assert rotation_scaling.blocks_of("mf", "planned", (6040, 3706), 1_000_000, 128) == 32
     assert rotation_scaling.blocks_of("mf", "fine", (6040, 3706), 1_000_000, 128) == 256
-    before = lda_base.FEWEST_TOKENS
+    before = problem.FEWEST_TOKENS
     with rotation_scaling.grid("fine"):
-        choose = vars(mf_sgd)["choose_blocks"]
+        choose = vars(sgd)["choose_blocks"]
         assert choose(1_000_000, (6040, 3706), 128) == 256
-        assert lda_base.FEWEST_TOKENS == 1
-    assert vars(mf_sgd)["choose_blocks"] is partition.choose_blocks
-    assert before == lda_base.FEWEST_TOKENS
+        assert problem.FEWEST_TOKENS == 1
+    assert vars(sgd)["choose_blocks"] is partition.choose_blocks
+    assert before == problem.FEWEST_TOKENS
 
 
 def test_rows_put_rotation_and_tables_under_each_other(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 import stretto as st
 from clirun import private_cache, stretto
-from stretto.cli import recipe, train
+from stretto.cli.commands import train
+from stretto.cli.recipes import recipe
 from stretto.kernels.build.storage import folder as kernel_folder
 from stretto.warmup.tasks import tasks
 

@@ -13,8 +13,9 @@ import typer
 
 from clirun import empty_pictures, private_cache, stretto
 from plan_cases import documents
-from stretto.cli import app, train
-from stretto.cli.merged import Merged
+from stretto.cli import app
+from stretto.cli.commands import train
+from stretto.cli.merged_options import Merged
 
 
 @pytest.fixture(scope="module", autouse=True)

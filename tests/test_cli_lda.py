@@ -17,9 +17,11 @@ import pytest
 
 import stretto as st
 from clirun import empty_pictures, private_cache, same_model, start, stretto
-from stretto.cli import documents, recipe, shares, train, vocabulary
-from stretto.cli.recipe_mf import MfRecipe
-from stretto.data.generate_corpus import topic_words, write_corpus
+from stretto.cli import documents, topic_shares, vocabulary
+from stretto.cli.commands import train
+from stretto.cli.recipes import recipe
+from stretto.cli.recipes.mf import MfRecipe
+from stretto.data.generate.corpus import topic_words, write_corpus
 
 DOCUMENTS, WORDS, TOPICS, LENGTH, SEED = 400, 900, 4, 50, 3
 MADE = ["--documents", "400", "--words", "900", "--topics", "4", "--length", "50", "--seed", "3"]
@@ -254,7 +256,7 @@ def test_shares_of_new_documents(
     new = tmp_path / "new.txt"
     write_corpus(new, 30, WORDS, TOPICS, LENGTH, seed=SEED + 1)
     truth = model.transform(st.read(new, cache=False))
-    monkeypatch.setattr(shares, "_BYTES", 4 * TOPICS * 7)  # seven documents at a time
+    monkeypatch.setattr(topic_shares, "_BYTES", 4 * TOPICS * 7)  # seven documents at a time
     said = stretto("infer", whole, new, "--out", tmp_path / "shares.npz", "--perplexity").out
     assert "30 documents × 4 topics" in said
     assert f"perplexity {model.perplexity(st.read(new, cache=False)):.1f}" in said

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import stretto as st
-from stretto.cli.places import place
+from stretto.cli.runtime_option import place
 from stretto.errors import PlanError
 
 

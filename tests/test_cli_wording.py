@@ -20,8 +20,8 @@ import typer
 import stretto as st
 from clirun import private_cache, stretto
 from stretto.cli import app
-from stretto.cli.friendly import in_options
-from stretto.cli.lists import _counted
+from stretto.cli.errors import in_options
+from stretto.cli.recommendations import _counted
 from stretto.cli.wording import PYTHON_ONLY, as_typed, reading_options
 from stretto.data import inspect, read, scan
 

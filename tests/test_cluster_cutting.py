@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from stretto.consistency.rules import BSP
-from stretto.runtime.cluster.cutting import split, whole
-from stretto.store.functions import add
+from stretto.runtime.cluster.blocks.array_parts import split, whole
 from stretto.store.layout import Layout, TableSpec
 from stretto.store.node import NodePart
+from stretto.store.shard.functions import add
 
 
 def layout(nodes: int) -> Layout:

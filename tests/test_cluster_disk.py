@@ -14,7 +14,7 @@ from plan_cases import ESTIMATORS, data, digest, documents, learned, ratings
 from ring_fleet import InProcess
 from stretto.data.parts.part import DataPart
 from stretto.errors import DataError, PlanError
-from stretto.models import mf_nodes
+from stretto.solvers.factorization import node_ratings
 
 RATINGS = ratings(60_000, 800, 500)
 RUNTIMES: dict[str, Any] = {
@@ -163,14 +163,14 @@ def test_a_part_that_changed_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     file = tmp_path / "ratings.csv"
     lines = [f"{k % 50},{k % 41},{k % 5}\n" for k in range(2000)]
     file.write_text("user,item,rating\n" + "".join(lines))
-    made = mf_nodes.lay_out_from_file
+    made = node_ratings.lay_out_from_file
 
     def changed(*args: Any, **kinds: Any) -> Any:
         job = made(*args, **kinds)
         file.write_text("user,item,rating\n" + "".join([*lines[:-1], "7,7,1\n"]))
         return job
 
-    monkeypatch.setattr("stretto.models.mf_build.lay_out_from_file", changed)
+    monkeypatch.setattr("stretto.models.factorization.build.lay_out_from_file", changed)
     runtime: Any = InProcess(2)
     model = st.MatrixFactorization(2, epochs=1, runtime=runtime, memory="60MB", duplicates="keep")
     with pytest.raises(DataError, match=r"ratings.csv.*changed"):

@@ -15,8 +15,8 @@ import stretto as st
 from jobs import some_ratings
 from ring_fleet import InProcess
 from stretto.errors import PlanError
-from stretto.runtime.cluster import hosts, judging
-from stretto.runtime.stalls import AFTER
+from stretto.runtime.cluster.hosts import failure_detector, hosts
+from stretto.runtime.tables.stalls import AFTER
 
 DOCS = Path(__file__).parents[1] / "docs"
 CLUSTER, FAULTS = ((DOCS / name).read_text(encoding="utf-8") for name in ("cluster.md", "faults.md"))
@@ -179,13 +179,13 @@ def test_refused(name: str) -> None:
 
 
 def test_the_numbers_of_both_pages_are_those_of_the_code() -> None:
-    assert judging.STARTS == 6
+    assert failure_detector.STARTS == 6
     assert "six in a row without progress, or three for lack of memory" in CLUSTER
     assert "six losses in a row without progress" in FAULTS
     assert "six times in a row before it began" in FAULTS
     assert hosts._STARVED == 3
     assert "the third time the run ends" in FAULTS
-    assert (judging.BUSY, judging.VISITS, judging.FIRST) == (6, 20, 120)
+    assert (failure_detector.BUSY, failure_detector.VISITS, failure_detector.FIRST) == (6, 20, 120)
     assert "6 times `patience` and 20 times the longest visit so far (120 times `patience`" in FAULTS
     assert AFTER == 60
     assert "after a minute" in FAULTS

@@ -14,7 +14,7 @@ import pytest
 
 import stretto as st
 from stretto.errors import RunError
-from stretto.runtime.cluster.judging import lost_one
+from stretto.runtime.cluster.hosts.failure_detector import lost_one
 
 pytest.importorskip("zmq", reason="the extra stretto[cluster] is not installed")
 
@@ -134,7 +134,7 @@ def test_the_same_losses_on_simulated_nodes_end_with_the_same_bits(undisturbed: 
 
 
 def test_fewer_hosts_go_on_when_none_comes_in_the_place_of_a_lost_one(undisturbed: Any, monkeypatch: Any) -> None:
-    from stretto.runtime.cluster.fleet_local import LocalFleet
+    from stretto.runtime.cluster.hosts.local_fleet import LocalFleet
 
     monkeypatch.setattr(LocalFleet, "replace", lambda self, number, within: None)
     killer = Killer(10)

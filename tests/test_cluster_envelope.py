@@ -15,13 +15,13 @@ from stretto.comm.policy import Managed
 from stretto.comm.sizes import rows_nbytes
 from stretto.consistency.clocks import FOREVER
 from stretto.consistency.rules import SSP
-from stretto.runtime.cluster import envelope
-from stretto.runtime.cluster.checks import Checker, Malformed, NoCheck, RingCheck, TableCheck
-from stretto.runtime.cluster.envelope import BIG, Envelopes
-from stretto.runtime.cluster.hosting import RING, TABLES
-from stretto.runtime.cluster.ring import Block
-from stretto.store.functions import adarevision, add
+from stretto.runtime.cluster.blocks.ring import Block
+from stretto.runtime.cluster.hosts.calls import RING, TABLES
+from stretto.runtime.cluster.net import envelope
+from stretto.runtime.cluster.net.envelope import BIG, Envelopes
+from stretto.runtime.cluster.net.frame_checks import Checker, Malformed, NoCheck, RingCheck, TableCheck
 from stretto.store.layout import Layout, TableSpec
+from stretto.store.shard.functions import adarevision, add
 from wire_ends import raw
 
 POST = Envelopes("job", 0)

@@ -18,9 +18,9 @@ import zmq
 
 from stretto.comm.link import Frame
 from stretto.comm.messages import Update
-from stretto.runtime.cluster.envelope import PROTOCOL, Envelopes
-from stretto.runtime.cluster.hosting import RING, TABLES
-from stretto.runtime.cluster.ring import Block
+from stretto.runtime.cluster.blocks.ring import Block
+from stretto.runtime.cluster.hosts.calls import RING, TABLES
+from stretto.runtime.cluster.net.envelope import PROTOCOL, Envelopes
 from wire_ends import COLS, JOB, ROWS, End, ends, raw, until, update
 
 Parts = list[bytes]

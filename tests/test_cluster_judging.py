@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stretto.runtime.cluster.judging import BUSY, FIRST, VISITS, Standstill, lost_one
+from stretto.runtime.cluster.hosts.failure_detector import BUSY, FIRST, VISITS, Standstill, lost_one
 
 PATIENCE = 5.0
 

@@ -17,17 +17,17 @@ from clirun import same_model, stretto
 from jobs import digest
 from ring_fleet import InProcess, QueueHosts
 from stretto.errors import PlanError
-from stretto.models import lda_base
-from stretto.models.lda_base import Problem
-from stretto.models.lda_watch import Watch
+from stretto.models.topics import problem as lda_base
+from stretto.models.topics.monitor import Watch
+from stretto.models.topics.problem import Problem
 from stretto.observe.events import EpochDone, Event
 from stretto.plan.arrays import StepSpec, by_rows, constant, number
 from stretto.plan.kernel_reference import KernelReference
-from stretto.runtime.cluster.crew import ClusterCrew
-from stretto.runtime.run_checkpoints import Saving
+from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
+from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Serial
 from stretto.runtime.session import Session
-from stretto.runtime.train import Trainer
 from test_cluster_driver import hosts_of_this_process
 from topic_jobs import check_counts, corpus, lda_on, problem, run_passes, some_documents
 
@@ -110,7 +110,7 @@ def test_tokens_travel_once_and_little_is_brought_back() -> None:
 
 
 def test_arguments_in_named_tuples_count_one_by_one() -> None:
-    from stretto.kernels.topic_rows import Model
+    from stretto.kernels.topics.rows import Model
 
     rows, numbers = by_rows("W", [0, 2, 4]), cast(Any, [number(f"n{k}") for k in range(6)])
     spec = StepSpec("", KernelReference("", ""), (constant("first"), Model(rows, *numbers), number("last")))

@@ -19,15 +19,15 @@ from sklearn.datasets import dump_svmlight_file
 
 import stretto as st
 from ring_fleet import InProcess, QueueHosts
-from stretto.data.design import Design
+from stretto.data.design.design import Design
 from stretto.errors import DataError, PlanError
-from stretto.models import softmax_passes
-from stretto.runtime.cluster.parts import Held
+from stretto.runtime.cluster.parts.driver import Held
 from stretto.runtime.simulated.faults import Crash, Pause
-from stretto.solvers.column_parts import pack, unpack
-from stretto.solvers.node_columns import NodeDesign, columns_of, cut_columns
-from stretto.solvers.regression import Problem
-from stretto.solvers.working_sets import Solver
+from stretto.solvers.linear.column_parts import pack, unpack
+from stretto.solvers.linear.node_columns import NodeDesign, columns_of, cut_columns
+from stretto.solvers.linear.regression import Problem
+from stretto.solvers.linear.working_sets import Solver
+from stretto.solvers.softmax import passes
 
 Facts = list[np.ndarray]
 STORAGES = ("dense float64", "dense float32", "sparse float64", "sparse float32")
@@ -135,7 +135,7 @@ def test_several_classes_against_the_rest_and_a_warm_start() -> None:
 
 @pytest.mark.parametrize("storage", STORAGES)
 def test_several_classes_jointly(storage: str, processes: Lent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(softmax_passes, "_NUMBERS", 1000)  # several visits of few rows
+    monkeypatch.setattr(passes, "_NUMBERS", 1000)  # several visits of few rows
     X, y, weight = data(storage, p=40)
     which = np.digitize(y, np.quantile(y, [0.3, 0.6]))
     for rules in ({"l1_ratio": 0.0}, {"C": 0.5}, {"l1_ratio": 0.5, "fit_intercept": False, "standardize": True}):

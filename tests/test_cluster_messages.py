@@ -11,15 +11,15 @@ import pytest
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'stretto[cluster]'")
 
-from stretto.runtime.cluster import fleet_ray
-from stretto.runtime.cluster.fleet import packed
+from stretto.runtime.cluster.hosts import ray_fleet
+from stretto.runtime.cluster.hosts.fleet import packed
 
 
 class Actor:
     """An actor whose messages are counted; what they give is there at once."""
 
     def __init__(self) -> None:
-        self.real = fleet_ray.HostActor.__new__(fleet_ray.HostActor)
+        self.real = ray_fleet.HostActor.__new__(ray_fleet.HostActor)
         self.real._arrived, self.real._answers = {}, {}
         self.real._host = SimpleNamespace(  # type: ignore[assignment]
             double=lambda array: array * 2, total=lambda array: float(array.sum()), zeros=np.zeros
@@ -36,7 +36,7 @@ class Actor:
 
 
 def called(actor: Actor, method: str, *args: Any) -> Any:
-    messages = fleet_ray._messages(actor, method, packed(args))
+    messages = ray_fleet._messages(actor, method, packed(args))
     ref = next(messages)
     while True:
         try:
@@ -47,13 +47,13 @@ def called(actor: Actor, method: str, *args: Any) -> Any:
 
 @pytest.mark.parametrize("length", [0, 1, 12, 13, 125, 126, 1000, 4321])
 def test_what_is_large_goes_in_pieces(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    monkeypatch.setattr(fleet_ray, "_PIECE", 1000)
+    monkeypatch.setattr(ray_fleet, "_PIECE", 1000)
     actor = Actor()
     array = np.arange(length, dtype=np.int64)
     np.testing.assert_array_equal(called(actor, "double", array), array * 2)
     assert called(actor, "total", array) == array.sum()
     assert called(actor, "zeros", length).shape == (length,)
-    assert max(actor.sizes) <= 1000 + fleet_ray._TICKET
+    assert max(actor.sizes) <= 1000 + ray_fleet._TICKET
     assert not actor.real._arrived  # nothing is kept
     assert not actor.real._answers
 

@@ -16,7 +16,7 @@ import pytest
 
 import stretto as st
 from stretto.errors import RunError
-from stretto.runtime.cluster.output import Output, WorkerLines
+from stretto.runtime.cluster.hosts.output import Output, WorkerLines
 
 TABLES = {"x": st.Table(rows=2)}
 
@@ -140,8 +140,8 @@ def test_a_job_that_gets_further_between_losses_goes_on(folder: Path, tmp_path: 
 
 
 def test_a_loop_whose_nodes_always_die_gives_up(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stretto.runtime.cluster.crew_runs import Runs
-    from stretto.runtime.cluster.fleet import HostLost
+    from stretto.runtime.cluster.blocks.driver_runs import Runs
+    from stretto.runtime.cluster.hosts.fleet import HostLost
 
     def lost(self: Any, *_: Any, **__: Any) -> Any:
         raise HostLost(0, "it is gone, says the test")

@@ -14,9 +14,9 @@ import pytest
 import stretto as st
 from ring_fleet import InProcess, QueueHosts
 from stretto.errors import DataError, RunError
-from stretto.runtime.cluster.crew import ClusterCrew
-from stretto.runtime.cluster.parts import Parts
-from stretto.runtime.crew import Crew
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
+from stretto.runtime.cluster.parts.driver import Parts
 from stretto.runtime.runtimes import Serial
 
 COUNT = 7

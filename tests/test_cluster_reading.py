@@ -13,10 +13,10 @@ import pytest
 import stretto as st
 from clirun import private_cache, same_model, stretto
 from ring_fleet import InProcess
-from stretto.data.scan import scan
+from stretto.data.reading.scan import scan
 from stretto.errors import DataError
-from stretto.models import mf_nodes
-from stretto.models.mf_nodes import FileSource
+from stretto.solvers.factorization import node_ratings
+from stretto.solvers.factorization.node_ratings import FileSource
 
 RATINGS, USERS, ITEMS = 12_000, 300, 200
 
@@ -87,7 +87,7 @@ def test_a_host_is_lost_and_its_part_is_read_again(file: Path) -> None:
 
 def test_what_is_held_out_is_what_a_fit_in_memory_holds_out(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = st.read(file)
-    monkeypatch.setattr(mf_nodes, "GRAIN", 64)
+    monkeypatch.setattr(node_ratings, "GRAIN", 64)
     source: FileSource = pickle.loads(pickle.dumps(FileSource(scan(file), 1000, 0.3, 5)))
     learn, test = data.split(0.3, seed=5)
     assert len(source) == len(learn)
@@ -113,7 +113,7 @@ def test_errors_reach_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(DataError, match=r"twice.csv: pairs are rated more than once, 1 of them .* duplicates='keep'"):
         model(InProcess(2), memory="1MB").fit(file)
     model(InProcess(2), memory="1MB", duplicates="keep").fit(file)
-    made = mf_nodes.lay_out_from_file
+    made = node_ratings.lay_out_from_file
 
     def changed(*args: Any, **kinds: Any) -> Any:
         job = made(*args, **kinds)
@@ -121,6 +121,6 @@ def test_errors_reach_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         file.write_text(file.read_text().replace("1000,", "1007,"))
         return job
 
-    monkeypatch.setattr("stretto.models.mf_build.lay_out_from_file", changed)
+    monkeypatch.setattr("stretto.models.factorization.build.lay_out_from_file", changed)
     with pytest.raises(DataError, match=r"start again|give every machine the same file"):
         model(InProcess(2), memory="1MB", duplicates="keep").fit(file)

@@ -14,21 +14,21 @@ import stretto as st
 from jobs import PROBLEMS, digest, job_on, some_ratings
 from ring_fleet import InProcess, QueueHosts
 from stretto.errors import Diverged
-from stretto.kernels import claims
-from stretto.kernels.departures import arrive, await_departures
-from stretto.models.mf_base import Problem
+from stretto.kernels.core import claims
+from stretto.kernels.core.departures import arrive, await_departures
 from stretto.plan.arrays import by_cols, by_rows
-from stretto.runtime.cluster.crew import ClusterCrew
+from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
+from stretto.runtime.cluster.blocks.ring import Block, Ring
 from stretto.runtime.cluster.pages import LEAST, Pages
-from stretto.runtime.cluster.ring import Block, Ring
-from stretto.runtime.run_checkpoints import Saving
+from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Serial
 from stretto.runtime.session import Session
-from stretto.runtime.train import Trainer
-from stretto.schedule.order import Ints, Order
-from stretto.schedule.rotation import independent, panels, rotation
-from stretto.schedule.route import Route, owners
-from stretto.schedule.wavefront import wavefront
+from stretto.schedule.orders.order import Ints, Order
+from stretto.schedule.orders.rotation import independent, panels, rotation
+from stretto.schedule.orders.route import Route, owners
+from stretto.schedule.orders.wavefront import wavefront
+from stretto.solvers.factorization.problem import Problem
 
 DATA = some_ratings()
 SGD = [name for name, problem in PROBLEMS.items() if problem.solver == "sgd"]

@@ -15,23 +15,23 @@ from jobs import PROBLEMS, digest, job_on, some_ratings
 from ring_fleet import InProcess, QueueHosts
 from stretto.errors import Diverged, RunError
 from stretto.observe.events import EpochDone
-from stretto.runtime.cluster import crew as crews
-from stretto.runtime.cluster import crew_runs
-from stretto.runtime.cluster.crew import ClusterCrew
-from stretto.runtime.cluster.crew_plan import Kept
-from stretto.runtime.cluster.crew_runs import Runs
-from stretto.runtime.cluster.fleet import HostLost
-from stretto.runtime.cluster.hosting import Told
-from stretto.runtime.cluster.ring import Block, Ring
-from stretto.runtime.cluster.ring_node import Go, Ran
+from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.cluster.blocks import block_executor as crews
+from stretto.runtime.cluster.blocks import driver_runs
+from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
+from stretto.runtime.cluster.blocks.driver_runs import Runs
+from stretto.runtime.cluster.blocks.driver_step import Kept
+from stretto.runtime.cluster.blocks.node import Go, Ran
+from stretto.runtime.cluster.blocks.ring import Block, Ring
+from stretto.runtime.cluster.hosts.calls import Told
+from stretto.runtime.cluster.hosts.fleet import HostLost
 from stretto.runtime.cluster.spec import Cluster
-from stretto.runtime.run_checkpoints import Saving
+from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Serial
-from stretto.runtime.train import Trainer
-from stretto.schedule.order import Ints, Order
-from stretto.schedule.rotation import panels, rotation
-from stretto.schedule.route import Route, owners
-from stretto.schedule.wavefront import wavefront
+from stretto.schedule.orders.order import Ints, Order
+from stretto.schedule.orders.rotation import panels, rotation
+from stretto.schedule.orders.route import Route, owners
+from stretto.schedule.orders.wavefront import wavefront
 
 DATA = some_ratings()
 NAME = "adagrad"
@@ -384,8 +384,8 @@ def test_a_node_that_lives_and_does_not_get_on_is_lost() -> None:
 
 
 def test_blocks_that_never_come_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crew_runs, "WITHIN", 0.1)
-    monkeypatch.setattr(crew_runs, "_CRAWL", 1e9)
+    monkeypatch.setattr(driver_runs, "WITHIN", 0.1)
+    monkeypatch.setattr(driver_runs, "_CRAWL", 1e9)
     runtime = on(2, patience=0.1)
     with job_on(runtime, PROBLEMS[NAME], DATA) as (job, crew):
         Trainer(job, crew).run(1)

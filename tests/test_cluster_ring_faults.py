@@ -13,13 +13,13 @@ import stretto as st
 from jobs import PROBLEMS, digest, job_on, some_ratings
 from ring_fleet import InProcess, QueueHosts
 from stretto.errors import RunError
-from stretto.models.mf_sgd import SgdJob
-from stretto.runtime.cluster import crew as crews
-from stretto.runtime.cluster.crew import ClusterCrew
-from stretto.runtime.cluster.ring import Block
-from stretto.runtime.run_checkpoints import Saving
+from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.cluster.blocks import block_executor as crews
+from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
+from stretto.runtime.cluster.blocks.ring import Block
+from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Serial
-from stretto.runtime.train import Trainer
+from stretto.solvers.factorization.sgd import SgdJob
 
 DATA = some_ratings()
 EPOCHS = 4

@@ -13,7 +13,7 @@ import stretto as st
 from loop_bodies import Written, bodies, fresh, function, results
 from ring_fleet import InProcess
 from stretto.errors import LoopError, PlanError, RunError
-from stretto.loops.door import Loop
+from stretto.loops.parallel import Loop
 from stretto.testing.arithmetic import same_bits
 
 RNG = np.random.default_rng(5)

@@ -12,11 +12,11 @@ import pytest
 import stretto as st
 from jobs import PROBLEMS, digest, job_on, make_job, some_ratings
 from loop_bodies import fresh, results
-from stretto.runtime.cluster.crew import ClusterCrew
-from stretto.runtime.cluster.hosts import Hosts
+from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
+from stretto.runtime.cluster.hosts.hosts import Hosts
 from stretto.runtime.cluster.spec import Cluster
 from stretto.runtime.runtimes import Serial
-from stretto.runtime.train import Trainer
 from test_cluster_ring_loops import made
 
 DATA = some_ratings()

@@ -16,12 +16,12 @@ import pytest
 
 import stretto as st
 from stretto.errors import RunError
-from stretto.runtime.cluster import fleet_local, hosts, ray_found
-from stretto.runtime.cluster.fleet import HostLost, NotStarted, Settings
-from stretto.runtime.cluster.fleet_local import LocalFleet
-from stretto.runtime.cluster.host import versions
-from stretto.runtime.cluster.hosting import Address
-from stretto.runtime.cluster.hosts import Hosts
+from stretto.runtime.cluster.hosts import hosts, local_fleet, ray_address
+from stretto.runtime.cluster.hosts.calls import Address
+from stretto.runtime.cluster.hosts.fleet import HostLost, NotStarted, Settings
+from stretto.runtime.cluster.hosts.host import versions
+from stretto.runtime.cluster.hosts.hosts import Hosts
+from stretto.runtime.cluster.hosts.local_fleet import LocalFleet
 
 pytest.importorskip("zmq", reason="the extra stretto[cluster] is not installed")
 
@@ -82,7 +82,7 @@ class Kill:
 def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kill]:
     def make(*args: Any, **more: Any) -> Kill:
         plan = Kill(*args, **more)
-        call = fleet_local._Process.call
+        call = local_fleet._Process.call
 
         def killing(self: Any, method: str, *args: Any) -> Any:
             fits = plan.fits(self, method, args)
@@ -94,7 +94,7 @@ def kill(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Kill]:
                 plan.now(self)
             return answer
 
-        monkeypatch.setattr(fleet_local._Process, "call", killing)
+        monkeypatch.setattr(local_fleet._Process, "call", killing)
         return plan
 
     return make
@@ -187,7 +187,7 @@ def test_a_host_that_dies_whenever_it_begins_ends_the_job_with_the_reason(kill: 
 def test_a_host_that_is_stopped_while_it_is_sent_much_does_not_hold_up_the_driver(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fleet_local, "_STUCK", 1)
+    monkeypatch.setattr(local_fleet, "_STUCK", 1)
     with Hosts(cluster()) as crew:
         member: Any = crew._members[1]
         os.kill(member._process.pid, signal.SIGSTOP)
@@ -309,15 +309,15 @@ def test_an_address_where_nobody_listens_is_said_at_once(
     address = address_of(listener)
     listener.close()
     with pytest.raises(RunError, match=r"no Ray cluster answers at 127.*Connection refused"):
-        ray_found.found(address)
+        ray_address.found(address)
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(RunError, match=r"no Ray cluster answers at 127.*RAY_ADDRESS"):
-        ray_found.found("auto")
-    assert ray_found.found("local") == ""
+        ray_address.found("auto")
+    assert ray_address.found("local") == ""
 
 
 def test_somebody_who_listens_and_is_not_ray_is_not_waited_for(listener: socket.socket) -> None:
-    assert ray_found.no_answer(address_of(listener), 0.2) == "no answer within 0.2 s"
+    assert ray_address.no_answer(address_of(listener), 0.2) == "no answer within 0.2 s"
     listener.accept()[0].close()
 
     def rude(words: bytes) -> None:
@@ -328,7 +328,7 @@ def test_somebody_who_listens_and_is_not_ray_is_not_waited_for(listener: socket.
     for words, why in ((b"HTTP/1.1 400 Bad Request\r\n", "is not Ray"), (b"", "hangs up")):
         thread = threading.Thread(target=rude, args=(words,))
         thread.start()
-        assert why in ray_found.no_answer(address_of(listener), 5.0)
+        assert why in ray_address.no_answer(address_of(listener), 5.0)
         thread.join()
 
 
@@ -336,17 +336,17 @@ def test_what_ray_remembers_of_a_cluster_that_is_over_is_passed_over(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    monkeypatch.setattr(ray_found, "_on_this_machine", lambda: ["127.0.0.1:1"])
+    monkeypatch.setattr(ray_address, "_on_this_machine", lambda: ["127.0.0.1:1"])
     with pytest.warns(RuntimeWarning, match=r"127\.0\.0\.1:1 \(Connection refused\); a new one is started"):
-        assert ray_found.found("auto") == ""
-    monkeypatch.setattr(ray_found, "_on_this_machine", lambda: [])
-    assert ray_found.found("auto") == ""
+        assert ray_address.found("auto") == ""
+    monkeypatch.setattr(ray_address, "_on_this_machine", lambda: [])
+    assert ray_address.found("auto") == ""
 
 
 @pytest.mark.parametrize("address", ["nonsense", "10.0.0.5", ":", "host:port"])
 def test_what_is_no_address_is_said(address: str) -> None:
     with pytest.raises(RunError, match="not of the form host:port"):
-        ray_found.found(address)
+        ray_address.found(address)
 
 
 def test_a_host_that_did_not_start_is_a_lost_one() -> None:

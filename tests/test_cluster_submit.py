@@ -150,7 +150,7 @@ def test_the_job_of_the_page_runs_through_ray_job_submit(head: Head, tmp_path: P
 
 ASK = """
 import json, sys, warnings
-from stretto.runtime.cluster.ray_found import found
+from stretto.runtime.cluster.hosts.ray_address import found
 with warnings.catch_warnings(record=True) as said:
     warnings.simplefilter("always")
     print(json.dumps([found("auto"), [str(one.message) for one in said]]))

@@ -11,9 +11,9 @@ import pytest
 
 import stretto as st
 from cluster_hosts import PATIENCE, InProcess, Party, close_all, counting, job_of, values
-from stretto.runtime.cluster.host import Host
-from stretto.runtime.serving import Outcome, TableJob
-from stretto.runtime.tables.node_cuts import CutPlan
+from stretto.runtime.cluster.hosts.host import Host
+from stretto.runtime.tables.job import Outcome, TableJob
+from stretto.runtime.tables.run.node_cuts import CutPlan
 from stretto.tables.worker import Worker
 from test_tables_threads import ROWS, lasting, start
 

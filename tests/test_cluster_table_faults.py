@@ -17,9 +17,9 @@ from cluster_hosts import Party, close_all, counting, job_of, next_life, values
 from stretto.comm.link import Frame, Link
 from stretto.comm.messages import NodeClock, Update
 from stretto.errors import RunError
-from stretto.runtime.cluster.host import Host
-from stretto.runtime.cluster.hosting import TABLES, Begin
-from stretto.runtime.cluster.table_task import BACKLOG, TablePayload, make_table_task
+from stretto.runtime.cluster.hosts.calls import TABLES, Begin
+from stretto.runtime.cluster.hosts.host import Host
+from stretto.runtime.cluster.tables.task import BACKLOG, TablePayload, make_table_task
 from stretto.tables.worker import Worker
 from test_tables_threads import ROWS, mixed
 

@@ -16,7 +16,7 @@ import pytest
 import stretto as st
 from cluster_hosts import PATIENCE, InProcess, Party, close_all, job_of
 from stretto.errors import RunError
-from stretto.runtime.serving import FAR
+from stretto.runtime.tables.job import FAR
 from stretto.tables.worker import Worker
 from stretto.testing.replay import check_replay
 from test_tables_threads import ROWS, bits, mixed, momentum, start

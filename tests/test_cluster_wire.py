@@ -14,13 +14,13 @@ import zmq
 from stretto.comm.link import BARE, Frame
 from stretto.comm.messages import Demand, Update
 from stretto.errors import RunError
-from stretto.runtime.cluster.checks import RingCheck, TableCheck
-from stretto.runtime.cluster.envelope import MAX_PART, Envelopes
-from stretto.runtime.cluster.hosting import PROBE, RING, TABLES, Address
-from stretto.runtime.cluster.keys import KeyPair, new_pair
-from stretto.runtime.cluster.packing import LARGEST
-from stretto.runtime.cluster.peer import BATCH_BYTES, Peer
-from stretto.runtime.cluster.ring import Block
+from stretto.runtime.cluster.blocks.ring import Block
+from stretto.runtime.cluster.hosts.calls import PROBE, RING, TABLES, Address
+from stretto.runtime.cluster.net.curve_keys import KeyPair, new_pair
+from stretto.runtime.cluster.net.envelope import MAX_PART, Envelopes
+from stretto.runtime.cluster.net.frame_checks import RingCheck, TableCheck
+from stretto.runtime.cluster.net.peer import BATCH_BYTES, Peer
+from stretto.runtime.cluster.net.serialization import LARGEST
 from wire_ends import JOB, End, ends, layout, raw, until, update
 
 Caller = Callable[[End, KeyPair | None], zmq.Socket[bytes]]

@@ -11,9 +11,9 @@ from stretto.comm.link import ASK_AGAIN, SEND_AGAIN, SLOW, SOON, Frame, Link
 from stretto.comm.messages import Message, NodeClock
 from stretto.comm.policy import Eager, Managed, Policy
 from stretto.consistency.rules import BSP, SSP, Rule
-from stretto.store.functions import add
 from stretto.store.layout import Layout, TableSpec
 from stretto.store.node import Node
+from stretto.store.shard.functions import add
 
 
 def clock(n: int) -> NodeClock:

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stretto.data import Data, cache, ratings, read, write
-from stretto.data.cache import CacheWarning
+from stretto.data import Data, ratings, read, write
+from stretto.data.reading import cache
+from stretto.data.reading.cache import CacheWarning
 
 
 @pytest.fixture

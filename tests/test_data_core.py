@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from stretto.data.convert import as_data
-from stretto.data.data import Data, held_out
+from stretto.data.convert.convert import as_data
 from stretto.data.describe import skew
-from stretto.data.duplicates import find_duplicates
-from stretto.data.generate import ratings
-from stretto.data.ids import IdMap
+from stretto.data.generate.ratings import ratings
+from stretto.data.records.data import Data, held_out
+from stretto.data.records.duplicates import find_duplicates
+from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
 
 small = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(1, 5)), max_size=40)

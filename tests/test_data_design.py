@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 from sklearn.preprocessing import StandardScaler
 
-from stretto.data.design import Design
+from stretto.data.design.design import Design
 from stretto.errors import DataError
 
 RNG = np.random.default_rng(0)

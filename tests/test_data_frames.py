@@ -15,14 +15,14 @@ import pytest
 from scipy import sparse
 
 import stretto as st
-from stretto.data.columns import FEW
-from stretto.data.convert import as_data
-from stretto.data.data import Data
-from stretto.data.ids import IdMap
-from stretto.data.roles import ColumnChoice, find_roles
+from stretto.data.convert.convert import as_data
+from stretto.data.convert.roles import ColumnChoice, find_roles
+from stretto.data.reading.columns import FEW
+from stretto.data.records.data import Data
+from stretto.data.records.ids import IdMap
 from stretto.errors import DataError
-from stretto.models.mf_align import Known, aligned, entries_of
-from stretto.models.mf_input import as_matrix, as_pairs
+from stretto.models.factorization.align import Known, aligned, entries_of
+from stretto.models.factorization.arguments import as_matrix, as_pairs
 
 LIBRARIES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "pandas": pd.DataFrame,

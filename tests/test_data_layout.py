@@ -16,11 +16,11 @@ from scipy import io
 
 import stretto as st
 from stretto.data import Data, detect, inspect, iter_triples, read, scan, write
-from stretto.data.convert import as_data
-from stretto.data.delimited import fields_of
-from stretto.data.report import BadLinesWarning
+from stretto.data.convert.convert import as_data
+from stretto.data.reading.delimited import fields_of
+from stretto.data.reading.report import BadLinesWarning
 from stretto.errors import DataError, FormatError
-from stretto.models.lda_input import read_vocabulary
+from stretto.models.topics.input import read_vocabulary
 
 
 def put(folder: Path, text: str | bytes, name: str = "file.txt") -> str:
@@ -334,7 +334,7 @@ def test_options_of_the_wrong_type(options: dict[str, Any], tmp_path: Path) -> N
 def test_a_file_rewritten_in_the_same_size_is_read_again(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from stretto.data import cache
+    from stretto.data.reading import cache
 
     monkeypatch.setattr(cache, "cache_root", lambda: tmp_path_factory.getbasetemp() / "layout-cache")
     path = put(tmp_path, "1,2,3\n4,5,6\n")

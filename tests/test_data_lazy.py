@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import stretto
-from stretto.data.data import Data
-from stretto.data.dense import Dense
-from stretto.data.lazy import Lazy
-from stretto.data.ragged import Ragged
-from stretto.data.records import Column
-from stretto.data.source import Lines
+from stretto.data.reading.source import Lines
+from stretto.data.records.data import Data
+from stretto.data.records.dense import Dense
+from stretto.data.records.lazy import Lazy
+from stretto.data.records.ragged import Ragged
+from stretto.data.records.records import Column
 from stretto.errors import DataError, FormatError
 
 RATINGS = "0 1 5\n# a note\n2 0 3.5\n1 1 4\n"
@@ -48,7 +48,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         seen.append(path)
         return Lines(path)
 
-    monkeypatch.setattr("stretto.data.text.Lines", watched)
+    monkeypatch.setattr("stretto.data.reading.text.Lines", watched)
     return seen
 
 

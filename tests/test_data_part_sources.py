@@ -20,7 +20,7 @@ from hypothesis import strategies as hs
 import stretto as st
 from stretto.data import open_parts, scan
 from stretto.data.parts import DataPart, Numbering, merge, shares
-from stretto.data.report import BadLinesWarning
+from stretto.data.reading.report import BadLinesWarning
 from stretto.errors import DataError, FormatError, NotEnoughMemory
 
 any_file = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
@@ -532,7 +532,7 @@ def test_read_takes_a_folder_a_glob_and_a_list(tmp_path: Path) -> None:
 
 
 def test_a_part_reads_its_range_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from stretto.data.source import open_raw
+    from stretto.data.reading.source import open_raw
 
     counts: list[int] = []
 
@@ -565,7 +565,7 @@ def test_a_part_reads_its_range_and_nothing_else(tmp_path: Path, monkeypatch: py
 
     text = "".join(f"{k},{k % 9},3\n" for k in range(100_000))
     path = put(tmp_path, text)
-    monkeypatch.setattr("stretto.data.source.open_raw", counting)
+    monkeypatch.setattr("stretto.data.reading.source.open_raw", counting)
     parts = open_parts(path).parts(40)
     assert sum(counts) <= (1 << 16) + 8  # the driver: the first bytes, which say what the file is
     counts.clear()

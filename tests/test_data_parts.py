@@ -15,9 +15,9 @@ from hypothesis import strategies as hs
 
 import stretto as st
 from stretto.data import iter_triples
-from stretto.data.filepart import cut
-from stretto.data.report import BadLinesWarning
-from stretto.data.source import Lines
+from stretto.data.reading.file_part import cut
+from stretto.data.reading.report import BadLinesWarning
+from stretto.data.reading.source import Lines
 from stretto.errors import DataError, FormatError, RunError
 
 Records = list[tuple[int, int, float]]
@@ -182,7 +182,7 @@ def test_only_the_part_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         opened.append(Counted(text))
         return opened[-1]
 
-    monkeypatch.setattr("stretto.data.source.open_raw", open_raw)
+    monkeypatch.setattr("stretto.data.reading.source.open_raw", open_raw)
     n = 40
     found = in_parts("anywhere", n)
     assert joined(found) == [(k, k, 3) for k in range(100_000)]

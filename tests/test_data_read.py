@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from scipy import io, sparse
 
 from stretto.data import Data, as_data, inspect, iter_triples, ratings, read, scan, write
-from stretto.data.report import BadLinesWarning
+from stretto.data.reading.report import BadLinesWarning
 from stretto.errors import DataError, FormatError, NotEnoughMemory
 
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parsed data goes to a fresh folder; compiled kernels stay where they are, they take seconds to make."""
-    from stretto.data import cache
+    from stretto.data.reading import cache
 
     root = tmp_path_factory.mktemp("cache")
     monkeypatch.setattr(cache, "cache_root", lambda: root)
@@ -289,7 +289,9 @@ def test_no_permission(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def closed(*args: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("stretto.data.source.open", closed, raising=False)  # a mode of 0 does not stop the superuser
+    monkeypatch.setattr(
+        "stretto.data.reading.source.open", closed, raising=False
+    )  # a mode of 0 does not stop the superuser
     with pytest.raises(DataError, match="no permission"):
         read(put(tmp_path, "1 2 3\n"))
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stretto.data.parsing import Options, Parsing
-from stretto.data.report import Report
+from stretto.data.reading.parsing import Options, Parsing
+from stretto.data.reading.report import Report
 
 FLOOR = 150.0  # MB/s
 

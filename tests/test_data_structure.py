@@ -11,12 +11,12 @@ import pytest
 import scipy.sparse as sp
 
 import hostile_arrays as make
-from stretto.data.structure import verified
+from stretto.data.convert.sparse_structure import verified
 from stretto.errors import DataError, PlanError
-from stretto.models.lasso import Lasso
-from stretto.models.lasso_cv import LassoCV
-from stretto.models.logistic import LogisticRegression
-from stretto.runtime.team import Team
+from stretto.models.linear.lasso import Lasso
+from stretto.models.linear.lasso_cv import LassoCV
+from stretto.models.linear.logistic import LogisticRegression
+from stretto.runtime.blocks.team import Team
 
 A = np.where(np.arange(24).reshape(6, 4) % 3, np.arange(24).reshape(6, 4), 0).astype(float)
 

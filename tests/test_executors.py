@@ -17,7 +17,7 @@ from executor_kernel import CUTS
 from executor_plans import TYPES, PlanCase, StepCase, plans
 from executor_runs import EXECUTORS, SERIAL, Executor, Leg, expected, legs, run
 from stretto import pages
-from stretto.schedule.rotation import independent, rotation
+from stretto.schedule.orders.rotation import independent, rotation
 
 ANY = some.one_of(*EXECUTORS.values())
 

@@ -19,7 +19,7 @@ from hostile import Case, faults, run_cases
 from malformed import KINDS, Made, made
 from plain_reader import Plain
 from stretto.data import Data, Info, inspect, iter_triples, read, scan
-from stretto.data.report import BadLinesWarning
+from stretto.data.reading.report import BadLinesWarning
 from stretto.errors import StrettoError
 
 SEEDS = 45  # of every kind: more than 1,500 files

@@ -16,7 +16,7 @@ import pytest
 
 from hostile import Case, faults, run_cases
 from stretto.data import Data
-from stretto.data.convert import as_data
+from stretto.data.convert.convert import as_data
 from stretto.errors import DataError
 
 USERS, ITEMS, RATINGS = ("userId", "User-ID", "customer_id"), ("movieId", "ASIN", "item"), ("rating", "Score", "count")

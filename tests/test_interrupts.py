@@ -20,6 +20,7 @@ import stretto as st
 from jobs import some_ratings
 from ring_fleet import InProcess
 from stretto.runtime import interrupts
+from stretto.runtime.blocks.team import Call, Team
 from stretto.runtime.interrupts import (
     check_ctrl_c,
     deferring_ctrl_c,
@@ -27,7 +28,6 @@ from stretto.runtime.interrupts import (
     raising_ctrl_c,
     shielding_ctrl_c,
 )
-from stretto.runtime.team import Call, Team
 
 DATA = some_ratings(3000, 100, 80)
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from isa_script import NONE, digest, gram_of, problem, results
 from kernelrun import WAYS, cut, run
-from stretto.kernels import als, lanes
+from stretto.kernels.factorization import als
+from stretto.kernels.numeric import lanes
 
 f4 = np.float32
 
@@ -187,7 +188,7 @@ def test_factors_that_are_not_finite_stop_the_pass() -> None:
 
 def test_four_at_a_time_gives_the_bits_of_one_at_a_time() -> None:
     """A row's ratings are taken in fours; the remainder one by one. Splitting them differently must not show."""
-    from stretto.kernels.compile import kernel
+    from stretto.kernels.core.compile import kernel
 
     @kernel
     def both(Y, A, B, singles, fours):  # type: ignore[no-untyped-def]

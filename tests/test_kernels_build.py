@@ -16,10 +16,10 @@ import pytest
 from llvmlite import binding
 from numba.core.registry import cpu_target
 
-from stretto.kernels import claims, space
 from stretto.kernels.build import linking, notice, stamps, storage, targets
-from stretto.kernels.compile import inner, kernel, merged
-from stretto.kernels.merge import add_worker
+from stretto.kernels.core import claims, scratch
+from stretto.kernels.core.compile import inner, kernel, merged
+from stretto.kernels.core.merge import add_worker
 from stretto.warmup import ship
 
 MODULES = sorted(
@@ -65,7 +65,7 @@ def test_most_edits_touch_few_modules() -> None:
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("from stretto.kernels.claims import next_visit\n", {"claims"}),
+        ("from stretto.kernels.core.claims import next_visit\n", {"claims"}),
         ("from stretto.kernels import lanes, vector as v  # both\n", {"lanes", "vector"}),
         ("from stretto.kernels import (\n    lanes,\n    scalar,\n)\n", {"lanes", "scalar"}),
         ("import numpy\nfrom numpy import float32\ndef f():\n    from stretto.kernels import als\n", set()),
@@ -196,8 +196,8 @@ def test_a_helper_can_be_called_from_python() -> None:
 
 @kernel(allocates=True)
 def _makes(n: Any, like: Any) -> Any:
-    one, two, three = space.zeros(n, np.int32), space.zeros2(n, 3, like.dtype), space.empty2(2, n, np.float64)
-    four = space.empty(n, np.bool_)
+    one, two, three = scratch.zeros(n, np.int32), scratch.zeros2(n, 3, like.dtype), scratch.empty2(2, n, np.float64)
+    four = scratch.empty(n, np.bool_)
     for k in range(n):
         three[0, k], three[1, k], four[k] = k, one[k] + two[k, 2], k > 1
     total = 0.0
@@ -318,7 +318,7 @@ print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()))
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
 def test_shipped_kernels_are_found_before_anything_is_compiled(tmp_path: Path) -> None:
     add_worker(claims.stopped(), 0, np.zeros(1), np.array([0, 3]), np.ones((2, 3)), np.zeros(3))
-    wanted = [form for form in ship.forms() if form[:2] == ("stretto.kernels.merge", "add_worker")]
+    wanted = [form for form in ship.forms() if form[:2] == ("stretto.kernels.core.merge", "add_worker")]
     assert ship.ship(tmp_path / "compiled", wanted, targets.LEVELS, 1) > 2 * 3  # helpers too
     level = targets.levels()[:1]  # what this processor may run; code for others is there and must not be used
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from isa_script import NONE, problem, swept
 from kernelrun import WAYS, cut, run
-from stretto.kernels import als, ccd, lanes
+from stretto.kernels.factorization import als, ccd
+from stretto.kernels.numeric import lanes
 
 f4 = np.float32
 

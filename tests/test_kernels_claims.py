@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from jobs import claimable
 from stretto.errors import RunError
-from stretto.kernels import atomics, claims
-from stretto.kernels.claims import fail, next_visit
-from stretto.runtime.passes import logged, start
-from stretto.schedule.order import Order
-from stretto.schedule.rotation import independent, rotation
+from stretto.kernels.core import atomics, claims
+from stretto.kernels.core.claims import fail, next_visit
+from stretto.runtime.blocks.pass_control import logged, start
+from stretto.schedule.orders.order import Order
+from stretto.schedule.orders.rotation import independent, rotation
 
 
 @numba.njit(nogil=True)  # type: ignore[untyped-decorator]

@@ -12,11 +12,11 @@ from scipy import optimize, special
 
 from kernelrun import WAYS, cut, run
 from linear_problems import loss_of
-from stretto.kernels import columns as kernels
-from stretto.kernels import samples
+from stretto.kernels.linear import columns as kernels
+from stretto.kernels.linear import sample_losses
 from stretto.runtime.runtimes import Serial, Threads
-from stretto.solvers.columns import _cut
-from stretto.solvers.loss import Logistic, Squared
+from stretto.solvers.linear.columns import _cut
+from stretto.solvers.linear.loss import Logistic, Squared
 from working_made import STORAGES, Floats, columns_of, numbers
 
 SIZES = [1, 15, 16, 17, 31, 32, 63, 64, 65, 200]  # around the lengths of the compiled chains
@@ -156,7 +156,7 @@ SIGNS = np.where(RNG.random(N) < 0.4, 1.0, -1.0)
 
 def test_the_squared_loss() -> None:
     v = np.empty(N)
-    value, pull = samples.look_squared(Y, Z, WEIGHT, 0.7, v)
+    value, pull = sample_losses.look_squared(Y, Z, WEIGHT, 0.7, v)
     assert value == pytest.approx(float(WEIGHT @ loss_of("squared", Y, Z + 0.7)))
     np.testing.assert_allclose(v, WEIGHT * (Y - Z - 0.7), rtol=1e-14, atol=1e-300)
     assert pull == pytest.approx(v.sum())
@@ -230,7 +230,7 @@ def test_entropies() -> None:
     v, a = np.empty(N), np.linspace(0.0, 1.0, N)  # the ends too: 0·log 0 is 0
     v[:] = WEIGHT * SIGNS * a
     expected = float(WEIGHT @ (special.entr(a) + special.entr(1.0 - a)))
-    assert samples.dual_logistic(SIGNS, WEIGHT, v, 1.0) == pytest.approx(expected, rel=1e-13)
+    assert sample_losses.dual_logistic(SIGNS, WEIGHT, v, 1.0) == pytest.approx(expected, rel=1e-13)
 
 
 @pytest.mark.parametrize("loss", ["squared", "logistic"])

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from kernelrun import run
-from stretto.kernels import gram, tile64
+from stretto.kernels.linear import gram
+from stretto.kernels.numeric import tile64
 from stretto.runtime.runtimes import Serial, Threads
-from stretto.solvers.columns import Columns
-from stretto.solvers.gram import Gram
+from stretto.solvers.linear.columns import Columns
+from stretto.solvers.linear.gram import Gram
 from working_made import Floats, Ints, columns_of, numbers
 
 # Storage and density; the third way needs columns that are mostly zero.
@@ -105,7 +106,7 @@ def test_products_are_those_of_numpy(way: str, n: int, k: int) -> None:
 def test_growing_step_by_step_gives_the_bits_of_all_at_once(
     way: str, turns: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("stretto.solvers.gram._TURNS", turns)
+    monkeypatch.setattr("stretto.solvers.linear.gram._TURNS", turns)
     storage, density = WAYS[way]
     X = numbers(517, 300, density)
     weight = weights(517)

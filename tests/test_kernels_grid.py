@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jobs import digest, small_data, some_ratings
-from stretto.data.data import Data
 from stretto.data.partition import cut
+from stretto.data.records.data import Data
 from stretto.errors import DataError
-from stretto.kernels.grid import ROWS_DEALT
-from stretto.runtime.compressed import by_rows, compress
-from stretto.runtime.layout import Blocks, lay_out, tally
+from stretto.kernels.factorization.grid import ROWS_DEALT
+from stretto.runtime.blocks.compressed import by_rows, compress
+from stretto.runtime.blocks.layout import Blocks, lay_out, tally
+from stretto.runtime.blocks.source import GRAIN, InMemory, Spool
+from stretto.runtime.blocks.survey import Survey, survey
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.runtime.source import GRAIN, InMemory, Spool
-from stretto.runtime.survey import Survey, survey
-from stretto.schedule.order import Order
-from stretto.schedule.rotation import rotation
+from stretto.schedule.orders.order import Order
+from stretto.schedule.orders.rotation import rotation
 
 SERIAL = Serial()
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernelrun import WAYS, cut, run
-from stretto.kernels import lanes, predict
-from stretto.kernels.losses import ABSOLUTE, LOGISTIC, SQUARED
+from stretto.kernels.factorization import predict
+from stretto.kernels.factorization.losses import ABSOLUTE, LOGISTIC, SQUARED
+from stretto.kernels.numeric import lanes
 
 f4 = np.float32
 

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from stretto.kernels import atomics, factor, gang
+from stretto.kernels.core import atomics, gang
+from stretto.kernels.numeric import blocked_cholesky
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.solvers.newton import violations
-from stretto.solvers.subproblem import Minimum, minimise
+from stretto.solvers.linear.newton import violations
+from stretto.solvers.linear.subproblem import Minimum, minimise
 from working_made import Floats
 
 # --- factors ----------------------------------------------------------------------------------------------------------
@@ -24,14 +25,14 @@ from working_made import Floats
 def solve(U: Any, inverse: Any, x: Any) -> None:
     """Factorise U in place, block by block, and solve for x."""
     size = x.shape[0]
-    for top in range(0, size, factor.BLOCK):
-        last = min(top + factor.BLOCK, size)
-        factor.diagonal(U, inverse, top, last, size)
-        for piece in range((size - last + factor.CHUNK - 1) // factor.CHUNK):
-            factor.finish(U, inverse, top, last, piece, size)
-        for piece in range((size - last) // factor.STRIP):
-            factor.trail(U, top, last, piece, size)
-    factor.substitute(U, inverse, x, size)
+    for top in range(0, size, blocked_cholesky.BLOCK):
+        last = min(top + blocked_cholesky.BLOCK, size)
+        blocked_cholesky.diagonal(U, inverse, top, last, size)
+        for piece in range((size - last + blocked_cholesky.CHUNK - 1) // blocked_cholesky.CHUNK):
+            blocked_cholesky.finish(U, inverse, top, last, piece, size)
+        for piece in range((size - last) // blocked_cholesky.STRIP):
+            blocked_cholesky.trail(U, top, last, piece, size)
+    blocked_cholesky.substitute(U, inverse, x, size)
 
 
 def solved(A: Floats, right: Floats, spare: int = 0) -> tuple[Floats, Floats, Floats]:

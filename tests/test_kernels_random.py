@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stretto.data.partition import cut
-from stretto.kernels.random import entry_hash, fill_worker, mix, uniform
+from stretto.kernels.numeric.random import entry_hash, fill_worker, mix, uniform
+from stretto.runtime.blocks.step import make_step
 from stretto.runtime.runtimes import Serial, Threads
-from stretto.runtime.step import make_step
-from stretto.schedule.rotation import independent
+from stretto.schedule.orders.rotation import independent
 
 
 @numba.njit  # type: ignore[untyped-decorator]

@@ -12,7 +12,7 @@ import pytest
 from numba.core.types.functions import BaseFunction
 
 from stretto.kernels.build import linking, resolved
-from stretto.kernels.compile import Kernel, inner
+from stretto.kernels.core.compile import Kernel, inner
 
 RESOLVE = BaseFunction.get_call_type
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from stretto.kernels.losses import ABSOLUTE, CODES, LOGISTIC, SQUARED, cost_of, pull_of
-from stretto.kernels.scalar import exp, log
+from stretto.kernels.factorization.losses import ABSOLUTE, CODES, LOGISTIC, SQUARED, cost_of, pull_of
+from stretto.kernels.numeric.scalar import exp, log
 
 
 @numba.njit  # type: ignore[untyped-decorator]

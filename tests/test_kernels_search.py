@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stretto.kernels.search import bits, collect, count_bits, lane, lowest_bit, running, shift_right
-from stretto.kernels.vector import less_equal, load, splat, store
+from stretto.kernels.numeric.lane_search import bits, collect, count_bits, lane, lowest_bit, running, shift_right
+from stretto.kernels.numeric.vector import less_equal, load, splat, store
 
 Array = NDArray[Any]
 

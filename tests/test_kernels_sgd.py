@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 
 import sgd_twin
 from jobs import small_data, some_ratings
-from stretto.data.data import Data
-from stretto.kernels.adarevision_sgd import FACTOR
-from stretto.kernels.lanes import aligned, padded
-from stretto.kernels.losses import CODES
-from stretto.models.mf_base import Problem
-from stretto.models.mf_sgd import sgd_step
-from stretto.runtime.layout import Blocks
+from stretto.data.records.data import Data
+from stretto.kernels.factorization.adarevision_sgd import FACTOR
+from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.numeric.lanes import aligned, padded
+from stretto.runtime.blocks.layout import Blocks
+from stretto.runtime.blocks.step import Done
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.runtime.step import Done
-from stretto.schedule.order import Order
+from stretto.schedule.orders.order import Order
+from stretto.solvers.factorization.problem import Problem
+from stretto.solvers.factorization.sgd import sgd_step
 from test_kernels_grid import laid_out
 
 f4 = np.float32

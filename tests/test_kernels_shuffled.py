@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from stretto.kernels import conjugate, gram, shuffled
+from stretto.kernels.linear import conjugate_gradients, gram, shuffled
 
 n, p = 60, 40
 
@@ -73,7 +73,7 @@ def test_conjugate_gradients_solve_the_system(intercept: bool, largest: float) -
     gram.by_rows["exact"](X.indptr, X.indices, X.data, np.arange(p), p, np.arange(p), start, whose, value)
     way, product, left = np.zeros(p), np.zeros(n), model["q"].copy()
     step, back, out = np.empty(p), np.empty(p), np.empty(n)
-    iterations = conjugate.conjugate["exact"](
+    iterations = conjugate_gradients.conjugate["exact"](
         start, whose, value, model["d"], model["mean"], np.full(p, 0.1), np.diag(model["H"]).copy(), np.ones(p), 0.0,
         largest, 500, way, left, step, back, product, out,
     )  # fmt: skip

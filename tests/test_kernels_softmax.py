@@ -9,13 +9,13 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import log_softmax, softmax
 
-from stretto.kernels import softmax as kernels
-from stretto.kernels.softmax_tiles import strips
-from stretto.models.softmax_metric import Table
-from stretto.models.softmax_passes import Passes
-from stretto.models.softmax_point import Problem
-from stretto.models.softmax_rows import Rows
+from stretto.kernels.linear import softmax as kernels
+from stretto.kernels.linear.softmax_tiles import strips
 from stretto.runtime.runtimes import Serial, Threads
+from stretto.solvers.softmax.metric import Table
+from stretto.solvers.softmax.passes import Passes
+from stretto.solvers.softmax.point import Problem
+from stretto.solvers.softmax.rows import Rows
 
 softmax_gradient: Any = kernels.softmax_gradient
 SHAPES = [(1, 1, 2), (70, 5, 3), (203, 37, 10), (150, 20, 33), (300, 8, 20)]

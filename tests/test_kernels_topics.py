@@ -16,22 +16,22 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stretto.kernels.alias import alias_draw, fill_alias
-from stretto.kernels.topic_layout import measure_worker, spread_worker
-from stretto.kernels.topic_mh import prior_table
-from stretto.kernels.topic_packed import draw
-from stretto.kernels.topic_rows import begin_visit, make_rooms, open_word, room_of, token_bits
-from stretto.models import lda_base
-from stretto.models.lda_job import epoch_seed
-from stretto.runtime.passes import start
-from stretto.schedule.rotation import independent
+from stretto.kernels.numeric.alias import alias_draw, fill_alias
+from stretto.kernels.topics.layout import measure_worker, spread_worker
+from stretto.kernels.topics.metropolis_hastings import prior_table
+from stretto.kernels.topics.packed import draw
+from stretto.kernels.topics.rows import begin_visit, make_rooms, open_word, room_of, token_bits
+from stretto.models.topics import problem
+from stretto.models.topics.job import epoch_seed
+from stretto.runtime.blocks.pass_control import start
+from stretto.schedule.orders.rotation import independent
 from topic_jobs import State, copies_of, frequencies, made_state, misfit
 
 
 @pytest.fixture(autouse=True)
 def several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small corpora are cut as large ones are."""
-    monkeypatch.setattr(lda_base, "FEWEST_TOKENS", 256)
+    monkeypatch.setattr(problem, "FEWEST_TOKENS", 256)
 
 
 Array = NDArray[Any]

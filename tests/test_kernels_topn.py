@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from isa_script import problem, recommended
 from kernelrun import WAYS, cut, run
-from stretto.kernels import lanes, topn
+from stretto.kernels.factorization import topn
+from stretto.kernels.numeric import lanes
 
 f4 = np.float32
 NOTHING_SEEN = (np.zeros(1, np.int64), np.zeros(0, np.int32))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import stretto
 from stretto.errors import DataError
-from stretto.kernels import keyed
+from stretto.kernels.numeric import keyed
 from stretto.keyed import integers, normal, uniform
 
 keys = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5)

@@ -22,7 +22,7 @@ FACTORIZATION = """
 import time
 import numpy as np
 import stretto as st
-import stretto.loops.door, stretto.loops.run, stretto.kernels.vector
+import stretto.loops.parallel, stretto.loops.execute.run, stretto.kernels.numeric.vector
 from numba.core.registry import cpu_target
 from stretto.runtime.runtimes import Serial
 

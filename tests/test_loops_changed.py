@@ -17,9 +17,9 @@ import stretto as st
 from loop_bodies import function
 from stretto import keyed
 from stretto.errors import DataError, PlanError, RunError
-from stretto.loops.door import Loop
-from stretto.loops.typed import MOST_CHOICES
-from stretto.loops.unchanged import summed
+from stretto.loops.layout.unchanged_records import summed
+from stretto.loops.parallel import Loop
+from stretto.loops.types.typed_tree import MOST_CHOICES
 
 Array = np.ndarray[Any, Any]
 N, M, COUNT = 30, 20, 600

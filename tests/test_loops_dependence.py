@@ -23,8 +23,8 @@ from loop_makers import (
     random_dims,
     span,
 )
-from stretto.loops.dependence import conflicts_text, vectors
-from stretto.loops.facts import Access, Dim, Entry, Subscript, Vector
+from stretto.loops.analyse.dependence import conflicts_text, vectors
+from stretto.loops.analyse.facts import Access, Dim, Entry, Subscript, Vector
 
 LINE = (Dim("i", 0, 8),)
 PLANE = (Dim("i", 0, 8), Dim("j", 0, 8))

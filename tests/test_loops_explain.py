@@ -27,7 +27,7 @@ from clirun import stretto
 from examples_run import load
 from stretto.cli.script import first_call
 from stretto.errors import PlanError
-from stretto.loops.door import Loop
+from stretto.loops.parallel import Loop
 
 GOLDEN = Path(__file__).parent / "golden" / "loops"
 WRITE = os.environ.get("STRETTO_GOLDEN") == "write"

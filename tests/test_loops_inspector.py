@@ -14,9 +14,9 @@ from hypothesis import given, settings
 
 import stretto as st
 from stretto.errors import LoopError, PlanError
-from stretto.loops.loopplan import LoopPlan
-from stretto.loops.visits import Visits
-from stretto.loops.walk import iterations
+from stretto.loops.layout.traversal import iterations
+from stretto.loops.layout.visits import Visits
+from stretto.loops.loop_plan import LoopPlan
 from stretto.testing.arithmetic import same_bits
 from stretto.testing.loops import reference
 

@@ -18,7 +18,7 @@ import stretto as st
 from loop_bodies import fresh, function, three_ways
 from loop_plain import Nest, Writer, compare
 from stretto.errors import LoopError, OrderWarning, PlanError
-from stretto.loops.door import Loop
+from stretto.loops.parallel import Loop
 from stretto.testing.loops import reference
 
 Array = np.ndarray[Any, Any]

@@ -23,9 +23,9 @@ import numpy as np
 import pytest
 
 from stretto.errors import LoopError
-from stretto.loops import tree
-from stretto.loops.parse import parse
-from stretto.loops.tree import (
+from stretto.loops.analyse.view_swaps import refuse_swap, views_swapped
+from stretto.loops.front import loop_tree
+from stretto.loops.front.loop_tree import (  # fmt: skip
     Assign,
     Binary,
     Call,
@@ -49,8 +49,8 @@ from stretto.loops.tree import (
     Unary,
     Update,
     While,
-)  # fmt: skip
-from stretto.loops.views import refuse_swap, views_swapped
+)
+from stretto.loops.front.parse import parse
 
 FILE = "<ipython-input-7-abc>"
 
@@ -107,7 +107,7 @@ def in_loop(body: str) -> Callable[..., Any]:
     return typed(head + textwrap.indent(textwrap.dedent(body).strip("\n"), " " * 8) + "\n")
 
 
-def body(source: str) -> tuple[tree.Stmt, ...]:
+def body(source: str) -> tuple[loop_tree.Stmt, ...]:
     return loops(in_loop(source))[0].body
 
 
@@ -115,7 +115,7 @@ def loops(fn: Callable[..., Any]) -> list[Loop]:
     return [step for step in parse(fn).steps if isinstance(step, Loop)]
 
 
-def value(source: str) -> tree.Expr:
+def value(source: str) -> loop_tree.Expr:
     """The tree of one expression."""
     (assign,) = body(f"t = {source}")
     assert isinstance(assign, Assign)
@@ -131,19 +131,19 @@ def var(name: str) -> Name:
     return Name(ANY, name)
 
 
-def item(base: str, *index: tree.Expr | Span, field: str = "") -> Item:
+def item(base: str, *index: loop_tree.Expr | Span, field: str = "") -> Item:
     return Item(ANY, base, index, field)
 
 
-def call(function: str, *args: tree.Expr) -> Call:
+def call(function: str, *args: loop_tree.Expr) -> Call:
     return Call(ANY, function, args)
 
 
-def two(left: tree.Expr, op: str, right: tree.Expr) -> Binary:
+def two(left: loop_tree.Expr, op: str, right: loop_tree.Expr) -> Binary:
     return Binary(ANY, op, left, right)
 
 
-def put(target: tree.Target, new: tree.Expr) -> Assign:
+def put(target: loop_tree.Target, new: loop_tree.Expr) -> Assign:
     return Assign(ANY, (target,), (new,))
 
 
@@ -217,7 +217,7 @@ COUNTDOWN = Range(ANY, two(var("n"), "-", num(1)), num(-1), num(-1))
         ("np.zeros(shape=4, dtype='b1')", Fresh(ANY, "zeros", (num(4),), "b1")),
     ],
 )  # fmt: skip
-def test_expressions(source: str, expected: tree.Expr) -> None:
+def test_expressions(source: str, expected: loop_tree.Expr) -> None:
     assert value(source) == expected
 
 
@@ -259,14 +259,14 @@ def test_a_typed_number_of_a_module_keeps_its_type() -> None:
         ("for k in range(2):\n    for m in range(k):\n        break", ANY),
     ],
 )  # fmt: skip
-def test_statements(source: str, expected: tuple[tree.Stmt, ...]) -> None:
+def test_statements(source: str, expected: tuple[loop_tree.Stmt, ...]) -> None:
     assert body(source) == expected
 
 
 # --- the shape of a function ----------------------------------------------------------------------------------------
 
 
-def levels(source: str) -> list[tuple[tree.Pattern, str]]:
+def levels(source: str) -> list[tuple[loop_tree.Pattern, str]]:
     """Pattern and kind of each level of the only loop."""
     (loop,) = loops(typed(source))
     return [(level.pattern, type(level.over).__name__) for level in loop.levels]
@@ -306,7 +306,7 @@ def test_a_perfect_nest_of_ranges_is_one_loop() -> None:
         ("for _ in range(m):\n  for _ in range(n):\n    pass", ["_", "_"]),
     ],
 )  # fmt: skip
-def test_which_loops_are_levels(head: str, expected: list[tree.Pattern]) -> None:
+def test_which_loops_are_levels(head: str, expected: list[loop_tree.Pattern]) -> None:
     found = levels("def f(data, G, m, n):\n" + textwrap.indent(head, "  "))
     assert [pattern for pattern, _ in found] == expected
 

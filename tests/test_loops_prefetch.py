@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 
 import stretto as st
 from stretto.errors import PlanError
-from stretto.loops import typed as t
-from stretto.loops.bind import Held, bind
-from stretto.loops.fuse import fuse
-from stretto.loops.parse import parse
-from stretto.loops.prefetch import Sliced, slice_body
-from stretto.loops.prefetcher import Prefetch, behind
-from stretto.loops.space import Space, space_of
-from stretto.loops.steps import every_step
-from stretto.loops.tree import Loop
+from stretto.loops.analyse.prefetch_slice import Sliced, slice_body
+from stretto.loops.analyse.space import Space, space_of
+from stretto.loops.execute.prefetcher import Prefetch, behind
+from stretto.loops.front.bind import Held, bind
+from stretto.loops.front.loop_tree import Loop
+from stretto.loops.front.parse import parse
+from stretto.loops.types import typed_tree as t
+from stretto.loops.types.body_types import fuse
+from stretto.loops.types.statements import every_step
 from stretto.testing.evaluate import Environment, Index, Subscripted
 from stretto.testing.reference import Machine
 
@@ -453,7 +453,7 @@ def buffered(samples, w, out, table, lr):  # type: ignore[no-untyped-def]
 
 def expected(plan: Any, prefetch: Prefetch) -> list[NDArray[Any]]:
     """The elements of w that each visit reads, from the interpreter."""
-    from stretto.loops.walk import iterations
+    from stretto.loops.layout.traversal import iterations
 
     analysis, visits = plan.parts[0].prepared.analysis, plan.parts[0].prepared.visits
     truth = watched(analysis.body, plan.held, analysis.space)

@@ -17,11 +17,11 @@ import stretto as st
 from loop_bodies import function
 from ring_fleet import InProcess
 from stretto.errors import LoopError, PlanError
-from stretto.loops import functions
-from stretto.loops.analysis import Options
-from stretto.loops.door import Loop
+from stretto.loops.analyse.analysis import Options
+from stretto.loops.analyse.serial_order import keeps_order
 from stretto.loops.explain import _MEANING
-from stretto.loops.serial_order import keeps_order
+from stretto.loops.front import functions
+from stretto.loops.parallel import Loop
 from stretto.state.accumulator import Accumulator
 from stretto.state.buffer import Buffer
 from stretto.state.state import State

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 import stretto as st
 from examples_run import load
 from stretto.errors import Diverged, LoopError, PlanError, RunError
-from stretto.loops import rounds
-from stretto.loops.door import Loop
-from stretto.loops.loopplan import LoopPlan
+from stretto.loops.execute import rounds
+from stretto.loops.loop_plan import LoopPlan
+from stretto.loops.parallel import Loop
 from stretto.schedule.spec import Chooser, Floats, Ints, Schedule
 from stretto.schedule.turns import rotation
 from stretto.testing.arithmetic import same_bits

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from loop_makers import ANY, RECORD, SIZE, WHOLE, access, dependent, index, number, random_accesses, random_dims
 from stretto.errors import PlanError
-from stretto.loops.dependence import vectors
-from stretto.loops.facts import Access, Dim, Extent, Strategy
-from stretto.loops.strategy import choose, placements
-from stretto.loops.unimodular import apply
+from stretto.loops.analyse.dependence import vectors
+from stretto.loops.analyse.facts import Access, Dim, Extent, Strategy
+from stretto.loops.analyse.strategy import choose, placements
+from stretto.loops.analyse.unimodular import apply
 
 LINE = (Dim("i", 0, 1000),)
 PLANE = (Dim("i", 0, 1000), Dim("j", 0, 400))

@@ -11,7 +11,7 @@ import pytest
 import stretto as st
 from loop_bodies import fresh, function, three_ways
 from stretto.errors import DataError, LoopError, PlanError, RunError, StrettoError
-from stretto.loops.door import Loop
+from stretto.loops.parallel import Loop
 
 Array = np.ndarray[Any, Any]
 REFUSED = (LoopError, PlanError)

@@ -9,8 +9,8 @@ import pytest
 
 import stretto as st
 from loop_bodies import function, three_ways
-from stretto.loops import typed as t
-from stretto.loops.promote import short
+from stretto.loops.types import typed_tree as t
+from stretto.loops.types.promote import short
 
 Array = np.ndarray[Any, Any]
 

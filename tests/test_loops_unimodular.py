@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.loops.dependence import positive
-from stretto.loops.facts import Entry
-from stretto.loops.unimodular import Matrix, apply, inverse, search, transformed
+from stretto.loops.analyse.dependence import positive
+from stretto.loops.analyse.facts import Entry
+from stretto.loops.analyse.unimodular import Matrix, apply, inverse, search, transformed
 
 PLUS, EVERY = Entry(1, math.inf), Entry(-math.inf, math.inf)
 

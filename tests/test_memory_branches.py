@@ -17,7 +17,7 @@ from torch import nn
 
 from stretto.memory import Step
 from stretto.memory import step as planned_step
-from stretto.memory.devices import PlainDevice
+from stretto.memory.run.devices import PlainDevice
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 Loss = Callable[[nn.Module, Any], Any]

@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_graphs import Builder, gpt, random_graphs
-from stretto.memory.checkpoints import _spread
-from stretto.memory.delays import delays
-from stretto.memory.gaps import DROP, KEEP, SWAP, find_gaps
-from stretto.memory.graph import Graph, Node, Storage
-from stretto.memory.lower import lower
-from stretto.memory.planner import Settings, make, smallest_budget
-from stretto.memory.program import IN, OUT, Link, account, total
-from stretto.memory.walk import walk
+from stretto.memory.planner.copy_delays import delays
+from stretto.memory.planner.from_checkpoints import _spread
+from stretto.memory.planner.graph import Graph, Node, Storage
+from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, find_gaps
+from stretto.memory.planner.lower import lower
+from stretto.memory.planner.planner import Settings, make, smallest_budget
+from stretto.memory.planner.program import IN, OUT, Link, account, total
+from stretto.memory.planner.timeline import walk
 
 LINK = Link(50_000, 50_000, 1e-4)
 

@@ -18,11 +18,11 @@ from torch.fx.node import map_arg
 
 from stretto.errors import PlanError
 from stretto.memory import Step, fit, plan, step
-from stretto.memory.chunks import cut
-from stretto.memory.devices import PlainDevice
-from stretto.memory.follow import SIZED, needs, sums
-from stretto.memory.planner import Infeasible, Settings, smallest_budget
+from stretto.memory.chunk.chunks import cut
+from stretto.memory.chunk.dim_rules import SIZED, needs, sums
+from stretto.memory.planner.planner import Infeasible, Settings, smallest_budget
 from stretto.memory.planning import capture
+from stretto.memory.run.devices import PlainDevice
 
 WORDS, WIDTH = 40, 12
 CPU = torch.device("cpu")
@@ -217,7 +217,7 @@ def test_what_a_step_returns_is_right_beside_a_loss_in_pieces(tell: Callable[...
 
 
 def test_a_piece_that_torch_refuses_leaves_the_step_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stretto.memory import pieces
+    from stretto.memory.chunk import unroll as pieces
 
     def refused(*_: Any) -> None:
         raise RuntimeError("view size is not compatible")

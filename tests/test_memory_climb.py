@@ -7,15 +7,15 @@ from itertools import product
 
 import pytest
 
-from stretto.memory import search
-from stretto.memory.climb import BEGINS, LONGEST, STARTS, WINDOWS, Point, climb
-from stretto.memory.gaps import find_gaps
-from stretto.memory.graph import Graph, Node, Storage
-from stretto.memory.planner import Settings, make
-from stretto.memory.program import Link
-from stretto.memory.rooms import Rooms
-from stretto.memory.search import _Tries
-from stretto.memory.walk import NEVER, walk
+from stretto.memory.planner import search
+from stretto.memory.planner.graph import Graph, Node, Storage
+from stretto.memory.planner.hill_climb import BEGINS, LONGEST, STARTS, WINDOWS, Point, climb
+from stretto.memory.planner.host_budget import Rooms
+from stretto.memory.planner.idle_intervals import find_gaps
+from stretto.memory.planner.planner import Settings, make
+from stretto.memory.planner.program import Link
+from stretto.memory.planner.search import _Tries
+from stretto.memory.planner.timeline import NEVER, walk
 
 
 def bowl(best: Point) -> dict[Point, float]:

@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
-from stretto.memory.aside import aside
-from stretto.memory.costs import costed
-from stretto.memory.door import common_step
-from stretto.memory.guard import CannotCapture
-from stretto.memory.lifted import Call, Lifted
-from stretto.memory.meter import Cost, Meter, Remembered
+from stretto.memory.capture.lifted import Call, Lifted
+from stretto.memory.capture.side_effects import CannotCapture
+from stretto.memory.front_end import common_step
+from stretto.memory.measure.costs import costed
+from stretto.memory.measure.meter import Cost, Meter, Remembered
 from stretto.memory.planning import capture
+from stretto.memory.run.eviction import aside
 
 CPU = torch.device("cpu")
 

@@ -12,12 +12,13 @@ pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'"
 import torch
 from torch import nn
 
-from stretto.memory import dropouts, step
-from stretto.memory.capture import trace
-from stretto.memory.devices import PlainDevice
-from stretto.memory.dropouts import cut_dropouts
-from stretto.memory.program import AGAIN, Link
-from stretto.memory.stepping import Step
+from stretto.memory import step
+from stretto.memory.capture.trace_step import trace
+from stretto.memory.operations import dropouts
+from stretto.memory.operations.dropouts import cut_dropouts
+from stretto.memory.planner.program import AGAIN, Link
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.planned_step import Step
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

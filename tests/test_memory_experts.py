@@ -18,8 +18,8 @@ from torch.utils.checkpoint import checkpoint
 import stretto as st
 from stretto.errors import PlanError
 from stretto.memory import Experts, PaddedExperts
-from stretto.memory.devices import PlainDevice
-from stretto.memory.planner import Infeasible
+from stretto.memory.planner.planner import Infeasible
+from stretto.memory.run.devices import PlainDevice
 
 DROPPING: dict[str, Any] = {
     "padded": PaddedExperts,

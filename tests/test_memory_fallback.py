@@ -15,8 +15,8 @@ from torch import nn
 
 from stretto.errors import PlanError, RunError
 from stretto.memory import Step, step
-from stretto.memory.devices import PlainDevice
-from stretto.memory.fallback import HookedStep
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.fallback import HookedStep
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 BATCH = (torch.ones(8, 64),)

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_graphs import random_graph
-from stretto.memory.arena import SMALL, Arena, Full, rounded, whole
-from stretto.memory.fragmentation import arena_bytes, footprint
-from stretto.memory.graph import RETURNED, TEMPORARY, Graph, Node, Storage
-from stretto.memory.lifetimes import PARTS, find_lifetimes, travelling
-from stretto.memory.placement import place
-from stretto.memory.planner import Infeasible, Settings, make, make_placed, smallest_budget
-from stretto.memory.program import AGAIN, FREE, HOLD, IN, RELEASE, ROOM, RUN, UNHOLD, Program, account
-from stretto.memory.steering import natural, steered
+from stretto.memory.addresses.arena import SMALL, Arena, Full, rounded, whole
+from stretto.memory.addresses.fragmentation import arena_bytes, footprint
+from stretto.memory.addresses.lifetimes import PARTS, find_lifetimes, travelling
+from stretto.memory.addresses.placement import place
+from stretto.memory.addresses.steering import natural, steered
+from stretto.memory.planner.graph import RETURNED, TEMPORARY, Graph, Node, Storage
+from stretto.memory.planner.planner import Infeasible, Settings, make, make_placed, smallest_budget
+from stretto.memory.planner.program import AGAIN, FREE, HOLD, IN, RELEASE, ROOM, RUN, UNHOLD, Program, account
 
 MIB = 1 << 20
 ACTS = st.lists(st.tuples(st.booleans(), st.integers(5, 64), st.integers(0, 200)), max_size=80)

@@ -9,11 +9,11 @@ pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'"
 import torch
 from torch import nn
 
-from stretto.memory.costs import costed
-from stretto.memory.door import common_step
-from stretto.memory.planner import Infeasible, Settings, make
+from stretto.memory.front_end import common_step
+from stretto.memory.measure.costs import costed
+from stretto.memory.planner.planner import Infeasible, Settings, make
+from stretto.memory.planner.program import IN, OUT, Link
 from stretto.memory.planning import beside, capture
-from stretto.memory.program import IN, OUT, Link
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

@@ -14,12 +14,13 @@ import torch.nn.functional as F
 from bench.memory_models import MODELS, Job
 from torch import nn
 
-from stretto.memory import Step, fit, fuse, step
-from stretto.memory.devices import PlainDevice
-from stretto.memory.fuse import ALL, BACKWARD, NONE, Chain, fused
-from stretto.memory.lifted import Call
-from stretto.memory.planner import Infeasible, Settings
+from stretto.memory import Step, fit, step
+from stretto.memory.capture.lifted import Call
+from stretto.memory.operations import fuse
+from stretto.memory.operations.fuse import ALL, BACKWARD, NONE, Chain, fused
+from stretto.memory.planner.planner import Infeasible, Settings
 from stretto.memory.planning import Captured, capture, planned
+from stretto.memory.run.devices import PlainDevice
 from test_memory_steps import SMALL
 
 

@@ -13,9 +13,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from stretto.memory import Experts, grouped, trial_inputs
-from stretto.memory.costs import Rates, estimated
-from stretto.memory.lifted import Call
+from stretto.memory import Experts
+from stretto.memory.capture.lifted import Call
+from stretto.memory.measure import trial_inputs
+from stretto.memory.measure.costs import Rates, estimated
+from stretto.memory.operations import grouped_matmul
 from stretto.memory.planning import capture
 
 ENDS = {  # of five experts and 20 rows
@@ -58,9 +60,9 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             made[offs.diff(prepend=offs.new_zeros(1)) == 0] = float("nan")  # as on Blackwell
         return made
 
-    monkeypatch.setattr(grouped, "_TORCHS", dirty)
-    monkeypatch.setattr(grouped, "_has_kernel", lambda a, b: True)
-    monkeypatch.setattr(grouped, "_capability", lambda device: (10, 0))
+    monkeypatch.setattr(grouped_matmul, "_TORCHS", dirty)
+    monkeypatch.setattr(grouped_matmul, "_has_kernel", lambda a, b: True)
+    monkeypatch.setattr(grouped_matmul, "_capability", lambda device: (10, 0))
 
 
 @pytest.mark.parametrize("case", ENDS)
@@ -121,7 +123,7 @@ def test_a_layer_at_once_is_the_same(at_once: None, monkeypatch: pytest.MonkeyPa
         layer, x = Experts(8, 16, 6, top_k=2, factor=factor, groups=3), torch.randn(30, 8, requires_grad=True)
         found = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
         with monkeypatch.context() as patch:
-            patch.setattr(grouped, "_has_kernel", lambda a, b: False)
+            patch.setattr(grouped_matmul, "_has_kernel", lambda a, b: False)
             plain = torch.autograd.grad(layer(x).square().sum(), [x, *layer.parameters()])
         for one, other in zip(found, plain, strict=True):
             assert torch.allclose(one, other, rtol=1e-3, atol=1e-4)

@@ -21,11 +21,11 @@ from torch.utils.checkpoint import checkpoint
 
 from stretto.errors import PlanError, RunError
 from stretto.memory import Step, step
-from stretto.memory.capture import trace
-from stretto.memory.devices import PlainDevice
-from stretto.memory.fallback import HookedStep
-from stretto.memory.guard import CannotCapture, check_draws
-from stretto.memory.planner import Infeasible
+from stretto.memory.capture.side_effects import CannotCapture, check_draws
+from stretto.memory.capture.trace_step import trace
+from stretto.memory.planner.planner import Infeasible
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.fallback import HookedStep
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

@@ -16,7 +16,7 @@ import torch
 
 from stretto.errors import PlanError
 from stretto.memory import Step, step
-from stretto.memory.devices import PlainDevice
+from stretto.memory.run.devices import PlainDevice
 
 transformers: Any = importlib.import_module("transformers")  # its own types are not what its constructors take
 WORDS, LENGTH = 96, 16

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from stretto.memory.inplace import without_changes
+from stretto.memory.operations.inplace import without_changes
 
 Tensors = list[torch.Tensor]
 

@@ -9,12 +9,12 @@ import pytest
 
 import memory_plain_loops as plain
 from memory_graphs import random_graph
-from stretto.kernels.plan_place import packed
-from stretto.memory.decide import Decider
-from stretto.memory.gaps import DROP, KEEP, Gaps, Ints, find_gaps
-from stretto.memory.lower import lower
-from stretto.memory.program import FREE, Link, account
-from stretto.memory.walk import NEVER, CannotRepeat, Choices, nothing_longer, walk
+from stretto.kernels.memory_planner.place import packed
+from stretto.memory.planner.decide import Decider
+from stretto.memory.planner.idle_intervals import DROP, KEEP, Gaps, Ints, find_gaps
+from stretto.memory.planner.lower import lower
+from stretto.memory.planner.program import FREE, Link, account
+from stretto.memory.planner.timeline import NEVER, CannotRepeat, Choices, nothing_longer, walk
 
 LINK = Link(50_000, 50_000, 1e-4)
 

@@ -18,10 +18,10 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from stretto.memory import Step, step
-from stretto.memory.devices import PlainDevice
-from stretto.memory.fallback import HookedStep
-from stretto.memory.lifted import Call
+from stretto.memory.capture.lifted import Call
 from stretto.memory.planning import capture
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.fallback import HookedStep
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

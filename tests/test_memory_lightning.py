@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from memory_plans import Counted
 from stretto.errors import PlanError
 from stretto.memory import Step
-from stretto.memory.devices import PlainDevice
-from stretto.memory.lightning import BudgetStrategy
+from stretto.memory.integrations.lightning import BudgetStrategy
+from stretto.memory.run.devices import PlainDevice
 
 lightning: Any = importlib.import_module("lightning")
 pytestmark = [

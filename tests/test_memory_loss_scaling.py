@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from stretto.memory import Step, step
-from stretto.memory.devices import PlainDevice
-from stretto.memory.fallback import HookedStep
-from stretto.memory.planner import Infeasible
+from stretto.memory.planner.planner import Infeasible
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.fallback import HookedStep
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_graphs import Builder, chain, cnn, random_graphs
-from stretto.memory.gaps import DROP, KEEP, SWAP, find_gaps
-from stretto.memory.graph import Graph
-from stretto.memory.lower import lower
-from stretto.memory.program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Link, account, total
-from stretto.memory.there import there_at
-from stretto.memory.walk import nothing_longer, walk
+from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, find_gaps
+from stretto.memory.planner.lower import lower
+from stretto.memory.planner.program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Link, account, total
+from stretto.memory.planner.residency import there_at
+from stretto.memory.planner.timeline import nothing_longer, walk
 
 LINK = Link(50_000, 50_000, 1e-4)
 

@@ -21,18 +21,18 @@ from torch.fx.node import map_arg
 from memory_graphs import Builder
 from stretto.errors import PlanError
 from stretto.memory import Step, experimental_plan_several, plan, planning, step
-from stretto.memory.chunks import ALL, cut
-from stretto.memory.devices import PlainDevice
-from stretto.memory.experts import Experts, PaddedExperts
-from stretto.memory.follow import _RULES, SIZED, VIEWS, needs, sums
-from stretto.memory.groups import Group
-from stretto.memory.layers import _ROWS_AT, _SEVERAL, ADDED, ALIKE, several
-from stretto.memory.layers import LAYERS as ONE_RESULT
-from stretto.memory.mesh import placed
-from stretto.memory.planner import Infeasible, Settings, make, smallest_budget
+from stretto.memory.chunk.chunks import ALL, cut
+from stretto.memory.chunk.dim_layers import _ROWS_AT, _SEVERAL, ADDED, ALIKE, several
+from stretto.memory.chunk.dim_layers import LAYERS as ONE_RESULT
+from stretto.memory.chunk.dim_rules import _RULES, SIZED, VIEWS, needs, sums
+from stretto.memory.chunk.group_runs import in_runs
+from stretto.memory.chunk.groups import Group
+from stretto.memory.multi_device.mesh import placed
+from stretto.memory.multi_device.split import Send
+from stretto.memory.operations.experts import Experts, PaddedExperts
+from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
 from stretto.memory.planning import capture
-from stretto.memory.runs import in_runs
-from stretto.memory.several import Send
+from stretto.memory.run.devices import PlainDevice
 
 CPU = torch.device("cpu")
 aten = torch.ops.aten

@@ -17,11 +17,12 @@ from torch import nn
 
 import stretto as st
 from stretto.errors import PlanError, RunError
-from stretto.memory import Experts, experimental_step_several, multi_device
-from stretto.memory.devices import PlainDevice
-from stretto.memory.execute import Runner
-from stretto.memory.program import held
-from stretto.memory.several import Receive
+from stretto.memory import Experts, experimental_step_several
+from stretto.memory.multi_device import execute
+from stretto.memory.multi_device.split import Receive
+from stretto.memory.planner.program import held
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.execute import Runner
 
 KEPT = torch.linspace(0.5, 1.5, 16)  # a tensor of no module
 
@@ -172,7 +173,7 @@ def test_the_same_bits_under_a_small_budget_and_no_device_holds_more_than_planne
         made = Runner(lifted, program, order, owned, optimizers, device, watch)
         return made
 
-    monkeypatch.setattr(multi_device, "Runner", watched)
+    monkeypatch.setattr(execute, "Runner", watched)
     one, several, other = pair(model, batch, 2, 48_000, {"batch": 4})
     costs = several.plan.together.joint.costs
     assert sum(cost.bytes_out for cost in costs) > 0
@@ -230,14 +231,14 @@ def test_an_error_on_one_device_stops_all(monkeypatch: pytest.MonkeyPatch) -> No
     torch.manual_seed(0)
     model, batch = images()
     split, optimizer = stepping(model)
-    posted = multi_device.Mailbox.post
+    posted = execute.Mailbox.post
 
     def fail(self: Any, pair: int, value: torch.Tensor) -> None:
         if pair == 5:
             raise ValueError("the cable is cut")
         posted(self, pair, value)
 
-    monkeypatch.setattr(multi_device.Mailbox, "post", fail)
+    monkeypatch.setattr(execute.Mailbox, "post", fail)
     given: Any = (split, [model], [optimizer], batch)
     several = experimental_step_several(*given, devices=3, budget="1GiB", chunks={"batch": 3})
     with pytest.raises(ValueError, match="the cable is cut"):
@@ -246,7 +247,7 @@ def test_an_error_on_one_device_stops_all(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.timeout(30)
 def test_devices_wait_for_values_for_their_turn_and_not_for_one_that_has_failed() -> None:
-    mailbox = multi_device.Mailbox()
+    mailbox = execute.Mailbox()
     order: list[str] = []
 
     def second() -> None:

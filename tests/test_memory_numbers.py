@@ -19,9 +19,9 @@ from torch import nn
 
 from memory_plans import Counted
 from stretto.memory import Step, step
-from stretto.memory.devices import PlainDevice
-from stretto.memory.fallback import HookedStep
-from stretto.memory.planner import Infeasible
+from stretto.memory.planner.planner import Infeasible
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.fallback import HookedStep
 from test_memory_recording import TapeDevice
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")

@@ -13,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from stretto.memory import Step, fit, optimizers
-from stretto.memory.devices import PlainDevice
-from stretto.memory.door import common_step
-from stretto.memory.lifted import Update
-from stretto.memory.optimizers import Turns, at_a_time
+from stretto.memory import Step, fit
+from stretto.memory.capture.lifted import Update
+from stretto.memory.front_end import common_step
+from stretto.memory.run import optimizers
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.optimizers import Turns, at_a_time
 
 WAYS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"momentum": 0.9, "weight_decay": 0.1}),

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 from memory_graphs import Builder, chain, cnn, random_graphs
-from stretto.memory.graph import Graph
-from stretto.memory.order import ORDERS, deep_levels, depth_first, heights, levels, updates_early
+from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.order import ORDERS, deep_levels, depth_first, heights, levels, updates_early
 
 
 @pytest.mark.parametrize("name", sorted(ORDERS))

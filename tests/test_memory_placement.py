@@ -14,9 +14,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from stretto.memory import Step, fit
-from stretto.memory.devices import PlainDevice
-from stretto.memory.lifetimes import travelling
-from stretto.memory.optimizers import Turns
+from stretto.memory.addresses.lifetimes import travelling
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.optimizers import Turns
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from memory_brute import fastest
 from memory_graphs import chain, cnn, gpt, random_graph, random_graphs
 from stretto.errors import PlanError
-from stretto.memory.gaps import find_gaps
-from stretto.memory.graph import Graph
-from stretto.memory.order import updates_early
-from stretto.memory.planner import Infeasible, Planned, Settings, make, smallest_budget
-from stretto.memory.program import AGAIN, OUT, Link, account, total
+from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.idle_intervals import find_gaps
+from stretto.memory.planner.order import updates_early
+from stretto.memory.planner.planner import Infeasible, Planned, Settings, make, smallest_budget
+from stretto.memory.planner.program import AGAIN, OUT, Link, account, total
 
 LINK = Link(50_000, 50_000, 1e-4)
 KINDS: dict[str, dict[str, object]] = {

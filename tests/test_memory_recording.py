@@ -22,14 +22,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from memory_graphs import chain, gpt
-from stretto.memory import Step, playing, step
-from stretto.memory.devices import NotRecorded, PlainDevice
-from stretto.memory.door import common_step
-from stretto.memory.planner import Infeasible, Planned, Settings, make
-from stretto.memory.playing import recorded
-from stretto.memory.program import BEGIN, FREE, GONE, IN, LEFT, OUT, READY, ROOM, RUN, Link, account
-from stretto.memory.seats import ASIDE, BACK, orderly
-from stretto.memory.segments import as_played, cut, segments
+from stretto.memory import Step, step
+from stretto.memory.addresses.fixed_addresses import ASIDE, BACK, orderly
+from stretto.memory.front_end import common_step
+from stretto.memory.planner.planner import Infeasible, Planned, Settings, make
+from stretto.memory.planner.program import BEGIN, FREE, GONE, IN, LEFT, OUT, READY, ROOM, RUN, Link, account
+from stretto.memory.run import replay_policy
+from stretto.memory.run.devices import NotRecorded, PlainDevice
+from stretto.memory.run.graph_segments import as_played, cut, segments
+from stretto.memory.run.replay_policy import recorded
 from test_memory_steps import SMALL
 
 
@@ -289,7 +290,7 @@ def test_a_step_is_played_unless_that_takes_longer(
         found, costs = cut(*args)
         return found, replace(costs, seconds=longer * costs.seconds)
 
-    monkeypatch.setattr(playing, "cut", slowly)
+    monkeypatch.setattr(replay_policy, "cut", slowly)
     plan = make(chain(20, 100, 1e-3), Settings(1 << 60))
     chosen, found = recorded(plan, 1)
     assert (found is not None) == played

@@ -14,7 +14,7 @@ from bench.memory_models import MODELS, Job
 
 from stretto.errors import RunError
 from stretto.memory import Step, step
-from stretto.memory.devices import PlainDevice
+from stretto.memory.run.devices import PlainDevice
 from test_memory_steps import SMALL
 
 

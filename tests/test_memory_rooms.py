@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memory_graphs import Builder, cnn, gpt, random_graphs
-from stretto.memory.gaps import DROP, KEEP, SWAP, Gaps, find_gaps
-from stretto.memory.graph import Graph
-from stretto.memory.hosting import places
-from stretto.memory.lower import lower
-from stretto.memory.planner import Infeasible, Settings, make, smallest_budget
-from stretto.memory.program import IN, OUT, READY, Link, Program, account
-from stretto.memory.rooms import Rooms, staying, ways
-from stretto.memory.walk import walk
+from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.host_budget import Rooms, staying, ways
+from stretto.memory.planner.host_slots import places
+from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, Gaps, find_gaps
+from stretto.memory.planner.lower import lower
+from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
+from stretto.memory.planner.program import IN, OUT, READY, Link, Program, account
+from stretto.memory.planner.timeline import walk
 
 LINK = Link(50_000, 50_000, 1e-4)
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from memory_experts import moe
 from memory_graphs import Builder, random_graph, random_graphs
 from stretto.errors import PlanError
-from stretto.memory.graph import Graph
-from stretto.memory.planner import Infeasible, Settings, make, smallest_budget
-from stretto.memory.program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Illegal, Link, Program, account
-from stretto.memory.several import Part, Receive, Send, Together, account_all, make_all, split
+from stretto.memory.multi_device.split import Part, Receive, Send, Together, account_all, make_all, split
+from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
+from stretto.memory.planner.program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Illegal, Link, Program, account
 
 LINK = Link(50_000, 50_000, 1e-4)
 WAY = Link(20_000, 10_000, 1e-3)

@@ -18,10 +18,11 @@ from torch import nn
 
 from memory_plans import Counted
 from stretto.errors import RunError
-from stretto.memory import Step, fit, step, stepping
-from stretto.memory.devices import PlainDevice
-from stretto.memory.door import common_step
-from stretto.memory.planner import Infeasible
+from stretto.memory import Step, fit, step
+from stretto.memory.front_end import common_step
+from stretto.memory.planner.planner import Infeasible
+from stretto.memory.run import planned_step
+from stretto.memory.run.devices import PlainDevice
 from test_memory_recording import TapeDevice, budget, made
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -167,7 +168,7 @@ def test_plans_share_host_memory_and_a_budget_for_it_is_kept() -> None:
 
 
 def test_only_a_few_plans_are_kept_and_the_least_recently_used_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stepping, "_PLANS", 3)
+    monkeypatch.setattr(planned_step, "_PLANS", 3)
     models, optimizers = pair()
     counted = Counted(monkeypatch)
     planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(2), budget="1MiB", device=PlainDevice())

@@ -11,10 +11,10 @@ from bench import memory_sizes
 from bench.memory_models import Job, gpt
 
 from stretto.memory import Step, step
-from stretto.memory.devices import PlainDevice
-from stretto.memory.lines import Writer
-from stretto.memory.pinning import fault, slab
-from stretto.memory.program import held
+from stretto.memory.planner.program import held
+from stretto.memory.run.codegen import Writer
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.pinned_memory import fault, slab
 
 OPTIONS = {"batch": 2, "length": 16, "width": 64, "layers": 6, "words": 96}
 BUDGET, HOST = 1_800_000, 2_900_000  # parameters and Adam's state are 3.7 MB

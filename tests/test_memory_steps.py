@@ -18,16 +18,16 @@ from torch import nn
 
 from stretto.errors import PlanError, RunError
 from stretto.memory import Step, fit, plan, step
-from stretto.memory.costs import costed
-from stretto.memory.devices import PlainDevice
-from stretto.memory.door import common_step
-from stretto.memory.fallback import HookedStep
-from stretto.memory.graph import Graph
-from stretto.memory.lifted import Lifted
-from stretto.memory.lines import Writer
-from stretto.memory.planner import Infeasible, Settings, make
+from stretto.memory.capture.lifted import Lifted
+from stretto.memory.front_end import common_step
+from stretto.memory.measure.costs import costed
+from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.planner import Infeasible, Settings, make
+from stretto.memory.planner.program import AGAIN, held
 from stretto.memory.planning import beside, capture
-from stretto.memory.program import AGAIN, held
+from stretto.memory.run.codegen import Writer
+from stretto.memory.run.devices import PlainDevice
+from stretto.memory.run.fallback import HookedStep
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

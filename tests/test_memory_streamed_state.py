@@ -13,10 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from stretto.memory import Step, optimizers
+from stretto.memory import Step
 from stretto.memory import step as planned_step
-from stretto.memory.devices import PlainDevice
-from stretto.memory.planner import Infeasible
+from stretto.memory.planner.planner import Infeasible
+from stretto.memory.run import optimizers
+from stretto.memory.run.devices import PlainDevice
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 ROWS, WIDTH = 4000, 16

@@ -17,8 +17,8 @@ import torch
 from memory_plans import Counted
 from stretto.errors import PlanError
 from stretto.memory import Step
-from stretto.memory.devices import PlainDevice
-from stretto.memory.transformers import Trainer
+from stretto.memory.integrations.transformers import Trainer
+from stretto.memory.run.devices import PlainDevice
 
 transformers: Any = importlib.import_module("transformers")
 WORDS, LENGTH, ROWS = 64, 12, 22

@@ -16,16 +16,16 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
-from stretto.memory import recurrent
-from stretto.memory.costs import costed
-from stretto.memory.door import common_step
-from stretto.memory.graph import Graph
-from stretto.memory.lifted import Call, Lifted, Ref, Value
-from stretto.memory.meter import Meter, Remembered
+from stretto.memory.capture.lifted import Call, Lifted, Ref, Value
+from stretto.memory.capture.trace_function import written
+from stretto.memory.front_end import common_step
+from stretto.memory.measure.costs import costed
+from stretto.memory.measure.meter import Meter, Remembered
+from stretto.memory.measure.trial_inputs import NotAlone, TrialInputs
+from stretto.memory.operations import recurrent
+from stretto.memory.operations.real_results import is_seed, returned
+from stretto.memory.planner.graph import Graph
 from stretto.memory.planning import capture
-from stretto.memory.real_results import is_seed, returned
-from stretto.memory.trial_inputs import NotAlone, TrialInputs
-from stretto.memory.writing import written
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 CPU = torch.device("cpu")

@@ -14,8 +14,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.fx.node import map_arg
 
-from stretto.memory import Experts, capture, writing
-from stretto.memory.guard import CannotCapture
+from stretto.memory import Experts
+from stretto.memory.capture import trace_function, trace_step
+from stretto.memory.capture.side_effects import CannotCapture
 
 CPU = torch.device("cpu")
 Made = tuple[Callable[[Any], Any], list[nn.Module], list[torch.optim.Optimizer], Any]
@@ -88,7 +89,7 @@ KINDS: dict[str, Callable[[], Made]] = {one.__name__: one for one in (pictures, 
 
 def listed(made: Made) -> list[Any]:
     """What is done, to which results of what was done before, and what comes out."""
-    module = capture.trace(*made, CPU).module
+    module = trace_step.trace(*made, CPU).module
     numbers: dict[Any, int] = {}
     constants: dict[int, int] = {}  # torch writes one down again where autograd kept it
     for node in list(module.graph.nodes):
@@ -123,16 +124,16 @@ def test_the_list_is_the_one_that_torch_writes(kind: str, monkeypatch: pytest.Mo
     own: list[Any] = []
 
     def noted(*args: Any) -> Any:
-        own.append(writing.written(*args))
+        own.append(trace_function.written(*args))
         return own[-1]
 
     def refused(*_: Any) -> Any:
         raise ValueError("left to torch")
 
-    monkeypatch.setattr(capture, "written", noted)
+    monkeypatch.setattr(trace_step, "written", noted)
     mine = listed(made)
     assert own  # it was not left to torch
-    monkeypatch.setattr(capture, "written", refused)
+    monkeypatch.setattr(trace_step, "written", refused)
     theirs = listed(made)
     assert len(mine) > 10
     assert mine == theirs
@@ -156,4 +157,4 @@ def test_what_nobody_can_write_down_is_refused() -> None:
         return y if y > 0 else -y
 
     with pytest.raises(CannotCapture, match=r"reads a value of a tensor into Python.*return y if y > 0 else -y"):
-        capture.trace(*trained(model, torch.randn(4, 3), loss), CPU)
+        trace_step.trace(*trained(model, torch.randn(4, 3), loss), CPU)

@@ -16,8 +16,8 @@ from bench.memory_zoo_observe import plain_peak
 from bench.zoo import ZOO, make
 
 from stretto.memory import Step, step
-from stretto.memory.devices import PlainDevice
-from stretto.memory.planner import Infeasible
+from stretto.memory.planner.planner import Infeasible
+from stretto.memory.run.devices import PlainDevice
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 

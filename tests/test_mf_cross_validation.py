@@ -11,13 +11,13 @@ from scipy import sparse
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_score
 
 import stretto as st
-from stretto.data.data import Data, held_out
-from stretto.data.generate import ratings
+from stretto.data.generate.ratings import ratings
+from stretto.data.records.data import Data, held_out
 from stretto.errors import DataError, PlanError
-from stretto.models.factorization import MatrixFactorization
-from stretto.models.mf_rows import compare
-from stretto.models.mf_score import HELD_SHARE
-from stretto.runtime.source import InMemory
+from stretto.models.factorization.estimator import MatrixFactorization
+from stretto.models.factorization.row_identity import compare
+from stretto.models.factorization.scoring import HELD_SHARE
+from stretto.runtime.blocks.source import InMemory
 
 TRUE_RANK = 3
 DATA = ratings(

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 import stretto as st
 from jobs import some_ratings
 from stretto.errors import DataError
-from stretto.models.factorization import MatrixFactorization
+from stretto.models.factorization.estimator import MatrixFactorization
 
 DATA = some_ratings(8000, 160, 120)
 CSR = DATA.to_csr()

@@ -12,9 +12,9 @@ from sklearn.base import clone
 
 import stretto as st
 from jobs import some_ratings
-from stretto.data.data import Data
+from stretto.data.records.data import Data
 from stretto.errors import DataError, NotOffered, PlanError
-from stretto.models.factorization import MatrixFactorization
+from stretto.models.factorization.estimator import MatrixFactorization
 
 DATA = some_ratings(6000, 150, 120)
 CSR = DATA.to_csr()

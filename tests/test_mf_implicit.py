@@ -11,9 +11,9 @@ from sklearn.metrics import ndcg_score
 from sklearn.model_selection import GridSearchCV
 
 import stretto as st
-from stretto.data.data import Data
+from stretto.data.records.data import Data
 from stretto.errors import DataError
-from stretto.models.factorization import MatrixFactorization
+from stretto.models.factorization.estimator import MatrixFactorization
 
 
 def counts(rows: int = 200, cols: int = 90, seed: int = 0) -> Any:

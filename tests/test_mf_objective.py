@@ -10,9 +10,9 @@ import pytest
 from scipy import sparse
 
 from solvers import SOLVERS
-from stretto.data.generate import ratings
+from stretto.data.generate.ratings import ratings
 from stretto.errors import DataError, PlanError
-from stretto.models.factorization import MatrixFactorization
+from stretto.models.factorization.estimator import MatrixFactorization
 
 DATA = ratings(6_000, 120, 110, rank=3, noise=0.4, seed=4).data
 rng = np.random.default_rng(0)
@@ -221,7 +221,7 @@ def test_memory_is_refused_before_it_is_taken(solver: str) -> None:
 
 def test_the_result_counts_as_memory() -> None:
     """Factors are there twice at the end: those that were learned, and those in the user's order."""
-    from stretto.models.mf_cost import peak_memory
+    from stretto.solvers.factorization.cost import peak_memory
 
     for how in SOLVERS:
         fitted = model(**how).fit(X)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from stretto.data.generate import ratings
+from stretto.data.generate.ratings import ratings
 from stretto.errors import Diverged
-from stretto.models.factorization import MatrixFactorization
+from stretto.models.factorization.estimator import MatrixFactorization
 
 MADE = ratings(60_000, 700, 500, rank=4, noise=0.3, seed=5).data
 TRAIN, TEST = MADE.split(0.1, seed=1)

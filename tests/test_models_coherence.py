@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stretto.data.read import read
+from stretto.data.reading.read import read
 from stretto.errors import DataError, PlanError
-from stretto.models import coherence as room
-from stretto.models.topic_facts import similar_topics, top_words
+from stretto.models.topics import coherence as room
+from stretto.models.topics.summary import similar_topics, top_words
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 
 Array = NDArray[Any]
@@ -291,7 +291,7 @@ def test_top_words_are_those_of_a_stable_sort(dtype: str, n: int, monkeypatch: p
     order = np.argsort(-C, axis=1, kind="stable")[:, :n]
     total = np.maximum(1, C.sum(axis=1, keepdims=True))
     for at_once in (1 << 20, 8 * 30 * 3):
-        monkeypatch.setattr("stretto.models.topic_facts._SUMS", at_once)
+        monkeypatch.setattr("stretto.models.topics.summary._SUMS", at_once)
         for form in (C.astype(dtype), scipy.sparse.csr_array(C.astype(dtype)), scipy.sparse.csr_matrix(C)):
             index, share = top_words(form, n)
             assert [index.dtype, share.dtype] == [np.dtype(np.int32), np.dtype(np.float32)]
@@ -347,7 +347,7 @@ def test_neither_threads_nor_blocks_change_what_is_similar(monkeypatch: pytest.M
         with runtime.open() as crew:
             results.append(similar_topics(C, 9, crew))
     for rows in (32, 64, 96):
-        monkeypatch.setattr("stretto.models.topic_facts._SUMS", 8 * 160 * rows)
+        monkeypatch.setattr("stretto.models.topics.summary._SUMS", 8 * 160 * rows)
         results.append(similar_topics(C, 9))
     for found in results:
         np.testing.assert_array_equal(found[0], whole[0])

@@ -19,10 +19,10 @@ from scipy import sparse
 import stretto as st
 from jobs import RUNTIMES, digest
 from solvers import SOLVERS
-from stretto.data.data import Data
-from stretto.data.generate import ratings
+from stretto.data.generate.ratings import ratings
+from stretto.data.records.data import Data
 from stretto.errors import DataError, Diverged, PlanError
-from stretto.models.factorization import MatrixFactorization
+from stretto.models.factorization.estimator import MatrixFactorization
 from stretto.observe.events import EpochDone, Event
 
 MADE = ratings(12_000, 300, 200, rank=4, noise=0.2, seed=3)

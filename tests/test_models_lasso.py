@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from linear_problems import Made, assert_optimal, objective, problems
 from stretto.errors import DataError, PlanError
-from stretto.models.lasso import ElasticNet, Lasso
+from stretto.models.linear.lasso import ElasticNet, Lasso
 from stretto.runtime.runtimes import Serial
 
 RNG = np.random.default_rng(0)

@@ -16,8 +16,8 @@ from sklearn.preprocessing import FunctionTransformer
 
 import stretto as st
 from stretto.errors import DataError, PlanError
-from stretto.models.lda_base import Problem
-from stretto.runtime.run_checkpoints import Saving
+from stretto.models.topics.problem import Problem
+from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.session import Session
 
 

@@ -11,10 +11,10 @@ from scipy.sparse import csr_array
 
 import stretto as st
 from stretto.errors import DataError
-from stretto.models.lda_base import Problem
-from stretto.models.lda_input import UnknownWordsWarning, as_corpus, split_documents
-from stretto.models.lda_job import Summed
-from stretto.models.lda_shape import Shape
+from stretto.models.topics.count_layout import Shape
+from stretto.models.topics.input import UnknownWordsWarning, as_corpus, split_documents
+from stretto.models.topics.job import Summed
+from stretto.models.topics.problem import Problem
 
 
 def counts(documents: int = 40, words: int = 12, seed: int = 0) -> csr_array:

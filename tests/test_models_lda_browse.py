@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import stretto as st
-from stretto.data.generate_corpus import corpus
-from stretto.models import lda_browse
-from stretto.models.lda_browse import browse
-from stretto.models.lda_input import Corpus, as_corpus
+from stretto.data.generate.corpus import corpus
+from stretto.models.topics import browse as lda_browse
+from stretto.models.topics.browse import browse
+from stretto.models.topics.input import Corpus, as_corpus
 
 
 @pytest.fixture(scope="module")

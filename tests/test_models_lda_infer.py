@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from stretto.errors import DataError, PlanError
-from stretto.kernels import infer_sparse
-from stretto.models import lda_infer
-from stretto.models.lda_infer import Inferrer
-from stretto.models.lda_topics import Topics
-from stretto.runtime.crew import Crew
+from stretto.kernels.topics import infer_sparse
+from stretto.models.topics import infer
+from stretto.models.topics.infer import Inferrer
+from stretto.models.topics.topics import Topics
+from stretto.runtime.blocks.crew import Crew
 from stretto.runtime.runtimes import Serial, Threads
 
 Floats = NDArray[np.float64]
@@ -35,7 +35,7 @@ def crew() -> Iterator[Crew]:
 @pytest.fixture(params=["dense", "sparse"])
 def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Both ways of keeping φ, whatever the number of topics."""
-    monkeypatch.setattr(lda_infer, "DENSE_TOPICS", 10**6 if request.param == "dense" else 0)
+    monkeypatch.setattr(infer, "DENSE_TOPICS", 10**6 if request.param == "dense" else 0)
     return str(request.param)
 
 
@@ -116,7 +116,7 @@ def test_shares_are_the_fixed_point(K: int, V: int, D: int, dense: bool, wide: b
         topics = dataclasses.replace(topics, count=topics.count.astype(f4))  # as averaged counts are
         X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
     with pytest.MonkeyPatch.context() as patch, Serial().open() as crew:
-        patch.setattr(lda_infer, "DENSE_TOPICS", 256 if dense else 0)
+        patch.setattr(infer, "DENSE_TOPICS", 256 if dense else 0)
         inferrer = Inferrer.of(topics, crew)
         theta = inferrer.shares(X, passes=400, tol=0.0, crew=crew)
         value = inferrer.log_likelihood(X, theta, crew=crew)
@@ -152,7 +152,7 @@ def test_long_documents_use_every_topic(crew: Crew, monkeypatch: pytest.MonkeyPa
     assert np.diff(X.indptr).min() > infer_sparse.LONG
     theta = Inferrer.of(topics, crew).shares(X, passes=100, tol=0.0, crew=crew)
     np.testing.assert_allclose(theta, fixed_point(topics, X, 300), atol=1e-4)
-    monkeypatch.setattr(lda_infer, "DENSE_TOPICS", 10**6)
+    monkeypatch.setattr(infer, "DENSE_TOPICS", 10**6)
     dense = Inferrer.of(topics, crew).shares(X, passes=100, tol=0.0, crew=crew)
     np.testing.assert_allclose(theta, dense, atol=1e-4)
 

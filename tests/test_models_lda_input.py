@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import BaseEstimator
 
-from stretto.data import generate_corpus as making
-from stretto.data.convert import as_data
-from stretto.data.data import Data
-from stretto.data.generate_corpus import corpus as make_corpus
-from stretto.data.generate_corpus import generate_corpus, topic_words, write_corpus
-from stretto.data.read import read
+from stretto.data.convert.convert import as_data
+from stretto.data.generate import corpus as making
+from stretto.data.generate.corpus import corpus as make_corpus
+from stretto.data.generate.corpus import generate_corpus, topic_words, write_corpus
+from stretto.data.reading.read import read
+from stretto.data.records.data import Data
 from stretto.errors import DataError
 from stretto.keyed import uniform
-from stretto.models.lda_input import (
+from stretto.models.topics.input import (
     Corpus,
     FractionalCountsWarning,
     UnknownWordsWarning,
@@ -363,7 +363,7 @@ def test_tokens_are_dealt_to_two_parts_by_keyed_draws(made: making.GeneratedCorp
 def test_a_split_in_many_pieces_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     corpus = as_corpus(COUNTS * 40, seed=0)
     whole = split_tokens(corpus, 0.5, seed=1)
-    monkeypatch.setattr("stretto.models.lda_input.SLICE", 90)  # less than one of the counts
+    monkeypatch.setattr("stretto.models.topics.input.SLICE", 90)  # less than one of the counts
     pieces = split_tokens(corpus, 0.5, seed=1)
     assert same(whole[0], pieces[0])
     assert same(whole[1], pieces[1])

@@ -16,15 +16,15 @@ from scipy.special import gammaln
 
 from isa_topics import RUNS
 from jobs import digest
-from stretto.data.data import Data
+from stretto.data.records.data import Data
 from stretto.errors import DataError, PlanError
-from stretto.models import lda_base
-from stretto.models.lda_base import Problem
-from stretto.models.lda_job import LdaJob
-from stretto.models.lda_layout import new_counts, take_census
-from stretto.runtime.passes import start
+from stretto.models.topics import problem as lda_base
+from stretto.models.topics.job import LdaJob
+from stretto.models.topics.layout import new_counts, take_census
+from stretto.models.topics.problem import Problem
+from stretto.runtime.blocks.pass_control import start
+from stretto.runtime.blocks.source import GRAIN, InMemory
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.runtime.source import GRAIN, InMemory
 from topic_jobs import (
     Copies,
     check_counts,

@@ -15,8 +15,15 @@ from numpy.typing import NDArray
 from scipy.special import digamma, gammaln
 
 from stretto.errors import DataError, PlanError
-from stretto.models import lda_priors as room
-from stretto.models.lda_priors import CountRows, Histogram, count_documents, count_words, optimise_alpha, optimise_beta
+from stretto.models.topics import priors as room
+from stretto.models.topics.priors import (
+    CountRows,
+    Histogram,
+    count_documents,
+    count_words,
+    optimise_alpha,
+    optimise_beta,
+)
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 
 Array = NDArray[Any]

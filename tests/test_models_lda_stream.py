@@ -13,27 +13,28 @@ import numpy as np
 import pytest
 
 from jobs import digest
-from stretto.data.data import Data
+from stretto.data.records.data import Data
 from stretto.errors import DataError, NotEnoughMemory, PlanError, RunError
-from stretto.models import lda_base, lda_cut
-from stretto.models.lda_base import Problem
-from stretto.models.lda_counted import count_lda, kept_bytes
-from stretto.models.lda_cut import on_disk
-from stretto.models.lda_input import UnknownWordsWarning, as_corpus
-from stretto.models.lda_job import LdaJob, build_lda
-from stretto.models.lda_layout import take_census
-from stretto.models.lda_watch import Watch
+from stretto.models.topics import corpus_files
+from stretto.models.topics import problem as lda_base
+from stretto.models.topics.corpus_files import on_disk
+from stretto.models.topics.counted_plan import count_lda, kept_bytes
+from stretto.models.topics.input import UnknownWordsWarning, as_corpus
+from stretto.models.topics.job import LdaJob, build_lda
+from stretto.models.topics.layout import take_census
+from stretto.models.topics.monitor import Watch
+from stretto.models.topics.problem import Problem
 from stretto.plan.plan import Physical
-from stretto.runtime import tile_walk
-from stretto.runtime.crew import Crew
-from stretto.runtime.run_checkpoints import Saving
+from stretto.runtime.blocks import tiles as tile_walk
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.source import Chunk, InMemory
+from stretto.runtime.blocks.team import Call
+from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.runtime.source import Chunk, InMemory
-from stretto.runtime.team import Call
-from stretto.runtime.train import Trainer
-from stretto.schedule import tiling
-from stretto.schedule.order import Order
-from stretto.schedule.tiling import Tiling
+from stretto.schedule.orders import tiling
+from stretto.schedule.orders.order import Order
+from stretto.schedule.orders.tiling import Tiling
 
 EPOCHS = 3
 PROBLEMS = {
@@ -443,7 +444,7 @@ def test_stored_zeros_are_refused(tmp_path: Path) -> None:
 
 def test_pieces_are_no_heavier_than_asked_for() -> None:
     weight = np.random.default_rng(0).integers(0, 50, 300)
-    found = list(lda_cut.pieces(weight, 120))
+    found = list(corpus_files.pieces(weight, 120))
     assert [first for first, _ in found] == [0] + [last for _, last in found[:-1]]
     assert found[-1][1] == 300
     assert all(weight[a:b].sum() <= 120 or b == a + 1 for a, b in found)

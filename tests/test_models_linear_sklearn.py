@@ -14,9 +14,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from stretto.models.lasso import ElasticNet, Lasso
-from stretto.models.lasso_cv import LassoCV
-from stretto.models.logistic import LogisticRegression
+from stretto.models.linear.lasso import ElasticNet, Lasso
+from stretto.models.linear.lasso_cv import LassoCV
+from stretto.models.linear.logistic import LogisticRegression
 from stretto.runtime.runtimes import Serial
 
 

@@ -15,7 +15,7 @@ from sklearn.multiclass import OneVsRestClassifier
 
 from linear_problems import Made, assert_optimal, objective, problems
 from stretto.errors import DataError, PlanError
-from stretto.models.logistic import LogisticRegression
+from stretto.models.linear.logistic import LogisticRegression
 from stretto.runtime.runtimes import Serial
 
 RNG = np.random.default_rng(0)

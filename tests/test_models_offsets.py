@@ -10,7 +10,7 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from stretto.models.lasso import Lasso
+from stretto.models.linear.lasso import Lasso
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(40, 6))

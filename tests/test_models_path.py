@@ -12,9 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GroupKFold, KFold
 
 from stretto.errors import DataError, PlanError
-from stretto.models.lasso import ElasticNet, Lasso
-from stretto.models.lasso_cv import LassoCV
-from stretto.models.linear_path import lasso_path
+from stretto.models.linear.lasso import ElasticNet, Lasso
+from stretto.models.linear.lasso_cv import LassoCV
+from stretto.models.linear.path import lasso_path
 from stretto.runtime.runtimes import Serial
 
 RNG = np.random.default_rng(0)

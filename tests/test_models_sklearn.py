@@ -16,7 +16,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import stretto as st
 from jobs import some_ratings
-from stretto.models.factorization import MatrixFactorization
+from stretto.models.factorization.estimator import MatrixFactorization
 
 X = some_ratings(2000, 80, 60).to_csr()
 

@@ -15,9 +15,9 @@ from sklearn.datasets import load_iris
 from sklearn.exceptions import ConvergenceWarning
 
 from stretto.errors import DataError, PlanError
-from stretto.models import softmax_solver
-from stretto.models.logistic import LogisticRegression
+from stretto.models.linear.logistic import LogisticRegression
 from stretto.runtime.runtimes import Serial
+from stretto.solvers.softmax import solver
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(150, 12)) * (RNG.random((150, 12)) < 0.6)
@@ -154,8 +154,8 @@ def test_threads_never_change_the_answer(
     data, y = wide(form)
     if single:
         # As for large data: passes in float32, a short memory of float32.
-        monkeypatch.setattr(softmax_solver, "_LARGE", 0)
-        monkeypatch.setattr(softmax_solver, "_MANY", 0)
+        monkeypatch.setattr(solver, "_LARGE", 0)
+        monkeypatch.setattr(solver, "_MANY", 0)
         data = data.astype(np.float32)
     runs: list[dict[str, Any]] = [{"n_jobs": 1}, {"n_jobs": 2}, {"n_jobs": 3}, {"runtime": Serial()}]
     models = [LogisticRegression(1.0, tol=1e-6, **options, **where).fit(data, y) for where in runs]

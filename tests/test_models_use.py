@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from jobs import some_ratings
 from stretto.errors import DataError, PlanError
-from stretto.models.factorization import MatrixFactorization
+from stretto.models.factorization.estimator import MatrixFactorization
 
 DATA = some_ratings(6000, 150, 120)
 CSR = DATA.to_csr()

@@ -20,8 +20,8 @@ from stretto.errors import RunError
 from stretto.observe import folder_lock
 from stretto.observe.folder_lock import NAME, FolderLock, is_written
 from stretto.observe.record import RunRecord
-from stretto.runtime.checkpoint import writing
-from stretto.runtime.run_checkpoints import Saving
+from stretto.runtime.files.checkpoint import writing
+from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.session import Session
 
 HOLD = """

@@ -290,7 +290,7 @@ def test_a_bus_tells_all_and_closes_those_that_can_be_closed(tmp_path: Path) -> 
 
 def test_nothing_heavy_is_imported() -> None:
     script = (
-        "import sys, stretto.observe.record, stretto.observe.progress, stretto.runtime.checkpoint as c\n"
+        "import sys, stretto.observe.record, stretto.observe.progress, stretto.runtime.files.checkpoint as c\n"
         "heavy = {'matplotlib', 'rich', 'safetensors', 'numba', 'scipy', 'sklearn', 'pandas'} & set(sys.modules)\n"
         "assert not heavy, heavy"
     )

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from jobs import job_on, some_ratings
-from stretto.data.data import Data
+from stretto.data.records.data import Data
 from stretto.errors import PlanError
-from stretto.models.mf_base import Problem
 from stretto.plan.arrays import Array
 from stretto.plan.plan import Physical
 from stretto.runtime.runtimes import Serial, Threads
+from stretto.solvers.factorization.problem import Problem
 
 DATA = some_ratings(4000, 120, 90)
 SGD, ALS = Problem(4), Problem(4, solver="als")

@@ -89,7 +89,7 @@ def test_planning_starts_no_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
         raise AssertionError("a cluster was started")
 
-    monkeypatch.setattr("stretto.runtime.cluster.hosts.Hosts.__enter__", refuse)
+    monkeypatch.setattr("stretto.runtime.cluster.hosts.hosts.Hosts.__enter__", refuse)
     plan = epoch.using(runtime=st.Cluster("processes", nodes=2)).plan(*arguments())
     assert plan.fingerprint == epoch.plan(*arguments()).fingerprint
     assert "cluster" in repr(plan)

@@ -21,7 +21,7 @@ from rounds_fleet import Stepped
 from stretto.errors import CheckpointError, DataError, OtherPlan, PlanError, RunError
 from stretto.observe.record import RunRecord
 from stretto.programs.program import Program
-from stretto.runtime import checkpoint as files
+from stretto.runtime.files import checkpoint as files
 
 X, Y = regression()
 ROUNDS = 23

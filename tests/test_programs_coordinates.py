@@ -14,7 +14,7 @@ from sklearn.linear_model import ElasticNet, LogisticRegression
 
 from stretto import schedule
 from stretto.errors import DataError, Diverged, PlanError, RunError
-from stretto.programs.coordinates import SparseRegression
+from stretto.programs.coordinates.regression import SparseRegression
 from stretto.programs.run import run
 from stretto.programs.values import Look, Result
 from stretto.runtime.runtimes import Serial, Threads

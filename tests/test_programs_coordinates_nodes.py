@@ -16,9 +16,9 @@ import scipy.sparse
 
 import stretto as st
 from stretto.errors import Diverged, OtherPlan, PlanError, RunError
-from stretto.programs.coordinates import SparseRegression
+from stretto.programs.coordinates.regression import SparseRegression
 from stretto.programs.values import Result
-from stretto.runtime.cluster import rounds as driver
+from stretto.runtime.cluster.rounds import driver
 from stretto.runtime.simulated.faults import Crash, Pause
 from stretto.schedule.spec import Chooser, Schedule
 from test_programs_coordinates import SPECS, data

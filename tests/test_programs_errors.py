@@ -17,7 +17,7 @@ from stretto.errors import DataError, Diverged, PlanError, RunError
 from stretto.programs.choosing import moved
 from stretto.programs.program import Program, program
 from stretto.programs.run import run
-from stretto.runtime.rounds import Rounds
+from stretto.runtime.rounds.rounds import Rounds
 from stretto.runtime.runtimes import Runtime, Serial, Threads
 
 X, Y = regression()

@@ -19,8 +19,8 @@ from programs_cut import Cut, Own, Remembering
 from programs_made import Greedy, Lasso, bits, regression
 from rounds_fleet import Stepped
 from stretto.programs.program import Program
-from stretto.runtime.cluster import rounds as driver
-from stretto.runtime.cluster.rounds_node import RoundsNode
+from stretto.runtime.cluster.rounds import driver
+from stretto.runtime.cluster.rounds.node import RoundsNode
 from stretto.runtime.simulated.faults import Crash, Pause
 from stretto.schedule.pipeline import UPDATE
 from stretto.schedule.turns import rotation

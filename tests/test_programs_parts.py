@@ -17,7 +17,7 @@ from programs_made import bits
 from rounds_fleet import Stepped
 from stretto.errors import PlanError, RunError
 from stretto.programs.parts import merged, parts_of
-from stretto.runtime.cluster.patches import PatchLog, apply_patch, changed, copied
+from stretto.runtime.cluster.rounds.patches import PatchLog, apply_patch, changed, copied
 from stretto.schedule.pipeline import AGGREGATE, CHOOSE, UPDATE, Pipeline, Task
 
 

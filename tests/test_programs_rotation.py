@@ -16,7 +16,7 @@ from stretto.errors import PlanError
 from stretto.programs.program import Program
 from stretto.programs.run import run
 from stretto.runtime.runtimes import Serial, Threads
-from stretto.schedule.bound import bound, play, play_waves
+from stretto.schedule.orders.bound import bound, play, play_waves
 from stretto.schedule.turns import Rotation, Turn, played, rotation
 
 BLOCKS = 4

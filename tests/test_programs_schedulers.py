@@ -19,8 +19,8 @@ from programs_cut import Cut, Remembering
 from programs_made import Lasso, bits, regression
 from rounds_fleet import Stepped
 from stretto.errors import PlanError, RunError
-from stretto.runtime.cluster import rounds as driver
-from stretto.runtime.cluster.rounds_task import RoundsTask
+from stretto.runtime.cluster.rounds import driver
+from stretto.runtime.cluster.rounds.task import RoundsTask
 from stretto.runtime.simulated.faults import Crash, Pause
 from stretto.schedule.columns import columns_of
 from stretto.schedule.scheduler_share import scheduler_share

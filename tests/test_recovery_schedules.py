@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from stretto.consistency.rules import BSP, SSP
-from stretto.runtime.cluster.judging import FailureDetector, Losses
-from stretto.runtime.simulated.driver import Driver
-from stretto.runtime.tables.cut_parts import CutParts
-from stretto.runtime.tables.evaluations import Evaluations
-from stretto.runtime.tables.node_cuts import NodeCuts
-from stretto.runtime.tables.table_run import TableRun
+from stretto.runtime.cluster.hosts.failure_detector import FailureDetector, Losses
+from stretto.runtime.simulated.tables.driver import Driver
+from stretto.runtime.tables.run.cut_parts import CutParts
+from stretto.runtime.tables.run.evaluations import Evaluations
+from stretto.runtime.tables.run.node_cuts import NodeCuts
+from stretto.runtime.tables.run.table_run import TableRun
 from stretto.testing.recovery import STAGES, draw_base, draw_losses, main, run_seed
 from stretto.testing.recovery import Stages as Times
 from stretto.testing.schedules import ScheduleFailed

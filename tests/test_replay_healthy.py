@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import stretto as st
-from stretto.runtime.cluster.table_events import Event, in_order
+from stretto.runtime.cluster.tables.events import Event, in_order
 from stretto.store.recording import Delivery, Read, Send
 from stretto.testing import check_replay
 from stretto.testing.draws import draw

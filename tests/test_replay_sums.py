@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from stretto.comm.policy import Eager
 from stretto.consistency.rules import ASP, SSP
-from stretto.store.functions import add
 from stretto.store.layout import Layout, TableSpec
 from stretto.store.recording import Recording
+from stretto.store.shard.functions import add
 from stretto.testing import check_replay
 
 UNIT = {"f4": Fraction(1, 2**24), "f8": Fraction(1, 2**53)}

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from stretto.errors import CheckpointError
 from stretto.observe.events import CheckpointRejected, Event
-from stretto.runtime import checkpoint
-from stretto.runtime.checkpoint import Files, interval_seconds, latest, load, save
+from stretto.runtime.files import checkpoint
+from stretto.runtime.files.checkpoint import Files, interval_seconds, latest, load, save
 
 Arrays = dict[str, NDArray[Any]]
 MANY = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -94,12 +94,12 @@ def test_other_tools_can_open_the_arrays(tmp_path: Path) -> None:
 def test_we_can_open_what_other_tools_write(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
-    from stretto.runtime import arrayfile
+    from stretto.runtime.files import array_file
 
     path = tmp_path / "theirs.safetensors"
     save_file({"a": np.arange(6.0).reshape(2, 3), "b": np.ones(3, bool)}, path, metadata={"a note": "of theirs"})
     with open(path, "rb") as file:
-        arrays = arrayfile.read(file, path.stat().st_size, lambda piece: None)
+        arrays = array_file.read(file, path.stat().st_size, lambda piece: None)
     np.testing.assert_array_equal(arrays["a"], np.arange(6.0).reshape(2, 3))
     assert arrays["b"].tolist() == [True] * 3
 
@@ -173,7 +173,7 @@ def test_another_plan_is_refused(tmp_path: Path) -> None:
 
 
 def test_another_format_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("stretto.runtime.manifest.FORMAT", 99)
+    monkeypatch.setattr("stretto.runtime.files.manifest.FORMAT", 99)
     save(tmp_path, *state(1))
     monkeypatch.undo()
     with pytest.raises(CheckpointError, match="format 99"):
@@ -252,7 +252,7 @@ def test_a_run_goes_on_after_damage(tmp_path: Path) -> None:
 
 
 def test_a_header_that_lies_cannot_make_us_allocate(tmp_path: Path) -> None:
-    from stretto.runtime import arrayfile
+    from stretto.runtime.files import array_file
 
     for header in (
         {"a": {"dtype": "F64", "shape": [2**50], "data_offsets": [0, 2**53]}},
@@ -267,8 +267,8 @@ def test_a_header_that_lies_cannot_make_us_allocate(tmp_path: Path) -> None:
         text = json.dumps(header).encode()
         path = tmp_path / "lies"
         path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(8))
-        with open(path, "rb") as file, pytest.raises(arrayfile.DamagedFile):
-            arrayfile.read(file, path.stat().st_size, lambda piece: None)
+        with open(path, "rb") as file, pytest.raises(array_file.DamagedFile):
+            array_file.read(file, path.stat().st_size, lambda piece: None)
 
 
 # ---- crashes

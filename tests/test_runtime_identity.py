@@ -22,14 +22,14 @@ from jobs import (
     small_data,
     some_ratings,
 )
-from stretto.data.data import Data
-from stretto.kernels import claims
-from stretto.models.mf_base import Problem
-from stretto.models.mf_build import FactorJob
-from stretto.runtime import passes
-from stretto.runtime.crew import Crew
+from stretto.data.records.data import Data
+from stretto.kernels.core import claims
+from stretto.models.factorization.build import FactorJob
+from stretto.runtime.blocks import pass_control
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.step import Step
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.runtime.step import Step
+from stretto.solvers.factorization.problem import Problem
 
 DATA = some_ratings()
 
@@ -58,7 +58,7 @@ def test_any_data_any_width(data: Data, width: int, name: str, seed: int, thread
 @pytest.fixture
 def finely_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """Grids as fine as width asks for, however little data there is."""
-    monkeypatch.setattr("stretto.models.mf_sgd.choose_blocks", lambda entries, shape, width: 1 << width)
+    monkeypatch.setattr("stretto.solvers.factorization.sgd.choose_blocks", lambda entries, shape, width: 1 << width)
 
 
 @pytest.mark.usefixtures("finely_cut")
@@ -100,7 +100,7 @@ class Shuffled(Crew):
                 running.append(visit)
             else:
                 running.pop(int(self.random.integers(len(running))))
-        pass_ = passes.start(step.order, step.weight, script=np.array(script))
+        pass_ = pass_control.start(step.order, step.weight, script=np.array(script))
         step.kernel[profile](pass_.words, 0, step.out, *step.args)
         assert pass_.control[claims.LEFT] == 0
         if step.after is not None:

@@ -15,8 +15,8 @@ from hypothesis import strategies as some
 from numpy.typing import NDArray
 
 from stretto.errors import DataError, RunError
-from stretto.runtime.parted import Exchange, whole_grains
-from stretto.runtime.source import GRAIN, Chunk
+from stretto.runtime.blocks.parted import Exchange, whole_grains
+from stretto.runtime.blocks.source import GRAIN, Chunk
 
 
 class Numbers:

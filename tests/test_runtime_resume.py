@@ -12,13 +12,13 @@ import pytest
 
 from jobs import PROBLEMS, digest, job_on, some_ratings
 from stretto.errors import CheckpointError, Diverged
-from stretto.models.mf_base import Problem
 from stretto.observe.events import CheckpointRejected, CheckpointSaved, EpochDone, Event, PassDone, Warned
-from stretto.runtime.crew import Crew
-from stretto.runtime.run_checkpoints import Saving
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.team import Call
+from stretto.runtime.blocks.train import Outcome, Patience, Trainer
+from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.runtime.team import Call
-from stretto.runtime.train import Outcome, Patience, Trainer
+from stretto.solvers.factorization.problem import Problem
 
 DATA = some_ratings()
 EPOCHS = 4

@@ -15,9 +15,9 @@ import pytest
 
 import fit_script
 from jobs import PROBLEMS, job_on, some_ratings
-from stretto.models.factorization import MatrixFactorization
+from stretto.models.factorization.estimator import MatrixFactorization
+from stretto.runtime.blocks.team import Call
 from stretto.runtime.runtimes import Threads
-from stretto.runtime.team import Call
 
 SCRIPT = Path(__file__).with_name("fit_script.py")
 EPOCHS = 60

@@ -22,13 +22,13 @@ from stretto.comm.messages import Rows, Update
 from stretto.comm.policy import Eager, Lazy, Managed, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
-from stretto.runtime.served_serial import run as run_serial
-from stretto.runtime.serving import Outcome, Seat, TableJob
 from stretto.runtime.simulated.faults import Crash, Delay, Pause, Reset, SlowLink, of_seed
-from stretto.runtime.simulated.job import Cluster, run
 from stretto.runtime.simulated.spec import Simulated
-from stretto.store.functions import adarevision, add
+from stretto.runtime.simulated.tables.job import Cluster, run
+from stretto.runtime.tables.job import Outcome, Seat, TableJob
+from stretto.runtime.tables.serial import run as run_serial
 from stretto.store.layout import TableSpec
+from stretto.store.shard.functions import adarevision, add
 
 GOLDEN = Path(__file__).parent / "golden" / "simulated"
 WRITE = os.environ.get("STRETTO_GOLDEN") == "write"

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 
 from stretto.comm.link import Frame
-from stretto.runtime.serving import Ended
 from stretto.runtime.simulated.faults import Delay, Reset, SlowLink
-from stretto.runtime.simulated.hub import Hub, Sleeper
 from stretto.runtime.simulated.network import Network, Train
 from stretto.runtime.simulated.spec import Simulated
+from stretto.runtime.simulated.virtual_time import Hub, Sleeper
+from stretto.runtime.tables.job import Ended
 
 MB = 1_000_000
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import stretto as st
-from stretto.runtime import stalls
-from stretto.runtime.cluster import crew_runs
-from stretto.runtime.stalls import Seen, Stalled, Stalls
+from stretto.runtime.cluster.blocks import driver_runs
+from stretto.runtime.tables import stalls
+from stretto.runtime.tables.stalls import Seen, Stalled, Stalls
 
 
 def test_a_worker_is_reported_after_so_long_and_then_ever_more_rarely() -> None:
@@ -120,7 +120,7 @@ def test_a_visit_that_does_not_end() -> None:
         spec=Cluster("processes", nodes=2),
         ask=lambda what, **_: {0: {0: ((3, 17), 0)}, 1: {1: ((3, 20), 2)}},
     )
-    runs = crew_runs.Runs(cast(Any, hosts), lambda: now[0])
+    runs = driver_runs.Runs(cast(Any, hosts), lambda: now[0])
     plan = cast(Any, SimpleNamespace(block_bytes=1 << 60))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

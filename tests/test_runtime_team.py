@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from stretto.runtime.team import Team
+from stretto.runtime.blocks.team import Team
 
 
 def test_every_member_does_its_share_and_the_last_one_ends_the_wait() -> None:

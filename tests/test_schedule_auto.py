@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 import stretto as st
 from stretto.errors import PlanError
 from stretto.programs.values import Result
-from stretto.schedule.candidates import COMPILED, Candidate, RoundCost, candidates, conflicting_share
+from stretto.schedule.automatic.candidates import COMPILED, Candidate, RoundCost, candidates, conflicting_share
+from stretto.schedule.automatic.trials import Trials
 from stretto.schedule.columns import columns_of
-from stretto.schedule.trials import Trials
 
 Array = NDArray[Any]
 RUNTIMES: tuple[Any, ...] = (st.Serial(), st.Threads(1), st.Threads(3))

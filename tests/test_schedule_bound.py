@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs import claimable
-from stretto.schedule.bound import Bound, bound, longest_chain, play
-from stretto.schedule.order import Order
-from stretto.schedule.rotation import independent, rotation
+from stretto.schedule.orders.bound import Bound, bound, longest_chain, play
+from stretto.schedule.orders.order import Order
+from stretto.schedule.orders.rotation import independent, rotation
 from test_schedule_order import any_orders, rotations
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from numpy.typing import NDArray
 
-from stretto.kernels import colour
-from stretto.schedule.conflicts import Groups, Touches, group, hottest, touches
+from stretto.kernels.rounds import colouring
+from stretto.schedule.orders.conflicts import Groups, Touches, group, hottest, touches
 
 ELEMENTS = 12
 
@@ -27,7 +27,7 @@ def random_touches(draw: some.DrawFn) -> list[list[tuple[int, bool]]]:
 def pack(rows: list[list[tuple[int, bool]]], elements: int = ELEMENTS) -> Touches:
     ptr = np.cumsum([0, *map(len, rows)]).astype(np.int64)
     keys = np.array([2 * e + w for row in rows for e, w in row], np.int64)
-    return touches(ptr, keys, elements, colour)
+    return touches(ptr, keys, elements, colouring)
 
 
 def conflict(a: list[tuple[int, bool]], b: list[tuple[int, bool]]) -> bool:
@@ -63,9 +63,9 @@ def check(rows: list[list[tuple[int, bool]]], groups: Groups, width: int) -> Non
 @settings(max_examples=150)
 def test_no_two_visits_of_a_wave_conflict_and_nothing_is_lost(rows: list[list[tuple[int, bool]]], width: int) -> None:
     given_ = pack(rows)
-    groups = group(given_, width, colour)
+    groups = group(given_, width, colouring)
     check(rows, groups, width)
-    again = group(given_, width, colour)
+    again = group(given_, width, colouring)
     np.testing.assert_array_equal(groups.picked, again.picked)
     np.testing.assert_array_equal(groups.ptr, again.ptr)
     np.testing.assert_array_equal(groups.waves, again.waves)
@@ -84,7 +84,7 @@ def test_hottest(rows: list[list[tuple[int, bool]]]) -> None:
     shared = {e: sum(any(f == e for f, _ in row) for row in rows) for e in range(ELEMENTS)
               if any((e, True) in row for row in rows)}  # fmt: skip
     most = max(shared.values(), default=0)
-    found = hottest(pack(rows), colour)
+    found = hottest(pack(rows), colouring)
     if most < 2:
         assert found is None
     else:
@@ -94,13 +94,13 @@ def test_hottest(rows: list[list[tuple[int, bool]]]) -> None:
 
 
 def test_reading_together_is_no_conflict() -> None:
-    groups = group(pack([[(0, False), (1 + s % 11, s < 11)] for s in range(11)]), 4, colour)
+    groups = group(pack([[(0, False), (1 + s % 11, s < 11)] for s in range(11)]), 4, colouring)
     assert len(groups.waves) == 2
     assert groups.parallelism > 3
 
 
 def test_one_element_for_all_leaves_no_parallelism() -> None:
-    groups = group(pack([[(0, True)]] * 30), 8, colour)
+    groups = group(pack([[(0, True)]] * 30), 8, colouring)
     assert groups.parallelism == 1.0
 
 
@@ -108,7 +108,7 @@ def test_cold_data_run_in_one_wave() -> None:
     rng = np.random.default_rng(0)
     elements = 1_000_000
     rows = [[(int(e), True) for e in rng.integers(0, elements, 5)] for _ in range(3000)]
-    groups = group(pack(rows, elements), 16, colour)
+    groups = group(pack(rows, elements), 16, colouring)
     assert len(groups.waves) == 2
     assert groups.parallelism > 12
 
@@ -118,6 +118,6 @@ def test_large_and_lukewarm_data_find_parallelism_in_waves_worth_having() -> Non
     rng = np.random.default_rng(0)
     n, k, elements = 60_000, 8, 200_000
     keys = 2 * rng.integers(0, elements, n * k) + 1
-    groups = group(touches(np.arange(0, n * k + 1, k, dtype=np.int64), keys, elements, colour), 16, colour)
+    groups = group(touches(np.arange(0, n * k + 1, k, dtype=np.int64), keys, elements, colouring), 16, colouring)
     assert groups.parallelism > 4
     assert 1 < len(groups.waves) - 1 < 100

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from jobs import claimable
 from stretto.errors import PlanError
-from stretto.schedule.order import Order
-from stretto.schedule.rotation import PATTERNS, independent, rotation
+from stretto.schedule.orders.order import Order
+from stretto.schedule.orders.rotation import PATTERNS, independent, rotation
 
 rotations = st.one_of(
     st.builds(rotation, st.integers(1, 7), st.just("ring")),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jobs import claimable
 from stretto.data.partition import cut, cut_evenly
 from stretto.errors import PlanError
-from stretto.schedule.rotation import panels, rotation
+from stretto.schedule.orders.rotation import panels, rotation
 
 sizes = st.tuples(st.sampled_from([1, 2, 4, 8]), st.integers(1, 5))
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import PlanError, RunError
 from stretto.programs.params import Versions
-from stretto.schedule.order import Order
+from stretto.schedule.orders.order import Order
 from stretto.schedule.pipeline import AGGREGATE, CHOOSE, UPDATE, WHOLE, Pipeline, Task
 from stretto.schedule.waiting import Turns
 

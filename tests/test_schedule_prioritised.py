@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from stretto import schedule
 from stretto.errors import Diverged, PlanError
-from stretto.kernels import priority
-from stretto.kernels.choice import MOVING, SORT
-from stretto.kernels.sumtree import add_up, try_tree
+from stretto.kernels.numeric.sumtree import add_up, try_tree
+from stretto.kernels.rounds import priority
+from stretto.kernels.rounds.chooser_state import MOVING, SORT
 from stretto.schedule.columns import columns_of
 from stretto.schedule.prioritised import Prioritised, prioritised
 from stretto.schedule.spec import Chooser, Ints

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stretto.schedule.bound import play
-from stretto.schedule.rotation import independent, panels, rotation
-from stretto.schedule.route import Route, owners
+from stretto.schedule.orders.bound import play
+from stretto.schedule.orders.rotation import independent, panels, rotation
+from stretto.schedule.orders.route import Route, owners
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 3, 4, 8])

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stretto.schedule.order import Order
-from stretto.schedule.rotation import independent, panels, rotation
-from stretto.schedule.tiling import choose_tiling, tiles_of
-from stretto.schedule.wavefront import wavefront
+from stretto.schedule.orders.order import Order
+from stretto.schedule.orders.rotation import independent, panels, rotation
+from stretto.schedule.orders.tiling import choose_tiling, tiles_of
+from stretto.schedule.orders.wavefront import wavefront
 
 
 def brute_force_allowed(order: Order, sequence: list[int]) -> bool:

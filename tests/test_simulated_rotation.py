@@ -19,13 +19,13 @@ import test_cluster_ring_loops as loops
 from jobs import PROBLEMS, digest, job_on, some_ratings
 from rotation_schedules import EPOCHS, SmallRotation, check, schedule
 from stretto.errors import Diverged, PlanError, RunError
-from stretto.models import lda_base
+from stretto.models.topics import problem as lda_base
 from stretto.observe.events import EpochDone, Event
-from stretto.runtime.simulated import rotation_hosts
-from stretto.runtime.simulated.rotation_crew import SimulatedCrew
-from stretto.runtime.simulated.rotation_hosts import size_of
-from stretto.runtime.simulated.rotation_node import VirtualNode
-from stretto.runtime.train import Trainer
+from stretto.runtime.blocks.train import Trainer
+from stretto.runtime.simulated.blocks import hosts
+from stretto.runtime.simulated.blocks.block_executor import SimulatedCrew
+from stretto.runtime.simulated.blocks.hosts import size_of
+from stretto.runtime.simulated.blocks.node import VirtualNode
 
 DATA = some_ratings()
 NODES = [1, 3, 16]
@@ -300,8 +300,8 @@ def test_a_run_that_stalls_ends_with_an_error(small: SmallRotation, monkeypatch:
 
 
 def test_too_many_events_without_a_visit(small: SmallRotation, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation_hosts, "_STILL", 10)
-    monkeypatch.setattr(rotation_hosts, "_SLICE", 5)
+    monkeypatch.setattr(hosts, "_STILL", 10)
+    monkeypatch.setattr(hosts, "_SLICE", 5)
     with pytest.raises(RunError, match="no visit or update was made during 10 events"):
         small.run(st.Simulated(nodes=8, threads=1))
 
@@ -313,7 +313,7 @@ def asking(crew: SimulatedCrew, at: float) -> None:
 
 @pytest.mark.parametrize("at", [0.002, 0.01, 0.02])
 def test_ctrl_c_ends_a_pass_that_is_resumed(small: SmallRotation, at: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rotation_hosts, "_SLICE", 5)  # events between two looks
+    monkeypatch.setattr(hosts, "_SLICE", 5)  # events between two looks
     small.restore()
     stopped = 0
     with st.Simulated(nodes=4, threads=2, seconds_per_item=1e-4).crew() as crew:

@@ -11,9 +11,9 @@ from hypothesis import strategies as some
 
 from linear_problems import Made, assert_optimal, objective
 from stretto.schedule.working_sets import working_sets
-from stretto.solvers import newton, sweeping
-from stretto.solvers.newton import SetSolver
-from stretto.solvers.sweeping import best_along
+from stretto.solvers.linear import newton, sweeping
+from stretto.solvers.linear.newton import SetSolver
+from stretto.solvers.linear.sweeping import best_along
 from working_made import LOSSES, numbers, solving, target, weights, whole
 
 

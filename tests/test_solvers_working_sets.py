@@ -11,12 +11,12 @@ from hypothesis import strategies as some
 
 from linear_problems import Made, objective, problems
 from stretto.errors import DataError, PlanError, RunError
+from stretto.runtime.blocks.team import Call
 from stretto.runtime.runtimes import Runtime, Serial, Threads
-from stretto.runtime.team import Call
 from stretto.schedule.working_sets import working_sets
-from stretto.solvers.newton import SetSolver
-from stretto.solvers.regression import Fit
-from stretto.solvers.working_sets import Solver
+from stretto.solvers.linear.newton import SetSolver
+from stretto.solvers.linear.regression import Fit
+from stretto.solvers.linear.working_sets import Solver
 from working_made import LOSSES, numbers, solving, target, weights, whole
 
 

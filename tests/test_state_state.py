@@ -22,7 +22,7 @@ from hypothesis.extra import numpy as hnp
 
 import stretto
 from stretto.errors import CheckpointError, DataError
-from stretto.runtime import arrayfile
+from stretto.runtime.files import array_file
 from stretto.state.state import State
 
 dtypes = st.sampled_from(["f4", "f8", "i4", "i8", "u1", "?", ">f4"])
@@ -179,7 +179,7 @@ def test_what_cannot_be_saved_or_loaded(tmp_path: Path) -> None:
         stretto.zeros(3).save(tmp_path / "no" / "folder")
     other = tmp_path / "other"
     with open(other, "wb") as file:
-        arrayfile.write(file.write, {"x": np.zeros(3)})
+        array_file.write(file.write, {"x": np.zeros(3)})
     with pytest.raises(CheckpointError, match="holds x, not a state"):
         State.load(other)
 

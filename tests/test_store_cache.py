@@ -11,8 +11,8 @@ from stretto.comm.policy import Lazy, Managed
 from stretto.comm.sizes import row_sizes, rows_nbytes
 from stretto.consistency.clocks import FOREVER
 from stretto.consistency.rules import BSP, SSP
-from stretto.store.cache import Cache
-from stretto.store.functions import adagrad
+from stretto.store.cache.cache import Cache
+from stretto.store.shard.functions import adagrad
 
 FAST = Managed("1Gbit", (2, 2), "absolute")
 

@@ -31,8 +31,8 @@ from cache_made import PlainShard, keys_of, layout_of
 from stretto.comm.messages import Dropped, Fetch, NodeClock, Rows, ShardClock, ToCache, ToShard, Update
 from stretto.comm.policy import Eager, Lazy, Managed, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
-from stretto.store.cache import Cache
-from stretto.store.functions import add
+from stretto.store.cache.cache import Cache
+from stretto.store.shard.functions import add
 
 KEYS = 4
 OTHER = 2  # the worker of the other node

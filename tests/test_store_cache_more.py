@@ -13,12 +13,12 @@ from cache_made import add_to, asked, holding, keys_of, layout_of, read_of, rows
 from stretto.comm.messages import Dropped, NodeClock, Rows, Update
 from stretto.comm.policy import Lazy, Managed
 from stretto.consistency.rules import BSP, SSP
-from stretto.store.buffer import Batch
-from stretto.store.cache import Cache
-from stretto.store.flight import Flight
-from stretto.store.functions import adagrad, adarevision, add
+from stretto.store.cache.buffer import Batch
+from stretto.store.cache.cache import Cache
+from stretto.store.cache.in_flight import Flight
 from stretto.store.index import Index
 from stretto.store.layout import Layout, TableSpec
+from stretto.store.shard.functions import adagrad, adarevision, add
 
 FAST = Managed("1Gbit", (2, 2), "absolute")
 ROUNDED = Managed("1Gbit", (100, 100), "absolute", codec="f2")

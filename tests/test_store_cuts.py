@@ -22,8 +22,8 @@ from shard_made import (
 )
 from stretto.consistency.rules import BSP, SSP
 from stretto.errors import RunError
-from stretto.store.functions import adarevision, server_function
-from stretto.store.shard import Shard
+from stretto.store.shard.functions import adarevision, server_function
+from stretto.store.shard.shard import Shard
 
 # --- 10: checkpoints --------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ import threading
 
 import numpy as np
 
-from stretto.store.buffer import Slip
-from stretto.store.functions import add
+from stretto.store.cache.buffer import Slip
 from stretto.store.layout import TableSpec
+from stretto.store.shard.functions import add
 
 ROWS = 200_000
 

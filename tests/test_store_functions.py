@@ -15,16 +15,8 @@ from stretto.comm.messages import Rows, Update
 from stretto.comm.policy import Managed
 from stretto.consistency.rules import BSP
 from stretto.errors import Diverged, PlanError, RunError
-from stretto.store.functions import (
-    ServerFunction,
-    adagrad,
-    adarevision,
-    add,
-    average,
-    proximal,
-    server_function,
-)
-from stretto.store.shard import Shard
+from stretto.store.shard.functions import ServerFunction, adagrad, adarevision, add, average, proximal, server_function
+from stretto.store.shard.shard import Shard
 
 Row = NDArray[Any]
 _SEVEN: Any = 7

@@ -18,11 +18,13 @@ from stretto.comm.link import Frame, Link
 from stretto.comm.messages import Fetch, NodeClock, ShardClock
 from stretto.comm.policy import Eager, Managed
 from stretto.consistency.rules import ASP, BSP, SSP
-from stretto.runtime.served_cut import Part
-from stretto.store import announced, buffer, clocking, flight, held, index, snapshot, versions
-from stretto.store.cache import Cache
+from stretto.runtime.tables.checkpoints import Part
+from stretto.store import index
+from stretto.store.cache import buffer, clocking, in_flight
+from stretto.store.cache.cache import Cache
 from stretto.store.node import Node
-from stretto.store.shard import Shard
+from stretto.store.shard import announced, held, snapshot, versions
+from stretto.store.shard.shard import Shard
 from stretto.testing import ReplayError
 from stretto.testing.schedules import ScheduleFailed, run_seed
 
@@ -72,8 +74,8 @@ def budget_overrun(patch: pytest.MonkeyPatch) -> None:
 
 def own_writes_lost(patch: pytest.MonkeyPatch) -> None:
     """Rows that arrive take the place of the row, and of what this node has added and not sent."""
-    honest = flight.Flight.log
-    patch.setattr(flight.Flight, "log", lambda self, shard: (*index.NO_INDEX, *honest(self, shard)[2:]))
+    honest = in_flight.Flight.log
+    patch.setattr(in_flight.Flight, "log", lambda self, shard: (*index.NO_INDEX, *honest(self, shard)[2:]))
     patch.setattr(buffer.Slip, "add_to_held", lambda self, *rows: None)
 
 

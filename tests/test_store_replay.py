@@ -13,9 +13,9 @@ from stretto.comm.messages import Rows, Update
 from stretto.comm.policy import Eager, Managed, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError
-from stretto.store.functions import adagrad, adarevision, add
 from stretto.store.layout import Layout, TableSpec
 from stretto.store.recording import Recording
+from stretto.store.shard.functions import adagrad, adarevision, add
 from stretto.testing import ReplayError, check_replay
 
 ROWS = 3

@@ -17,7 +17,7 @@ from stretto.comm.policy import Managed
 from stretto.consistency.rules import BSP, SSP
 from stretto.errors import PlanError, RunError
 from stretto.runtime.simulated.faults import Crash, Delay
-from stretto.store.cache import Cache
+from stretto.store.cache.cache import Cache
 from stretto.store.node import Node
 from stretto.store.recording import Pick
 from stretto.testing import check_replay

@@ -19,8 +19,8 @@ from stretto.comm.messages import Rows
 from stretto.comm.policy import Lazy, Managed
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import RunError
-from stretto.store.functions import adarevision
-from stretto.store.shard import Shard
+from stretto.store.shard.functions import adarevision
+from stretto.store.shard.shard import Shard
 
 # --- 4 and 5: bounded staleness --------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ def test_a_clock_closes_in_batches_of_whole_workers(monkeypatch: pytest.MonkeyPa
     held = cut._held
     assert held is not None
     assert [len(batch.keys) for batch in held.batches(0, 0, 50)] == [60, 60, 60]
-    monkeypatch.setattr("stretto.store.shard._BATCH", 50)
+    monkeypatch.setattr("stretto.store.shard.shard._BATCH", 50)
     cut.receive(ended(0, 1))
     monkeypatch.undo()
     whole.receive(ended(0, 1))
@@ -212,7 +212,7 @@ def test_versioned_rows_of_an_exact_run_are_as_the_clock_opened_them(
     batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the versions were named: else bits would depend on when a push came."""
-    monkeypatch.setattr("stretto.store.shard._BATCH", batch)
+    monkeypatch.setattr("stretto.store.shard.shard._BATCH", batch)
     layout = one_table(adarevision(1.0), rule=BSP(), nodes=1, workers=2, cols=1, dtype="f8")
     shard, send = Shard(layout, 0), Sender(layout, 0)
     sums, w, z, largest = 0.0, 0.0, 1.0, 1.0

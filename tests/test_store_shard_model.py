@@ -22,7 +22,7 @@ from shard_made import (
 from stretto.comm.messages import Rows, ShardClock, ToCache
 from stretto.comm.policy import Eager, Lazy, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
-from stretto.store.shard import Shard
+from stretto.store.shard.shard import Shard
 
 # --- against a naive model --------------------------------------------------------------------------------------------
 

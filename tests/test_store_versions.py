@@ -23,10 +23,10 @@ from stretto.comm.messages import Rows
 from stretto.comm.policy import Eager, Lazy, Managed, Policy
 from stretto.consistency.rules import BSP, SSP, Rule
 from stretto.errors import RunError
-from stretto.store.functions import adarevision
 from stretto.store.layout import Layout, TableSpec
-from stretto.store.shard import Shard
-from stretto.store.shard_table import ShardTable
+from stretto.store.shard.functions import adarevision
+from stretto.store.shard.shard import Shard
+from stretto.store.shard.table import ShardTable
 
 # --- 7: versions ------------------------------------------------------------------------------------------------------
 

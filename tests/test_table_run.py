@@ -11,12 +11,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from stretto.runtime.cluster.judging import STARTS, FailureDetector, Losses
-from stretto.runtime.serving import FAR, Watched
-from stretto.runtime.tables.cut_parts import CutParts
-from stretto.runtime.tables.evaluations import Evaluate, Evaluations, KeepClock
-from stretto.runtime.tables.table_run import TableRun
-from stretto.runtime.tables.times import Moments, Period
+from stretto.runtime.cluster.hosts.failure_detector import STARTS, FailureDetector, Losses
+from stretto.runtime.tables.job import FAR, Watched
+from stretto.runtime.tables.run.cut_parts import CutParts
+from stretto.runtime.tables.run.evaluations import Evaluate, Evaluations, KeepClock
+from stretto.runtime.tables.run.table_run import TableRun
+from stretto.runtime.tables.run.times import Moments, Period
 
 WORKERS, NODES = 3, 2
 KINDS = ("worker", "node", "shard")

@@ -13,9 +13,9 @@ import pytest
 import stretto as st
 from stretto.comm.policy import Eager
 from stretto.consistency.rules import BSP, SSP
-from stretto.runtime import serving
-from stretto.runtime.serving import TableJob
-from stretto.store.cache import Cache
+from stretto.runtime.tables import job as serving
+from stretto.runtime.tables.job import TableJob
+from stretto.store.cache.cache import Cache
 from stretto.store.index import Index
 from stretto.store.layout import Layout, TableSpec
 

@@ -243,7 +243,7 @@ def strike() -> None:
 @pytest.fixture
 def noticed(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a run on threads knows of Ctrl-C: a worker that waits for it cannot be through before."""
-    from stretto.runtime.served import Hall
+    from stretto.runtime.tables.threads import Hall
 
     event, ask = threading.Event(), Hall._ask
 

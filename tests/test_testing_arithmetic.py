@@ -14,9 +14,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stretto.kernels import lanes
-from stretto.kernels import vector as v
-from stretto.loops.typed import Kind
+from stretto.kernels.numeric import lanes
+from stretto.kernels.numeric import vector as v
+from stretto.loops.types.typed_tree import Kind
 from stretto.testing import arithmetic
 from stretto.testing.arithmetic import apply, convert, fma32, same_bits
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from stretto import keyed
 from stretto.errors import RunError
-from stretto.loops import typed as t
-from stretto.loops.typed import BOOL, FLOAT, INT, Kind
+from stretto.loops.types import typed_tree as t
+from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, Kind
 from stretto.testing.arithmetic import dot, fma32, has_kind, same_bits
 from stretto.testing.reference import Machine
 

@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2
 
-from stretto.data.data import Data
 from stretto.data.partition import cut
-from stretto.kernels.topic_dense import MOST_TOPICS
-from stretto.kernels.topic_rows import Counts, Tokens
-from stretto.models.lda_base import Problem
-from stretto.models.lda_job import LdaJob, Priors, build_lda, epoch_seed, sampling_step
-from stretto.models.lda_shape import Census, Shape
+from stretto.data.records.data import Data
+from stretto.kernels.topics.dense import MOST_TOPICS
+from stretto.kernels.topics.rows import Counts, Tokens
+from stretto.models.topics.count_layout import Census, Shape
+from stretto.models.topics.job import LdaJob, Priors, build_lda, epoch_seed, sampling_step
+from stretto.models.topics.problem import Problem
 from stretto.plan.plan import Physical
-from stretto.runtime.crew import Crew
-from stretto.runtime.passes import start
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.pass_control import start
+from stretto.runtime.blocks.source import InMemory
+from stretto.runtime.blocks.step import Step
 from stretto.runtime.runtimes import Runtime
-from stretto.runtime.source import InMemory
-from stretto.runtime.step import Step
-from stretto.schedule.rotation import independent
+from stretto.schedule.orders.rotation import independent
 
 Array = NDArray[Any]
 

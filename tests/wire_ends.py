@@ -12,12 +12,12 @@ import numpy as np
 
 from stretto.comm.link import Frame, Link
 from stretto.comm.messages import HEADER, KEY, Message, Update
-from stretto.runtime.cluster.checks import Checker, TableCheck
-from stretto.runtime.cluster.hosting import TABLES, Address
-from stretto.runtime.cluster.keys import KeyPair, new_pair
-from stretto.runtime.cluster.wire import Wire
-from stretto.store.functions import add
+from stretto.runtime.cluster.hosts.calls import TABLES, Address
+from stretto.runtime.cluster.net.curve_keys import KeyPair, new_pair
+from stretto.runtime.cluster.net.frame_checks import Checker, TableCheck
+from stretto.runtime.cluster.net.wire import Wire
 from stretto.store.layout import Layout, TableSpec
+from stretto.store.shard.functions import add
 
 JOB = "0123456789abcdef0123456789abcdef"
 ROWS, COLS = 1000, 4

@@ -10,11 +10,11 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from stretto.data.design import Design
+from stretto.data.design.design import Design
 from stretto.runtime.runtimes import Runtime, Serial
-from stretto.solvers.columns import Columns
-from stretto.solvers.regression import Problem
-from stretto.solvers.working_sets import Solver
+from stretto.solvers.linear.columns import Columns
+from stretto.solvers.linear.regression import Problem
+from stretto.solvers.linear.working_sets import Solver
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -14,33 +14,33 @@ if TYPE_CHECKING:
     from stretto import memory, schedule, tables
     from stretto.comm.policy import Eager, Lazy, Managed
     from stretto.consistency.rules import ASP, BSP, SSP
-    from stretto.data.convert import as_data
-    from stretto.data.data import Data
-    from stretto.data.dense import dense
-    from stretto.data.generate import ratings as generate_ratings
-    from stretto.data.ids import IdMap
+    from stretto.data.convert.convert import as_data
+    from stretto.data.generate.ratings import ratings as generate_ratings
     from stretto.data.parts.node_files import NodeFiles
-    from stretto.data.ragged import samples
-    from stretto.data.read import read
-    from stretto.data.text import text_file
+    from stretto.data.reading.read import read
+    from stretto.data.reading.text import text_file
+    from stretto.data.records.data import Data
+    from stretto.data.records.dense import dense
+    from stretto.data.records.ids import IdMap
+    from stretto.data.records.ragged import samples
     from stretto.data.write import write
     from stretto.entry import run
     from stretto.keyed import integers, normal, uniform
-    from stretto.loops.door import parallel
-    from stretto.models.factorization import MatrixFactorization
-    from stretto.models.lasso import ElasticNet, Lasso
-    from stretto.models.lasso_cv import LassoCV
-    from stretto.models.lda import LatentDirichletAllocation
-    from stretto.models.linear_path import lasso_path
-    from stretto.models.logistic import LogisticRegression
-    from stretto.models.mf_fold import NewRows
-    from stretto.models.validation import cross_validate, split
+    from stretto.loops.parallel import parallel
+    from stretto.models.factorization.cross_validation import cross_validate, split
+    from stretto.models.factorization.estimator import MatrixFactorization
+    from stretto.models.factorization.fold_in import NewRows
+    from stretto.models.linear.lasso import ElasticNet, Lasso
+    from stretto.models.linear.lasso_cv import LassoCV
+    from stretto.models.linear.logistic import LogisticRegression
+    from stretto.models.linear.path import lasso_path
+    from stretto.models.topics.estimator import LatentDirichletAllocation
     from stretto.plan.plan import Plan
-    from stretto.programs.coordinates import SparseRegression
+    from stretto.programs.coordinates.regression import SparseRegression
     from stretto.programs.program import Program, program
     from stretto.runtime.cluster.spec import Cluster
     from stretto.runtime.epochs import epochs
-    from stretto.runtime.run_checkpoints import Saving
+    from stretto.runtime.files.run_checkpoints import Saving
     from stretto.runtime.runtimes import Serial, Threads
     from stretto.runtime.session import Session
     from stretto.runtime.simulated.faults import Crash, Delay, Pause, Reset, SlowLink, SlowNode
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from stretto.state.make import full, random, sparse_rows, state, zeros
     from stretto.state.sparse_rows import SparseRows
     from stretto.state.state import State
-    from stretto.store.functions import adagrad, adarevision, add, average, proximal, server_function
+    from stretto.store.shard.functions import adagrad, adarevision, add, average, proximal, server_function
     from stretto.tables.table import Table
 
 _SHELF = {
@@ -58,66 +58,66 @@ _SHELF = {
     "BSP": "stretto.consistency.rules:BSP",
     "Cluster": "stretto.runtime.cluster.spec:Cluster",
     "Crash": "stretto.runtime.simulated.faults:Crash",
-    "Data": "stretto.data.data:Data",
+    "Data": "stretto.data.records.data:Data",
     "Delay": "stretto.runtime.simulated.faults:Delay",
     "Eager": "stretto.comm.policy:Eager",
-    "ElasticNet": "stretto.models.lasso:ElasticNet",
-    "IdMap": "stretto.data.ids:IdMap",
-    "Lasso": "stretto.models.lasso:Lasso",
-    "LassoCV": "stretto.models.lasso_cv:LassoCV",
-    "LatentDirichletAllocation": "stretto.models.lda:LatentDirichletAllocation",
+    "ElasticNet": "stretto.models.linear.lasso:ElasticNet",
+    "IdMap": "stretto.data.records.ids:IdMap",
+    "Lasso": "stretto.models.linear.lasso:Lasso",
+    "LassoCV": "stretto.models.linear.lasso_cv:LassoCV",
+    "LatentDirichletAllocation": "stretto.models.topics.estimator:LatentDirichletAllocation",
     "Lazy": "stretto.comm.policy:Lazy",
-    "LogisticRegression": "stretto.models.logistic:LogisticRegression",
+    "LogisticRegression": "stretto.models.linear.logistic:LogisticRegression",
     "Managed": "stretto.comm.policy:Managed",
-    "MatrixFactorization": "stretto.models.factorization:MatrixFactorization",
+    "MatrixFactorization": "stretto.models.factorization.estimator:MatrixFactorization",
     "NodeFiles": "stretto.data.parts.node_files:NodeFiles",
-    "NewRows": "stretto.models.mf_fold:NewRows",
+    "NewRows": "stretto.models.factorization.fold_in:NewRows",
     "Pause": "stretto.runtime.simulated.faults:Pause",
     "Plan": "stretto.plan.plan:Plan",
     "Program": "stretto.programs.program:Program",
     "Reset": "stretto.runtime.simulated.faults:Reset",
     "SSP": "stretto.consistency.rules:SSP",
-    "Saving": "stretto.runtime.run_checkpoints:Saving",
+    "Saving": "stretto.runtime.files.run_checkpoints:Saving",
     "Serial": "stretto.runtime.runtimes:Serial",
     "Session": "stretto.runtime.session:Session",
     "Simulated": "stretto.runtime.simulated.spec:Simulated",
     "SlowLink": "stretto.runtime.simulated.faults:SlowLink",
     "SlowNode": "stretto.runtime.simulated.faults:SlowNode",
-    "SparseRegression": "stretto.programs.coordinates:SparseRegression",
+    "SparseRegression": "stretto.programs.coordinates.regression:SparseRegression",
     "SparseRows": "stretto.state.sparse_rows:SparseRows",
     "State": "stretto.state.state:State",
     "Table": "stretto.tables.table:Table",
     "Threads": "stretto.runtime.runtimes:Threads",
     "accumulator": "stretto.state.accumulator:accumulator",
-    "adagrad": "stretto.store.functions:adagrad",
-    "adarevision": "stretto.store.functions:adarevision",
-    "add": "stretto.store.functions:add",
-    "as_data": "stretto.data.convert:as_data",
-    "average": "stretto.store.functions:average",
+    "adagrad": "stretto.store.shard.functions:adagrad",
+    "adarevision": "stretto.store.shard.functions:adarevision",
+    "add": "stretto.store.shard.functions:add",
+    "as_data": "stretto.data.convert.convert:as_data",
+    "average": "stretto.store.shard.functions:average",
     "buffer": "stretto.state.buffer:buffer",
-    "cross_validate": "stretto.models.validation:cross_validate",
-    "dense": "stretto.data.dense:dense",
+    "cross_validate": "stretto.models.factorization.cross_validation:cross_validate",
+    "dense": "stretto.data.records.dense:dense",
     "epochs": "stretto.runtime.epochs:epochs",
     "full": "stretto.state.make:full",
-    "generate_ratings": "stretto.data.generate:ratings",
+    "generate_ratings": "stretto.data.generate.ratings:ratings",
     "integers": "stretto.keyed:integers",
-    "lasso_path": "stretto.models.linear_path:lasso_path",
+    "lasso_path": "stretto.models.linear.path:lasso_path",
     "memory": "stretto:memory",
     "normal": "stretto.keyed:normal",
-    "parallel": "stretto.loops.door:parallel",
+    "parallel": "stretto.loops.parallel:parallel",
     "program": "stretto.programs.program:program",
-    "proximal": "stretto.store.functions:proximal",
+    "proximal": "stretto.store.shard.functions:proximal",
     "random": "stretto.state.make:random",
-    "read": "stretto.data.read:read",
+    "read": "stretto.data.reading.read:read",
     "run": "stretto.entry:run",
-    "samples": "stretto.data.ragged:samples",
+    "samples": "stretto.data.records.ragged:samples",
     "schedule": "stretto:schedule",
-    "server_function": "stretto.store.functions:server_function",
+    "server_function": "stretto.store.shard.functions:server_function",
     "sparse_rows": "stretto.state.make:sparse_rows",
-    "split": "stretto.models.validation:split",
+    "split": "stretto.models.factorization.cross_validation:split",
     "state": "stretto.state.make:state",
     "tables": "stretto:tables",
-    "text_file": "stretto.data.text:text_file",
+    "text_file": "stretto.data.reading.text:text_file",
     "uniform": "stretto.keyed:uniform",
     "write": "stretto.data.write:write",
     "zeros": "stretto.state.make:zeros",

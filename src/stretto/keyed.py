@@ -6,7 +6,7 @@
 
 Key a number by what it is for (epoch, row, column, which draw), never by a counter: then a loop draws the same numbers
 however its iterations are shared out. Any integers will do, negative ones too, and as many as you like; (1, 2) and
-(1, 2, 0) are different keys. A decorated loop calls the compiled twins of `stretto.kernels.keyed`, which give the same
+(1, 2, 0) are different keys. A decorated loop calls the compiled twins of `stretto.kernels.numeric.keyed`, which give the same
 bits.
 """
 
@@ -24,7 +24,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 _UNIFORM, _INTEGERS, _NORMAL = 0x243F6A8885A308D3, 0x13198A2E03707344, 0xA4093822299F31D0
 MOST = 2**31  # choices `integers` offers
 
-# ln 2 in two parts, as in kernels/scalar.py: the first times a whole number is exact.
+# ln 2 in two parts, as in kernels/numeric/scalar.py: the first times a whole number is exact.
 _LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10
 _SQRT2 = 1.4142135623730951
 

@@ -13,8 +13,8 @@ import typer
 
 import stretto
 
-from . import explain, files, infer, recommend, resume, simulate, topics, train, warm
-from .friendly import Command, Friendly, debugging
+from .commands import explain, files, infer, recommend, resume, simulate, topics, train, warmup
+from .errors import Command, Friendly, debugging
 
 app = typer.Typer(
     name="stretto",
@@ -37,7 +37,7 @@ app.command("info", cls=Command, epilog=files.INFO_EXAMPLES)(files.info)
 app.command("generate", cls=Command, epilog=files.GENERATE_EXAMPLES)(files.generate)
 app.command("explain", cls=Command, epilog=explain.EXAMPLES)(explain.explain)
 app.command("simulate", cls=Command, epilog=simulate.EXAMPLES)(simulate.simulate)
-app.command("warmup", cls=Command, epilog=warm.EXAMPLES)(warm.warmup)
+app.command("warmup", cls=Command, epilog=warmup.EXAMPLES)(warmup.warmup)
 
 
 def _version(asked: bool) -> None:

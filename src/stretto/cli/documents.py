@@ -12,8 +12,8 @@ import numpy as np
 from stretto.errors import DataError
 
 if TYPE_CHECKING:
-    from stretto.models.lda import LatentDirichletAllocation
-    from stretto.models.lda_input import Corpus
+    from stretto.models.topics.estimator import LatentDirichletAllocation
+    from stretto.models.topics.input import Corpus
 
 _ENTRIES = 1 << 21  # of a streamed file, to look at: 24 MiB
 
@@ -22,8 +22,8 @@ def first_documents(file: str, model: LatentDirichletAllocation) -> Corpus | Non
     """The documents a file begins with, as many as two million entries hold; None where its entries are not in the
     order of the documents, so that none is whole before the end.
     """
-    from stretto.data.data import Data
-    from stretto.data.scan import scan
+    from stretto.data.reading.scan import scan
+    from stretto.data.records.data import Data
 
     found = scan(file)
     parts: list[Any] = []
@@ -51,7 +51,7 @@ def first_documents(file: str, model: LatentDirichletAllocation) -> Corpus | Non
 
 def _in_its_words(X: Any, model: LatentDirichletAllocation, read: Mapping[str, Any] | None = None) -> Corpus:
     """A corpus with the columns of the model."""
-    from stretto.models.lda_input import as_corpus
+    from stretto.models.topics.input import as_corpus
 
     words, names = model.n_features_in_, model.vocabulary_
     return as_corpus(X, words=words, strict=model.strict, seed=0, vocabulary=names, keyed_by="content", read_as=read)
@@ -66,7 +66,7 @@ def documents_of(
         does not have are left out with a warning
     read : arguments of `stretto.read`
     """
-    from stretto.models.lda_input import as_corpus
+    from stretto.models.topics.input import as_corpus
 
     if vocabulary is None or model.vocabulary_ is None:
         return _in_its_words(file, model, read)
@@ -77,7 +77,7 @@ def documents_of(
 
 
 def _translated(corpus: Corpus, said: list[str], known: list[str], file: str) -> Corpus:
-    from stretto.data.data import Data
+    from stretto.data.records.data import Data
 
     place = {word: k for k, word in enumerate(known)}
     to = np.array([place.get(word, -1) for word in said], np.int32)

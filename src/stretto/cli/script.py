@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from stretto.errors import DataError, PlanError
 
 if TYPE_CHECKING:
-    from stretto.loops.door import Loop
+    from stretto.loops.parallel import Loop
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -43,7 +43,7 @@ def script_target(text: str) -> tuple[Path, str] | None:
 
 def loops_of(names: Mapping[str, Any]) -> dict[str, Loop]:
     """The decorated functions of a script."""
-    from stretto.loops.door import Loop
+    from stretto.loops.parallel import Loop
 
     return {name: value for name, value in names.items() if isinstance(value, Loop)}
 
@@ -100,9 +100,9 @@ def _named(loop: Loop, name: str, make: Callable[[], Any]) -> dict[str, Any]:
 
 def need_more(loop: Loop, given: Mapping[str, Any]) -> None:
     """Refuse with the ways to give arguments where data or arrays are missing, which cannot be guessed."""
-    from stretto.loops.scope import subscripted
-    from stretto.loops.tree import Loop as LoopTree
-    from stretto.loops.tree import Source
+    from stretto.loops.front.loop_tree import Loop as LoopTree
+    from stretto.loops.front.loop_tree import Source
+    from stretto.loops.types.scope import subscripted
 
     function = loop.tree
     unknown = sorted(set(given) - set(function.params))
@@ -142,7 +142,7 @@ def first_call(function: str, program: Callable[[], Any], *, others: bool = True
 
     Other loops run as they are, or with others=False not at all. None when the program ends without such a call.
     """
-    from stretto.loops.door import Loop
+    from stretto.loops.parallel import Loop
 
     usual = Loop.__call__
 

@@ -83,7 +83,7 @@ def _counted(text: str) -> tuple[tuple[int, ...], int]:
 
 
 def _data(shape: tuple[int, ...], records: int) -> Any:
-    from stretto.data.generate import ratings
+    from stretto.data.generate.ratings import ratings
 
     rows, cols = shape
     return ratings(records, rows, cols).data

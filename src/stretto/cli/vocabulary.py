@@ -6,8 +6,8 @@ from pathlib import Path
 
 from stretto.errors import DataError
 
-from .recipe import outright
-from .show import say
+from .output import say
+from .recipes.recipe import outright
 
 _PACKED = ("", ".gz", ".xz", ".bz2")
 _NONE = "none"

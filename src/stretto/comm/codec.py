@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels.halves import halve4, halve8
+from stretto.kernels.numeric.halves import halve4, halve8
 
 
 def travels_short(dtype: str, codec: str | None) -> bool:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import DataError
-from stretto.kernels import ranks
+from stretto.kernels.tables import ranks
 
 Rank = str | Callable[[Any, Any], Any]
 Indices = NDArray[np.int64]

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels import slips
+from stretto.kernels.tables import pending_changes
 
 from .messages import HEADER, KEY
 from .policy import Managed, Policy
@@ -26,7 +26,7 @@ VERSION = 4
 def row_sizes(values: NDArray[Any], versions: bool, wire: int) -> NDArray[np.int64]:
     """[n] bytes of each row [n, width] with its key, and its version where there are `versions`; `wire` for a value."""
     sizes = np.empty(len(values), np.int64)
-    slips.row_bytes.exact(values, wire, KEY + (VERSION if versions else 0), sizes)
+    pending_changes.row_bytes.exact(values, wire, KEY + (VERSION if versions else 0), sizes)
     return sizes
 
 

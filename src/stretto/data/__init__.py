@@ -6,19 +6,19 @@ them.
 
 from __future__ import annotations
 
-from stretto.data.convert import as_data
-from stretto.data.data import Data, held_out
+from stretto.data.convert.convert import as_data
 from stretto.data.describe import Description
-from stretto.data.detect import detect
-from stretto.data.generate import Generated, ratings
-from stretto.data.ids import IdMap
-from stretto.data.info import Info, inspect
+from stretto.data.generate.ratings import Generated, ratings
 from stretto.data.parts import PartSource, open_parts
-from stretto.data.read import read
-from stretto.data.scan import Scan, iter_triples, scan
+from stretto.data.reading.detect import detect
+from stretto.data.reading.inspect import Info, inspect
+from stretto.data.reading.read import read
+from stretto.data.reading.scan import Scan, iter_triples, scan
+from stretto.data.records.data import Data, held_out
+from stretto.data.records.ids import IdMap
 from stretto.data.write import write
 
-# The functions come after the modules they are named for (`read`, `scan`, `write`), so `stretto.data.read` is the
+# The functions come after the modules they are named for (`read`, `scan`, `write`), so `stretto.data.reading.read` is the
 # function.
 
 __all__ = [

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.data import SLICE, Data, Indices
-from stretto.data.duplicates import find_duplicates
+from stretto.data.records.data import SLICE, Data, Indices
+from stretto.data.records.duplicates import find_duplicates
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.cache import id_arrays
-from stretto.data.data import SLICE, Data
-from stretto.data.source import as_path
+from stretto.data.reading.cache import id_arrays
+from stretto.data.reading.source import as_path
+from stretto.data.records.data import SLICE, Data
 from stretto.errors import DataError
 
 SUFFIXES = {

@@ -16,17 +16,19 @@ from stretto.plan import explain as words
 from stretto.plan.cost import show_bytes
 from stretto.plan.plan import Plan
 
-from . import inventory, serial_order, tree
-from .bind import BufferInfo
-from .dependence import VERBS, accesses_text
-from .facts import Access, Dim, Subscript
-from .loopplan import cut_names
-from .placement import moved_by_worker
-from .prefetcher import iterations_in
-from .space import Space
+from .analyse import serial_order
+from .analyse.dependence import VERBS, accesses_text
+from .analyse.facts import Access, Dim, Subscript
+from .analyse.placement import moved_by_worker
+from .analyse.space import Space
+from .execute.prefetcher import iterations_in
+from .front import loop_tree
+from .front.bind import BufferInfo
+from .loop_plan import cut_names
+from .types import inventory
 
 if TYPE_CHECKING:
-    from .loopplan import LoopPlan, Part
+    from .loop_plan import LoopPlan, Part
 
 _WIDTH = 120
 
@@ -84,7 +86,7 @@ def _facts(plan: LoopPlan, part: Part, made: Plan) -> Iterator[Fact]:
     yield "runs on", words.place(made)
 
 
-def _file(function: tree.Function) -> str:
+def _file(function: loop_tree.Function) -> str:
     return function.file.replace("\\", "/").rpartition("/")[2]
 
 
@@ -95,7 +97,7 @@ def _header(part: Part) -> str:
     return " ".join(_source(function, line) for line in lines)
 
 
-def _source(function: tree.Function, line: int) -> str:
+def _source(function: loop_tree.Function, line: int) -> str:
     row = line - function.line
     return function.lines[row].strip() if 0 <= row < len(function.lines) else ""
 
@@ -121,7 +123,7 @@ def _strategy(part: Part) -> Iterator[Fact]:
 
 def _schedule(plan: LoopPlan, part: Part) -> Iterator[Fact]:
     """What chooses the iterations, and what it is told."""
-    from .rounds import progress_of
+    from .execute.rounds import progress_of
 
     analysis = part.prepared.analysis
     options, size, index = analysis.options, len(analysis.space), analysis.space.dims[0].name

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .door import experimental_plan_several, fit, plan, step
-    from .experts import Experts, PaddedExperts
-    from .multi_device import experimental_step_several
-    from .report import Report
-    from .stepping import Step
+    from .front_end import experimental_plan_several, fit, plan, step
+    from .multi_device.execute import experimental_step_several
+    from .operations.experts import Experts, PaddedExperts
+    from .report.report import Report
+    from .run.planned_step import Step
 
 __all__ = [
     "Experts",

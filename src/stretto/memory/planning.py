@@ -13,24 +13,24 @@ from torch.utils import _pytree as pytree
 
 from stretto.plan.cost import show_bytes
 
-from .capture import Traced, trace
-from .chunks import ALL as ALL_OPERATIONS
-from .chunks import LOSSES, Chunks
-from .chunks import cut as cut_operations
-from .costs import CALLED, PLAYED, Rates, costed
-from .dropouts import cut_dropouts
-from .fuse import ALL, BACKWARD, NONE, fused
-from .graph import Graph
-from .guard import CannotCapture
-from .lift import BUCKET, lift
-from .lifted import UPDATES, Lifted, Update
-from .meter import Remembered
-from .meter import link as measured_link
-from .optimizers import at_a_time, kept_for
-from .planner import Infeasible, Planned, Settings, make, make_placed
-from .program import Link
-from .read_values import Reads
-from .update_memory import UpdateMemory
+from .capture.lift import BUCKET, lift
+from .capture.lifted import UPDATES, Lifted, Update
+from .capture.read_values import Reads
+from .capture.side_effects import CannotCapture
+from .capture.trace_step import Traced, trace
+from .chunk.chunks import ALL as ALL_OPERATIONS
+from .chunk.chunks import LOSSES, Chunks
+from .chunk.chunks import cut as cut_operations
+from .measure.costs import CALLED, PLAYED, Rates, costed
+from .measure.meter import Remembered
+from .measure.meter import link as measured_link
+from .measure.update_memory import UpdateMemory
+from .operations.dropouts import cut_dropouts
+from .operations.fuse import ALL, BACKWARD, NONE, fused
+from .planner.graph import Graph
+from .planner.planner import Infeasible, Planned, Settings, make, make_placed
+from .planner.program import Link
+from .run.optimizers import at_a_time, kept_for
 
 _MUCH = 0.1  # of a step
 _LARGE = 8  # a share of the budget: state of larger parameters may stay on the host

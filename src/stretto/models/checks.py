@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from stretto.checks import Checks, choice, flags, level, number, of, shown, wrong
-from stretto.data.structure import is_sparse, verified
+from stretto.data.convert.sparse_structure import is_sparse, verified
 from stretto.errors import DataError
 from stretto.runtime.chosen import BLOCKS, chosen
 from stretto.runtime.chosen import here as local

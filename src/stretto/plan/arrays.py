@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from stretto.cached import cached_property
 from stretto.errors import PlanError
 from stretto.plan.kernel_reference import KernelReference
-from stretto.schedule.order import Ints
+from stretto.schedule.orders.order import Ints
 
 if TYPE_CHECKING:
     from .served import Touched, Waves
@@ -207,7 +207,7 @@ class Reader(Protocol):
         """Write what these visits read into the arrays of `StepSpec.entries`, which have their full shape.
 
         disk: where the arrays are, None where they are in memory. exchange: with the nodes that read other parts, None
-        where a node reads all of them (`runtime.parted`). owner: the node of each row block.
+        where a node reads all of them (`runtime.blocks.parted`). owner: the node of each row block.
         """
 
 

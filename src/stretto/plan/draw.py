@@ -11,11 +11,11 @@ from xml.sax.saxutils import escape
 import numpy as np
 
 from stretto.errors import PlanError
-from stretto.schedule.bound import play, play_waves
+from stretto.schedule.orders.bound import play, play_waves
 
 if TYPE_CHECKING:
     from stretto.data.partition import Cut
-    from stretto.schedule.order import Ints
+    from stretto.schedule.orders.order import Ints
 
     from .plan import Plan
 

@@ -12,8 +12,8 @@ import numpy as np
 from .cost import Cost, show_bytes, show_flops
 
 if TYPE_CHECKING:
-    from stretto.schedule.bound import Bound
-    from stretto.schedule.order import Order
+    from stretto.schedule.orders.bound import Bound
+    from stretto.schedule.orders.order import Order
 
     from .arrays import Array
     from .plan import Physical, Plan

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from stretto.errors import PlanError
 
 if TYPE_CHECKING:
-    from stretto.kernels.compile import Kernel
+    from stretto.kernels.core.compile import Kernel
 
 
 @dataclass(frozen=True, eq=False)
 class KernelReference:
-    """module, name: where it is; source: what it was made from, where it was made at run time (`kernels.generated`).
+    """module, name: where it is; source: what it was made from, where it was made at run time (`kernels.core.generated`).
 
     users: functions of the user's that the source calls, pickled by value; digests: of their code.
     """
@@ -33,7 +33,7 @@ class KernelReference:
             return getattr(importlib.import_module(self.module), self.name)  # type: ignore[no-any-return]
         import pickle
 
-        from stretto.kernels import generated
+        from stretto.kernels.core import generated
 
         users = pickle.loads(self.users) if self.users else ()
         return generated.load(self.source, users, self.digests)[self.name]

@@ -17,8 +17,8 @@ import numpy as np
 
 from stretto.cached import cached_property
 from stretto.data.partition import Cut
-from stretto.schedule.bound import Bound, bound
-from stretto.schedule.order import Ints, Order
+from stretto.schedule.orders.bound import Bound, bound
+from stretto.schedule.orders.order import Ints, Order
 
 from .arrays import Array, StepSpec
 from .cost import Cost

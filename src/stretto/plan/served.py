@@ -18,7 +18,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.schedule.order import Ints, Order
+from stretto.schedule.orders.order import Ints, Order
 
 from .arrays import Array
 

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from stretto.runtime.asked import whole
+from stretto.runtime.arguments import whole
 from stretto.runtime.chosen import one_memory
-from stretto.schedule.auto import Auto, AutoChooser
-from stretto.schedule.candidates import COMPILED, PYTHON, RoundCost
-from stretto.schedule.trials import Decision
+from stretto.schedule.automatic.auto import Auto, AutoChooser
+from stretto.schedule.automatic.candidates import COMPILED, PYTHON, RoundCost
+from stretto.schedule.automatic.trials import Decision
 from stretto.schedule.waiting import Turns
 
 from .choosing import Ready, Situation
-from .segments import AutoSegments, Start, compiled, width_of
+from .coordinates.segments import AutoSegments, Start, compiled, width_of
 from .values import Options, number_of
 
 if TYPE_CHECKING:
-    from .coordinates import SparseRegression
+    from .coordinates.regression import SparseRegression
     from .program import Program
 
 IN_FLIGHT = 3  # rounds, between machines: one is chosen, one updated and one aggregated at the same time

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from stretto.cached import cached_property
 from stretto.errors import PlanError, RunError
-from stretto.schedule.auto import Auto
+from stretto.schedule.automatic.auto import Auto
+from stretto.schedule.automatic.trials import Decision
 from stretto.schedule.checks import whole
 from stretto.schedule.scheduler_share import RemoteChooser, SchedulerShare, scheduler_share
 from stretto.schedule.spec import Chooser, Floats, Ints, Schedule
-from stretto.schedule.trials import Decision
 from stretto.schedule.waiting import Turns
 
 from .params import Params

@@ -21,20 +21,20 @@ from stretto.schedule.scheduler_share import SchedulerShare
 from stretto.schedule.spec import Floats, Schedule
 from stretto.schedule.waiting import Turns
 
-from .blame import blame
 from .choosing import Last, Situation, changes_of, moved, shares_of, short, source_of
+from .error_context import blame
 from .node import WHOLE_DATA, NodeProgram, local_state, node_program, packed_state, update_of
 from .params import Params, Versions, arrays_of
 from .part_sources import read_all
 from .parts import WrongShape, merged, packed, parts_of
 from .program import Program
+from .progress import Told
 from .repeatable import NOTHING
 from .saving import Saver
-from .telling import Told
 from .values import Look, Options, Round, number_of
 
 if TYPE_CHECKING:
-    from stretto.runtime.cluster.rounds_node import Outcome
+    from stretto.runtime.cluster.rounds.node import Outcome
 
 
 @dataclass(slots=True, eq=False)

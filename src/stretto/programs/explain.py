@@ -7,7 +7,7 @@ from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
 from stretto.runtime.chosen import one_memory, runtime_words
 from stretto.runtime.runtimes import Runtime, Threads
-from stretto.schedule.auto import Auto
+from stretto.schedule.automatic.auto import Auto
 from stretto.schedule.spec import Schedule
 
 from .auto import candidate_facts, depth_of

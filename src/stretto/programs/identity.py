@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from stretto.data.digest import digest_of
-from stretto.data.structure import is_sparse
+from stretto.data.convert.sparse_structure import is_sparse
+from stretto.data.records.digest import digest_of
 from stretto.schedule.spec import Schedule
 from stretto.state.state import State
 

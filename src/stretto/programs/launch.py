@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from stretto.runtime.checkpoint import writing
 from stretto.runtime.chosen import one_memory
+from stretto.runtime.files.checkpoint import writing
 from stretto.runtime.interrupts import heeding_ctrl_c
-from stretto.runtime.rounds import RoundsRun
+from stretto.runtime.rounds.rounds import RoundsRun
 from stretto.schedule.pipeline import Pipeline
 
 from .engine import Run
 from .explain import check_pipeline, explain
 from .program import Program, check
-from .telling import telling
+from .progress import telling
 from .values import Options, Result
 
 

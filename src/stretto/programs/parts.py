@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from stretto.errors import PlanError, RunError
-from stretto.runtime.asked import whole
+from stretto.runtime.arguments import whole
 
 from .part_sources import source_of
 

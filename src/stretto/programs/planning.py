@@ -14,7 +14,7 @@ from stretto.plan.cost import Cost
 from stretto.plan.job import JobPlan
 from stretto.plan.plan import Physical
 from stretto.plan.planned import refuse_changed
-from stretto.runtime.asked import whole
+from stretto.runtime.arguments import whole
 from stretto.runtime.chosen import name_of
 
 from .auto import depth_of

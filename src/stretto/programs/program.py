@@ -27,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from stretto.errors import PlanError
-from stretto.schedule.auto import ready_schedule
+from stretto.schedule.automatic.auto import ready_schedule
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 

@@ -11,13 +11,13 @@ from typing import Any
 
 from stretto.checks import flags, wrong
 from stretto.errors import PlanError
-from stretto.runtime.asked import whole
+from stretto.runtime.arguments import whole
 from stretto.runtime.chosen import PROGRAMS, chosen, one_memory
+from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.interrupts import raising_ctrl_c
-from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Runtime, Threads
-from stretto.runtime.serving import Keeping
 from stretto.runtime.session import Session
+from stretto.runtime.tables.job import Keeping
 from stretto.schedule.prioritised import Prioritised
 from stretto.schedule.spec import Schedule
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import RunError
-from stretto.runtime.serving import Keeping
+from stretto.runtime.tables.job import Keeping
 
 from .node import unpacked
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.runtime.runtimes import Runtime, Threads
-from stretto.runtime.serving import Keeping
 from stretto.runtime.session import Session
-from stretto.schedule.trials import Decision
+from stretto.runtime.tables.job import Keeping
+from stretto.schedule.automatic.trials import Decision
 
 from .choosing import short
 

@@ -28,11 +28,11 @@ from stretto.observe.events import Bus, EpochDone, Listener, PlanMade
 from stretto.state.accumulator import Accumulator
 
 from . import loop_calls
-from .checkpoint import Checkpoint, differing
+from .files.checkpoint import Checkpoint, differing
+from .files.run_checkpoints import RunCheckpoints, Saving, warn
+from .files.state_arrays import describe, pack, unpack
 from .loop_calls import LoopCall
-from .run_checkpoints import RunCheckpoints, Saving, warn
 from .session import recorded
-from .state_arrays import describe, pack, unpack
 
 _LOOPS = "loops"
 

@@ -22,11 +22,11 @@ from .interrupts import raising_ctrl_c
 if TYPE_CHECKING:
     from stretto.schedule.pipeline import Pipeline
 
+    from .blocks.crew import Crew
     from .cluster.spec import Cluster
-    from .crew import Crew
-    from .rounds import RoundsRun, Work
-    from .serving import Outcome, TableJob
+    from .rounds.rounds import RoundsRun, Work
     from .simulated.spec import Simulated
+    from .tables.job import Outcome, TableJob
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Serial:
     @contextmanager
     def crew(self) -> Iterator[Crew]:
         """A crew, perhaps for several jobs: those who run them see to signals."""
-        from .crew import Crew
+        from .blocks.crew import Crew
 
         crew = Crew(1, serial=True)
         try:
@@ -59,14 +59,14 @@ class Serial:
 
     def serve(self, job: TableJob) -> Outcome:
         """Run a job over tables."""
-        from .served_serial import run
+        from .tables.serial import run
 
         return run(job)
 
     @contextmanager
     def rounds(self, pipeline: Pipeline, work: Work) -> Iterator[RoundsRun]:
         """Rounds of a program, on the caller's own thread."""
-        from .rounds import Rounds
+        from .rounds.rounds import Rounds
 
         yield Rounds(pipeline, work, self)
 
@@ -92,7 +92,7 @@ class Threads:
     @contextmanager
     def crew(self) -> Iterator[Crew]:
         """As `Serial.crew`."""
-        from .crew import Crew
+        from .blocks.crew import Crew
 
         crew = Crew(self.workers, serial=False)
         try:
@@ -102,14 +102,14 @@ class Threads:
 
     def serve(self, job: TableJob) -> Outcome:
         """Run a job over tables."""
-        from .served import run
+        from .tables.threads import run
 
         return run(job, self.workers)
 
     @contextmanager
     def rounds(self, pipeline: Pipeline, work: Work) -> Iterator[RoundsRun]:
         """Rounds of a program, on the threads."""
-        from .rounds import Rounds
+        from .rounds.rounds import Rounds
 
         yield Rounds(pipeline, work, self)
 

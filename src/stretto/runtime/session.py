@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 from stretto.observe.events import Bus, Listener, RunEnded, RunStarted, Status
 
-from .checkpoint import writing
+from .files.checkpoint import writing
+from .files.run_checkpoints import Saving
 from .interrupts import heeding_ctrl_c
-from .run_checkpoints import Saving
 
 if TYPE_CHECKING:
-    from .train import Outcome, Trainer
+    from .blocks.train import Outcome, Trainer
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ auto, cyclic, random, prioritised, clustered, rotation, working_sets      and wh
 correlation, correlation_graph, spectral_radius, safe_width; Schedule and Chooser, to write one's own
 """
 
-from .auto import auto as auto
+from .automatic.auto import auto as auto
 from .clustered import clustered as clustered
 from .clustered import correlation_graph as correlation_graph
 from .columns import correlation as correlation

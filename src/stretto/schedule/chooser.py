@@ -46,8 +46,8 @@ def check_width(width: int) -> None:
 def new_choice(kind: int, size: int, seed: int, width: int, **settings: Any) -> Any:
     """A `Choice` before its first round. settings: candidates, schedulers, floor, threshold,
     moving (jobs that move whose pairs are remembered), order, bounds."""
-    from stretto.kernels import choice
-    from stretto.kernels.choosing import shuffled
+    from stretto.kernels.rounds import chooser_state as choice
+    from stretto.kernels.rounds.choosing import shuffled
 
     if size < 1:
         raise PlanError("there is nothing to schedule: a program needs at least one parameter")
@@ -113,7 +113,7 @@ class Compiled(Chooser):
     @property
     def turn(self) -> int:
         """Which scheduler chooses next."""
-        from stretto.kernels.choice import MADE
+        from stretto.kernels.rounds.chooser_state import MADE
 
         return int(self.choice.place[:, MADE].sum()) % len(self.choice.place)
 
@@ -122,7 +122,7 @@ class Compiled(Chooser):
 
     def choose_from(self, q: int) -> Ints:
         """The next round of scheduler q."""
-        from stretto.kernels.choosing import choose_round
+        from stretto.kernels.rounds.choosing import choose_round
 
         count = choose_round(self.choice, self.table, q, self._room)
         return self._room[:count].copy()
@@ -133,7 +133,7 @@ class Compiled(Chooser):
         return saved
 
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        from stretto.kernels.sumtree import add_up
+        from stretto.kernels.numeric.sumtree import add_up
 
         for name in _SAVED:
             held = getattr(self.choice, name)
@@ -163,8 +163,8 @@ class Learning(Compiled):
         return self._by is None and self._conflicts is None
 
     def choose_from(self, q: int) -> Ints:
-        from stretto.kernels.choice import COUNT, SORT, WALKING
-        from stretto.kernels.choosing import find_round, keep_round, settle_round, under_way
+        from stretto.kernels.rounds.chooser_state import COUNT, SORT, WALKING
+        from stretto.kernels.rounds.choosing import find_round, keep_round, settle_round, under_way
 
         if self._conflicts is None:
             return super().choose_from(q)
@@ -184,7 +184,7 @@ class Learning(Compiled):
         return self._room[: settle_round(choice, q, self._room)].copy()
 
     def learn(self, jobs: Ints, change: Floats) -> None:
-        from stretto.kernels.choosing import learn_round
+        from stretto.kernels.rounds.choosing import learn_round
 
         change = np.ascontiguousarray(change, np.float64)
         priority = change * change if self._by is None else np.asarray(self._by(change), np.float64)

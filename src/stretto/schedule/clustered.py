@@ -49,7 +49,7 @@ class Clustered(Schedule):
         return hash(self.digest)
 
     def start(self, size: int, seed: int, data: Any = None) -> Compiled:
-        from stretto.kernels.choice import PARTS
+        from stretto.kernels.rounds.chooser_state import PARTS
 
         if size != len(self.part):
             raise PlanError(f"the graph has {len(self.part)} nodes and the program {size} parameters")

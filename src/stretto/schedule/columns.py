@@ -44,7 +44,7 @@ class Columns:
     @cached_property
     def measured(self) -> dict[str, Floats]:
         """[p] each: total, square (Σx²), norm (centred where asked, 0 where nothing varies), peak (max|x|)."""
-        from stretto.kernels.measured import measure_worker
+        from stretto.kernels.linear.column_statistics import measure_worker
 
         found = {name: np.zeros(self.size) for name in ("total", "square", "norm", "peak")}
         measure_worker(np.zeros(1, np.int64), self.values, self.indptr, self.rows, self.centred, *found.values())
@@ -105,7 +105,7 @@ def _kind(values: Array) -> type[np.floating[Any]]:
 
 def free_table(dtype: Any = np.float64) -> Any:
     """The table for schedules that do not look at conflicts."""
-    from stretto.kernels.correlation import FACTS, FACTS_OF, Table
+    from stretto.kernels.rounds.correlation import FACTS, FACTS_OF, Table
 
     whole, marks, grid = np.empty(0, np.int64), np.empty((1, 0), np.int32), np.empty((1, 0))
     values = np.empty(0, dtype)
@@ -123,7 +123,7 @@ def table(
     any_long: whether long columns are compared on a sample of the rows, of which there may be none among these columns;
     None: as they are.
     """
-    from stretto.kernels.correlation import CHECKED, FACTS, FACTS_OF, SHORT, Table
+    from stretto.kernels.rounds.correlation import CHECKED, FACTS, FACTS_OF, SHORT, Table
 
     found, rows = columns.measured, columns.rows
     inverse, shift = _scaled(columns)
@@ -170,7 +170,7 @@ def sampled_rows(
 
     Where there are no more rows than that, or no long columns, the columns themselves.
     """
-    from stretto.kernels.measured import hash_rows, sample_columns
+    from stretto.kernels.linear.column_statistics import hash_rows, sample_columns
 
     size = min(sample or (DENSE_SAMPLE if columns.dense else SPARSE_SAMPLE), columns.rows)
     if not (not short.all() if any_long is None else any_long) or (columns.dense and columns.rows == size):
@@ -195,7 +195,7 @@ def correlation(candidates: Ints, data: Any) -> Floats:
     >>> correlation(np.array([0, 1]), np.array([[1.0, 1.0], [0.0, 1.0]])).round(3).tolist()
     [[1.0, 0.707], [0.707, 1.0]]
     """
-    from stretto.kernels.correlation import correlations
+    from stretto.kernels.rounds.correlation import correlations
 
     columns = columns_of(data)
     tools = table(columns, 0, sample=columns.rows, schedulers=1, width=1)

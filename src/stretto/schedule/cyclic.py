@@ -27,7 +27,7 @@ class Cyclic(Schedule):
         check_width(self.width)
 
     def start(self, size: int, seed: int, data: Any = None) -> Compiled:
-        from stretto.kernels.choice import IN_TURN, SHUFFLED
+        from stretto.kernels.rounds.chooser_state import IN_TURN, SHUFFLED
 
         return Compiled(new_choice(SHUFFLED if self.shuffle else IN_TURN, size, seed, min(self.width, size)))
 

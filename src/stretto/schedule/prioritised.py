@@ -96,7 +96,7 @@ class Prioritised(Schedule):
         return queues * (own + math.ceil(own / self.floor) + -(-pipeline // queues))
 
     def start(self, size: int, seed: int, data: Any = None) -> Learning:
-        from stretto.kernels.choice import PRIORITISED
+        from stretto.kernels.rounds.chooser_state import PRIORITISED
 
         if self.schedulers > max(1, size):
             raise PlanError(f"{self.schedulers} schedulers cannot share out {size} jobs; take at most as many")

@@ -63,7 +63,7 @@ class OwnColumns:
 
 def own_columns(columns: Columns, first: int, step: int) -> OwnColumns:
     """The columns first, first + step, … of a matrix."""
-    from stretto.kernels.correlation import SHORT
+    from stretto.kernels.rounds.correlation import SHORT
 
     which = range(first, columns.size, step)
     if columns.dense:

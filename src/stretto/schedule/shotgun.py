@@ -25,7 +25,7 @@ class Random(Schedule):
         check_width(self.width)
 
     def start(self, size: int, seed: int, data: Any = None) -> Compiled:
-        from stretto.kernels.choice import DRAWN
+        from stretto.kernels.rounds.chooser_state import DRAWN
 
         return Compiled(new_choice(DRAWN, size, seed, min(self.width, size)))
 

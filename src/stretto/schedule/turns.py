@@ -28,9 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 from stretto.cached import cached_property
 from stretto.errors import PlanError
 
-from . import rotation as orders
 from .checks import whole
-from .order import Ints, Order, part_of
+from .orders import rotation as orders
+from .orders.order import Ints, Order, part_of
 from .pipeline import CHOOSE, UPDATE, Pipeline
 from .spec import Chooser, Schedule
 from .waiting import Turns

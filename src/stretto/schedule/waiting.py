@@ -20,7 +20,7 @@ import numpy as np
 from stretto.cached import cached_property
 from stretto.errors import PlanError
 
-from .order import Ints, Order, part_of
+from .orders.order import Ints, Order, part_of
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,7 @@ def spectral_radius(
     >>> round(spectral_radius(np.array([[1.0, 1.0], [0.0, 0.0]])), 3)
     2.0
     """
-    from stretto.kernels.measured import times, times_transposed_worker
+    from stretto.kernels.linear.column_statistics import times, times_transposed_worker
 
     columns = columns_of(X, centred=centred)
     found = columns.measured

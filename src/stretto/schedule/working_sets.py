@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import PlanError
 
-from .candidates import columns_or_none, measured_width
+from .automatic.candidates import columns_or_none, measured_width
 from .chooser import check_width
 from .set_chooser import SetChooser
 from .spec import Floats, Ints, Schedule

@@ -132,7 +132,7 @@ class State(NDArrayOperatorsMixin):
 
     def save(self, path: str | Path) -> None:
         """Write the state to a safetensors file, with a checksum; the file appears whole or not at all."""
-        from stretto.runtime.statefile import save
+        from stretto.runtime.files.state_file import save
 
         save(path, *self._kept())
 
@@ -143,7 +143,7 @@ class State(NDArrayOperatorsMixin):
     @classmethod
     def load(cls, path: str | Path) -> State:
         """A state that `save` wrote, of sparse rows if it was; CheckpointError says what is wrong with the file."""
-        from stretto.runtime.statefile import load
+        from stretto.runtime.files.state_file import load
         from stretto.state.sparse_rows import SparseRows
 
         kept = load(path)

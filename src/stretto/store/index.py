@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.comm.messages import Keys
-from stretto.kernels import served
+from stretto.kernels.tables import cached_rows
 
 Places = NDArray[np.int64]
 _FIRST = 64
@@ -55,7 +55,7 @@ class Lookup:
         size = _size(entries)
         if size > len(self.keys):
             grown = np.zeros(size, np.int64), np.empty(size, np.int32)
-            served.rehash.exact(*grown, *self.both)
+            cached_rows.rehash.exact(*grown, *self.both)
             self.both = grown
 
 
@@ -87,13 +87,13 @@ class Index:
     def find(self, wanted: Keys) -> Places:
         """[n] the place of each key, −1 where it has none; of several with different marks the last."""
         out = np.empty(len(wanted), np.int64)
-        served.find_all.exact(*self.lookup.both, wanted, out)
+        cached_rows.find_all.exact(*self.lookup.both, wanted, out)
         return out
 
     def search(self, wanted: Keys) -> tuple[Places, int]:
         """The same, and how many have none."""
         out = np.empty(len(wanted), np.int64)
-        return out, served.find_all.exact(*self.lookup.both, wanted, out)
+        return out, cached_rows.find_all.exact(*self.lookup.both, wanted, out)
 
     def place(self, wanted: Keys, marks: NDArray[np.int32] | None = None) -> Places:
         """[n] the place of each key (and mark), a new one where it had none."""
@@ -101,11 +101,11 @@ class Index:
         out = np.empty(len(wanted), np.int64)
         keys, slots = self.lookup.keys, self.lookup.slots
         if self.marked:
-            self.count = served.place_marked.exact(
+            self.count = cached_rows.place_marked.exact(
                 keys, slots, self.keys, self.marks, self._before, self.count, wanted, marks, out
             )
         else:
-            self.count = served.place.exact(keys, slots, self.keys, self.count, wanted, out)
+            self.count = cached_rows.place.exact(keys, slots, self.keys, self.count, wanted, out)
         return out
 
     def make_room(self, entries: int) -> None:

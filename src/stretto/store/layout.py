@@ -21,7 +21,7 @@ from stretto.consistency.rules import BSP, Rule
 from stretto.errors import PlanError
 
 if TYPE_CHECKING:
-    from .functions import ServerFunction
+    from .shard.functions import ServerFunction
 
 DTYPES = ("f2", "f4", "f8", "i4", "i8")
 Partition = str | Callable[[NDArray[np.int64], int], NDArray[Any]]

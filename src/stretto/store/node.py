@@ -32,10 +32,10 @@ from stretto.comm.outbox import Outbox
 from stretto.comm.policy import Managed
 from stretto.consistency.clocks import FOREVER
 
-from .cache import Cache
+from .cache.cache import Cache
 from .layout import Layout
 from .recording import Picked, Recording
-from .shard import Shard
+from .shard.shard import Shard
 
 _FOR_SHARDS = frozenset((Update, NodeClock, Fetch, Dropped, Announce))
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stretto.errors import RunError
-from stretto.runtime.serving import Seat
+from stretto.runtime.tables.job import Seat
 
 from .checks import Checks, Keys
 from .table import Table

@@ -19,9 +19,9 @@ from stretto.comm.units import seconds
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.errors import PlanError, RunError
 from stretto.runtime.chosen import one_memory
-from stretto.runtime.run_checkpoints import Saving
-from stretto.runtime.serving import Keeping, Moment, TableJob
-from stretto.runtime.tables.times import Moments, Period, Times
+from stretto.runtime.files.run_checkpoints import Saving
+from stretto.runtime.tables.job import Keeping, Moment, TableJob
+from stretto.runtime.tables.run.times import Moments, Period, Times
 from stretto.store.recording import LEVELS
 
 from .table import Table

@@ -214,7 +214,7 @@ def parse_rule(text: Any, where: object = "sync") -> Rule:
 
 def parse_function(text: str, where: str, find: Find) -> Any:
     """A server function: "adarevision(0.1)", "add", or "job.py:name" of a script."""
-    from stretto.store import functions
+    from stretto.store.shard import functions
 
     if not isinstance(text, str):
         raise PlanError(f'{where} apply = {text!r}; choose {", ".join(_FUNCTIONS)}, such as "adarevision(0.1)"')

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import PlanError
 from stretto.plan.job import JobPlan
-from stretto.runtime.serving import Outcome, Rest, Watched
+from stretto.runtime.tables.job import Outcome, Rest, Watched
 from stretto.store.layout import Layout, Start
 
 from .table import Lookup, Table
@@ -107,7 +107,7 @@ class _Made:
         self._layout, self._number = layout, number
 
     def _begin(self, keys: NDArray[np.int64]) -> tuple[NDArray[Any], NDArray[Any]]:
-        from stretto.store.applying import Applier
+        from stretto.store.shard.applying import Applier
 
         return Applier(self._layout, self._number).begin(self._layout, self._number, keys)
 

@@ -13,10 +13,10 @@ from stretto.consistency.rules import Rule
 from stretto.plan.job import JobPlan
 from stretto.plan.planned import refuse_changed
 from stretto.runtime.chosen import TABLES, chosen, name_of
+from stretto.runtime.files.run_checkpoints import Saving
 from stretto.runtime.interrupts import raising_ctrl_c
-from stretto.runtime.run_checkpoints import Saving
 from stretto.runtime.runtimes import Threads
-from stretto.runtime.serving import Watched
+from stretto.runtime.tables.job import Watched
 
 from .job import Asked
 from .planning import plan_tables

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.runtime.serving import Seat
+from stretto.runtime.tables.job import Seat
 
 from .checks import Keys
 from .handle import Handle, Open

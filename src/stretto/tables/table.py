@@ -27,7 +27,7 @@ from stretto.errors import PlanError
 from stretto.store.layout import DTYPES, Partition, Start, TableSpec
 
 if TYPE_CHECKING:
-    from stretto.store.functions import ServerFunction
+    from stretto.store.shard.functions import ServerFunction
 
 UNITS = ("row", "element")
 PLACEMENTS = ("served", "shared")
@@ -259,7 +259,7 @@ class _Checked:
 
 
 def _function(apply: Any, snapshots: int | None) -> ServerFunction:
-    from stretto.store.functions import ServerFunction, add
+    from stretto.store.shard.functions import ServerFunction, add
 
     if apply is None:
         apply = add

@@ -21,8 +21,8 @@ import numpy as np
 
 from stretto.errors import DataError, PlanError, RunError
 from stretto.keyed import uniform
-from stretto.runtime.reading import Triples, read_part
-from stretto.runtime.serving import Seat
+from stretto.runtime.files.node_reading import Triples, read_part
+from stretto.runtime.tables.job import Seat
 
 from .handle import ElementHandle, Handle, Open, RowHandle
 from .shared import SharedHandle

@@ -4,7 +4,7 @@ Scalars and rows share one table of operations, because a lane computes what the
 nothing warns: a division by zero gives ±∞ or NaN. Integers wrap around, as the most negative one does under `abs` and
 `// -1`; `//` and `%` round down and give 0 for a zero divisor. A shift by a negative count, or by all the bits or more,
 leaves 0, or the sign of a negative number that is shifted to the right. What a float becomes that no integer fits is
-said in `kernels.defined`.
+said in `kernels.numeric.defined`.
 
 Two things are not defined, here or in compiled code: which of the many NaN a NaN is (compare with `same_bits`), and
 arithmetic (`+`, `-`, `*`, `neg`) of bools.
@@ -22,8 +22,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.kernels import scalar
-from stretto.loops.typed import Kind
+from stretto.kernels.numeric import scalar
+from stretto.loops.types.typed_tree import Kind
 
 LANES = 16
 Number: TypeAlias = int | float | bool | np.generic
@@ -54,7 +54,7 @@ def convert(value: Number, kind: Kind) -> Number:
 
 @np.errstate(all="ignore")
 def cast(values: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """An array converted as NumPy's astype does; floats that no integer fits become what `kernels.defined` says.
+    """An array converted as NumPy's astype does; floats that no integer fits become what `kernels.numeric.defined` says.
 
     >>> cast(np.array([np.nan, 1e30, 300.7]), "i4"), cast(np.array([-1.0, 300.0, 3e9]), "u1")
     (array([-2147483648, -2147483648,         300], dtype=int32), array([255,  44,   0], dtype=uint8))

@@ -19,7 +19,7 @@ import numpy as np
 from stretto.comm.policy import RANKS, Eager, Lazy, Managed, Policy
 from stretto.consistency.rules import ASP, BSP, SSP, Rule
 from stretto.runtime.simulated.faults import Crash, Delay, Fault, Pause, Reset, SlowLink
-from stretto.store import functions
+from stretto.store.shard import functions
 
 from .scripts import Script, Sheet
 

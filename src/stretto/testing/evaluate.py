@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import RunError
-from stretto.loops import typed as t
+from stretto.loops.types import typed_tree as t
 from stretto.testing import arithmetic
 from stretto.testing.arithmetic import Number, convert, has_kind, strong
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.loops.bind import AccumulatorInfo, BufferInfo
-from stretto.loops.loopplan import LoopPlan, Part
-from stretto.loops.run import _compiled_function
-from stretto.loops.typed import Kind
-from stretto.loops.walk import iterations
+from stretto.loops.execute.run import _compiled_function
+from stretto.loops.front.bind import AccumulatorInfo, BufferInfo
+from stretto.loops.layout.traversal import iterations
+from stretto.loops.loop_plan import LoopPlan, Part
+from stretto.loops.types.typed_tree import Kind
 
 from .arithmetic import convert
 from .reference import Machine

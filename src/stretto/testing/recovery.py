@@ -10,7 +10,7 @@ loses nodes at stages of that run: before the first cut, while a cut is made, wh
 the results are gathered. Nodes crash, one or all of them, or stall until the others count them as lost; frames are lost
 and doubled. Under BSP() tables, workers' own values and evaluations must have the same bits. Under SSP(s) the replay
 checker must find nothing, and evaluations must be of ascending clocks. What decides in these runs decides on a cluster:
-`runtime.tables.table_run`, `runtime.tables.node_cuts` and `runtime.cluster.judging`.
+`runtime.tables.run.table_run`, `runtime.tables.run.node_cuts` and `runtime.cluster.hosts.failure_detector`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any
 from stretto.comm.policy import Eager, Lazy
 from stretto.consistency.rules import BSP, SSP
 from stretto.errors import RunError
-from stretto.runtime.serving import Outcome, TableJob
 from stretto.runtime.simulated.faults import Crash, Fault, Pause, Reset
-from stretto.runtime.simulated.job import Cluster
 from stretto.runtime.simulated.spec import Simulated
+from stretto.runtime.simulated.tables.job import Cluster
+from stretto.runtime.tables.job import Outcome, TableJob
 
 from .draws import Schedule, draw
 from .replay import check_replay

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stretto.errors import RunError
-from stretto.loops import typed as t
+from stretto.loops.types import typed_tree as t
 from stretto.testing.arithmetic import convert, has_kind, strong
 from stretto.testing.evaluate import Environment, Index
 

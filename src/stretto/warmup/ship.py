@@ -40,7 +40,7 @@ def forms() -> list[Form]:
 def _dispatcher(value: Any) -> Any:
     """What holds the compiled forms of a kernel or helper; None for anything else, and for kernels not called yet."""
     from stretto.kernels.build.linking import Helper
-    from stretto.kernels.compile import Kernel
+    from stretto.kernels.core.compile import Kernel
 
     if isinstance(value, Kernel):
         return vars(value).get("exact")
@@ -50,7 +50,7 @@ def _dispatcher(value: Any) -> Any:
 def compile_forms(path: Path) -> None:
     """Compile what a file lists, for the processor that Numba's settings name, into the cache they name."""
     from stretto.kernels.build import notice
-    from stretto.kernels.compile import Kernel
+    from stretto.kernels.core.compile import Kernel
 
     notice.silence()
     for module, name, types in pickle.loads(path.read_bytes()):

@@ -107,13 +107,13 @@ def _readers() -> list[Task]:
 
 
 def _ratings(rows: int, cols: int) -> Any:
-    from stretto.data.generate import ratings
+    from stretto.data.generate.ratings import ratings
 
     return ratings(2_000, rows, cols, seed=0).data
 
 
 def _fit(data: Any, **parameters: Any) -> Any:
-    from stretto.models.factorization import MatrixFactorization
+    from stretto.models.factorization.estimator import MatrixFactorization
 
     train, test = data.split(0.1, seed=0)
     given = {"rank": 16, "epochs": 2, "random_state": 0} | parameters
@@ -125,8 +125,8 @@ def _regress(kind: str, dtype: str) -> None:
     import numpy as np
     import scipy.sparse
 
-    from stretto.models.lasso import Lasso
-    from stretto.models.logistic import LogisticRegression
+    from stretto.models.linear.lasso import Lasso
+    from stretto.models.linear.logistic import LogisticRegression
 
     X, y = _samples(60, 40, dtype)
     cases: list[tuple[Any, Any]] = [(X, y)]
@@ -152,7 +152,7 @@ def _classify(kind: str, dtype: str) -> None:
     import numpy as np
     import scipy.sparse
 
-    from stretto.models.logistic import LogisticRegression
+    from stretto.models.linear.logistic import LogisticRegression
 
     X, y = _samples(80, 30, dtype)
     which = np.argsort(np.argsort(y))
@@ -180,7 +180,7 @@ def _without_warnings() -> Iterator[None]:
 
 
 def _corpus() -> Any:
-    from stretto.data.generate_corpus import corpus
+    from stretto.data.generate.corpus import corpus
 
     return corpus(200, 100, 4, 12, seed=0).data
 
@@ -189,9 +189,9 @@ def _topics(documents: int = 200, **parameters: Any) -> None:
     """A topic model from its first epoch to its browser: sampling, priors, likelihood, inference, coherence."""
     from dataclasses import replace
 
-    from stretto.models.lda import LatentDirichletAllocation
-    from stretto.models.lda_browse import browse
-    from stretto.models.lda_input import as_corpus
+    from stretto.models.topics.browse import browse
+    from stretto.models.topics.estimator import LatentDirichletAllocation
+    from stretto.models.topics.input import as_corpus
 
     data = _corpus()
     given = {"epochs": 3, "burn_in": 0, "optimize_every": 1, "average_every": 2, "random_state": 0} | parameters
@@ -206,7 +206,7 @@ def _topics(documents: int = 200, **parameters: Any) -> None:
 
 def _stream_topics() -> None:
     from stretto.data.write import write
-    from stretto.models.lda import LatentDirichletAllocation
+    from stretto.models.topics.estimator import LatentDirichletAllocation
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "corpus.mtx"
@@ -217,7 +217,7 @@ def _stream_topics() -> None:
 def _rounds() -> None:
     import numpy as np
 
-    from stretto.programs.coordinates import SparseRegression
+    from stretto.programs.coordinates.regression import SparseRegression
     from stretto.programs.run import run
     from stretto.runtime.simulated.spec import Simulated
 
@@ -239,7 +239,7 @@ def _serve(data: Any) -> None:
 
 
 def _read(data: Any, format: str) -> None:
-    from stretto.data.read import read
+    from stretto.data.reading.read import read
     from stretto.data.write import write
 
     with tempfile.TemporaryDirectory() as folder:
@@ -250,10 +250,10 @@ def _read(data: Any, format: str) -> None:
 
 def _plan() -> None:
     """A training step in half of its memory; neither torch nor a GPU is needed."""
-    from stretto.memory.graph import Graph, Node, Storage
-    from stretto.memory.lifetimes import find_lifetimes
-    from stretto.memory.placement import place
-    from stretto.memory.planner import Settings, make_placed
+    from stretto.memory.addresses.lifetimes import find_lifetimes
+    from stretto.memory.addresses.placement import place
+    from stretto.memory.planner.graph import Graph, Node, Storage
+    from stretto.memory.planner.planner import Settings, make_placed
 
     layers, size = 6, 8 << 20
     forward = tuple(Node("forward", (k - 1,) if k else (), (k,), seconds=1e-3) for k in range(layers))
@@ -271,7 +271,7 @@ def _sparse_matrices() -> None:
     import numpy as np
     import scipy.sparse
 
-    from stretto.data.structure import verified
+    from stretto.data.convert.sparse_structure import verified
 
     for kind in (np.int32, np.int64):
         index = np.zeros(1, kind)
@@ -284,7 +284,7 @@ def _sparse_matrices() -> None:
 
 
 def _read_text(text: str) -> None:
-    from stretto.data.read import read
+    from stretto.data.reading.read import read
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ratings.csv"

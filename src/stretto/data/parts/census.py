@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.axis import IdCounts
-from stretto.data.columns import Growing, Interner
-from stretto.data.ids import IdMap
 from stretto.data.parts.part import RECORDS, DataPart
 from stretto.data.parts.reading import PartReader, TextCodes
+from stretto.data.reading.axis import IdCounts
+from stretto.data.reading.columns import Growing, Interner
+from stretto.data.records.ids import IdMap
 
 
 @dataclass(frozen=True, slots=True, eq=False)

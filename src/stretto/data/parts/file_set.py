@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.ids import IdMap
 from stretto.data.parts.census import PartCensus
 from stretto.data.parts.files import is_several
 from stretto.data.parts.hosts import PartHosts
@@ -25,7 +24,8 @@ from stretto.data.parts.node_files import NodeFiles
 from stretto.data.parts.numbering import Numbering, merge
 from stretto.data.parts.part import DataPart
 from stretto.data.parts.source import PartSource, open_parts
-from stretto.data.scan import Scan, Triples, scan
+from stretto.data.reading.scan import Scan, Triples, scan
+from stretto.data.records.ids import IdMap
 
 _PART = 64 << 20  # bytes that are read as one part
 _LEAST, _EACH = 1 << 20, 2  # among several hosts: bytes of a part at least, and parts for each

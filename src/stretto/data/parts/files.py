@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stretto.data.source import as_path, is_url, local_path, open_raw
+from stretto.data.reading.source import as_path, is_url, local_path, open_raw
 from stretto.errors import DataError
 
 SAMPLE = 4096  # bytes of each end of a file that its fingerprint covers

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from stretto.data.data import INT32_MAX, Data
-from stretto.data.duplicates import settle
 from stretto.data.parts.numbering import merge
 from stretto.data.parts.source import open_parts
+from stretto.data.records.data import INT32_MAX, Data
+from stretto.data.records.duplicates import settle
 
 
 def read_files(paths: Any, duplicates: str, affordable: Callable[[str, int], None], **options: Any) -> Data:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from stretto.data import arrays
-from stretto.data.parsing import Options, Parsing, Settled
 from stretto.data.parts.files import FileState, state_of
-from stretto.data.report import Report
+from stretto.data.reading import array_files
+from stretto.data.reading.parsing import Options, Parsing, Settled
+from stretto.data.reading.report import Report
 from stretto.errors import DataError, FormatError
 
 DELIMITED = ("triples", "movielens")
@@ -102,8 +102,8 @@ def _look(path: str, state: FileState, options: Options) -> DataFile:
 
 def _parquet_parts(path: str, options: Options) -> tuple[tuple[str, ...], tuple[int, ...]]:
     """The columns to read, and the bytes that they take in each row group."""
-    with arrays.open_parquet(path) as file:
-        columns = tuple(arrays.parquet_columns(path, file, options.choice))
+    with array_files.open_parquet(path) as file:
+        columns = tuple(array_files.parquet_columns(path, file, options.choice))
         about = file.metadata
         wanted = [k for k in range(about.num_columns) if about.schema.column(k).path.split(".")[0] in columns]
         sizes = [

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.axis import IdIndex
-from stretto.data.columns import Interner
-from stretto.data.headers import check_extent
-from stretto.data.ids import IdMap, text_array
 from stretto.data.parts.census import AxisCensus, PartCensus
 from stretto.data.parts.part import DataPart, Entries
 from stretto.data.parts.reading import PartReader, TextCodes
-from stretto.data.report import BadLinesWarning
+from stretto.data.reading.axis import IdIndex
+from stretto.data.reading.columns import Interner
+from stretto.data.reading.headers import check_extent
+from stretto.data.reading.report import BadLinesWarning
+from stretto.data.records.ids import IdMap, text_array
 from stretto.errors import DataError, FormatError
 
 _PLAN_AGAIN = "plan the parts again with open_parts, take their censuses and merge them"
@@ -209,7 +209,7 @@ def _stacked(
 
 def _open_ended(taken: Sequence[PartCensus], axes: Sequence[AxisCensus], what: str, where: str) -> tuple[int, int]:
     """First position and size of an axis of which nobody states the size."""
-    from stretto.data.read import _starts_at_zero
+    from stretto.data.reading.read import _starts_at_zero
 
     part = taken[0].part
     ends = [(int(a.positions[0]), int(a.positions[-1])) for a in axes if a.positions is not None and len(a.positions)]

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data.parsing import Options
 from stretto.data.parts.files import FileState, refuse_change
 from stretto.data.parts.layout import FileLayout
+from stretto.data.reading.parsing import Options
 
 if TYPE_CHECKING:
     from stretto.data.parts.census import PartCensus

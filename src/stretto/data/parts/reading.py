@@ -13,16 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.data import arrays
-from stretto.data.columns import Interner
-from stretto.data.data import Data, as_values
-from stretto.data.frames import as_frame, ids_of_column, ratings_of_column
-from stretto.data.ids import TEXT, IdMap, plain_ids, text_array
-from stretto.data.parsing import Parsing
-from stretto.data.partreport import PartReport
+from stretto.data.convert.frames import as_frame, ids_of_column, ratings_of_column
 from stretto.data.parts.part import DataPart, Entries
-from stretto.data.report import Report
-from stretto.data.source import CHUNK
+from stretto.data.reading import array_files
+from stretto.data.reading.columns import Interner
+from stretto.data.reading.parsing import Parsing
+from stretto.data.reading.part_report import PartReport
+from stretto.data.reading.report import Report
+from stretto.data.reading.source import CHUNK
+from stretto.data.records.data import Data, as_values
+from stretto.data.records.ids import TEXT, IdMap, plain_ids, text_array
 from stretto.errors import DataError
 
 _LEAST, _PER_RECORD = 1 << 16, 16  # bytes of text parsed at once: at least, and for each record of a chunk
@@ -103,7 +103,7 @@ class PartReader:
         part.check()  # what changed while it was read is refused, too
 
     def _lines(self) -> Iterator[Any]:
-        from stretto.data.triples import Names
+        from stretto.data.reading.triples import Names
 
         part = self.part
         nothing = Interner()
@@ -118,7 +118,7 @@ class PartReader:
                 yield chunk.rows, chunk.cols, chunk.values, chunk.labels
 
     def _load(self) -> Iterator[Any]:
-        from stretto.data.read import read
+        from stretto.data.reading.read import read
 
         part, choice = self.part, self.part.options.choice
         self.loaded = data = read(
@@ -133,7 +133,7 @@ class PartReader:
     def _row_groups(self) -> Iterator[Any]:
         part = self.part
         user, item, *rating = part.layout.columns
-        with arrays.open_parquet(part.path) as file:
+        with array_files.open_parquet(part.path) as file:
             schema = file.schema_arrow
             self.row_names = TextCodes() if _is_text(schema.field(user).type) else None
             self.col_names = TextCodes() if _is_text(schema.field(item).type) else None

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from stretto.data.parsing import Options
+from stretto.data.convert.roles import column_choice
 from stretto.data.parts.files import expand
 from stretto.data.parts.layout import DataFile, survey
 from stretto.data.parts.part import DataPart
-from stretto.data.report import Report
-from stretto.data.roles import column_choice
+from stretto.data.reading.parsing import Options
+from stretto.data.reading.report import Report
 from stretto.errors import DataError
 
 

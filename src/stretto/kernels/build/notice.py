@@ -20,7 +20,9 @@ def compiling(name: str) -> None:
     if _said or os.environ.get("STRETTO_COMPILE_NOTICE") == "0":
         return
     _said = True
-    if name.startswith("stretto_loop_"):  # written for a user's loop by `loops.lower`; nothing compiles it ahead
+    if name.startswith(
+        "stretto_loop_"
+    ):  # written for a user's loop by `loops.emit.worker_source`; nothing compiles it ahead
         what, ahead = "a loop", ""
     else:
         what, ahead = f"kernels ({name} first)", "; `stretto warmup` compiles everything ahead"

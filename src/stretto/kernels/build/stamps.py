@@ -6,7 +6,7 @@ imports at the top level of a module count: `compile` imports the storage of com
 where code is stored does not change it.
 
     grid.py imports claims, compile, random;  claims.py imports atomics, compile
-    stamp("stretto.kernels.grid") = hash(Numba, grid, claims, compile, random, atomics, …)
+    stamp("stretto.kernels.factorization.grid") = hash(Numba, grid, claims, compile, random, atomics, …)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import numba
 PACKAGE = "stretto.kernels"
 FOLDER = Path(__file__).parents[1]
 
-# `from .lanes import dot`, `from stretto.kernels.lanes import dot`, `from . import lanes, vector`, in brackets or not.
+# `from .lanes import dot`, `from stretto.kernels.numeric.lanes import dot`, `from . import lanes, vector`, in brackets or not.
 _IMPORT = re.compile(r"^from +([\w.]+) +import +(\([^)]*\)|.*)$", re.MULTILINE)
 
 

@@ -19,11 +19,11 @@ from stretto.errors import PlanError, RunError
 from stretto.runtime.interrupts import raising_ctrl_c
 
 if TYPE_CHECKING:
-    from stretto.runtime.rounds import RoundsRun
-    from stretto.runtime.serving import Outcome, TableJob
+    from stretto.runtime.rounds.rounds import RoundsRun
+    from stretto.runtime.tables.job import Outcome, TableJob
     from stretto.schedule.pipeline import Pipeline
 
-    from .rounds import RemoteWork
+    from .rounds.driver import RemoteWork
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Cluster:
     def crew(self) -> Iterator[Any]:
         """A crew, perhaps for several jobs: those who run them see to signals."""
         _check_installed(self.address)
-        from .crew import ClusterCrew
-        from .hosts import Hosts
+        from .blocks.block_executor import ClusterCrew
+        from .hosts.hosts import Hosts
 
         with Hosts(self) as hosts:
             crew = ClusterCrew(hosts)
@@ -92,7 +92,7 @@ class Cluster:
     def serve(self, job: TableJob) -> Outcome:
         """Run a job over tables."""
         _check_installed(self.address)
-        from .tables import run
+        from .tables.driver import run
 
         return run(self, job)
 
@@ -100,10 +100,10 @@ class Cluster:
     def rounds(self, pipeline: Pipeline, work: RemoteWork) -> Iterator[RoundsRun]:
         """Rounds of a program whose updates run on the nodes."""
         _check_installed(self.address)
-        from .fleet import packed
-        from .hosts import Hosts
-        from .rounds import HostRounds
-        from .rounds_task import make_rounds_task
+        from .hosts.fleet import packed
+        from .hosts.hosts import Hosts
+        from .rounds.driver import HostRounds
+        from .rounds.task import make_rounds_task
 
         with Hosts(self) as hosts:
             yield HostRounds(pipeline, work, hosts, make_rounds_task, pack=packed)

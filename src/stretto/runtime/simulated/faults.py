@@ -19,8 +19,8 @@ from stretto.comm.units import seconds
 from stretto.errors import PlanError
 
 if TYPE_CHECKING:
-    from .hub import Hub
     from .spec import Simulated
+    from .virtual_time import Hub
 
 Time = str | float
 FOR_EVER = 1e18

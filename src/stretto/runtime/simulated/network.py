@@ -17,8 +17,8 @@ from collections.abc import Callable
 from stretto.comm.link import Frame
 
 from .faults import Delay, Fault, Reset, SlowLink
-from .hub import Hub
 from .spec import Simulated, drawn
+from .virtual_time import Hub
 
 Pair = tuple[int, int]
 

@@ -25,12 +25,12 @@ from stretto.runtime.interrupts import raising_ctrl_c
 from .faults import Crash, Fault, Pause, SlowNode, check
 
 if TYPE_CHECKING:
-    from stretto.runtime.cluster.rounds import RemoteWork
-    from stretto.runtime.rounds import RoundsRun
-    from stretto.runtime.serving import Outcome, TableJob
+    from stretto.runtime.cluster.rounds.driver import RemoteWork
+    from stretto.runtime.rounds.rounds import RoundsRun
+    from stretto.runtime.tables.job import Outcome, TableJob
     from stretto.schedule.pipeline import Pipeline
 
-    from .rotation_report import RotationReport
+    from .blocks.report import RotationReport
 
 # What handling a message costs a node, in seconds: for each message, and for each byte of it. `bench/simulated.py`,
 # matrix factorisation on 64 nodes at three ranks, shows 36 µs and 2.7 ns a byte of one core for both ends and the
@@ -243,7 +243,7 @@ class Simulated:
     @contextmanager
     def crew(self) -> Iterator[Any]:
         """A crew, perhaps for several jobs: those who run them see to signals."""
-        from .rotation_crew import SimulatedCrew
+        from .blocks.block_executor import SimulatedCrew
 
         crew = SimulatedCrew(self)
         try:
@@ -253,18 +253,18 @@ class Simulated:
 
     def serve(self, job: TableJob) -> Outcome:
         """Run a job over tables."""
-        from .job import run  # greenlets are only loaded by those who use them
+        from .tables.job import run  # greenlets are only loaded by those who use them
 
         return run(self, job)
 
     @contextmanager
     def rounds(self, pipeline: Pipeline, work: RemoteWork) -> Iterator[RoundsRun]:
         """Rounds of a program whose updates run on simulated nodes. What the driver computes takes no time."""
-        from stretto.runtime.cluster.rounds import HostRounds
+        from stretto.runtime.cluster.rounds.driver import HostRounds
 
-        from .rotation_hosts import VirtualHosts
-        from .rotation_report import RotationReport
-        from .rounds_task import make_virtual_rounds
+        from .blocks.hosts import VirtualHosts
+        from .blocks.report import RotationReport
+        from .rounds.task import make_virtual_rounds
 
         hosts = VirtualHosts(self)
         options: Any = {"pack": lambda work: work, "clock": hosts.now, "cpu": lambda: 0.0, "wait": math.inf}

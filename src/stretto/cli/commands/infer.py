@@ -1,0 +1,75 @@
+"""`stretto infer RUN FILE`: the topic shares of documents, by a model that was trained before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stretto.cli import options as o
+from stretto.cli.output import say
+
+EXAMPLES = (
+    "Examples:\n\nstretto infer runs/topics new.txt.gz --out shares.npz\n\n"
+    "stretto infer runs/topics new.txt.gz --out shares.csv --least 0.05"
+)
+
+
+def infer(
+    run: Annotated[Path, typer.Argument(help="The folder of a run of `train lda`, or a model file.", metavar="RUN")],
+    file: o.Documents,
+    out: Annotated[
+        Path,
+        typer.Option("--out", "-o", help="Where to write: .npz (all shares) or .csv (document, topic, share)."),
+    ],
+    least: Annotated[
+        float, typer.Option("--least", help="In a .csv file, leave out shares below this.", min=0.0, max=1.0)
+    ] = 0.01,
+    vocab: o.VocabularyOption = None,
+    format: o.FormatOption = o.Format.auto,
+    sep: o.SepOption = None,
+    columns: o.ColumnsOption = None,
+    user: o.UserOption = None,
+    item: o.ItemOption = None,
+    rating: o.RatingOption = None,
+    ids: o.IdsOption = o.Ids.auto,
+    zero_based: o.ZeroOption = None,
+    on_error: o.OnErrorOption = o.OnError.stop,
+    cache: o.CacheOption = True,
+    perplexity: Annotated[
+        bool, typer.Option("--perplexity", help="Say how well half of each document foretells the other half.")
+    ] = False,
+    workers: Annotated[
+        int | None, typer.Option("--workers", "-w", help="Threads.", min=1, show_default="every core")
+    ] = None,
+    quiet: o.QuietOption = False,
+) -> None:
+    """Find the share of each topic in documents the model has not seen.
+
+    Where the file has a vocabulary of its own, its words are looked up in the model's by name; words the model does not
+    know are left out. In the .npz file `shares` is [documents, topics], float32, rows add up to 1, and `documents` has
+    their names, where they have some. In the .csv file documents without names are numbered from 0.
+    """
+    from stretto.cli import topic_shares
+    from stretto.cli.documents import documents_of
+    from stretto.cli.reading import reading
+    from stretto.cli.vocabulary import vocabulary_of
+
+    from .topics import load
+
+    write = topic_shares.writer(out)  # a wrong name is told before any work
+    model = load(run).set_params(n_jobs=workers)
+    # Without names on the model's side, names on the file's side are of no use.
+    words = None if model.vocabulary_ is None else vocabulary_of(file, vocab, quiet=quiet)
+    read = reading(
+        format=format, sep=sep, columns=columns, user=user, item=item, rating=rating, ids=ids, zero_based=zero_based,
+        on_error=on_error, cache=cache,
+    )  # fmt: skip
+    corpus = documents_of(file, model, words, read)
+    seconds = write(model, corpus, out, least)
+    if not quiet:
+        speed = corpus.n_documents / max(seconds, 1e-9)
+        say(f"{out}: {corpus.n_documents:,} documents × {model.topics_.n_topics:,} topics, {speed:,.0f} documents/s")
+    if perplexity:
+        say(f"perplexity {model.perplexity(corpus.data):.1f} of half of each document, given the other half")

@@ -1,0 +1,105 @@
+"""`stretto resume RUN`: go on where a run stopped, to the same bits as if it had not."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stretto.cli.options import MemoryOption, NodesOption, QuietOption, RuntimeOption, VerboseOption, WorkersOption
+from stretto.cli.output import say, warn
+from stretto.errors import RunError
+
+if TYPE_CHECKING:
+    from stretto.observe.events import Event
+    from stretto.runtime.files.checkpoint import Checkpoint
+
+EXAMPLES = (
+    "Examples:\n\nstretto resume runs/first\n\nstretto resume runs/first --epochs 40\n\n"
+    "stretto resume runs/first --file /new/place/ratings.dat"
+)
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="The folder of a run: what --out named.", metavar="RUN")],
+    epochs: Annotated[
+        int | None,
+        typer.Option("--epochs", "-e", help="Train to this many epochs in all.", min=1, show_default="as first asked"),
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", help="Where the data are now, if they moved.", show_default="where they were"),
+    ] = None,
+    workers: WorkersOption = None,
+    runtime: RuntimeOption = None,
+    nodes: NodesOption = None,
+    memory: MemoryOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Go on with a run that was stopped, that failed, or that should train longer.
+
+    Uses the newest checkpoint that is whole, with the data and options of the run; the result has the same bits as
+    that of a run that was never interrupted, at any number of workers and on any runtime.
+    """
+    from dataclasses import replace
+
+    from stretto.cli.recipes import runs
+    from stretto.cli.recipes.recipe import Recipe
+    from stretto.cli.runtime_option import place
+    from stretto.observe.record import RunRecord
+
+    view = RunRecord.load(run)
+    recipe = Recipe.of(view.config, run)
+    reached = int(view.epochs["epoch"].max(initial=0))
+    wanted = recipe.epochs if epochs is None else epochs
+    complete = view.status in {"done", "early"} and (run / runs.MODEL).is_file()
+    if complete and (reached >= wanted or (view.status == "early" and epochs is None)):
+        ended = "stopped early, as asked" if view.status == "early" else "done"
+        where = shlex.quote(str(run))
+        say(f"{run} is complete: {reached} epochs, {ended}; use it: {recipe.use(where)}")
+        return
+    if wanted != recipe.epochs and recipe.epochs_are_planned:
+        raise RunError(
+            f"{run} was planned for {recipe.epochs} epochs: its steps fall to zero over them, so {wanted} epochs are "
+            f"another run from the first step on; train it anew with --epochs {wanted}, or with --schedule constant, "
+            f"which can be made longer"
+        )
+    recipe = replace(
+        recipe,
+        file=recipe.file if file is None else file,
+        parameters={**recipe.parameters, "epochs": wanted},
+        memory=recipe.memory if memory is None else memory,
+    )
+    found = _newest(run)
+    if not quiet:
+        say(f"{run}: {view.status} after {reached} of {wanted} epochs; {_told(found)}")
+    level = 0 if quiet else 1 + verbose
+    there = place(runtime, workers, nodes)
+    runs.run(recipe, run, workers=workers, runtime=there, verbose=level, resume=found is not None, anew=found is None)
+
+
+def _newest(run: Path) -> Checkpoint | None:
+    """The newest usable checkpoint; None when none was saved. Damaged ones are told of; all damaged is an error."""
+    from stretto.observe.events import CheckpointRejected
+    from stretto.runtime.files.checkpoint import latest
+
+    folder = run / "checkpoints"
+    if not folder.is_dir() or not any(folder.glob("checkpoint-*")):
+        return None
+
+    def told(event: Event, /) -> None:
+        if isinstance(event, CheckpointRejected):
+            warn(f"{event.reason}; the one before it is tried")
+
+    return latest(folder, report=told)
+
+
+def _told(found: Checkpoint | None) -> str:
+    if found is None:
+        return "it has no checkpoint, so it begins again, to the same result"
+    inside = found.arrays.get("finished")
+    more = "" if inside is None else f" and {len(inside)} visits of the next"
+    return f"going on from {found.path.name}: {found.meta['epoch']} epochs{more}"

@@ -1,0 +1,95 @@
+"""The recipe of `stretto train mf`: a ratings file in, recommendations out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from stretto.cli.reading import READING, plain, reading, refuse_reading
+
+from .recipe import Recipe
+
+if TYPE_CHECKING:
+    from stretto.data.records.data import Data
+    from stretto.models.factorization.estimator import MatrixFactorization
+
+_FEW = 1000  # ratings, of which a tenth by chance may be none
+
+
+@dataclass(frozen=True, kw_only=True)
+class MfRecipe(Recipe):
+    """Matrix factorisation. read: arguments of `stretto.read`, as far as they are not its defaults."""
+
+    kind: ClassVar[str] = "mf"
+    unit: ClassVar[str] = "ratings"
+    read: Mapping[str, Any]
+
+    @property
+    def epochs_are_planned(self) -> bool:
+        from stretto.solvers.factorization.problem import Problem
+
+        given = {name: self.parameters[name] for name in ("rank", "solver", "schedule", "optimizer")}
+        return given["solver"] == "sgd" and Problem(**given).fall == "linear"
+
+    def data(self) -> Data | str:
+        if self.memory is None:
+            from stretto.data.reading.read import read
+
+            return read(self.file, **self.read)
+        from stretto.checks import parse_bytes
+
+        parse_bytes(self.memory)  # a wrong budget is told before any work
+        refuse_reading(self.read)
+        return self.file
+
+    def settled(self, data: Data | str) -> MfRecipe:
+        """By default a tenth of the ratings is held out; of a few ratings, none, where that would be none or all."""
+        if self.test is not None:
+            return self
+        from stretto.data.records.data import held_out
+
+        share = 0.1
+        if not isinstance(data, str) and len(data) < _FEW:
+            chosen = held_out(0, len(data), share, self.model(None)._seed())
+            share = share if chosen.any() and not chosen.all() else 0.0
+        return replace(self, test=share)
+
+    def size(self, data: Data | str) -> str:
+        if isinstance(data, str):
+            return "streamed from disk"
+        return f"{data.shape[0]:,} × {data.shape[1]:,}, {len(data):,} ratings"
+
+    def model(self, workers: int | None) -> MatrixFactorization:
+        """A fresh estimator. A policy for duplicates was applied in reading; here they are only checked for."""
+        from stretto.models.factorization.estimator import MatrixFactorization
+
+        duplicates = "keep" if self.read.get("duplicates") == "keep" else "error"
+        return MatrixFactorization(**self.parameters, duplicates=duplicates, n_jobs=workers, memory=self.memory)
+
+    def use(self, run: str) -> str:
+        return f"stretto recommend {run} --some 3"
+
+
+# Options that are parameters of the estimator, by the names it has for them.
+_PARAMETERS = {
+    name: name
+    for name in (
+        *("rank", "loss", "reg", "bias_reg", "biases", "implicit", "alpha", "solver", "epochs", "learning_rate"),
+        *("schedule", "optimizer", "width", "profile", "early_stopping"),
+    )
+} | {"seed": "random_state"}
+
+
+def mf_recipe(
+    *, file: str, test: float | None, checkpoint_every: str | None, memory: str | None, **asked: Any
+) -> Recipe:
+    """The recipe of the options of `stretto train mf`."""
+    return MfRecipe(
+        file=file,
+        read=reading(**{name: asked[name] for name in READING}),
+        test=test,
+        parameters={name: plain(asked[option]) for option, name in _PARAMETERS.items()},
+        checkpoint_every=checkpoint_every,
+        memory=memory,
+    )

@@ -1,0 +1,138 @@
+"""A recipe: what a run was asked to do, complete enough to do it again.
+
+It is kept in the run record, where `resume` finds it. What every model needs is here; what one model does with its
+file, and what it leaves behind, is in its own module: `recipe_mf`, `recipe_lda`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from stretto.errors import DataError, RunError
+
+if TYPE_CHECKING:
+    from stretto.plan.plan import Plan
+    from stretto.runtime.files.run_checkpoints import Saving
+    from stretto.runtime.session import Session
+
+_KEY, _MODEL = "recipe", "model"
+_KINDS = {"mf": "recipe_mf:MfRecipe", "lda": "recipe_lda:LdaRecipe"}
+_EVERY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*")
+_EPOCHS = ("", "epoch", "epochs")
+_SECONDS = {
+    **dict.fromkeys(("s", "sec", "second", "seconds"), 1),
+    **dict.fromkeys(("min", "minute", "minutes"), 60),
+    **dict.fromkeys(("h", "hour", "hours"), 3600),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe(ABC):
+    """What to train, on what.
+
+    file: where the data are. test: share held out; None: the model's default (`settled`). parameters: of the estimator.
+    memory: budget within which a file is streamed from disk instead of being read.
+    """
+
+    kind: ClassVar[str]  # as in `stretto train KIND`
+    unit: ClassVar[str]  # what an epoch passes over
+    file: str
+    test: float | None
+    parameters: Mapping[str, Any]
+    checkpoint_every: str | None = None
+    memory: str | None = None
+
+    @abstractmethod
+    def data(self) -> Any:
+        """What the estimator is fitted to, read; or, to be streamed, the file's name."""
+
+    def settled(self, data: Any) -> Recipe:
+        """The recipe with what depends on the data decided."""
+        return self
+
+    @abstractmethod
+    def size(self, data: Any) -> str:
+        """How much it is, in words."""
+
+    @abstractmethod
+    def model(self, workers: int | None) -> Any:
+        """A fresh estimator."""
+
+    @abstractmethod
+    def use(self, run: str) -> str:
+        """The command that shows what the model in the folder `run` is good for."""
+
+    def fit(self, model: Any, data: Any, session: Session) -> None:
+        model.fit(data, validation=self.test or None, session=session)
+
+    def plan(self, model: Any, data: Any) -> Plan:
+        """The plan that `fit` runs."""
+        return cast("Plan", model.plan(data, validation=self.test or None))
+
+    def finish(self, model: Any, data: Any, folder: Path, *, quiet: bool) -> list[str]:
+        """Leave in the folder, and show, what there is beside model and record; what was left, in words."""
+        return []
+
+    @property
+    def epochs(self) -> int:
+        return int(self.parameters["epochs"])
+
+    @property
+    def epochs_are_planned(self) -> bool:
+        """Whether the number of epochs decides the steps, so that a longer run is another run from its beginning."""
+        return False
+
+    def saving(self, run: Path) -> Saving:
+        """When checkpoints are saved, under the run's folder."""
+        from stretto.runtime.files.run_checkpoints import Saving
+
+        epochs, seconds = parse_every(self.checkpoint_every)
+        return Saving(run / "checkpoints", epochs, seconds)
+
+    def config(self) -> dict[str, Any]:
+        """What the run record keeps."""
+        return {_KEY: {_MODEL: self.kind, **asdict(self), "file": outright(self.file)}}
+
+    @staticmethod
+    def of(config: Mapping[str, Any], run: Path) -> Recipe:
+        """The recipe in a run's configuration."""
+        try:
+            told = dict(config[_KEY])
+            module, name = _KINDS[told.pop(_MODEL, "mf")].split(":")
+            found: Recipe = getattr(importlib.import_module(f".{module}", __package__), name)(**told)
+        except (KeyError, TypeError) as error:
+            raise RunError(
+                f"{run} was not made by `stretto train`, or by another version of it: its run.json holds no recipe; "
+                "go on with the program that made it"
+            ) from error
+        return found
+
+
+def outright(file: str) -> str:
+    """The file by a name that means the same from any folder."""
+    return file if "://" in file else os.path.abspath(file)
+
+
+def parse_every(text: str | None) -> tuple[int | None, float | None]:
+    """(epochs, seconds) of a checkpoint interval; one of them, or neither, is None.
+
+    >>> parse_every("5 epochs"), parse_every("30s"), parse_every("2min"), parse_every(None)
+    ((5, None), (None, 30.0), (None, 120.0), (None, None))
+    """
+    if text is None:
+        return None, None
+    match = _EVERY.fullmatch(text.lower())
+    if match is not None:
+        number, unit = float(match[1]), match[2]
+        if unit in _EPOCHS and number >= 1 and number == int(number):
+            return int(number), None
+        if unit in _SECONDS and number > 0:
+            return None, number * _SECONDS[unit]
+    raise DataError(f"cannot read {text!r} as a checkpoint interval; write '5 epochs', '30s' or '10min'")

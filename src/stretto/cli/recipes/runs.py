@@ -1,0 +1,158 @@
+"""Running a recipe in a run folder: what `train` and `resume` share.
+
+The folder holds the run record, `checkpoints/`, `model.safetensors` and the plan's picture. A run that Ctrl-C stops is
+drained and saved by the runtime; here the user learns where it is and how it goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from stretto.cli.errors import STOPPED
+from stretto.cli.output import complain, on_terminal, say
+from stretto.cli.run_log import Lines, Watch, summary
+from stretto.errors import DataError, OtherPlan, RunError, StrettoError
+from stretto.observe.events import Listener
+from stretto.observe.folder_lock import is_written
+
+from .recipe import Recipe
+
+if TYPE_CHECKING:
+    from stretto.runtime.cluster.spec import Cluster
+    from stretto.runtime.runtimes import Serial, Threads
+
+MODEL = "model.safetensors"
+
+
+def new_folder(out: str | None, prefix: str) -> Path:
+    """The folder of a new run: the one named, or the next free under `runs/`."""
+    if out is None:
+        number = 1
+        while (Path("runs") / f"{prefix}-{number}").exists():
+            number += 1
+        return Path("runs") / f"{prefix}-{number}"
+    folder = Path(out)
+    if folder.is_dir() and not any(folder.iterdir()):
+        return folder
+    if folder.exists():
+        raise RunError(
+            f"{folder} exists already; name another folder with --out, remove it, or go on with it: "
+            f"stretto resume {shlex.quote(str(folder))}"
+        )
+    return folder
+
+
+def run(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    workers: int | None,
+    verbose: int,
+    runtime: Serial | Threads | Cluster | None = None,
+    resume: bool = False,
+    anew: bool = False,
+) -> None:
+    """Train as the recipe says and leave the model in the folder.
+
+    resume: go on from the newest checkpoint. anew: an existing run without one begins again, in the same folder.
+    """
+    from stretto.observe.record import RunRecord
+    from stretto.runtime.session import Session
+
+    began = time.perf_counter()
+    saving = recipe.saving(folder)  # a wrong interval is told before a long read
+    data = recipe.data()
+    recipe = recipe.settled(data)
+    bars = on_terminal()
+    if verbose:
+        say(f"{recipe.file}: {recipe.size(data)}" + (f", {recipe.test:.0%} held out" if recipe.test else ""))
+    model = recipe.model(workers)
+    if runtime is not None:
+        model.set_params(runtime=runtime)
+    watch = Watch(warnings=not (bars and verbose))
+    listeners: list[Listener] = [watch]
+    if anew:
+        listeners.append(RunRecord(folder, exist_ok=True))
+    if verbose and not bars:
+        listeners.append(Lines(verbose, recipe.unit))
+    session = Session(
+        record=None if anew else folder,
+        saving=saving,
+        resume=resume,
+        verbose=verbose if bars else 0,
+        listeners=listeners,
+        config=recipe.config(),
+        unit=recipe.unit,
+    )
+    try:
+        recipe.fit(model, data, session)
+    except (KeyboardInterrupt, StrettoError) as error:
+        if not watch.started and not (resume or anew) and not is_written(folder):
+            shutil.rmtree(folder, ignore_errors=True)  # a new folder in which nothing ran: the name stays free
+        if isinstance(error, KeyboardInterrupt):
+            _stopped(model, folder, watch)
+            raise typer.Exit(STOPPED) from None
+        if isinstance(error, OtherPlan) and resume:
+            raise RunError(
+                f"{recipe.file} is not what {folder} was trained on: "
+                f"{'; '.join(error.differences) or 'its plan differs'}, so no checkpoint fits. "
+                f"Bring the data back as they were (--file names another place), or train anew in another folder"
+            ) from error
+        raise
+    keep(model, folder)
+    left = recipe.finish(model, data, folder, quiet=not verbose)
+    if verbose:
+        say(summary(model, watch.last, time.perf_counter() - began, recipe.unit))
+        say(_next_steps(folder, recipe, left))
+
+
+def model_file(run: Path) -> Path:
+    """The model of a run folder; or the file itself, if it is one."""
+    if not run.is_dir():
+        if run.exists() and not run.is_file():
+            raise DataError(f"{run}: is neither a folder nor a file; name the folder of a run, or a model file")
+        return run
+    if not (run / MODEL).is_file():
+        raise DataError(f"{run} holds no {MODEL}: the run did not end; finish it with: stretto resume {run}")
+    return run / MODEL
+
+
+def keep(model: Any, folder: Path) -> None:
+    """Write the model and the plan's picture."""
+    model.save(folder / MODEL)
+    for suffix in ("svg", "png"):
+        model.plan_.draw(str(folder / f"plan.{suffix}"))
+
+
+def _stopped(model: Any, folder: Path, watch: Watch) -> None:
+    """The last words of an interrupted run. What was learned so far is kept as a model, if it was handed out."""
+    where = shlex.quote(str(folder))
+    if not watch.started:
+        complain("stopped before training began")
+        return
+    if watch.saved is None:
+        complain(f"stopped before anything was saved; begin again, to the same result, with: stretto resume {where}")
+        return
+    with contextlib.suppress(StrettoError, OSError, AttributeError):
+        keep(model, folder)
+    typer.echo(f"stopped; the run is saved after {watch.saved.epoch} epochs, in {watch.saved.path}", err=True)
+    typer.echo(f"go on with: stretto resume {where}", err=True)
+
+
+def _next_steps(folder: Path, recipe: Recipe, left: list[str]) -> str:
+    where = shlex.quote(str(folder))
+    files = ", ".join([*left, "run.json", "convergence.png", "plan.svg", "trace.json for ui.perfetto.dev"])
+    lines = [
+        f"run record  {folder}  ({files})",
+        f"next        {recipe.use(where)}",
+    ]
+    if not recipe.epochs_are_planned:
+        lines.append(f"            stretto resume {where} --epochs {2 * recipe.epochs}   (train longer)")
+    return "\n".join(lines)

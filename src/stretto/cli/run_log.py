@@ -1,0 +1,75 @@
+"""Listening to a run: the lines printed where there is no terminal, and what the last words need."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from stretto.observe.events import CheckpointSaved, EpochDone, Event, PlanMade, RunStarted, Warned
+
+from .output import metric_name, say, warn
+
+
+class Watch:
+    """A listener that remembers what the last words need. warnings: pass them on, when nobody else does."""
+
+    def __init__(self, warnings: bool = True) -> None:
+        self.warnings = warnings
+        self.started = False
+        self.saved: CheckpointSaved | None = None
+        self.last: EpochDone | None = None
+
+    def __call__(self, event: Event, /) -> None:
+        if isinstance(event, RunStarted):
+            self.started = True
+        elif isinstance(event, CheckpointSaved):
+            self.saved = event
+        elif isinstance(event, EpochDone):
+            self.last = event
+        elif isinstance(event, Warned) and self.warnings:
+            warn(event.message)
+
+
+class Lines:
+    """A listener that prints one line for each epoch, at once; with verbose ≥ 2 the plan too.
+
+    unit: what an epoch passes over.
+    """
+
+    def __init__(self, verbose: int = 1, unit: str = "ratings") -> None:
+        self.verbose, self.unit = verbose, unit
+
+    def __call__(self, event: Event, /) -> None:
+        if isinstance(event, PlanMade) and self.verbose > 1:
+            say(event.text)
+        elif isinstance(event, EpochDone):
+            say(epoch_line(event, self.unit))
+
+
+def epoch_line(event: EpochDone, unit: str = "ratings") -> str:
+    """
+    >>> epoch_line(EpochDone(0.0, 3, 20, 0.5, 1_000_000, 0.71, {"train_rmse": 0.84}))
+    'epoch  3/20  objective 0.7100  train RMSE 0.8400  2.0 M ratings/s'
+
+    The objective of a topic model is the negative log-likelihood, which is worked out now and then: it is told as that,
+    and when it is new.
+
+    >>> epoch_line(EpochDone(0.0, 5, 20, 0.5, 1_000_000, 7.1, {"log_likelihood": -7.1}), "tokens")
+    'epoch  5/20  log-likelihood -7.1000  2.0 M tokens/s'
+    """
+    width = len(str(event.epochs))
+    metrics = "".join(f"  {metric_name(key)} {value:.4f}" for key, value in event.metrics.items())
+    speed = event.items / max(event.seconds, 1e-9) / 1e6
+    where = f"epoch {event.epoch:>{width}}/{event.epochs}"
+    objective = "" if unit == "tokens" else f"  objective {event.objective:.4f}"
+    return f"{where}{objective}{metrics}  {speed:.1f} M {unit}/s"
+
+
+def summary(model: Any, last: EpochDone | None, seconds: float, unit: str = "ratings") -> str:
+    """The end of a run in two lines."""
+    plan = model.plan_
+    what = f"{model.n_iter_} epochs of {plan.cost.entries:,} {unit}, {seconds:.1f} s in all; plan {plan.fingerprint}"
+    lines = [f"trained     {what}"]
+    if last is not None:
+        found = last.metrics or {"objective": last.objective}
+        lines.append("result      " + ", ".join(f"{metric_name(key)} {value:.4f}" for key, value in found.items()))
+    return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""From arrays, frames and sparse matrices in memory to `Data`."""

@@ -1,0 +1,1 @@
+"""The matrix of a regression, by columns, in memory or in files."""

@@ -1,0 +1,1 @@
+"""Data sets drawn from a known model."""

@@ -1,0 +1,1 @@
+"""From files to data: formats, parsers, ids, the cache of parsed files."""

@@ -1,0 +1,169 @@
+"""`inspect`: what a file is, what it holds and what is wrong with it, without stopping at the first thing wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from stretto.data.convert.roles import column_choice
+from stretto.data.describe import Description, describe
+from stretto.data.reading import array_files
+from stretto.data.reading.parsing import Options, Parsing
+from stretto.data.reading.read import assemble
+from stretto.data.reading.report import Problem, Report
+from stretto.data.reading.source import as_path, size_of
+from stretto.data.records.data import Data
+from stretto.data.records.duplicates import REMEDY, find_duplicates, outside_name
+
+BINS = 10
+SHOWN = 5  # repeated pairs that are named
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """What `stretto info FILE` shows; `text()` renders it.
+
+    values : (value or range, records) pairs, a histogram of at most ten bars
+    hot_row, hot_col : outside names of the rows with most records
+    bad_lines : how many lines were dropped;  problems : the first of each kind, with line and remedy
+    """
+
+    path: str
+    format: str
+    why: str
+    compression: str | None
+    size: int | None
+    description: Description
+    values: tuple[tuple[str, int], ...]
+    hot_row: str
+    hot_col: str
+    labels: int
+    bad_lines: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether `read` takes the file with its default policies."""
+        return not self.problems
+
+    def text(self) -> str:
+        """A plain report of some twenty lines."""
+        d = self.description
+        size = (
+            ""
+            if self.size is None
+            else f", {self.size / 2**20:.2f} MiB" + (f" packed ({self.compression})" if self.compression else "")
+        )
+        lines = [
+            f"{self.path}{size}",
+            f"  format    {self.format}: {self.why}",
+            f"  shape     {d.shape[0]} rows x {d.shape[1]} columns, {d.nnz} records (density {d.density:.3g}), "
+            f"{d.nbytes / 2**20:.1f} MiB in memory",
+            f"  values    {d.min:g} to {d.max:g}, mean {d.mean:.4g}, standard deviation {d.std:.4g}",
+        ]
+        most = max((count for _, count in self.values), default=1)
+        lines += [f"    {name:>16}  {count:>11}  {'#' * round(40 * count / most)}" for name, count in self.values]
+        if self.labels:
+            lines.append(f"  labels    {self.labels} distinct, one per row")
+        for title, s, name in (("rows", d.rows, self.hot_row), ("columns", d.cols, self.hot_col)):
+            lines.append(
+                f"  {title:<9} hottest is {name} with {s.hottest_share:.2%} of the records; {s.empty} empty; "
+                f"Gini {s.gini:.2f}, Zipf exponent {s.zipf:.2f}"
+            )
+        if self.ok:
+            return "\n".join([*lines, "  problems  none"])
+        lines.append(f"  problems  {_counted(self.bad_lines, 'bad line')}, {_counted(d.duplicates, 'repeated pair')}")
+        lines += [f"    line {p.line}: {p.text}" for p in self.problems]
+        lines += [f"    -> {remedy}" for remedy in dict.fromkeys(p.remedy for p in self.problems)]
+        return "\n".join(lines)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def inspect(
+    path: str | os.PathLike[str],
+    format: str = "auto",
+    *,
+    sep: str | None = None,
+    columns: Sequence[int | str] | None = None,
+    user: str | None = None,
+    item: str | None = None,
+    rating: str | None = None,
+    ids: str = "auto",
+    zero_based: bool | None = None,
+) -> Info:
+    """Read all of a file and tell about it; arguments as for `read`.
+
+    Only a file that holds no record at all, that cannot be read, or whose layout is not clear, raises.
+    """
+    path = as_path(path)
+    options = Options(format, sep, column_choice(columns, user, item, rating), ids, zero_based=zero_based)
+    report = Report(path, "collect")
+    with Parsing(path, options, report) as parsing:
+        guess, compression = parsing.guess, parsing.text.compression
+        if parsing.is_text:
+            data = assemble(parsing, options)
+        else:
+            data = array_files.load(path, guess.format, options, "keep")
+    positions, pairs = find_duplicates(data.rows, data.cols, data.shape[1])
+    problems = [*report.problems]
+    if len(positions):
+        problems += (
+            _repeated(data, options, positions, pairs) if parsing.is_text else [Problem(0, "repeated pairs", REMEDY)]
+        )
+    d = describe(data)
+    return Info(
+        path=path,
+        format=guess.format,
+        why=guess.why,
+        compression=compression,
+        size=size_of(path),
+        description=d,
+        values=_bars(data),
+        hot_row=outside_name(data.row_ids, d.rows.hottest),
+        hot_col=outside_name(data.col_ids, d.cols.hottest),
+        labels=0 if data.labels is None else len(np.unique(data.labels)),
+        bad_lines=report.count,
+        problems=tuple(sorted(problems, key=lambda p: p.line)),
+    )
+
+
+def _repeated(data: Data, options: Options, positions: np.ndarray, pairs: np.ndarray) -> list[Problem]:
+    """The first few repeated pairs with the lines of their first two records."""
+    groups: dict[int, list[int]] = {}
+    for position, pair in zip(positions.tolist(), pairs.tolist(), strict=True):
+        groups.setdefault(pair, []).append(position)
+    chosen = sorted(groups.values(), key=lambda g: g[1])[:SHOWN]
+    wanted = sorted({p for g in chosen for p in g[:2]})
+    lines: dict[int, int] = {}
+    start = 0
+    with Parsing(data.source, options, Report(data.source, "collect")) as parsing:
+        for chunk in parsing:
+            stop = start + len(chunk.values)
+            lines |= {p: chunk.lines[p - start] for p in wanted if start <= p < stop}
+            start = stop
+    found = []
+    for a, b, *_ in chosen:
+        row, col = outside_name(data.row_ids, data.rows[a]), outside_name(data.col_ids, data.cols[a])
+        values = f"{data.values[a]:g} there, {data.values[b]:g} here"
+        text = f"the pair ({row}, {col}) was on line {lines.get(a, 0)} already ({values})"
+        found.append(Problem(lines.get(b, 0), text, REMEDY))
+    return found
+
+
+def _bars(data: Data) -> tuple[tuple[str, int], ...]:
+    """Each value when there are at most ten, else ten equal ranges."""
+    if not len(data):
+        return ()
+    some = np.unique(data.values[: 1 << 16])
+    if len(some) <= BINS:
+        distinct, counts = np.unique(data.values, return_counts=True)
+        if len(distinct) <= BINS:
+            return tuple((f"{v:g}", int(n)) for v, n in zip(distinct.tolist(), counts.tolist(), strict=True))
+    counts, edges = np.histogram(data.values, bins=BINS)
+    return tuple((f"{edges[k]:.4g}..{edges[k + 1]:.4g}", int(counts[k])) for k in range(BINS))

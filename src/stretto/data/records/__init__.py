@@ -1,0 +1,1 @@
+"""`Data` and its kin: sparse, dense, ragged and lazy records."""

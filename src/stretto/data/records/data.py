@@ -1,0 +1,313 @@
+"""`Data`: what a model learns from, as immutable sparse records.
+
+One record is a row index, a column index and a value; the three live in three flat arrays (structure of arrays, in
+the order they came), because every plan cuts, sorts and streams them and none of them wants objects.
+
+    >>> d = Data.from_arrays([0, 0, 1], [0, 2, 1], [5.0, 3.0, 4.0])
+    >>> d.shape, len(d)
+    ((2, 3), 3)
+    >>> for (i, j), v in d:
+    ...     print(i, j, v)
+    0 0 5.0
+    0 2 3.0
+    1 1 4.0
+
+Nothing is copied on the way in when the arrays already have the right type; they are held as read-only views, so
+nobody can change data under a plan through this object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stretto.data.records.ids import INT64_MAX, IdMap, whole_numbers
+from stretto.data.records.recorded import Recorded
+from stretto.data.records.records import Column, Records, frozen
+from stretto.errors import DataError
+
+if TYPE_CHECKING:
+    from stretto.data.describe import Description
+    from stretto.data.records.ragged import Ragged
+
+INT32_MAX = 2**31 - 1
+SLICE = 1 << 18  # records looked at together where a whole-array temporary would be too large
+
+Indices: TypeAlias = NDArray[np.int32] | NDArray[np.int64]
+
+
+# One view for each object, so that what a loop prepared for its records is found again; gone with the data.
+_VIEWS: WeakKeyDictionary[Data, Records] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
+class Data(Recorded):
+    """Sparse records `(rows[k], cols[k]) -> values[k]` inside a matrix of `shape`.
+
+    rows, cols : (nnz,) int32, or int64 when an index does not fit
+    values     : (nnz,) float32
+    labels     : (shape[0],) float64 or None, one target for each row (svmlight)
+    row_ids, col_ids : what the outside world calls a row or column, or None when the indices are the names
+    source     : where it came from, for messages
+    places     : after `shuffle`, what the old row i and the old column j have become: `places[0][i]`, `places[1][j]`
+    """
+
+    rows: Indices
+    cols: Indices
+    values: NDArray[np.float32]
+    shape: tuple[int, int]
+    labels: NDArray[np.float64] | None = None
+    row_ids: IdMap | None = None
+    col_ids: IdMap | None = None
+    source: str = "arrays"
+    places: tuple[NDArray[Any] | None, NDArray[Any] | None] = (None, None)
+
+    def __post_init__(self) -> None:
+        if not self.rows.shape == self.cols.shape == self.values.shape or self.rows.ndim != 1:
+            raise DataError(
+                f"{self.source}: rows, cols and values must be flat and of one length, got shapes "
+                f"{self.rows.shape}, {self.cols.shape}, {self.values.shape}"
+            )
+        if self.labels is not None and self.labels.shape != (self.shape[0],):
+            raise DataError(f"{self.source}: {self.shape[0]} rows need as many labels, got shape {self.labels.shape}")
+        for name in ("rows", "cols", "values", "labels"):
+            array = getattr(self, name)
+            if array is not None:
+                object.__setattr__(self, name, frozen(array))
+
+    @classmethod
+    def from_arrays(
+        cls,
+        rows: ArrayLike,
+        cols: ArrayLike,
+        values: ArrayLike,
+        shape: tuple[int, int] | None = None,
+        *,
+        labels: ArrayLike | None = None,
+        row_ids: IdMap | None = None,
+        col_ids: IdMap | None = None,
+        source: str = "arrays",
+    ) -> Data:
+        """Check and take three arrays of one length; `shape` defaults to the largest index plus one.
+
+        Checks indices against `shape` and values for NaN and infinity. Does not look for duplicates: `as_data` does.
+        """
+        r, c = as_indices(rows, "row", source), as_indices(cols, "column", source)
+        v = as_values(values, source)
+        if not len(r) == len(c) == len(v):
+            raise DataError(
+                f"{source}: {len(r)} rows, {len(c)} columns and {len(v)} values; give one of each per record"
+            )
+        n_rows = _extent(r, None if shape is None else shape[0], "row", source)
+        n_cols = _extent(c, None if shape is None else shape[1], "column", source)
+        y = None if labels is None else _as_labels(labels, source)
+        return cls(r, c, v, (n_rows, n_cols), y, row_ids, col_ids, source)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[tuple[tuple[int, int], float]]:
+        for lo in range(0, len(self), SLICE):
+            part = slice(lo, lo + SLICE)
+            pairs = zip(self.rows[part].tolist(), self.cols[part].tolist(), strict=True)
+            yield from zip(pairs, self.values[part].tolist(), strict=True)
+
+    def __repr__(self) -> str:
+        size = f"{self.shape[0]} x {self.shape[1]}, {len(self)} records, {self.nbytes / 2**20:.1f} MiB"
+        return f"Data({size}, {self.source})"
+
+    @property
+    def nnz(self) -> int:
+        """How many records there are."""
+        return len(self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, id maps not counted."""
+        return (
+            self.rows.nbytes
+            + self.cols.nbytes
+            + self.values.nbytes
+            + (0 if self.labels is None else self.labels.nbytes)
+        )
+
+    @property
+    def ids(self) -> tuple[IdMap | None, IdMap | None]:
+        """The id maps of both axes."""
+        return self.row_ids, self.col_ids
+
+    def records(self) -> Records:
+        """The view that loops are compiled against: the same arrays."""
+        found = _VIEWS.get(self)
+        if found is None:
+            found = _VIEWS[self] = Records("sparse", self.shape, (self.rows, self.cols), Column(self.values))
+        return found
+
+    def samples(self) -> Ragged:
+        """One record for each row, its label and its entries: `for i, (y, features) in data.samples()`."""
+        from stretto.data.records.ragged import samples
+
+        if self.labels is None:
+            raise DataError(
+                f"{self.source}: these data have no labels; pass them with st.samples(data, y), or use group_by(0)"
+            )
+        return samples(self)
+
+    def expanded(self) -> Data:
+        """Counts as repeated records: a value c becomes c records with value 1, next to each other."""
+        records = Recorded.expanded(self).records()
+        rows, cols = records.index
+        return replace(self, rows=rows, cols=cols, values=np.ones(len(rows), dtype=np.float32))
+
+    def shuffle(self, axis: int | None = None, seed: int = 0) -> Data:
+        """Rows (axis 0), columns (axis 1) or both (None) under new indices, in an order drawn from the seed.
+
+        Balances data whose busy rows stand together. Labels and ids move along: names still fit. `places` tells what
+        an index has become.
+        """
+        from stretto.data.records.shuffle import moved, places_for
+        from stretto.data.records.wrap import composed
+
+        row, col = places_for(self.shape, axis, seed)
+        labels = self.labels
+        if labels is not None and row is not None:
+            labels = np.empty_like(labels)
+            labels[row] = self.labels
+        return replace(
+            self,
+            rows=self.rows if row is None else row[self.rows],
+            cols=self.cols if col is None else col[self.cols],
+            labels=labels,
+            row_ids=moved(self.row_ids, row),
+            col_ids=moved(self.col_ids, col),
+            places=(composed(self.places[0], row), composed(self.places[1], col)),
+        )
+
+    def take(self, which: NDArray[Any]) -> Data:
+        """The records chosen by a mask or by positions; shape, labels and ids stay."""
+        return replace(self, rows=self.rows[which], cols=self.cols[which], values=self.values[which])
+
+    def split(self, test: float = 0.1, seed: int = 0) -> tuple[Data, Data]:
+        """Two parts of the records, about `1 - test` and `test` of them.
+
+        Whether record k is held out depends on `(seed, k)` alone, so the parts are the same on every machine, in any
+        order of reading, and in memory or streamed (`held_out`).
+        """
+        mask = held_out(0, len(self), test, seed)
+        return self.take(~mask), self.take(mask)
+
+    def to_csr(self) -> Any:
+        """A `scipy.sparse.csr_matrix` of the records; duplicate pairs, if any, are summed as scipy does."""
+        from scipy.sparse import csr_matrix
+
+        return csr_matrix((self.values, (self.rows, self.cols)), shape=self.shape)
+
+    def describe(self) -> Description:
+        """Counts, density, value range and skew: see `Description`."""
+        from stretto.data.describe import describe
+
+        return describe(self)
+
+
+def held_out(start: int, stop: int, test: float, seed: int) -> NDArray[np.bool_]:
+    """Which of the records `start..stop-1` belong to the test part: a keyed hash of the position under a threshold."""
+    if not 0.0 <= test < 1.0:
+        raise DataError(f"the test share must be at least 0 and below 1, got {test}")
+    mask = np.empty(stop - start, dtype=np.bool_)
+    threshold = np.uint64(min(int(test * 2.0**64), 2**64 - 1))
+    key = splitmix64(np.array([seed % 2**64], dtype=np.uint64))[0]
+    for lo in range(start, stop, SLICE):
+        hi = min(lo + SLICE, stop)
+        mask[lo - start : hi - start] = splitmix64(np.arange(lo, hi, dtype=np.uint64) ^ key) < threshold
+    return mask
+
+
+def splitmix64(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The finaliser of splitmix64, element by element: a fixed scrambling of 64 bits (Steele, Lea and Flood 2014)."""
+    z = x + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _array(values: ArrayLike, what: str, source: str) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{source}: {what} must be one flat array of numbers ({error})") from error
+
+
+def as_indices(values: ArrayLike, what: str, source: str) -> Indices:
+    """A flat, contiguous int32 array (int64 when an index does not fit), never negative; no copy when it is one
+    already.
+    """
+    array = _array(values, f"{what} indices", source)
+    if array.ndim != 1:
+        raise DataError(f"{source}: {what} indices must be one flat array, got shape {array.shape}")
+    if array.dtype.kind == "f":
+        whole = whole_numbers(array)
+        if whole is None:
+            exact = 2.0 ** (np.finfo(array.dtype).nmant + 1)
+            at = int(np.argmin((np.abs(array) < exact) & (array == np.floor(array))))
+            why = "is not an integer" if not abs(array[at]) >= exact else f"is too large for exact {array.dtype}"
+            raise DataError(
+                f"{source}: {what} index {float(array[at])} at position {at} {why}; give indices as integers"
+            )
+        array = whole
+    elif array.dtype.kind not in "iu" and len(array):
+        raise DataError(
+            f"{source}: {what} indices must be integers, got {array.dtype}; map other ids with IdMap or as_data"
+        )
+    if not len(array):
+        return np.empty(0, dtype=np.int32)
+    low, high = int(array.min()), int(array.max())
+    if low < 0:
+        at = int(np.argmax(array < 0))
+        raise DataError(f"{source}: negative {what} index {int(array[at])} at position {at}; indices start at 0")
+    if high > INT64_MAX:
+        raise DataError(f"{source}: the {what} index {high} does not fit 64 signed bits; map such ids with as_data")
+    if high <= INT32_MAX:
+        return np.ascontiguousarray(array, dtype=np.int32)
+    return np.ascontiguousarray(array, dtype=np.int64)
+
+
+def as_values(values: ArrayLike, source: str) -> NDArray[np.float32]:
+    """A flat, contiguous float32 array without NaN or infinity; no copy when it is one already."""
+    array = _array(values, "values", source)
+    if array.ndim != 1:
+        raise DataError(f"{source}: values must be one flat array, got shape {array.shape}")
+    if array.dtype.kind not in "iufb" and len(array):
+        raise DataError(f"{source}: values must be numbers, got {array.dtype}")
+    with np.errstate(over="ignore"):
+        single = np.ascontiguousarray(array, dtype=np.float32)
+    for lo in range(0, len(single), SLICE):
+        part = single[lo : lo + SLICE]
+        if not np.isfinite(part).all():
+            at = lo + int(np.argmin(np.isfinite(part)))
+            why = "does not fit a 32-bit float" if np.isfinite(array[at]) else "is not a finite number"
+            raise DataError(f"{source}: value {array[at]} at position {at} {why}; drop or repair such records first")
+    return single
+
+
+def _as_labels(labels: ArrayLike, source: str) -> NDArray[np.float64]:
+    try:
+        return np.ascontiguousarray(labels, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{source}: labels must be numbers, one for each row ({error})") from error
+
+
+def _extent(indices: Indices, given: int | None, what: str, source: str) -> int:
+    needed = int(indices.max()) + 1 if len(indices) else 0
+    if given is None:
+        return needed
+    if needed > given:
+        at = int(np.argmax(indices >= given))
+        raise DataError(
+            f"{source}: {what} index {int(indices[at])} at position {at} is outside the shape ({given} {what}s)"
+        )
+    return int(given)

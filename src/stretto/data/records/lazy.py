@@ -1,0 +1,182 @@
+"""`Lazy`: data that are made when they are needed, and once.
+
+    tokens = st.text_file("docs.txt", parse).map(lambda c: min(c, 10)).shuffle(0)     # nothing is read yet
+    len(tokens)                                                                       # one pass over the file
+
+Needed means: asked for its length, shape or records, iterated, or given to a loop. Maps in a row are fused: each record
+goes through all of them before the next one is looked at, and only the last results are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretto.data.reading.build import Builder
+from stretto.data.records.recorded import Recorded, source_of
+from stretto.data.records.records import RaggedColumn, Records, Value
+from stretto.data.records.wrap import wrap
+from stretto.errors import DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One map. index: the function takes and gives (index, value), and the new data have `shape`."""
+
+    function: Callable[..., Any]
+    index: bool
+    shape: tuple[int, ...] | None
+
+
+class Lazy(Recorded):
+    """`begin()` gives data, or a plain iterable of (index, value); then come the steps."""
+
+    __slots__ = ("__weakref__", "_begin", "_made", "_shape", "_steps", "source")
+
+    def __init__(
+        self,
+        begin: Callable[[], Iterable[tuple[Any, Any]]],
+        steps: tuple[Step, ...] = (),
+        *,
+        shape: tuple[int, ...] | None = None,
+        source: str = "records",
+    ) -> None:
+        self._begin = begin
+        self._steps = steps
+        self._shape = shape
+        self._made: Recorded | None = None
+        self.source = source
+
+    @classmethod
+    def over(cls, data: Recorded) -> Lazy:
+        """`data`, ready for steps."""
+        return data if isinstance(data, Lazy) else cls(lambda: data, source=source_of(data))
+
+    @property
+    def made(self) -> bool:
+        """Whether the work has been done."""
+        return self._made is not None
+
+    def map(self, function: Callable[..., Any], *, index: bool = False, shape: tuple[int, ...] | None = None) -> Lazy:
+        """See `Recorded.map`."""
+        if shape is not None and not index:
+            raise DataError("map: a shape goes with index=True; otherwise the indices, and so the shape, stay")
+        begin, steps, own = self._begin, self._steps, self._shape
+        if self._made is not None:  # what is there already need not be made again
+            made = self._made
+            begin, steps, own = (lambda: made), (), None
+        return Lazy(begin, (*steps, Step(function, index, shape)), shape=own, source=self.source)
+
+    def materialize(self) -> Recorded:
+        """The data, made now if they were not before."""
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def records(self) -> Records:
+        return self.materialize().records()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.records().shape
+
+    @property
+    def columns(self) -> int:
+        """See `Ragged.columns`."""
+        return int(getattr(self.materialize(), "columns", 0))
+
+    @property
+    def places(self) -> Any:
+        """See `shuffle`."""
+        return getattr(self.materialize(), "places", None)
+
+    @property
+    def ids(self) -> Any:
+        """The id map of each axis."""
+        return getattr(self.materialize(), "ids", None)
+
+    def numbered(self, values: bool = True) -> Lazy:
+        return self._then(lambda data: data.numbered(values))
+
+    def expanded(self) -> Lazy:
+        return self._then(lambda data: data.expanded())
+
+    def shuffle(self, axis: int | None = None, seed: int = 0) -> Lazy:
+        return self._then(lambda data: data.shuffle(axis, seed))
+
+    def group_by(self, axis: int = 0) -> Lazy:  # type: ignore[override]
+        return self._then(lambda data: data.group_by(axis))
+
+    def __repr__(self) -> str:
+        if self._made is not None:
+            return f"Lazy({self._made!r})"
+        return f"Lazy({self.source}, {len(self._steps)} maps, nothing made yet)"
+
+    def _then(self, verb: Callable[[Recorded], Recorded]) -> Lazy:
+        return Lazy(lambda: verb(self.materialize()), source=self.source)
+
+    def _make(self) -> Recorded:
+        begun = self._begin()
+        if isinstance(begun, Recorded) and not self._steps:
+            return begun
+        renamed = any(step.index for step in self._steps)
+        if isinstance(begun, Recorded) and not renamed:
+            return wrap(_with_values(begun.records(), self._run(begun, indices=False).value()), begun)
+        shape = self._shape
+        for step in self._steps:
+            shape = step.shape if step.index else shape
+        builder = self._run(begun, indices=True)
+        shape, index = builder.index(shape)
+        return wrap(_settled(Records("sparse", shape, index, builder.value())), _Origin(self.source))
+
+    def _run(self, begun: Iterable[tuple[Any, Any]], indices: bool) -> Builder:
+        """The one pass: every record through every step."""
+        builder = Builder(self.source)
+        steps = self._steps
+        for index, value in begun:
+            for step in steps:
+                try:
+                    if step.index:
+                        index, value = step.function(index, value)
+                    else:
+                        value = step.function(value)
+                except Exception as error:
+                    name = getattr(step.function, "__name__", repr(step.function))
+                    error.add_note(f"in map({name}), at record {builder.count} ({index!r}) of {self.source}")
+                    raise
+            if indices:
+                builder.add(index, value)
+            else:
+                builder.add_value(value)
+        return builder
+
+
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """All that is known of records from a stream."""
+
+    source: str
+
+
+def _lists(value: Value) -> bool:
+    return any(isinstance(column, RaggedColumn) for column in (value if isinstance(value, tuple) else (value,)))
+
+
+def _with_values(old: Records, value: Value) -> Records:
+    """New values under the old indices; what has become lists, or is no longer, changes its kind."""
+    if old.kind == "sparse":
+        return Records("sparse", old.shape, old.index, value)
+    kind = "ragged" if _lists(value) and len(old.shape) == 1 else "dense"
+    return Records(kind, old.shape, (), value)
+
+
+def _settled(records: Records) -> Records:
+    """Lists under the indices 0, 1, 2, … are ragged data."""
+    if _lists(records.value) and len(records.index) == 1:
+        (index,) = records.index
+        if len(index) == records.shape[0] and np.array_equal(index, np.arange(len(index))):
+            return Records("ragged", records.shape, (), records.value)
+    return records

@@ -1,0 +1,98 @@
+"""New indices for rows and columns, in an order drawn from a seed, and id maps that still give the right names.
+
+Where busy rows stand together, blocks of neighbours carry unequal work; after a shuffle they do not.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stretto.data.partition import hashed
+from stretto.data.records.ids import IdMap
+from stretto.data.records.records import AnyColumn, Column, RaggedColumn, Records
+from stretto.errors import DataError
+
+_PURPOSE = 16  # keeps these draws apart from those of a plan's cuts, which use the same seed and axis
+
+
+def permutation(n: int, axis: int, seed: int) -> NDArray[Any]:
+    """place [n]: index i becomes place[i]; from the seed and axis alone."""
+    order = np.argsort(hashed(seed, _PURPOSE + axis, n), kind="stable")
+    place = np.empty(n, dtype=np.int32 if n < 2**31 else np.int64)
+    place[order] = np.arange(n, dtype=place.dtype)
+    return place
+
+
+def places_for(shape: tuple[int, ...], axis: int | None, seed: int) -> tuple[NDArray[Any] | None, ...]:
+    """A permutation for the chosen axis, or for every one."""
+    if axis is not None and not 0 <= axis < len(shape):
+        raise DataError(f"shuffle: no axis {axis}; there are 0 to {len(shape) - 1}, or None for all")
+    return tuple(permutation(n, k, seed) if axis in (None, k) else None for k, n in enumerate(shape))
+
+
+def shuffled(records: Records, axis: int | None, seed: int) -> tuple[Records, tuple[NDArray[Any] | None, ...]]:
+    """The records under their new indices, and the permutations."""
+    if records.kind == "dense":
+        raise DataError("shuffle: every cell of dense data has one record, so that there is nothing to balance")
+    places = places_for(records.shape, axis, seed)
+    if records.kind == "sparse":
+        index = tuple(part if place is None else place[part] for part, place in zip(records.index, places, strict=True))
+        return Records("sparse", records.shape, index, records.value), places
+    (place,) = places
+    assert place is not None
+    order = np.argsort(place)
+    columns = tuple(_taken(column, order) for column in records.columns)
+    value = columns if isinstance(records.value, tuple) else columns[0]
+    return Records("ragged", records.shape, (), value), places
+
+
+def _taken(column: AnyColumn, order: NDArray[Any]) -> AnyColumn:
+    if isinstance(column, Column):
+        return Column(column.values[order], column.unique)
+    sizes = np.diff(column.ptr)[order]
+    ptr = np.concatenate([[0], np.cumsum(sizes)])
+    where = np.repeat(column.ptr[:-1][order] - ptr[:-1], sizes) + np.arange(ptr[-1])
+    return RaggedColumn(ptr, tuple(part[where] for part in column.parts))
+
+
+class Relabelled(IdMap):
+    """An id map whose indices were renamed: index place[k] stands for the k-th id in sorted order."""
+
+    __slots__ = ("_base", "_place")
+
+    def __init__(self, base: IdMap, place: NDArray[Any]) -> None:
+        if len(place) != len(base):
+            raise DataError(f"{len(base)} ids cannot be renamed by a permutation of {len(place)}")
+        ids = np.empty_like(base.ids)
+        ids[place] = base.ids
+        super().__init__(ids)
+        self._base, self._place = base, place
+
+    @property
+    def is_identity(self) -> bool:
+        return self._base.is_identity and bool((self._place == np.arange(len(self))).all())
+
+    def encode(self, ids: ArrayLike, unknown: Literal["error", "mark"] = "error") -> NDArray[np.int32]:
+        found = self._base.encode(ids, unknown)
+        known = found >= 0
+        found[known] = self._place[found[known]]
+        return found
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        return {**self._base.to_arrays(), "place": self._place}
+
+    def moved(self, place: NDArray[Any]) -> Relabelled:
+        return Relabelled(self._base, place[self._place])
+
+
+def moved(ids: IdMap | None, place: NDArray[Any] | None) -> IdMap | None:
+    """The map after index i has become place[i]."""
+    if ids is None or place is None:
+        return ids
+    # A map may know fewer names than the axis has indices; the rest keep having none only while nothing moves.
+    if len(ids) != len(place):
+        raise DataError(f"shuffle: the axis has {len(place)} indices and {len(ids)} names; give every index a name")
+    return ids.moved(place) if isinstance(ids, Relabelled) else Relabelled(ids, place)

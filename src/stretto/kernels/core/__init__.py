@@ -1,0 +1,1 @@
+"""What every kernel is built from: compiling, atomics, claims of blocks, scratch space."""

@@ -1,0 +1,1 @@
+"""Kernels of matrix factorization: SGD, ALS, CCD++, fold-in, ranking."""

@@ -1,0 +1,56 @@
+"""Rows of ratings in one piece: from scattered entries to compressed rows, and from those to compressed columns."""
+
+from __future__ import annotations
+
+from stretto.kernels.core.compile import kernel
+
+
+@kernel
+def group_by(key, other, values, at, indices, sorted_values):
+    """Stable counting sort of entries by key: indices, sorted_values [n] = other, values grouped by key.
+
+    at [m] int64: where the next entry of each key goes; moved on, so that entries may come in several calls. values and
+    sorted_values may have length 0.
+    """
+    valued = values.shape[0] > 0
+    for t in range(key.shape[0]):
+        to = at[key[t]]
+        indices[to] = other[t]
+        if valued:
+            sorted_values[to] = values[t]
+        at[key[t]] = to + 1
+
+
+@kernel
+def turn(indptr, indices, values, turned_indptr, at, turned_indices, turned_values):
+    """Compressed rows to compressed columns; inside each column the rows are in rising order."""
+    for k in range(at.shape[0]):
+        at[k] = turned_indptr[k]
+    for row in range(indptr.shape[0] - 1):
+        for t in range(indptr[row], indptr[row + 1]):
+            to = at[indices[t]]
+            turned_indices[to] = row
+            turned_values[to] = values[t]
+            at[indices[t]] = to + 1
+
+
+@kernel
+def order_repeats(indptr, indices, values):
+    """Put entries that repeat an index of their sorted row in the order of their values; how many there are."""
+    found = 0
+    for row in range(indptr.shape[0] - 1):
+        for t in range(indptr[row] + 1, indptr[row + 1]):
+            if indices[t] == indices[t - 1]:
+                found += 1
+                at = t
+                while at > indptr[row] and indices[at] == indices[at - 1] and values[at] < values[at - 1]:
+                    values[at], values[at - 1] = values[at - 1], values[at]
+                    at -= 1
+    return found
+
+
+@kernel(allocates=True)  # Numba's sort does
+def sort_rows(indptr, indices):
+    """Put the indices of each compressed row in rising order."""
+    for row in range(indptr.shape[0] - 1):
+        indices[indptr[row] : indptr[row + 1]].sort()

@@ -1,0 +1,76 @@
+"""What the model says about pairs: predictions, and how far they are from the truth.
+
+The model is p = mean + row_bias[i] + col_bias[j] + W[i]·H[j]. A bias array of length 0 means there is none. An index
+outside the factors (−1 is the usual one) stands for a row or column that was never seen: it adds nothing, so that
+what is left is the mean and the bias of the side that is known.
+
+Shapes, with V chunks and n pairs: bounds [V + 1] where each chunk begins; rows, cols [n] integers; W [m, width], H
+[k, width] float32; row_bias [m], col_bias [k] float32; mean float32.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.kernels.core.claims import fail, next_visit
+from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.numeric.lanes import dot
+
+from .losses import cost_of
+
+
+@inner
+def _unknown(index, count):
+    return index < 0 or index >= count
+
+
+@kernel
+def predict_worker(pass_, worker, out, bounds, rows, cols, W, H, row_bias, col_bias, mean, result):
+    """result [n] float32: the prediction of every pair. out [V]: the sum of a chunk's predictions."""
+    row_biased, col_biased = row_bias.shape[0] > 0, col_bias.shape[0] > 0
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        total = 0.0
+        for t in range(bounds[v], bounds[v + 1]):
+            i, j = np.int64(rows[t]), np.int64(cols[t])
+            p = np.float32(mean)
+            new_row, new_col = _unknown(i, W.shape[0]), _unknown(j, H.shape[0])
+            if row_biased and not new_row:
+                p += row_bias[i]
+            if col_biased and not new_col:
+                p += col_bias[j]
+            if not (new_row or new_col):
+                p += dot(W, i, H, j)
+            result[t] = p
+            total += p
+        out[v] = total
+        if not np.isfinite(total):
+            fail(pass_, v)
+        v = next_visit(pass_, worker, v)
+
+
+@kernel
+def cost_worker(pass_, worker, out, bounds, rows, cols, values, W, H, row_bias, col_bias, mean, loss):
+    """out [V]: Σ loss(values[t], prediction) over a chunk; `loss` is a code of `losses`.
+
+    The root of fsum(out) / n with the squared loss is the RMSE.
+    """
+    row_biased, col_biased = row_bias.shape[0] > 0, col_bias.shape[0] > 0
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        total = 0.0
+        for t in range(bounds[v], bounds[v + 1]):
+            i, j = np.int64(rows[t]), np.int64(cols[t])
+            p = np.float32(mean)
+            new_row, new_col = _unknown(i, W.shape[0]), _unknown(j, H.shape[0])
+            if row_biased and not new_row:
+                p += row_bias[i]
+            if col_biased and not new_col:
+                p += col_bias[j]
+            if not (new_row or new_col):
+                p += dot(W, i, H, j)
+            total += cost_of(loss, values[t], p)
+        out[v] = total
+        if not np.isfinite(total):
+            fail(pass_, v)
+        v = next_visit(pass_, worker, v)

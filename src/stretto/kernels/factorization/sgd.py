@@ -1,0 +1,119 @@
+"""Stochastic gradient descent over the blocks of a matrix, one worker call per thread and epoch.
+
+The model is p = W[i]·H[j] + b[i] + c[j]. One visit walks the entries of a block in their stored order and moves both
+rows (and both biases) down the gradient of loss + λ(‖W[i]‖² + ‖H[j]‖²) of that entry alone.
+
+Shapes, with V visits and n entries: ptr [V + 1]; u, i [n] indices local to the block, r [n] float32; row_base, col_base
+[V] where the visit's blocks begin in W [rows, width] and H [cols, width] float32; b [rows], c [cols] float32, of length
+0 without biases. limit: an error of the squared loss pulls no harder than this (float32, infinity for no limit). out
+[V]: Σ loss before each update.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.kernels.core.claims import fail, next_visit
+from stretto.kernels.core.compile import kernel
+from stretto.kernels.numeric.lanes import dot_of, pull, pull_squares
+
+from .losses import SQUARED, cost_of, pull_of
+
+_ONE = np.float32(1.0)
+
+
+@kernel
+def sgd_worker(
+    pass_, worker, out, ptr, u, i, r, row_base, col_base, W, H, b, c, step, lam, lam_bias, loss, limit, count
+):
+    """Plain steps of size `step` (float32)."""
+    biased = b.shape[0] > 0
+    limited = limit < np.inf
+    shrink = _ONE - step * lam
+    shrink_bias = _ONE - step * lam_bias
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        total = 0.0
+        row_at, col_at = row_base[v], col_base[v]
+        for t in range(ptr[v], ptr[v + 1]):
+            x, y = row_at + u[t], col_at + i[t]
+            p = dot_of(W, x, H, y, count)
+            if biased:
+                p += b[x] + c[y]
+            if loss == SQUARED:
+                e = r[t] - p
+                total += e * e
+                if limited:
+                    e = min(max(e, -limit), limit)
+            else:
+                e = pull_of(loss, r[t], p)
+                total += cost_of(loss, r[t], p)
+            g = step * e
+            pull(W, x, H, y, shrink, g, shrink, g, count)
+            if biased:
+                b[x] = shrink_bias * b[x] + g
+                c[y] = shrink_bias * c[y] + g
+        out[v] = total
+        if not np.isfinite(total):
+            fail(pass_, v)
+        v = next_visit(pass_, worker, v)
+
+
+@kernel
+def adagrad_worker(
+    pass_,
+    worker,
+    out,
+    ptr,
+    u,
+    i,
+    r,
+    row_base,
+    col_base,
+    W,
+    H,
+    b,
+    c,
+    gw,
+    gh,
+    step,
+    lam,
+    lam_bias,
+    loss,
+    limit,
+    rank,
+    count,
+):
+    """AdaGrad with one accumulator per row: gw [rows], gh [cols] hold 1 + the mean squared gradient so far."""
+    biased = b.shape[0] > 0
+    limited = limit < np.inf
+    share = _ONE / np.float32(rank)
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        total = 0.0
+        row_at, col_at = row_base[v], col_base[v]
+        for t in range(ptr[v], ptr[v + 1]):
+            x, y = row_at + u[t], col_at + i[t]
+            step_w = step / np.sqrt(gw[x])
+            step_h = step / np.sqrt(gh[y])
+            p = dot_of(W, x, H, y, count)
+            if biased:
+                p += b[x] + c[y]
+            if loss == SQUARED:
+                e = r[t] - p
+                total += e * e
+                if limited:
+                    e = min(max(e, -limit), limit)
+            else:
+                e = pull_of(loss, r[t], p)
+                total += cost_of(loss, r[t], p)
+            moved_w, moved_h = pull_squares(W, x, H, y, e, lam, step_w, step_h, count)
+            gw[x] += moved_w * share
+            gh[y] += moved_h * share
+            if biased:
+                b[x] += step_w * (e - lam_bias * b[x])
+                c[y] += step_h * (e - lam_bias * c[y])
+        out[v] = total
+        if not np.isfinite(total):
+            fail(pass_, v)
+        v = next_visit(pass_, worker, v)

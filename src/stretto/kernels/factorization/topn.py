@@ -1,0 +1,180 @@
+"""The best n items of every user, without ever writing down all scores.
+
+Item factors are laid out once in *panels* of 64 items (`pack_worker`). A visit takes a block of users; each panel,
+while it is in the nearest cache, meets four users at a time in a register tile, and the 64 scores of a user are
+compared with the worst of the n that the user has so far: one word with a bit for each item that is better. Most
+words are soon empty. Items seen before (sorted, as in a CSR matrix) and items not allowed are taken out of the word
+before anything else looks at them.
+
+    score(u, j) = bias[j] + Σ_k W[u, k]·H[j, k]      one chain of fused multiply-adds; base[u] is added at the very end
+
+Equal scores go to the lower index, so the result is one sequence and no accident of the search. Cosine neighbours are
+the same search over rows of length one (`normalise_worker`), with each item as its own seen item.
+
+Shapes, with P = ⌈items / 64⌉: panels [P · width, 64], bias [P, 64] float32 (`panels_for`); allowed [P] int64
+(`allowed_words`); users [m] rows of W; seen_ptr [rows + 1], seen [n] (length 0: nothing is filtered); ids [m, n]
+int32, scores [m, n] float32, best first, −1 and −∞ where there are fewer than n.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.kernels.core.claims import fail, next_visit
+from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.core.scratch import empty, empty2
+from stretto.kernels.numeric import lanes
+from stretto.kernels.numeric.tile import COLUMNS, ROWS, above, lowest_bit
+from stretto.kernels.numeric.tile import scores as tile_scores
+
+_ZERO, _ONE = np.float32(0.0), np.float32(1.0)
+_INF = np.float32(np.inf)
+
+
+def panels_for(items: int, width: int) -> tuple[np.ndarray, np.ndarray]:
+    """Empty panels and their biases for `pack_worker` to fill."""
+    count = -(-items // COLUMNS)
+    return lanes.aligned((count * width, COLUMNS)), lanes.aligned((count, COLUMNS))
+
+
+def allowed_words(items: int, mask: np.ndarray | None = None) -> np.ndarray:
+    """[P] int64: bit c of word p is set when item 64 p + c may be recommended; mask [items] bool, None allows all.
+
+    >>> [bin(w) for w in allowed_words(3)]
+    ['0b111']
+    """
+    count = -(-items // COLUMNS)
+    bits = np.zeros(count * COLUMNS, dtype=bool)
+    bits[:items] = True if mask is None else mask
+    return np.packbits(bits, bitorder="little").view("<i8")
+
+
+@kernel
+def pack_worker(pass_, worker, out, bounds, H, item_bias, panels, bias):
+    """Fill panels bounds[v] … bounds[v + 1] − 1 from H [items, width] and item_bias [items] (or length 0).
+
+    out [V]: Σ of all numbers moved.
+    """
+    width = H.shape[1]
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        total = 0.0
+        for b in range(bounds[v], bounds[v + 1]):
+            for k in range(width):
+                lanes.clear(panels, b * width + k)
+            lanes.clear(bias, b)
+            for c in range(min(COLUMNS, H.shape[0] - b * COLUMNS)):
+                j = b * COLUMNS + c
+                for k in range(width):
+                    panels[b * width + k, c] = H[j, k]
+                    total += H[j, k]
+                if item_bias.shape[0] > 0:
+                    bias[b, c] = item_bias[j]
+                    total += item_bias[j]
+        out[v] = total
+        if not np.isfinite(total):
+            fail(pass_, v)
+        v = next_visit(pass_, worker, v)
+
+
+@kernel
+def normalise_worker(pass_, worker, out, bounds, H, unit):
+    """unit[i] = H[i] / ‖H[i]‖, a zero row stays zero. out [V]: Σ ‖H[i]‖."""
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        total = 0.0
+        for i in range(bounds[v], bounds[v + 1]):
+            length = np.sqrt(lanes.dot(H, i, H, i))
+            lanes.scaled(unit, i, _ONE / length if length > _ZERO else _ZERO, H, i)
+            total += length
+        out[v] = total
+        if not np.isfinite(total):
+            fail(pass_, v)
+        v = next_visit(pass_, worker, v)
+
+
+@inner
+def _insert(ids, scores, u, S, r, live, first_item):
+    """Put the items of `live`, lowest first, into the sorted list where they belong; returns the new worst score.
+
+    Items come in rising order, so one that equals an entry goes behind it. A list beats a heap here: its branches are
+    predictable, and after a few panels hardly anything gets in.
+    """
+    last = ids.shape[1] - 1
+    while live != 0:
+        c = lowest_bit(live)
+        live &= live - 1
+        score = S[r, c]
+        if score > scores[u, last]:
+            at = last
+            while at > 0 and scores[u, at - 1] < score:
+                scores[u, at] = scores[u, at - 1]
+                ids[u, at] = ids[u, at - 1]
+                at -= 1
+            scores[u, at] = score
+            ids[u, at] = first_item + c
+    return scores[u, last]
+
+
+@kernel(allocates=True)
+def recommend_worker(pass_, worker, out, bounds, users, W, base, panels, bias, allowed, seen_ptr, seen, ids, scores):
+    """The best ids.shape[1] items of each of `users`. out [V]: how many were found in a block.
+
+    A user outside W (−1) has no factors and nothing seen: the items with the highest bias. base [rows] or length 0.
+    """
+    width = W.shape[1]
+    largest = ROWS
+    for v in range(bounds.shape[0] - 1):
+        largest = max(largest, bounds[v + 1] - bounds[v] + ROWS)
+    Q = empty2(largest // ROWS * width, ROWS, np.float32)  # four users side by side, as the tile reads them
+    limit = empty(largest, np.float32)
+    cursor = empty(largest, np.int64)
+    end = empty(largest, np.int64)
+    S = empty2(ROWS, COLUMNS, np.float32)
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        first, count = bounds[v], bounds[v + 1] - bounds[v]
+        groups = -(-count // ROWS)
+        finite = True
+        for n in range(groups * ROWS):
+            user = users[first + n] if n < count else -1
+            known = user >= 0 and user < W.shape[0]
+            limit[n] = -_INF if n < count and ids.shape[1] > 0 else _INF
+            cursor[n] = 0
+            end[n] = 0
+            for k in range(width):
+                Q[n // ROWS * width + k, n % ROWS] = W[user, k] if known else _ZERO
+            if known:
+                finite = finite and np.isfinite(lanes.dot(W, user, W, user))
+                if seen.shape[0] > 0:
+                    cursor[n], end[n] = seen_ptr[user], seen_ptr[user + 1]
+            if n < count:
+                for k in range(ids.shape[1]):
+                    ids[first + n, k] = -1
+                    scores[first + n, k] = -_INF
+        for b in range(bias.shape[0]):
+            begin = b * COLUMNS
+            for g in range(groups):
+                tile_scores(S, bias, b, Q, g * width, panels, b * width, width)
+                for r in range(ROWS):
+                    n = g * ROWS + r
+                    live = above(S, r, limit[n]) & allowed[b]
+                    if live != 0:
+                        at = cursor[n]
+                        while at < end[n] and seen[at] < begin + COLUMNS:
+                            if seen[at] >= begin:
+                                live &= ~(np.int64(1) << np.int64(seen[at] - begin))
+                            at += 1
+                        cursor[n] = at
+                        limit[n] = _insert(ids, scores, first + n, S, r, live, begin)
+        found = 0
+        for n in range(count):
+            u, user = first + n, users[first + n]
+            shift = base[user] if base.shape[0] > 0 and user >= 0 and user < W.shape[0] else _ZERO
+            for k in range(ids.shape[1]):
+                scores[u, k] += shift
+                found += ids[u, k] >= 0
+        out[v] = found
+        if not finite:
+            fail(pass_, v)
+        v = next_visit(pass_, worker, v)

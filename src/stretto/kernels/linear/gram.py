@@ -1,0 +1,178 @@
+"""Inner products of columns: G[a, b] = Σ_i d_i (x_ia − m_a)(x_ib − m_b) for the columns of a working set.
+
+Columns stand in *slots*; G [slots, slots] is kept, and what is new is worked out against everything that is there.
+
+Dense columns, and sparse ones that are not very sparse, are packed, sixteen to a panel, P [panels, n, 16] with
+√d_i (x − m) in it, and multiplied tile by tile: a visit makes sixteen rows of G. Other sparse columns use what they
+have in common and nothing else: with the entries also by rows, a column's entries each add their row to one row of G.
+The means are taken off at the end: Σ d x_a x_b − D·m_a m_b, D = Σ d.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.kernels.core.claims import next_visit
+from stretto.kernels.core.compile import kernel
+from stretto.kernels.core.scratch import empty
+from stretto.kernels.numeric.tile64 import add_tile
+from stretto.kernels.numeric.vector import get, put
+
+PANEL = 16
+ROWS = 512  # rows of sparse data taken at a time
+DEPTH = 512  # rows of the data taken at a time: two panels of them stay in the second-level cache
+
+
+@kernel
+def pack_worker(pass_, worker, out, bounds, XT, column, mean, root, P):
+    """Fill the panels bounds[v] … bounds[v + 1]. XT [p, n]: columns of X as rows; column [slots] int64, −1 where a slot
+    is empty; mean [p], root [n] = √d.
+    """
+    n = XT.shape[1]
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        for panel in range(bounds[v], bounds[v + 1]):
+            # A few rows of all sixteen columns at a time, so that every cache line of P is written once.
+            for first in range(0, n, 64):
+                last = min(first + 64, n)
+                for c in range(PANEL):
+                    j = column[panel * PANEL + c]
+                    if j < 0:
+                        for i in range(first, last):
+                            P[panel, i, c] = 0.0
+                    else:
+                        m = mean[j]
+                        for i in range(first, last):
+                            P[panel, i, c] = root[i] * (np.float64(XT[j, i]) - m)
+        v = next_visit(pass_, worker, v)
+
+
+@kernel(allocates=True)
+def pack_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, column, mean, root, P):
+    """`pack_worker` for sparse columns, those that are dense enough to be treated as such."""
+    n = P.shape[1]
+    reached = empty(PANEL, np.int64)
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        for panel in range(bounds[v], bounds[v + 1]):
+            for c in range(PANEL):
+                reached[c] = indptr[max(0, column[panel * PANEL + c])]
+            for first in range(0, n, 64):
+                last = min(first + 64, n)
+                for c in range(PANEL):
+                    j = column[panel * PANEL + c]
+                    m = mean[j] if j >= 0 else 0.0
+                    for i in range(first, last):
+                        P[panel, i, c] = -root[i] * m
+                    t = reached[c]
+                    while j >= 0 and t < indptr[j + 1] and indices[t] < last:
+                        i = indices[t]
+                        P[panel, i, c] = root[i] * (np.float64(values[t]) - m)
+                        t += 1
+                    reached[c] = t
+        v = next_visit(pass_, worker, v)
+
+
+@kernel
+def dense_worker(pass_, worker, out, bounds, P, G):
+    """Visit v: the sixteen rows of G of the panels bounds[v] … bounds[v + 1] against all columns up to their own, and
+    the mirror image.
+    """
+    n, slots = P.shape[1], G.shape[1]
+    size = n * PANEL
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        for panel in range(bounds[v], bounds[v + 1]):
+            top = PANEL * panel
+            for left in range(0, top + PANEL, 2 * PANEL):
+                for r in range(top, top + PANEL):
+                    for c in range(left, left + 2 * PANEL):
+                        G[r, c] = 0.0
+                other = left * n
+                for first in range(0, n, DEPTH):
+                    depth = min(DEPTH, n - first)
+                    at = first * PANEL
+                    for r in range(0, PANEL, 4):
+                        add_tile(
+                            G, (top + r) * slots + left, slots, 1.0, P, panel * size + at + r, PANEL,
+                            P, other + at, other + size + at, PANEL, depth,
+                        )  # fmt: skip
+                if left + 2 * PANEL <= top:
+                    for c in range(left, left + 2 * PANEL):
+                        for r in range(top, top + PANEL):
+                            G[c, r] = G[r, c]
+        v = next_visit(pass_, worker, v)
+
+
+@kernel
+def by_rows(indptr, indices, values, column, count, name, start, whose, value):
+    """The entries of column[0] … column[count − 1] by rows, in each row in that order: start [n + 1], whose and value
+    [entries]; an entry of column[s] is called name[s].
+    """
+    n = start.shape[0] - 1
+    start[:] = 0
+    for s in range(count):
+        j = column[s]
+        for t in range(indptr[j], indptr[j + 1]):
+            start[indices[t] + 1] += 1
+    for i in range(n):
+        start[i + 1] += start[i]
+    for s in range(count):
+        j = column[s]
+        for t in range(indptr[j], indptr[j + 1]):
+            at = start[indices[t]]
+            whose[at] = name[s]
+            value[at] = values[t]
+            start[indices[t]] = at + 1
+    for i in range(n, 0, -1):
+        start[i] = start[i - 1]
+    start[0] = 0
+
+
+@kernel(allocates=True)
+def sparse_worker(
+    pass_, worker, out, bounds, indptr, indices, values, column, place, sorted_, weight, total, mean, start, whose,
+    value, G
+):  # fmt: skip
+    """Visit v: rows bounds[v] … bounds[v + 1] of G against all slots up to their own, and the mirror image.
+
+    weight [n] = d; total = D, or 0 where nothing is to be taken off; mean [p]. sorted_: `whose` are slots, and rise
+    within a row; else they are columns, and place [p] says which slot a column has, −1 for none.
+    """
+    n, slots = weight.shape[0], G.shape[1]
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        first, last = bounds[v], bounds[v + 1]
+        reached = empty(last - first, np.int64)
+        for a in range(first, last):
+            reached[a - first] = indptr[column[a]]
+            for b in range(a + 1):
+                G[a, b] = 0.0
+        # Some rows of the data at a time for all columns of the visit, so that those rows stay in the cache.
+        for edge in range(ROWS, n + ROWS, ROWS):
+            for a in range(first, last):
+                t, stop, base = reached[a - first], indptr[column[a] + 1], a * slots
+                while t < stop:
+                    i = np.int64(indices[t])
+                    if i >= edge:
+                        break
+                    x = weight[i] * np.float64(values[t])
+                    if sorted_:
+                        for u in range(start[i], start[i + 1]):
+                            b = np.int64(get(whose, u))
+                            if b > a:
+                                break
+                            put(G, base + b, get(G, base + b) + x * get(value, u))
+                    else:
+                        for u in range(start[i], start[i + 1]):
+                            b = get(place, np.int64(get(whose, u)))
+                            if 0 <= b <= a:
+                                put(G, base + b, get(G, base + b) + x * get(value, u))
+                    t += 1
+                reached[a - first] = t
+        for a in range(first, last):
+            away = total * mean[column[a]]
+            for b in range(a + 1):
+                G[a, b] -= away * mean[column[b]]
+                G[b, a] = G[a, b]
+        v = next_visit(pass_, worker, v)

@@ -1,0 +1,399 @@
+"""Softmax regression: the loss of k classes, its gradient and its curvature, over dense rows or CSR.
+
+    z_i = x_i W + b        p_i = softmax(z_i)        loss = Σ_i s_i (log Σ_c e^z_ic − z_iy)        s: sample weights
+
+Weights stand by features: W [p + 1, K], row j the k classes of feature j, the last row the intercepts b, K = k padded
+to whole fours or sixteens (`softmax_tiles.strips`) with zeros. Gradients have the same shape. What is summed is in W's
+type: float64, or float32, which is twice as quick and good to six digits; losses are float64.
+
+A pass over dense data is one kernel: some rows of X are scored, turned into residuals and added to the gradient while
+they are in the cache. Each visit has a gradient of its own and `fold_worker` adds them up in the order of the visits. A
+pass over sparse data is two: by rows to the residuals R [n, K], then by columns (CSC) to the gradient, so that no two
+visits write to the same place and no gradient but one is needed.
+
+    look_dense_worker    look_sparse_worker       loss, probabilities P [n, K], and gradient or residuals
+    curve_dense_worker   curve_sparse_worker      the same for a product of the Hessian with V [p + 1, K], from P
+    back_worker                                   the gradient of given residuals, by columns
+    mixed_entropy                                 the samples' part of the dual objective
+    softmax_gradient                              a mini-batch, for those who bring their own weights
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.kernels.core.claims import next_visit
+from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.core.scratch import empty, empty2
+from stretto.kernels.numeric.scalar import log
+
+from .softmax_tiles import add_listed, add_rows1, add_rows4, strips
+
+_FAR = 700.0  # e^−700 is as good as nothing
+_LOG2E = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = 0.6931471803691238, 1.9082149292705877e-10  # ln 2; k times the first is exact
+_HALVES = 0.5 ** np.arange(1012.0)
+_CACHE = 1 << 18  # bytes of X that are looked at together
+_ROWS = 64
+
+
+@inner
+def _block(p, size):
+    """Rows of X, size bytes a number, that go through a pass together."""
+    return max(4, min(_ROWS, _CACHE // (p * size) & ~3))
+
+
+@inner
+def _series(r):
+    """e^r for |r| ≤ ln 2 / 2."""
+    q = r / 6227020800.0 + 1.0 / 479001600.0
+    q = (q * r + 1.0 / 39916800.0) * r + 1.0 / 3628800.0
+    q = (q * r + 1.0 / 362880.0) * r + 1.0 / 40320.0
+    q = (q * r + 1.0 / 5040.0) * r + 1.0 / 720.0
+    q = (q * r + 1.0 / 120.0) * r + 1.0 / 24.0
+    q = (q * r + 1.0 / 6.0) * r + 0.5
+    return (q * r + 1.0) * r + 1.0
+
+
+@inner
+def _settle(z, e, rows, k, top, y, weight, P, R, at, wrong, spread):
+    """From scores z [rows·K] to probabilities P[top …] and residuals weight·(p − 1 of the class) at R[at …], flat.
+
+    Also wrong[top …], the probability of the other classes, and spread[top …], the entropy of p; Σ weight·loss comes
+    back. e [rows·K] is scratch; what is beyond the k classes becomes zero.
+    """
+    K = P.shape[1]
+    for r in range(rows):
+        most = z[r * K]
+        for c in range(1, k):
+            most = max(most, z[r * K + c])
+        for c in range(K):
+            z[r * K + c] -= most
+    # Neither branches nor sums, so that it runs many numbers at once.
+    for i in range(rows * K):
+        size = -z[i]
+        size = size if size < _FAR else _FAR  # not a number counts as far here, and shows in the loss
+        size = size if size > 0.0 else 0.0  # beyond the k classes, or beside what is not a number, it may be below 0
+        n = np.floor(size * _LOG2E + 0.5)
+        e[i] = _series(n * _LN2_HIGH - size + n * _LN2_LOW) * _HALVES[np.uint64(n)]
+    loss = 0.0
+    for r in range(rows):
+        i, s = top + r, weight[top + r]
+        total = 0.0
+        for c in range(k):
+            total += e[r * K + c]
+        mean = 0.0
+        for c in range(k):
+            chance = e[r * K + c] / total
+            mean += chance * z[r * K + c]
+            P[i, c] = chance
+            R[at + r * K + c] = s * chance
+        for c in range(k, K):
+            P[i, c] = 0.0
+            R[at + r * K + c] = 0.0
+        # The class's own residual from what the others have: 1 − p would lose the digits of a p near 1.
+        own = y[i]
+        others = 0.0
+        for c in range(k):
+            others += e[r * K + c] if c != own else 0.0
+        wrong[i] = others / total
+        R[at + r * K + own] = -s * wrong[i]
+        high = log(total)
+        loss += s * (high - z[r * K + own])
+        spread[i] = high - mean
+    return loss
+
+
+@inner
+def _bend(a, rows, k, top, weight, P, R, at):
+    """From products a [rows·K] to weight·(p∘a − p·(p·a)) at R[at …], flat."""
+    K = P.shape[1]
+    for r in range(rows):
+        i, s = top + r, weight[top + r]
+        mean = 0.0
+        for c in range(k):
+            mean += np.float64(P[i, c]) * a[r * K + c]
+        for c in range(K):
+            R[at + r * K + c] = s * np.float64(P[i, c]) * (a[r * K + c] - mean)
+
+
+@inner
+def _score_dense(X, top, rows, W, strip, z):
+    """z [rows·K] = the scores of the rows top … top + rows."""
+    p, K = X.shape[1], W.shape[1]
+    wide = 4 * len(strip)
+    for r in range(rows):
+        for c in range(K):
+            z[r * K + c] = W[p, c]
+    r = 0
+    while r < rows:
+        for s in range(0, K, wide):
+            if r + 4 <= rows:
+                add_rows4(z, r * K + s, K, X, (top + r) * p, p, 1, p, W, s, K, strip)
+            else:
+                add_rows1(z, r * K + s, K, X, (top + r) * p, p, 1, p, W, s, K, strip)
+        r += 4 if r + 4 <= rows else 1
+
+
+@inner
+def _back_dense(X, top, rows, R, strip, G, at):
+    """Add the products of the rows top … top + rows with the residuals R [rows·K] to a gradient at G[at …], flat."""
+    p, K = X.shape[1], G.shape[G.ndim - 1]
+    wide = 4 * len(strip)
+    j = 0
+    while j < p:
+        for s in range(0, K, wide):
+            if j + 4 <= p:
+                add_rows4(G, at + j * K + s, K, X, top * p + j, 1, p, rows, R, s, K, strip)
+            else:
+                add_rows1(G, at + j * K + s, K, X, top * p + j, 1, p, rows, R, s, K, strip)
+        j += 4 if j + 4 <= p else 1
+
+
+@inner
+def _score_sparse(indptr, indices, values, top, rows, W, strip, z):
+    """`_score_dense` for CSR."""
+    p, K = W.shape[0] - 1, W.shape[1]
+    for r in range(rows):
+        for c in range(K):
+            z[r * K + c] = W[p, c]
+        for s in range(0, K, 4 * len(strip)):
+            first, last = np.int64(indptr[top + r]), np.int64(indptr[top + r + 1])
+            add_listed(z, r * K + s, indices, values, first, last, W, s, K, strip)
+
+
+@inner
+def _sum_rows(R, at, rows, total, K):
+    """total [K] += the rows of R [rows·K] at R[at …]."""
+    for r in range(rows):
+        for c in range(K):
+            total[c] += np.float64(R[at + r * K + c])
+
+
+# --- dense rows -------------------------------------------------------------------------------------------------------
+
+
+@kernel(allocates=True)
+def look_dense_worker(pass_, worker, out, bounds, X, y, weight, W, k, strip, P, G, wrong, spread):
+    """Visit v: the rows bounds[v] … bounds[v + 1]. X [n, p], y [n] int, weight [n].
+
+    out[v] is their loss, G[v] of G [V, p + 1, K] float64 their gradient. P [n, K] in W's type: the probabilities;
+    wrong [n]: of all classes but the sample's own; spread [n]: their entropy.
+    """
+    p, K = X.shape[1], W.shape[1]
+    block = _block(p, X.itemsize)
+    z, e, R = empty(block * K, np.float64), empty(block * K, np.float64), empty(block * K, W.dtype)
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        G[visit] = 0.0
+        loss = 0.0
+        for top in range(bounds[visit], bounds[visit + 1], block):
+            rows = min(block, bounds[visit + 1] - top)
+            _score_dense(X, top, rows, W, strip, z)
+            loss += _settle(z, e, rows, k, top, y, weight, P, R, 0, wrong, spread)
+            _back_dense(X, top, rows, R, strip, G, visit * (p + 1) * K)
+            _sum_rows(R, 0, rows, G[visit, p], K)
+        out[visit] = loss
+        visit = next_visit(pass_, worker, visit)
+
+
+@kernel(allocates=True)
+def curve_dense_worker(pass_, worker, out, bounds, X, weight, P, V, k, strip, G):
+    """Visit v: the product of the Hessian at P with V [p + 1, K], of the rows bounds[v] … bounds[v + 1], into G[v]."""
+    p, K = X.shape[1], V.shape[1]
+    block = _block(p, X.itemsize)
+    a, R = empty(block * K, np.float64), empty(block * K, V.dtype)
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        G[visit] = 0.0
+        for top in range(bounds[visit], bounds[visit + 1], block):
+            rows = min(block, bounds[visit + 1] - top)
+            _score_dense(X, top, rows, V, strip, a)
+            _bend(a, rows, k, top, weight, P, R, 0)
+            _back_dense(X, top, rows, R, strip, G, visit * (p + 1) * K)
+            _sum_rows(R, 0, rows, G[visit, p], K)
+        visit = next_visit(pass_, worker, visit)
+
+
+@kernel
+def fold_worker(pass_, worker, out, bounds, G, total):
+    """total [p + 1, K] = Σ_v G[v], for the features bounds[v] … bounds[v + 1], in the order of the visits."""
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        for j in range(bounds[visit], bounds[visit + 1]):
+            for c in range(total.shape[1]):
+                total[j, c] = 0.0
+            for v in range(G.shape[0]):
+                for c in range(total.shape[1]):
+                    total[j, c] += G[v, j, c]
+        visit = next_visit(pass_, worker, visit)
+
+
+# --- sparse rows ------------------------------------------------------------------------------------------------------
+
+
+@kernel(allocates=True)
+def look_sparse_worker(
+    pass_, worker, out, bounds, indptr, indices, values, y, weight, W, k, strip, P, R, gb, wrong, spread
+):  # fmt: skip
+    """Visit v: the rows bounds[v] … bounds[v + 1] of CSR. R [n, K] in W's type: residuals; gb [V, K]: their sums."""
+    K = W.shape[1]
+    z, e = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64)
+    flat = R.reshape(R.size)
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        gb[visit] = 0.0
+        loss = 0.0
+        for top in range(bounds[visit], bounds[visit + 1], _ROWS):
+            rows = min(_ROWS, bounds[visit + 1] - top)
+            _score_sparse(indptr, indices, values, top, rows, W, strip, z)
+            loss += _settle(z, e, rows, k, top, y, weight, P, flat, top * K, wrong, spread)
+            _sum_rows(flat, top * K, rows, gb[visit], K)
+        out[visit] = loss
+        visit = next_visit(pass_, worker, visit)
+
+
+@kernel(allocates=True)
+def curve_sparse_worker(pass_, worker, out, bounds, indptr, indices, values, weight, P, V, k, strip, R, gb):
+    """Visit v: what the rows bounds[v] … bounds[v + 1] give to the product of the Hessian at P with V, before it is
+    summed by columns.
+    """
+    K = V.shape[1]
+    a = empty(_ROWS * K, np.float64)
+    flat = R.reshape(R.size)
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        gb[visit] = 0.0
+        for top in range(bounds[visit], bounds[visit + 1], _ROWS):
+            rows = min(_ROWS, bounds[visit + 1] - top)
+            _score_sparse(indptr, indices, values, top, rows, V, strip, a)
+            _bend(a, rows, k, top, weight, P, flat, top * K)
+            _sum_rows(flat, top * K, rows, gb[visit], K)
+        visit = next_visit(pass_, worker, visit)
+
+
+@kernel
+def back_worker(pass_, worker, out, bounds, indptr, indices, values, R, strip, G):
+    """G[j] = Σ_i x_ij R[i] for the columns bounds[v] … bounds[v + 1] of CSC; G [p + 1, K]."""
+    K = R.shape[1]
+    visit = next_visit(pass_, worker)
+    while visit >= 0:
+        for j in range(bounds[visit], bounds[visit + 1]):
+            for c in range(K):
+                G[j, c] = 0.0
+            for s in range(0, K, 4 * len(strip)):
+                add_listed(G, j * K + s, indices, values, np.int64(indptr[j]), np.int64(indptr[j + 1]), R, s, K, strip)
+        visit = next_visit(pass_, worker, visit)
+
+
+# --- sums over samples ------------------------------------------------------------------------------------------------
+
+
+@kernel
+def mixed_entropy(wrong, spread, weight, share):
+    """Σ weight·entropy of share·p + (1 − share)·(all on the sample's own class), from what `look_*` says of p."""
+    total = 0.0
+    for i in range(wrong.shape[0]):
+        here = share * spread[i]
+        if share < 1.0:
+            own = 1.0 - wrong[i]
+            mixed = 1.0 - share * wrong[i]
+            here -= share * wrong[i] * log(share)
+            if own > 0.0:
+                here += share * own * log(own)
+            if mixed > 0.0:
+                here -= mixed * log(mixed)
+        total += weight[i] * here
+    return total
+
+
+# --- a mini-batch -----------------------------------------------------------------------------------------------------
+
+
+@inner(allocates=True)
+def gradient_dense_inner(X, y, weight, W, k, strip, G):
+    """G [p + 1, K] += the gradient of the rows of X [n, p] at W; their loss."""
+    n, p, K = X.shape[0], X.shape[1], W.shape[1]
+    z, e, R = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64), empty(_ROWS * K, W.dtype)
+    P, wrong, spread = empty2(n, K, W.dtype), empty(n, np.float64), empty(n, np.float64)
+    loss = 0.0
+    for top in range(0, n, _ROWS):
+        rows = min(_ROWS, n - top)
+        _score_dense(X, top, rows, W, strip, z)
+        loss += _settle(z, e, rows, k, top, y, weight, P, R, 0, wrong, spread)
+        _back_dense(X, top, rows, R, strip, G, 0)
+        for r in range(rows):
+            for c in range(K):
+                G[p, c] += R[r * K + c]
+    return loss
+
+
+@inner(allocates=True)
+def gradient_sparse_inner(indptr, indices, values, y, weight, W, k, strip, G):
+    """`gradient_dense_inner` for the rows of CSR. Only rows of G whose feature occurs are touched, and the last."""
+    n, p, K = indptr.shape[0] - 1, W.shape[0] - 1, W.shape[1]
+    z, e, R = empty(_ROWS * K, np.float64), empty(_ROWS * K, np.float64), empty(_ROWS * K, W.dtype)
+    P, wrong, spread = empty2(n, K, W.dtype), empty(n, np.float64), empty(n, np.float64)
+    loss = 0.0
+    for top in range(0, n, _ROWS):
+        rows = min(_ROWS, n - top)
+        _score_sparse(indptr, indices, values, top, rows, W, strip, z)
+        loss += _settle(z, e, rows, k, top, y, weight, P, R, 0, wrong, spread)
+        for r in range(rows):
+            for t in range(indptr[top + r], indptr[top + r + 1]):
+                j, x = indices[t], values[t]
+                for c in range(K):
+                    G[j, c] += x * R[r * K + c]
+            for c in range(K):
+                G[p, c] += R[r * K + c]
+    return loss
+
+
+@kernel(allocates=True)
+def gradient_dense(X, y, weight, W, k, strip, G):
+    """`gradient_dense_inner`, for Python to call."""
+    return gradient_dense_inner(X, y, weight, W, k, strip, G)
+
+
+@kernel(allocates=True)
+def gradient_sparse(indptr, indices, values, y, weight, W, k, strip, G):
+    """`gradient_sparse_inner`, for Python to call."""
+    return gradient_sparse_inner(indptr, indices, values, y, weight, W, k, strip, G)
+
+
+def padded(coef, intercept, dtype=np.float64):
+    """(W [p + 1, K], strip) as the kernels want them, from coef [p, k] and intercept [k]."""
+    features, classes = coef.shape
+    width, strip = strips(classes)
+    W = np.zeros((features + 1, width), dtype)
+    W[:features, :classes], W[features, :classes] = coef, intercept
+    return W, strip
+
+
+def softmax_gradient(batch, y, coef, intercept, weight=None, profile="exact"):
+    """Loss and gradient of a mini-batch: what a worker computes between reading weights and adding updates.
+
+    batch: dense [n, p] in C order, or CSR as a SciPy matrix or (indptr, indices, values); y [n]: numbers of the
+    classes, 0 … k − 1; coef [p, k] by features, as rows of a table hold them, and intercept [k]; weight [n] or None for
+    ones. Returns (loss, gradient of coef [p, k], gradient of intercept [k]), sums over the batch and not means, without
+    any penalty. The arithmetic is that of coef: float64, or float32. For CSR whose columns are mostly absent, number
+    the features that occur 0 … m − 1 and give their m rows of coef alone.
+
+    >>> X, y = np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([0, 1])
+    >>> loss, slope, bias = softmax_gradient(X, y, np.zeros((2, 2)), np.zeros(2))
+    >>> round(float(loss), 4), slope.tolist(), bias.tolist()
+    (1.3863, [[-0.5, 0.5], [1.0, -1.0]], [0.0, 0.0])
+    """
+    features, classes = coef.shape
+    dtype = np.dtype(np.float32 if coef.dtype == np.float32 else np.float64)
+    W, strip = padded(coef, intercept, dtype)
+    y = np.asarray(y, np.int64)
+    weight = np.ones(len(y)) if weight is None else np.asarray(weight, np.float64)
+    G = np.zeros(W.shape)
+    if hasattr(batch, "indptr"):
+        batch = batch.indptr, batch.indices, batch.data
+    if isinstance(batch, tuple):
+        loss = gradient_sparse[profile](*batch, y, weight, W, classes, strip, G)
+    else:
+        loss = gradient_dense[profile](batch, y, weight, W, classes, strip, G)
+    return loss, G[:features, :classes], G[features, :classes]

@@ -1,0 +1,59 @@
+"""exp and log with the same bits everywhere.
+
+The mathematics library of the machine may differ in the last bit from one processor to the next; these use only
+additions, multiplications and divisions in a fixed order. Relative error below 1e-14, which is more than the float32
+states can hold.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from stretto.kernels.core.compile import inner
+
+_LOG2E = 1.4426950408889634
+# ln 2 in two parts: the first has 32 trailing zero bits, so that k times it is exact for every exponent k.
+_LN2_HIGH = 0.6931471803691238
+_LN2_LOW = 1.9082149292705877e-10
+_SQRT2 = 1.4142135623730951
+_TINY_EXP, _HUGE_EXP = -745.2, 709.8
+_TERMS = tuple(1.0 / math.factorial(n) for n in range(13, -1, -1))
+
+
+@inner
+def exp(x):
+    """eˣ of a float64."""
+    if np.isnan(x):
+        return x
+    if x < _TINY_EXP:
+        return 0.0
+    if x > _HUGE_EXP:
+        return np.inf
+    k = np.floor(x * _LOG2E + 0.5)
+    r = (x - k * _LN2_HIGH) - k * _LN2_LOW
+    # Taylor series by Horner's rule; |r| ≤ ln 2 / 2, so 13 terms reach 1e-16.
+    p = 0.0
+    for term in _TERMS:
+        p = p * r + term
+    return math.ldexp(p, int(k))
+
+
+@inner
+def log(x):
+    """Natural logarithm of a float64; −∞ of zero, NaN of a negative number."""
+    if not x > 0.0:
+        return -np.inf if x == 0.0 else np.nan
+    if x == np.inf:
+        return x
+    m, e = math.frexp(x)  # exact: m in [0.5, 1)
+    if m * _SQRT2 < 1.0:
+        m *= 2.0
+        e -= 1
+    z = (m - 1.0) / (m + 1.0)
+    zz = z * z
+    p = 0.0
+    for n in range(23, 0, -2):
+        p = p * zz + 1.0 / n
+    return (e * _LN2_LOW + 2.0 * z * p) + e * _LN2_HIGH

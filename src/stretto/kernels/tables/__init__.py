@@ -1,0 +1,1 @@
+"""Kernels of parameter tables: rows by key, pending changes, ranks, server functions."""

@@ -1,0 +1,1 @@
+"""Kernels of readers: text to numbers, ids to indices."""

@@ -1,0 +1,1 @@
+"""Kernels of topic models: Gibbs and Metropolis-Hastings sampling, inference, co-occurrence."""

@@ -1,0 +1,161 @@
+"""Words that occur in the same documents, and topics that use the same words.
+
+Each word that is asked about has a row of bits, one bit for each document; the documents with both of two words are the
+ones left in the `and` of two rows. Documents come 512 at a time, a *chunk*: `mark_worker` makes bits [chunks, rows, 8],
+so that a visit writes one piece of memory of its own, and a word's share of a chunk is one cache line. `count_worker`
+lays the rows of a topic's words side by side and counts every pair. Both only count, so neither the number of threads
+nor how many chunks are taken together can change a bit. Measured on 100,000 documents with 8.1 million entries, 1000
+topics of 20 words, one core: 0.13 s in all; lists of each document's words by topic, which look at nothing that is not
+there, took 8.4 s, because frequent words meet in many documents.
+
+Shapes, with K topics of n words, U different words among them and D documents: indptr [D + 1] int64, indices [entries]
+int32 or int64; present [entries] bool, or of length 0 where every entry is an occurrence; row [vocabulary] int32, the
+row of a word, U for words nobody asks about; rows [K, n] int32, U where a topic has no word; bits [chunks, U + 1, 8]
+int64; counts [K, n, n] int32, j ≥ i only: documents with the words i and j of a topic, on the diagonal with i alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba.core import types
+from numba.extending import intrinsic
+
+from stretto.kernels.core.claims import next_visit
+from stretto.kernels.core.compile import inner, kernel
+from stretto.kernels.core.scratch import empty2
+from stretto.kernels.numeric.scalar import log
+from stretto.kernels.numeric.tile64 import COLUMNS, ROWS, add_tile
+
+LINE = 8  # numbers of 64 bits in a row of a chunk: a cache line
+DOCUMENTS = 64 * LINE
+PANEL = 16
+NPMI, UMASS = 0, 1
+
+
+@intrinsic
+def bits_set(typingctx, x):
+    """How many bits of an int64 are set."""
+
+    def codegen(context, builder, signature, args):
+        return builder.ctpop(args[0])
+
+    return types.int64(types.int64), codegen
+
+
+@kernel
+def mark_worker(pass_, worker, out, first, indptr, indices, present, row, bits):
+    """Visit v: the bits of documents first + 512·v … + 511. out [V]: entries whose column is not in the vocabulary.
+
+    Words nobody asks about are marked too, all in the last row: that costs less than asking.
+    """
+    documents, vocabulary = indptr.shape[0] - 1, row.shape[0]
+    some = present.shape[0] > 0
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        bad = 0
+        chunk = bits[v]
+        for r in range(chunk.shape[0]):
+            for w in range(LINE):
+                chunk[r, w] = 0
+        begin = first + v * DOCUMENTS
+        for d in range(begin, min(begin + DOCUMENTS, documents)):
+            w = (d - begin) >> 6
+            bit = np.int64(1) << np.int64((d - begin) & 63)
+            for t in range(indptr[d], indptr[d + 1]):
+                if some and not present[t]:
+                    continue
+                c = indices[t]
+                if c < 0 or c >= vocabulary:
+                    bad += 1
+                else:
+                    chunk[row[c], w] |= bit
+        out[v] = bad
+        v = next_visit(pass_, worker, v)
+
+
+@kernel(allocates=True)
+def count_worker(pass_, worker, out, bounds, bits, rows, counts):
+    """Add to `counts` what the bits hold, for topics bounds[v] … bounds[v + 1] − 1. out [V]: unused."""
+    n, length = rows.shape[1], bits.shape[0] * LINE
+    mine = empty2(n, length, np.int64)  # the rows of one topic, which then stay in the nearest caches
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        for k in range(bounds[v], bounds[v + 1]):
+            for i in range(n):
+                r = rows[k, i]
+                for chunk in range(bits.shape[0]):
+                    for w in range(LINE):
+                        mine[i, chunk * LINE + w] = bits[chunk, r, w]
+            for i in range(n):
+                for j in range(i, n):
+                    both = 0
+                    for w in range(length):
+                        both += bits_set(mine[i, w] & mine[j, w])
+                    counts[k, i, j] += both
+        v = next_visit(pass_, worker, v)
+
+
+@inner
+def _npmi(both, one, other, documents):
+    """log(p(i, j) / p(i) p(j)) / −log p(i, j), with its limits where the words never or always occur together."""
+    if both <= 0.0:
+        return -1.0
+    if both >= documents:
+        return 1.0
+    found = log(both * documents / (one * other)) / -log(both / documents)
+    return min(1.0, max(-1.0, found))
+
+
+@kernel
+def score_worker(pass_, worker, out, bounds, counts, rows, none, documents, measure, eps, scores):
+    """scores [K] float64: the mean of a measure over the pairs of each topic, NaN where no pair has one.
+
+    none: what stands in `rows` where a topic has no word. documents, eps: float64; eps is added to the number of
+    documents with both words. out [V]: pairs that were left out.
+    """
+    n = rows.shape[1]
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        left_out = 0
+        for k in range(bounds[v], bounds[v + 1]):
+            total, pairs = 0.0, 0
+            for i in range(n):
+                one = np.float64(counts[k, i, i])
+                for j in range(i + 1, n):
+                    other = np.float64(counts[k, j, j])
+                    known = rows[k, i] != none and rows[k, j] != none
+                    if not known or one == 0.0 or (other == 0.0 and measure == NPMI):
+                        left_out += 1
+                        continue
+                    both = np.float64(counts[k, i, j]) + eps
+                    total += _npmi(both, one, other, documents) if measure == NPMI else log(both / one)
+                    pairs += 1
+            scores[k] = total / pairs if pairs > 0 else np.nan
+        out[v] = left_out
+        v = next_visit(pass_, worker, v)
+
+
+@kernel
+def affinity_worker(pass_, worker, out, bounds, P, first, half, S):
+    """S[i, j] += Σ_w P[i, w]·P[j, w] for the panels bounds[v] … bounds[v + 1] − 1 of topics i, against all topics j.
+
+    P [panels, depth, 16] float64: some words of all topics, sixteen topics to a panel, an even number of panels. S
+    [·, 16·panels] float64 begins with the first topic of panel `first`. half: only j up to i and a little beyond, the
+    rest is the mirror image. Every sum is one chain in the order of the words, so equal topics have equal sums wherever
+    they stand. out [V]: unused.
+    """
+    depth, width = P.shape[1], S.shape[1]
+    size = depth * PANEL
+    v = next_visit(pass_, worker)
+    while v >= 0:
+        for panel in range(bounds[v], bounds[v + 1]):
+            top = (panel - first) * PANEL
+            end = min(width, top + PANEL) if half else width
+            for left in range(0, end, COLUMNS):
+                other = left * depth
+                for r in range(0, PANEL, ROWS):
+                    add_tile(
+                        S, (top + r) * width + left, width, 1.0, P, panel * size + r, PANEL,
+                        P, other, other + size, PANEL, depth,
+                    )  # fmt: skip
+        v = next_visit(pass_, worker, v)

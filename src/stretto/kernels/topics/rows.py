@@ -1,0 +1,258 @@
+"""What the samplers of topic models share: rows of counts, the totals a visit sees, opening and closing a word.
+
+**Packed rows** hold the topics that occur: entries topic << shift | count, uint32. A document's row has room for as
+many entries as it can need, in whole sixteens; what is not used holds the padding PAD = K << shift, whose count is 0.
+A word's row is packed where the word has fewer tokens than four times the topics (length[w] entries), else K plain
+counts (length[w] = -1). K + 1 topics fit above `shift`, so the padding is no topic.
+
+**Totals.** A visit sees the totals at the start of the epoch plus what the earlier visits of its two blocks changed:
+total[k] + row_moved[r, k] + col_moved[c, k]. No other visit of this epoch shares a block with both, so nothing is
+counted twice, and what is seen follows from the plan alone. While a visit runs, its own changes are seen at once.
+
+A worker's own numbers, one `Room` each: weight[k] = (n_wk + beta) / (n_k + V beta) of the word at hand; bare[k] the
+same for a word without tokens; their sums over groups of 64 topics, times alpha: mass[g] and bare_mass[g].
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from stretto.kernels.core.compile import merged
+from stretto.kernels.numeric.vector import add, load, mul, total
+
+GROUP = 64
+_ONE = np.float32(1.0)
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class Tokens(NamedTuple):
+    """Tokens of the visits at hand, n of them in m runs; a run is the tokens of one word, by document."""
+
+    ptr: Any  # [V + 1] int64: tokens of each visit
+    doc: Any  # [n + 64] uint16 or int32: document, counted from the first of the visit's row block
+    topic: Any  # [n] uint16 or int32
+    run_ptr: Any  # [V + 1] int64: runs of each visit
+    run_word: Any  # [m] uint16 or int32: word, counted from the first of the visit's column block
+    run_length: Any  # [m] int32: tokens
+    key: Any  # [V] int64: the plan's number of each visit; random numbers are keyed by it and the place in the visit
+    row_block: Any  # [V] int64: where row_moved is
+    col_block: Any  # [V] int64
+    doc_base: Any  # [V] int64: the first document of the row block, in `Counts`
+    word_base: Any  # [V] int64
+
+
+class Counts(NamedTuple):
+    """Documents and words at hand, and the totals of all topics."""
+
+    doc_at: Any  # [D] int64: where a document's row begins
+    doc_length: Any  # [D] int32: entries of packed rows
+    doc_rows: Any  # uint32 packed, or uint16 with K counts (and zeros to whole sixteens) for each document
+    word_at: Any  # [W] int64
+    word_length: Any  # [W] int32: entries of a packed row, or -1
+    word_rows: Any  # uint32
+    total: Any  # [K] int64: at the start of the epoch
+    row_moved: Any  # [R, K] int32: changes made this epoch by the visits of each row block
+    col_moved: Any  # [C, K] int32
+
+
+class Model(NamedTuple):
+    """alpha [KP] float32, zero beyond K topics; beta; vocabulary x beta (float32); shift; K; seed of the epoch."""
+
+    alpha: Any
+    beta: Any
+    smooth: Any
+    shift: int
+    topics: int
+    seed: Any  # uint64
+    first: bool  # no token has a topic yet
+
+
+class Room(NamedTuple):
+    """Scratch of one worker; KP is K + 1 in whole groups. Arrays may be longer than said."""
+
+    seen: Any  # [KP] int64: totals as this visit sees them
+    inverse: Any  # [KP] float32: 1 / (n_k + V beta)
+    weight: Any  # [KP] float32
+    bare: Any  # [KP] float32
+    count: Any  # [KP] int32: n_wk of the word at hand
+    listed: Any  # [LIST] int64: its topics
+    mass: Any  # [G] float32, G in whole sixteens
+    bare_mass: Any  # [G] float32
+    sums: Any  # float32: running sums of a document's chunks
+    wide: Any  # [2] float64: sum of mass, of bare_mass; single precision would lose the small changes of many topics
+
+
+def make_rooms(workers: int, topics: int, longest: int, most: int) -> Room:
+    """Rooms of all workers, [workers, ...] each: for K topics, documents of up to `longest` entries, runs of up to
+    `most` tokens.
+    """
+    width = (topics + GROUP) // GROUP * GROUP
+    sizes = {
+        "seen": (width, np.int64),
+        "inverse": (width, np.float32),
+        "weight": (width, np.float32),
+        "bare": (width, np.float32),
+        "count": (width, np.int32),
+        "listed": (width + most + 16, np.int64),
+        "mass": ((width // GROUP + 15) // 16 * 16, np.float32),
+        "bare_mass": ((width // GROUP + 15) // 16 * 16, np.float32),
+        "sums": (longest + 32, np.float32),
+        "wide": (16, np.float64),
+    }
+    return Room(**{name: apart(workers, size, dtype) for name, (size, dtype) in sizes.items()})
+
+
+def apart(workers: int, size: int, dtype: Any) -> Any:
+    """[workers, size] zeros; rows a few cache lines apart, so that workers do not write to each other's."""
+    padded = -(-(size * np.dtype(dtype).itemsize) // 256) * 256 + 256
+    return np.zeros((workers, padded // np.dtype(dtype).itemsize), dtype)
+
+
+@merged
+def room_of(rooms, worker):
+    """One worker's room."""
+    return Room(
+        rooms.seen[worker],
+        rooms.inverse[worker],
+        rooms.weight[worker],
+        rooms.bare[worker],
+        rooms.count[worker],
+        rooms.listed[worker],
+        rooms.mass[worker],
+        rooms.bare_mass[worker],
+        rooms.sums[worker],
+        rooms.wide[worker],
+    )
+
+
+@merged
+def group_masses(alpha, weight, mass):
+    """mass[g] = sum of alpha x weight over group g; returns the sum of all."""
+    whole = 0.0
+    for g in range(alpha.shape[0] // GROUP):
+        at = g * GROUP
+        parts = add(
+            add(mul(load(alpha, at), load(weight, at)), mul(load(alpha, at + 16), load(weight, at + 16))),
+            add(mul(load(alpha, at + 32), load(weight, at + 32)), mul(load(alpha, at + 48), load(weight, at + 48))),
+        )
+        mass[g] = total(parts)
+        whole += mass[g]
+    return whole
+
+
+@merged
+def begin_visit(tokens, counts, model, room, v):
+    """The totals as visit v sees them, and the weights of a word without tokens."""
+    r, c = tokens.row_block[v], tokens.col_block[v]
+    for k in range(model.topics):
+        n = counts.total[k] + counts.row_moved[r, k] + counts.col_moved[c, k]
+        room.seen[k] = n
+        inverse = _ONE / (np.float32(n) + model.smooth)
+        room.inverse[k] = inverse
+        room.bare[k] = model.beta * inverse
+        room.weight[k] = room.bare[k]
+    room.wide[1] = group_masses(model.alpha, room.bare, room.bare_mass)
+
+
+@merged
+def end_visit(tokens, counts, model, room, v):
+    """Leave the changes of the totals with both blocks."""
+    r, c = tokens.row_block[v], tokens.col_block[v]
+    for k in range(model.topics):
+        moved = np.int32(room.seen[k] - (counts.total[k] + counts.row_moved[r, k] + counts.col_moved[c, k]))
+        counts.row_moved[r, k] += moved
+        counts.col_moved[c, k] += moved
+
+
+@merged
+def open_word(counts, model, room, w):
+    """Counts and weights of word w into the room; returns how many topics are listed, or -1 for a plain row."""
+    at, length = counts.word_at[w], np.int64(counts.word_length[w])
+    if length < 0:
+        for k in range(model.topics):
+            n = np.int32(counts.word_rows[at + k])
+            room.count[k] = n
+            room.weight[k] = (np.float32(n) + model.beta) * room.inverse[k]
+        room.wide[0] = group_masses(model.alpha, room.weight, room.mass)
+        return np.int64(-1)
+    for g in range(model.alpha.shape[0] // GROUP):
+        room.mass[g] = room.bare_mass[g]
+    whole = room.wide[1]
+    low = np.uint32((1 << model.shift) - 1)
+    for j in range(length):
+        entry = counts.word_rows[at + j]
+        k = np.int64(entry >> np.uint32(model.shift))
+        n = np.int32(entry & low)
+        room.count[k] = n
+        room.listed[j] = k
+        heavier = (np.float32(n) + model.beta) * room.inverse[k]
+        more = model.alpha[k] * (heavier - room.weight[k])
+        room.weight[k] = heavier
+        room.mass[k // GROUP] += more
+        whole += more
+    room.wide[0] = whole
+    return length
+
+
+@merged
+def close_word(counts, model, room, w, listed):
+    """Write the counts of word w back, and leave the room as it was without a word."""
+    at = counts.word_at[w]
+    if listed < 0:
+        for k in range(model.topics):
+            counts.word_rows[at + k] = np.uint32(room.count[k])
+            room.count[k] = 0
+            room.weight[k] = room.bare[k]
+        return
+    kept = np.int64(0)
+    for j in range(listed):
+        k = room.listed[j]
+        n = room.count[k]
+        if n > 0:  # a topic that went and came back is listed twice, and written once
+            counts.word_rows[at + kept] = (np.uint32(k) << np.uint32(model.shift)) | np.uint32(n)
+            kept += 1
+        room.count[k] = 0
+        room.weight[k] = room.bare[k]
+    counts.word_length[w] = kept
+
+
+@merged
+def shift_topic(model, room, k, by, listed):
+    """n_wk and n_k move by one (by is 1 or -1), with all that follows from them; returns how many topics are listed."""
+    n = room.count[k] + by
+    room.count[k] = n
+    if by > 0 and n == 1 and listed >= 0:
+        room.listed[listed] = k
+        listed += 1
+    room.seen[k] += by
+    inverse = _ONE / (np.float32(room.seen[k]) + model.smooth)
+    room.inverse[k] = inverse
+    group = k // GROUP
+    bare = model.beta * inverse
+    change = model.alpha[k] * (bare - room.bare[k])
+    room.bare[k] = bare
+    room.bare_mass[group] += change
+    room.wide[1] += change
+    weight = (np.float32(n) + model.beta) * inverse
+    change = model.alpha[k] * (weight - room.weight[k])
+    room.weight[k] = weight
+    room.mass[group] += change
+    room.wide[0] += change
+    return listed
+
+
+@merged
+def token_bits(seed, key, place):
+    """64 random bits for a token: by the epoch's seed, its visit, and its place in the visit."""
+    x = seed + np.uint64(key) * np.uint64(0xD1B54A32D192ED03)
+    x = (x ^ (x >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    return _finish(x + np.uint64(place) * _GOLDEN)
+
+
+@merged
+def _finish(x):
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

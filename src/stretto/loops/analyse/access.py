@@ -1,0 +1,227 @@
+"""Which elements every statement reads, writes and buffers, and how much is known of each subscript.
+
+A subscript is exact when it is one index of the loop plus or minus a constant, a constant, or a whole axis; the number
+of a record is its own. Anything else may be any element, and `why` says what made it so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from stretto.loops.front.bind import BufferInfo, Info
+from stretto.loops.types import typed_tree as t
+from stretto.loops.types.typed_tree import Const, Row, Scalar
+
+from .facts import Access, Subscript
+
+WHOLE = Subscript("whole")
+
+
+class Accesses:
+    """Walks over a typed body and collects its references to arrays."""
+
+    def __init__(self, body: t.Body, infos: Mapping[str, Info], unique: frozenset[str]) -> None:
+        self.body, self.infos, self.unique = body, infos, unique
+        self.dims = {name: dim for dim, name in enumerate(body.indices)}
+        self.shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
+        self.origin: dict[str, str] = {}  # where local variables come from, in words
+        self.found: dict[Access, None] = {}
+
+    def collect(self) -> tuple[Access, ...]:
+        self.block(self.body.steps)
+        return tuple(self.found)
+
+    def note(self, array: str, mode: str, line: int, subscripts: tuple[Subscript, ...], text: str) -> None:
+        self.found.setdefault(Access(array, mode, subscripts, line, text))
+
+    # --- statements ---
+
+    def block(self, steps: tuple[t.Step, ...]) -> None:
+        for step in steps:
+            self.step(step)
+
+    def step(self, step: t.Step) -> None:
+        match step:
+            case t.Put(places=places, values=values):
+                for value in values:
+                    self.value(value)
+                for place, value in zip(places, values, strict=True):
+                    self.place(place, value)
+            case t.Fold(line=line, accumulator=name, index=index, value=value):
+                self.values(*index, value)
+                self.note(name, "fold", line, self.filled(index, len(self.body.array(name).shape)), shown(name, index))
+            case t.Buffered(line=line, buffer=name, index=index, value=value):
+                self.values(*index, value)
+                info = self.infos[name]
+                assert isinstance(info, BufferInfo)
+                self.note(info.target, "buffer", line, self.filled(index, len(info.shape)), shown(name, index))
+            case t.Branch(test=test, body=body, orelse=orelse):
+                self.value(test)
+                self.block(body)
+                self.block(orelse)
+            case t.Repeat(test=test, body=body):
+                self.value(test)
+                self.block(body)
+            case t.Run(name=name, start=start, stop=stop, step=stride, body=body):
+                self.values(start, stop, stride)
+                self.origin[name] = f"{name} counts an inner loop"
+                self.block(body)
+            case t.Walk(names=names, ragged=ragged, body=body):
+                self.origin |= {name: f"{name} comes from the data ({ragged})" for name in names}
+                self.block(body)
+
+    def place(self, place: t.Place, value: Scalar | Row) -> None:
+        match place:
+            case t.VarPlace(name=name):
+                if not t.is_row(value):
+                    self.origin[name] = self.source(value) or f"{name} is computed"
+            case t.ElementPlace(line=line, array=array, index=index):
+                self.values(*index)
+                if array in self.shared:
+                    self.note(array, "write", line, self.filled(index, len(index)), shown(array, index))
+            case t.RowPlace(line=line, array=array, lead=lead):
+                self.values(*lead, place.start)
+                if array in self.shared:
+                    self.note(array, "write", line, self.row(place), shown_row(place))
+
+    # --- expressions ---
+
+    def values(self, *values: Scalar | Row) -> None:
+        for value in values:
+            self.value(value)
+
+    def value(self, x: Scalar | Row) -> None:
+        """Note every array an expression reads."""
+        match x:
+            case t.Element(line=line, array=array, index=index):
+                self.values(*index)
+                if array in self.shared:
+                    self.note(array, "read", line, self.filled(index, len(index)), shown(array, index))
+            case t.RowLoad(line=line, array=array, lead=lead, start=start):
+                self.values(*lead, start)
+                if array in self.shared:
+                    self.note(array, "read", line, self.row(x), shown_row(x))
+            case _:
+                self.values(*children(x))
+
+    def row(self, x: t.RowLoad | t.RowPlace) -> tuple[Subscript, ...]:
+        lead = tuple(self.subscript(k) for k in x.lead)
+        if isinstance(x.start, Const) and isinstance(x.length, Const):
+            start, size = int(x.start.value), self.body.array(x.array).shape[len(x.lead)]
+            length = int(x.length.value)
+            full = start == 0 and (size is None or size == length)
+            return (*lead, WHOLE if full else Subscript("span", offset=start, stop=start + length))
+        return (*lead, Subscript("any", why="the ends of a slice are computed"))
+
+    def filled(self, index: tuple[Scalar, ...], axes: int) -> tuple[Subscript, ...]:
+        return (*(self.subscript(k) for k in index), *([WHOLE] * (axes - len(index))))
+
+    def subscript(self, k: Scalar) -> Subscript:
+        match k:
+            case Const(value=value):
+                return Subscript("number", offset=int(value))
+            case t.Var(name=name) if name in self.dims:
+                return Subscript("index", dim=self.dims[name])
+            case t.Var(name=name) if name in self.unique:
+                return Subscript("record")
+            case t.Op(op="+", args=(t.Var() as a, Const(value=value))) | t.Op(op="+", args=(Const(value=value), a)):
+                return self.shifted(a, int(value), k)
+            case t.Op(op="-", args=(t.Var() as a, Const(value=value))):
+                return self.shifted(a, -int(value), k)
+        return Subscript("any", why=self.source(k) or "it is computed")
+
+    def shifted(self, a: Scalar, offset: int, k: Scalar) -> Subscript:
+        base = self.subscript(a)
+        if base.kind == "index":
+            return replace(base, offset=offset)
+        return Subscript("any", why=self.source(k) or "it is computed")
+
+    def source(self, x: Scalar) -> str:
+        """What an unknown subscript depends on, in words; '' for nothing in particular."""
+        match x:
+            case t.Element(array=array):
+                return f"it depends on the array {array}"
+            case t.Random():
+                return "it is drawn at random"
+            case t.Var(name=name) if name in self.origin:
+                return self.origin[name]
+            case t.Var(name=name) if any(name == field for field, _ in self.body.fields):
+                return f"{name} comes from the data"
+            case t.Var(name=name) if any(name == number for number, _ in self.body.numbers):
+                return f"{name} is a number that may change from call to call"
+        for child in children(x):
+            if found := self.source(child) if not t.is_row(child) else "":
+                return found
+        if sum(1 for name in variables(x) if name in self.dims) > 1:
+            return "it combines two indices"
+        return ""
+
+
+def variables(x: Scalar | Row) -> Iterator[str]:
+    """Names of the variables in an expression."""
+    if isinstance(x, t.Var):
+        yield x.name
+    for child in children(x):
+        yield from variables(child)
+
+
+def children(x: Scalar | Row) -> tuple[Scalar | Row, ...]:
+    """The operands of a node."""
+    match x:
+        case t.Element(index=index):
+            return index
+        case t.Cast(x=a) | t.Sum(x=a) | t.Extreme(x=a) | t.RowCast(x=a) | t.Splat(x=a):
+            return (a,)
+        case t.Op(args=args) | t.Logic(args=args) | t.User(args=args) | t.Random(args=args) | t.RowOp(args=args):
+            return args
+        case t.Test(x=a, y=b) | t.Dot(x=a, y=b):
+            return a, b
+        case t.Pick(test=a, yes=b, no=c) | t.RowPick(mask=a, yes=b, no=c) | t.RowFma(x=a, y=b, z=c):
+            return a, b, c
+        case t.RowLoad(lead=lead, start=start):
+            return (*lead, start)
+    return ()
+
+
+def text_of(x: Scalar) -> str:
+    """An integer expression as a person would write it."""
+    match x:
+        case Const(value=value):
+            return str(value)
+        case t.Var(name=name):
+            return "…" if name.startswith("at.") else name
+        case t.Op(op=op, args=(a, b)) if op in ("+", "-", "*", "//", "%"):
+            left, right = (text_of(arg) for arg in (a, b))
+            if op not in ("+", "-"):
+                left = f"({left})" if _is_sum(a) else left
+                right = f"({right})" if isinstance(b, t.Op) else right
+            elif op == "-" and _is_sum(b):
+                right = f"({right})"
+            return f"{left} {op} {right}"
+        case t.Cast(x=a):
+            return text_of(a)
+        case t.Element(array=array, index=index):
+            return shown(array, index)
+        case t.Extent(array=array, axis=axis):
+            return f"{array}.shape[{axis}]"
+    return "…"
+
+
+def _is_sum(x: Scalar) -> bool:
+    return isinstance(x, t.Op) and x.op in ("+", "-")
+
+
+def shown(array: str, index: tuple[Scalar, ...]) -> str:
+    """array[i, k]."""
+    return f"{array}[{', '.join(text_of(k) for k in index)}]" if index else array
+
+
+def shown_row(x: t.RowLoad | t.RowPlace) -> str:
+    whole = isinstance(x.start, Const) and x.start.value == 0 and isinstance(x.length, Const)
+    if whole:
+        return shown(x.array, x.lead)
+    parts = [text_of(k) for k in x.lead]
+    known = isinstance(x.start, Const) and isinstance(x.length, Const)
+    stop = str(int(x.start.value) + int(x.length.value)) if known else "…"  # type: ignore[union-attr]
+    return f"{x.array}[{', '.join([*parts, f'{text_of(x.start)}:{stop}'])}]"

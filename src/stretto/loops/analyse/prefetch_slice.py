@@ -1,0 +1,84 @@
+"""Slicing a body down to what its subscripts need: the function that knows ahead what a loop will read.
+
+    for i, (y, features) in samples:            for i, (y, features) in samples:
+        z = 0.0                                     for f, x in features:
+        for f, x in features:            →              record read w[f]
+            z += w[f] * x
+        ...
+
+    sliced = slice_body(body, {"w"})
+    sliced.body         a typed body again, in which every read of `w` has become a record
+    sliced.left_out     accesses that are not recorded, and why
+
+Like the elimination of dead code: a statement stays if a recorded subscript, or a test or bound on the way to one,
+depends on it, until nothing changes any more. A subscript that needs the values of arrays the loop itself writes is not
+known ahead, and neither is anything behind a branch, or in a loop, that such values decide. Arrays that the loop never
+writes are read as they are.
+
+A record is written as a `Buffered` statement, which whoever runs the body hands to a hook: its buffer is the mode and
+the array (`"read w"`), its index is the first element, its value how many elements follow one another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from stretto.loops.types import typed_tree as t
+from stretto.loops.types.statements import arrays_read, pruned, trimmed
+
+from .slicer import Frame, Kept, LeftOut, Slicer, mutable
+
+MODES = ("read", "write", "buffer")
+
+
+@dataclass(frozen=True, slots=True)
+class Sliced:
+    """A body of records. numbers, reads: the numbers and arrays whose values it needs. arrays: those it is given, if
+    only for their shape.
+    """
+
+    body: t.Body
+    recorded: tuple[Kept, ...]
+    left_out: tuple[LeftOut, ...]
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        return tuple(name for name, _ in self.body.numbers)
+
+    @property
+    def arrays(self) -> tuple[str, ...]:
+        return tuple(array.name for array in self.body.arrays if array.role in ("state", "captured"))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        return tuple(name for name in self.arrays if name in arrays_read(self.body.steps))
+
+
+def slice_body(
+    body: t.Body,
+    arrays: Iterable[str],
+    *,
+    modes: Iterable[str] = ("read",),
+    behind: Mapping[str, tuple[str, ...]] | None = None,
+    loosely: bool = False,
+) -> Sliced:
+    """The smallest body that still computes the subscripts with which `arrays` are accessed.
+
+    modes: which accesses count ('read', 'write', 'buffer'). behind: for each buffer its target, then the other arrays
+    it changes. loosely: record what *may* be accessed too, on both sides of a branch that is not known ahead.
+    """
+    slicer = Slicer(body, frozenset(arrays), frozenset(modes), behind or {}, loosely)
+    while True:
+        before = set(slicer.needed)
+        slicer.recorded, slicer.left_out = {}, {}
+        steps = slicer.block(body.steps, {}, "", Frame())
+        if slicer.needed == before:
+            break
+    left_out = tuple(slicer.left_out)
+    bare = {(skipped.line, skipped.array, skipped.mode, skipped.text) for skipped in left_out}
+    recorded = tuple(kept for kept in slicer.recorded if (kept.line, kept.array, kept.mode, kept.text) not in bare)
+    return Sliced(pruned(body, trimmed(steps), slicer.behind), recorded, left_out)
+
+
+__all__ = ["MODES", "Kept", "LeftOut", "Sliced", "mutable", "slice_body"]

@@ -1,0 +1,357 @@
+"""The walk that slices a body: forward, with what is not known ahead at each point, keeping what is needed.
+
+It is made again and again, because what is kept needs other statements, until nothing more is needed. Under a branch
+that is not known ahead nothing is kept, or, when slicing *loosely*, both sides one after the other; what either of them
+assigns is not known afterwards. A `break` or `continue` that is not known ahead does the same to the rest of its loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from stretto.loops.types import typed_tree as t
+from stretto.loops.types.statements import (
+    assigned,
+    every_step,
+    names_of,
+    parts_of,
+    subscripts,
+    substantive,
+    target_of,
+    trimmed,
+)
+from stretto.loops.types.typed_tree import INT, Const, Row, Scalar
+
+from .access import children, shown, shown_row
+
+_ONE = Const(INT, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """An access that is not recorded. why: in words, such as 'it depends on W'."""
+
+    line: int
+    array: str
+    mode: str
+    text: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An access that is recorded."""
+
+    line: int
+    array: str
+    mode: str
+    text: str
+
+
+def mutable(body: t.Body, behind: Mapping[str, tuple[str, ...]]) -> frozenset[str]:
+    """Arrays of the caller that the loop changes, directly or through a buffer."""
+    shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
+    found: set[str] = set()
+    for step in every_step(body.steps):
+        if isinstance(step, t.Put):
+            found |= {place.array for place in step.places if isinstance(place, t.ElementPlace | t.RowPlace)} & shared
+        elif isinstance(step, t.Buffered):
+            found |= set(behind.get(step.buffer, ()))
+    return frozenset(found)
+
+
+Unknown = dict[str, str]  # variables, local rows and local arrays that are not known ahead, and why
+
+
+@dataclass
+class Frame:
+    """The innermost loop around a statement.
+
+    left: why the rest of this round may not be made. broken: why later rounds may not. exits: what was unknown at each
+    break and continue.
+    """
+
+    left: str = ""
+    broken: str = ""
+    exits: list[Unknown] = field(default_factory=list)
+
+
+def _join(into: Unknown, other: Unknown) -> None:
+    for name, why in other.items():
+        into.setdefault(name, why)
+
+
+@dataclass
+class Slicer:
+    """One body being sliced: walks forward with what is unknown at each point, and keeps what is needed."""
+
+    body: t.Body
+    arrays: frozenset[str]
+    modes: frozenset[str]
+    behind: Mapping[str, tuple[str, ...]]
+    loosely: bool
+
+    def __post_init__(self) -> None:
+        self.mutable = mutable(self.body, self.behind)
+        self.local = {array.name for array in self.body.arrays if array.role == "local"}
+        self.needed: set[str] = set()  # names that something kept depends on
+        self.bound: list[str] = []  # variables of the loops around, which need no statement to have a value
+        self.dead = 0  # inside a loop of which nothing can be kept
+        self.recorded: dict[Kept, None] = {}
+        self.left_out: dict[LeftOut, None] = {}
+
+    # --- statements ---
+
+    def block(self, steps: tuple[t.Step, ...], env: Unknown, under: str, frame: Frame) -> tuple[t.Step, ...]:
+        """The kept statements of a block. under: why it may not be run at all, '' if it surely is."""
+        kept: list[t.Step] = []
+        for step in steps:
+            kept += self.step(step, env, under or frame.left, frame)
+        return tuple(kept)
+
+    def step(self, step: t.Step, env: Unknown, here: str, frame: Frame) -> list[t.Step]:
+        match step:
+            case t.Put():
+                return self.put(step, env, here)
+            case t.Clear(array=array):
+                if not here:
+                    env.pop(array, None)
+                return [step] if array in self.needed and self.keeps(here) else []
+            case t.Fold(index=index, value=value):
+                return self.reads((*index, value), env, here)
+            case t.Buffered(line=line, buffer=name, index=index, checked=checked, value=value):
+                kept = self.reads((*index, value), env, here)
+                target = self.behind.get(name, (name,))[0]
+                length = value.length if t.is_row(value) else _ONE
+                if t.is_row(value):
+                    index, checked = (*index, Const(INT, 0)), (*checked, False)
+                kept += self.record("buffer", target, line, index, checked, length, shown(name, step.index), env, here)
+                return kept
+            case t.Branch():
+                return self.branch(step, env, here, frame)
+            case t.Leave(kind=kind):
+                frame.exits.append(dict(env))
+                if here:
+                    frame.left = frame.left or here
+                    frame.broken = frame.broken or (here if kind == "break" else "")
+                return [step] if not here and not self.dead else []
+            case t.Repeat() | t.Run() | t.Walk():
+                return self.loop(step, env, here)
+        raise AssertionError(step)
+
+    def keeps(self, here: str) -> bool:
+        """Whether statements that are run only if … are kept."""
+        return not self.dead and (not here or self.loosely)
+
+    def put(self, x: t.Put, env: Unknown, here: str) -> list[t.Step]:
+        kept = self.reads(x.values, env, here)
+        names = [target_of(place, self.local) for place in x.places]
+        later: list[t.ElementPlace | t.RowPlace] = []
+        for at, place in enumerate(x.places):
+            if not isinstance(place, t.ElementPlace | t.RowPlace):
+                continue
+            uses = {name for k in subscripts(place) for name in names_of(k, self.local)}
+            # A place sees what the places before it were given, and not yet what those after it are.
+            if uses & set(names[at + 1 :]):
+                both = "it depends on names that the same statement assigns" if uses & set(names[:at]) else ""
+                kept += self.write(place, env, here or both)
+            else:
+                later.append(place)
+        reasons = [self.why(value, env) for value in x.values]
+        pairs: list[tuple[t.Place, Scalar | Row]] = []
+        for place, value, name, why in zip(x.places, x.values, names, reasons, strict=True):
+            if not name:
+                continue
+            parts: tuple[Scalar, ...] = ()
+            if isinstance(place, t.ElementPlace | t.RowPlace):
+                parts = subscripts(place)
+                why = why or next((w for k in parts if (w := self.why(k, env))), "")
+                if why:
+                    env.setdefault(name, why)  # one element unknown: any may be
+            elif why:
+                env[name] = why
+            else:
+                env.pop(name, None)
+            if not why and name in self.needed and self.keeps(here):
+                pairs.append((place, value))
+                self.need(value, *parts)
+        if pairs:
+            kept.append(t.Put(x.line, tuple(place for place, _ in pairs), tuple(value for _, value in pairs)))
+        for place in later:
+            kept += self.write(place, env, here)
+        return kept
+
+    def write(self, place: t.ElementPlace | t.RowPlace, env: Unknown, here: str) -> list[t.Step]:
+        kept = self.reads(subscripts(place), env, here)
+        index = (*place.lead, place.start) if isinstance(place, t.RowPlace) else place.index
+        length = place.length if isinstance(place, t.RowPlace) else _ONE
+        text = shown_row(place) if isinstance(place, t.RowPlace) else shown(place.array, place.index)
+        return kept + self.record("write", place.array, place.line, index, place.checked, length, text, env, here)
+
+    def branch(self, x: t.Branch, env: Unknown, here: str, frame: Frame) -> list[t.Step]:
+        kept = self.reads((x.test,), env, here)
+        why = self.why(x.test, env)
+        under, inside = here or why, Frame(exits=frame.exits)
+        yes_env, no_env = dict(env), dict(env)
+        yes = self.block(x.body, yes_env, under, inside)
+        if why:
+            # Both sides are kept one after the other, so the second must not rely on what the first one changes.
+            _join(no_env, dict.fromkeys(assigned(x.body, self.local), why))
+        other = Frame(exits=frame.exits)
+        no = self.block(x.orelse, no_env, under, other)
+        for side in (inside, other):
+            frame.left, frame.broken = frame.left or side.left, frame.broken or side.broken
+        env.clear()
+        env.update(yes_env)
+        _join(env, no_env)
+        if why:
+            _join(env, dict.fromkeys(assigned((*x.body, *x.orelse), self.local), why))
+            return [*kept, *yes, *no]
+        if yes or no:
+            self.need(x.test)
+            kept.append(t.Branch(x.line, x.test, yes, no))
+        return kept
+
+    def loop(self, x: t.Repeat | t.Run | t.Walk, env: Unknown, here: str) -> list[t.Step]:
+        bounds = (x.test,) if isinstance(x, t.Repeat) else (x.start, x.stop, x.step) if isinstance(x, t.Run) else ()
+        own = () if isinstance(x, t.Repeat) else (x.name,) if isinstance(x, t.Run) else x.names
+        changed = assigned(x.body, self.local)
+        kept = self.reads(bounds, env, here) if not isinstance(x, t.Repeat) else []
+        why = "" if isinstance(x, t.Repeat) else next((w for b in bounds if (w := self.why(b, env))), "")
+        # First what is unknown at the head of any round, with nothing kept; then the statements themselves.
+        head, frame = dict(env), Frame()
+        self.dead += 1
+        noted = dict(self.recorded), dict(self.left_out)
+        while True:
+            now, frame = dict(head), Frame(broken=frame.broken)
+            if isinstance(x, t.Repeat):
+                why = self.why(x.test, head)
+            self.enter(own, now, why)
+            self.block(x.body, now, here or why or frame.broken, frame)
+            for other in (now, *frame.exits):
+                _join(now, other)
+            if frame.left:
+                _join(now, dict.fromkeys(changed, frame.left))
+            size = len(head)
+            _join(head, {name: reason for name, reason in now.items() if name not in own or name in changed})
+            if len(head) == size:
+                break
+        self.dead -= 1
+        self.recorded, self.left_out = noted
+        broken = frame.broken
+        if isinstance(x, t.Repeat):
+            why = self.why(x.test, head) or broken or frame.left
+        now = dict(head)
+        self.enter(own, now, why)
+        free = [name for name in own if name not in changed]
+        self.dead += bool(why)
+        self.bound += free
+        body = [*(self.reads(bounds, now, here or why) if isinstance(x, t.Repeat) else [])]
+        rest = self.block(x.body, now, here or why or broken, Frame())
+        for name in free:
+            self.bound.remove(name)
+        self.dead -= bool(why)
+        env.clear()
+        env.update(head)
+        if why or broken or frame.left:
+            _join(env, dict.fromkeys((*changed, *own), why or broken or frame.left))
+        rest = trimmed(rest)
+        if self.dead or why or not (substantive((*body, *rest)) or set(own) & self.needed):
+            return kept
+        self.need(*bounds)
+        if body:
+            # The test itself reads, also the last time: its records come first in every round.
+            assert isinstance(x, t.Repeat)
+            leave = t.Branch(x.line, x.test, (), (t.Leave(x.line, "break"),))
+            return [t.Repeat(x.line, Const(t.BOOL, True), (*body, leave, *rest))]
+        return [*kept, replace(x, body=rest)]
+
+    def enter(self, own: Iterable[str], env: Unknown, why: str) -> None:
+        """The variables of a loop are given their values."""
+        for name in own:
+            env.pop(name, None)
+            if why:
+                env[name] = why
+
+    # --- records ---
+
+    def reads(self, values: Iterable[Scalar | Row], env: Unknown, here: str) -> list[t.Step]:
+        """Records of what expressions read, in the order in which they do."""
+        kept: list[t.Step] = []
+        for value in values:
+            kept += self.read(value, env, here)
+        return kept
+
+    def read(self, x: Scalar | Row, env: Unknown, here: str) -> list[t.Step]:
+        match x:
+            case t.Pick(test=test, yes=yes, no=no):
+                return [*self.read(test, env, here), *self.choice(test, (yes,), (no,), env, here)]
+            case t.Logic(op="and" | "or" as op, args=(first, *others)) if others:
+                rest: tuple[Scalar, ...] = (replace(x, args=tuple(others)),)
+                sides = (rest, ()) if op == "and" else ((), rest)
+                return [*self.read(first, env, here), *self.choice(first, sides[0], sides[1], env, here)]
+            case t.Element(line=line, array=array, index=index, checked=checked):
+                kept = self.reads(index, env, here)
+                return kept + self.record("read", array, line, index, checked, _ONE, shown(array, index), env, here)
+            case t.RowLoad(line=line, array=array, lead=lead, start=start, length=length, checked=checked):
+                kept = self.reads((*lead, start, length), env, here)
+                index = (*lead, start)
+                return kept + self.record("read", array, line, index, checked, length, shown_row(x), env, here)
+        return self.reads(children(x), env, here)
+
+    def choice(
+        self, test: Scalar, yes: tuple[Scalar, ...], no: tuple[Scalar, ...], env: Unknown, here: str
+    ) -> list[t.Step]:
+        """Reads of which only one side is made."""
+        why = self.why(test, env)
+        sides = [tuple(self.reads(side, env, here or why)) for side in (yes, no)]
+        if not any(sides):
+            return []
+        if why:
+            return [*sides[0], *sides[1]]
+        self.need(test)
+        return [t.Branch(0, test, *sides)]
+
+    def record(
+        self,
+        mode: str,
+        array: str,
+        line: int,
+        index: tuple[Scalar, ...],
+        checked: tuple[bool, ...],
+        length: Scalar,
+        text: str,
+        env: Unknown,
+        here: str,
+    ) -> list[t.Step]:
+        if array not in self.arrays or mode not in self.modes:
+            return []
+        why = next((w for k in (*index, length) if (w := self.why(k, env))), "")
+        if why or self.dead or (here and not self.loosely):
+            self.left_out.setdefault(LeftOut(line, array, mode, text, why or here or "it is never reached"))
+            return []
+        self.recorded.setdefault(Kept(line, array, mode, text))
+        self.need(*index, length)
+        kept: t.Step = t.Buffered(line, f"{mode} {array}", index, checked, length)
+        if not isinstance(length, Const):
+            kept = t.Branch(line, t.Test(t.BOOL, ">", length, Const(length.type, 0)), (kept,), ())
+        return [kept]
+
+    # --- expressions ---
+
+    def need(self, *values: Scalar | Row) -> None:
+        for value in values:
+            self.needed |= set(names_of(value, self.local)) - set(self.bound)
+
+    def why(self, x: Scalar | Row, env: Unknown) -> str:
+        """Why the value of an expression is not known ahead; '' if it is."""
+        match x:
+            case t.Var(name=name) | t.RowLocal(name=name) if name in env:
+                return env[name]
+            case t.Element(array=array) | t.RowLoad(array=array):
+                if array in self.mutable:
+                    return f"it depends on {array}"
+                if array in env:
+                    return env[array]
+        return next((why for part in parts_of(x) if (why := self.why(part, env))), "")

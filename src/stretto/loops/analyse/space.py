@@ -1,0 +1,172 @@
+"""The iteration space of a loop: its dimensions, and the fields every record brings along.
+
+for (i, j), r in ratings              dimensions i and j, field r
+for i, (y, features) in samples       dimension i, field y, ragged field features
+for i in range(1, n - 1):             dimensions i and j of a grid, no fields
+    for j in range(1, m - 1):
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretto.data.records.records import Column, RaggedColumn, Records
+from stretto.errors import PlanError
+from stretto.loops.front import loop_tree
+from stretto.loops.front.bind import ArrayInfo, BufferInfo, DataInfo, Info, NumberInfo
+from stretto.loops.types.promote import DTYPES, floating, short
+from stretto.loops.types.typed_tree import BOOL, FLOAT, INT, Kind, Ragged
+
+from .facts import Dim
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """kind: 'sparse', 'ragged', 'dense' (every element of an array, with its value) or 'grid' (ranges alone).
+
+    fields: (name, column) in the order of the records; ragged likewise. source: the name of the data, '' for a grid.
+    """
+
+    kind: str
+    dims: tuple[Dim, ...]
+    source: str = ""
+    records: Records | None = None
+    fields: tuple[tuple[str, Column], ...] = ()
+    ragged: tuple[tuple[str, RaggedColumn], ...] = ()
+
+    def __len__(self) -> int:
+        """How many iterations there are."""
+        if self.records is not None:
+            return len(self.records)
+        return int(np.prod([dim.extent for dim in self.dims], dtype=np.int64))
+
+    @property
+    def field_kinds(self) -> tuple[tuple[str, Kind], ...]:
+        return tuple((name, kind_of_column(column.values.dtype)) for name, column in self.fields)
+
+    @property
+    def ragged_kinds(self) -> tuple[Ragged, ...]:
+        return tuple(
+            Ragged(name, tuple(kind_of_column(part.dtype) for part in column.parts)) for name, column in self.ragged
+        )
+
+    @property
+    def unique(self) -> frozenset[str]:
+        """Fields that no two records share."""
+        return frozenset(name for name, column in self.fields if column.unique)
+
+
+def kind_of_column(dtype: np.dtype[Any]) -> Kind:
+    """Data hand out plain Python numbers, so their fields are weak."""
+    code = short(dtype)
+    return BOOL if code == "b1" else FLOAT if floating(code) else INT
+
+
+def space_of(loop: loop_tree.Loop, infos: Mapping[str, Info], known: Mapping[str, int | float | bool]) -> Space:
+    """The space of a loop; `known` holds the numbers that setup statements have computed."""
+    first = loop.levels[0]
+    if isinstance(first.over, loop_tree.Source):
+        info = infos.get(first.over.name)
+        if not isinstance(info, DataInfo):
+            what = "not among the arguments" if info is None else "not Data"
+            hint = (
+                f"give st.dense({first.over.name}) for every element, or write for i in range(len(...)) and subscript"
+            )
+            raise PlanError(f"line {first.line}: the loop runs over {first.over.name}, which is {what}; {hint}")
+        return _of_records(first, info)
+    dims = []
+    for level in loop.levels:
+        assert isinstance(level.over, loop_tree.Range)
+        if not isinstance(level.pattern, str):
+            raise PlanError(f"line {level.line}: range gives one number; write `for i in range(...)`")
+        start, stop, step = (
+            _number(expr, infos, known) for expr in (level.over.start, level.over.stop, level.over.step)
+        )
+        if step == 0:
+            raise PlanError(f"line {level.line}: the step of a range cannot be 0")
+        dims.append(Dim(level.pattern, start, stop, step))
+    return Space("grid", tuple(dims))
+
+
+def _of_records(level: loop_tree.Level, info: DataInfo) -> Space:
+    records = info.records
+    pattern = level.pattern
+    if isinstance(pattern, str) or len(pattern) != 2:
+        raise PlanError(f"line {level.line}: {info.name} gives pairs; write `for {_expected(records)} in {info.name}`")
+    index, value = pattern
+    names = (index,) if isinstance(index, str) else index
+    if len(names) != len(records.shape) or not all(isinstance(name, str) for name in names):
+        raise PlanError(
+            f"line {level.line}: {info.name} has {len(records.shape)} indices; "
+            f"write `for {_expected(records)} in {info.name}`"
+        )
+    dims = tuple(Dim(str(name), 0, extent) for name, extent in zip(names, records.shape, strict=True))
+    columns = records.value if isinstance(records.value, tuple) else (records.value,)
+    given = value if isinstance(value, tuple) and isinstance(records.value, tuple) else (value,)
+    if len(given) != len(columns) or not all(isinstance(name, str) for name in given):
+        raise PlanError(
+            f"line {level.line}: a record of {info.name} holds {len(columns)} values; "
+            f"write `for {_expected(records)} in {info.name}`"
+        )
+    named = list(zip(map(str, given), columns, strict=True))
+    for name, column in named:
+        for part in column.parts if isinstance(column, RaggedColumn) else (column.values,):
+            if not part.dtype.isnative or short(part.dtype) not in DTYPES:
+                raise PlanError(
+                    f"line {level.line}: {name} of {info.name} holds {part.dtype}, which a loop cannot compute with; "
+                    f"make the data from one of {', '.join(DTYPES)}"
+                )
+    return Space(
+        records.kind,
+        dims,
+        info.name,
+        records,
+        tuple((name, column) for name, column in named if isinstance(column, Column)),
+        tuple((name, column) for name, column in named if isinstance(column, RaggedColumn)),
+    )
+
+
+def _expected(records: Records) -> str:
+    index = "i" if len(records.shape) == 1 else f"({', '.join('ijklmn'[: len(records.shape)])})"
+    if isinstance(records.value, tuple):
+        return f"{index}, ({', '.join('abcdefgh'[: len(records.value)])})"
+    return f"{index}, {'entries' if isinstance(records.value, RaggedColumn) else 'x'}"
+
+
+def _number(expr: loop_tree.Expr, infos: Mapping[str, Info], known: Mapping[str, int | float | bool]) -> int:
+    """The value of a range's bound, computed on the driver."""
+    value: int | float | bool | None
+    match expr:
+        case loop_tree.Number(value=int(number)):
+            return number
+        case loop_tree.Name(name=name) if name in known:
+            value = known[name]
+        case loop_tree.Name(name=name):
+            info = infos.get(name)
+            value = info.value if isinstance(info, NumberInfo) else None
+        case loop_tree.Shape(base=base, axis=axis):
+            info = infos.get(base)
+            if isinstance(info, ArrayInfo | BufferInfo):
+                return info.shape[axis]
+            if isinstance(info, DataInfo):
+                return info.records.shape[axis]
+            value = None
+        case loop_tree.Unary(op="-", operand=operand):
+            return -_number(operand, infos, known)
+        case loop_tree.Binary(op=op, left=left, right=right) if op in ("+", "-", "*", "//", "%"):
+            a, b = _number(left, infos, known), _number(right, infos, known)
+            if op in ("//", "%") and b == 0:
+                raise PlanError(f"line {expr.line}: a bound of the loop is divided by 0")
+            return {"+": a + b, "-": a - b, "*": a * b, "//": a // (b or 1), "%": a % (b or 1)}[op]
+        case _:
+            value = None
+    if not isinstance(value, int | np.integer):
+        raise PlanError(
+            f"line {expr.line}: the bounds of a parallel loop must be whole numbers known before it starts: literals, "
+            "integer arguments, shapes, and sums or products of them"
+        )
+    return int(value)

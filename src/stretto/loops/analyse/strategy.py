@@ -1,0 +1,384 @@
+"""Strategies: the first way to run a loop in parallel that its dependence vectors allow, and why the others are not.
+
+They are tried in a fixed order, from the freest to the most bound:
+
+    buffered        every write is exempt by the user's word: the records are cut as they come
+    independent     no vectors: cut any dimension
+    1d              a dimension that is 0 in every vector: its blocks never meet
+    2d unordered    two dimensions, one of them 0 in every vector: blocks that differ in both run together (rotation)
+    2d ordered      two dimensions that are ≥ 0 in every vector: block (a, b) waits for (a - 1, b) and (a, b - 1)
+    2d transformed  the same after a unimodular transformation
+    inspected       the user asks to look at the data: only subscripts known at run time stand in the way
+    chain           visits follow one another in the order of the loop: where only stores over stores stand in the
+                    way, or where the order is kept and only another one would run in parallel
+
+Inside a visit the iterations keep the order of the loop, so a vector within a block is never an obstacle, and a
+dimension that is not cut needs no proof.
+
+Nested ranges keep their order unless the user says that any will do: all of these but `2d unordered` do that, for
+iterations that depend on each other. Records come in no order that means anything, so that loops over data take the
+freest.
+
+Among the dimensions (or pairs, space before time) that a strategy allows, one that fills more of the `width` parts
+comes first, then the one that moves fewer elements in an epoch; `placement` counts them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from stretto.errors import PlanError
+from stretto.loops.analyse.dependence import accesses_text, conflicts_text
+from stretto.loops.analyse.facts import Access, Dim, Extent, Rejected, Strategy, Vector
+from stretto.loops.analyse.placement import moved, placements
+from stretto.loops.analyse.unimodular import Matrix, search
+
+__all__ = ["choose", "placements"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Everything about a loop except its vectors."""
+
+    dims: tuple[Dim, ...]
+    accesses: tuple[Access, ...]
+    extents: Mapping[str, Extent]
+    ordered: bool
+    buffered: bool
+    prefer: tuple[int, ...] | None
+    records: int
+    width: int
+    kind: str  # of the space: 'grid', 'dense', 'sparse' or 'ragged'
+    asked: bool  # whether the user said what becomes of the order
+
+    def singles(self) -> list[tuple[int, ...]]:
+        """Dimensions that may be cut alone; cutting a single value gives nothing."""
+        if self.prefer is not None:
+            return [self.prefer] if len(self.prefer) == 1 else []
+        return [(d,) for d, dim in enumerate(self.dims) if dim.extent > 1]
+
+    def pairs(self) -> list[tuple[int, ...]]:
+        """Pairs (space, time) that may be cut together."""
+        if self.prefer is not None:
+            return [self.prefer] if len(self.prefer) == 2 else []
+        return list(itertools.permutations([d for d, dim in enumerate(self.dims) if dim.extent > 1], 2))
+
+    def names(self, cut: tuple[int, ...]) -> str:
+        return " and ".join(self.dims[d].name for d in cut)
+
+    def parts(self, d: int) -> int:
+        return max(1, min(self.width, self.dims[d].extent, self.records))
+
+    def cost(self, space: tuple[int, ...], parts: int, steps: int = 1) -> int:
+        return moved(self.accesses, self.dims, self.extents, space, parts, math.ceil(parts * steps / self.width))
+
+
+Answer: TypeAlias = "Strategy | str"  # a strategy, or in words why it does not apply
+
+
+def choose(
+    vectors: Sequence[Vector],
+    dims: tuple[Dim, ...],
+    accesses: Sequence[Access],
+    extents: Mapping[str, Extent],
+    *,
+    ordered: bool | None = None,
+    buffered: bool,
+    prefer: tuple[int, ...] | None = None,
+    inspect: bool = False,
+    records: int,
+    width: int,
+    kind: str = "grid",
+) -> Strategy:
+    """The strategy of a loop; PlanError, naming the accesses that clash and the ways out, when none applies.
+
+    ordered: dependent iterations keep the order of the loop; False: any serial order will do; None: ranges keep theirs.
+    buffered: some writes are buffered, so visits run in waves. prefer: the dimension, or (space, time), to cut instead
+    of the cheapest. records, width: how many iterations there are, and how many parts should be able to run at once.
+    kind: of the iteration space, as in `space`.
+    """
+    keeps, said = (kind == "grid" if ordered is None else ordered), ordered is not None
+    question = _Question(dims, tuple(accesses), extents, keeps, buffered, prefer, records, width, kind, said)
+    if prefer is not None:
+        _check(prefer, dims)
+    found, rejected = _static(question, vectors)
+    if found is None and prefer is not None:
+        asked = ("1d",) if len(prefer) == 1 else ("2d unordered", "2d ordered", "2d transformed")
+        reasons = "\n".join(f"  {r.strategy}: {r.why}" for r in rejected if r.strategy in asked)
+        raise PlanError(f"the loop cannot be cut along {question.names(prefer)} as cut= asks:\n{reasons}")
+    if found is None and inspect:
+        found, rejected = _settle("inspected", _inspected(question, vectors), rejected)
+    if found is None:
+        found, rejected = _settle("chain", _chain(question, vectors), rejected)
+    single = [d for d, dim in enumerate(dims) if dim.extent == 1]
+    if found is None and single:
+        # Nothing was lost by refusing to cut such a dimension before, and small data should not make a loop fail.
+        found = Strategy("1d", (single[0],), f"{dims[single[0]].name} has a single value: one visit does it all")
+    if found is None:
+        raise PlanError(_refusal(question, vectors, inspect))
+    return replace(found, rejected=rejected, waves=buffered)
+
+
+def _check(prefer: tuple[int, ...], dims: tuple[Dim, ...]) -> None:
+    if not (1 <= len(prefer) <= 2 and len(set(prefer)) == len(prefer) and all(0 <= d < len(dims) for d in prefer)):
+        names = ", ".join(f"{d}: {dim.name}" for d, dim in enumerate(dims))
+        raise PlanError(f"cut= takes one or two different indices of this loop, not {prefer}; they are {names}")
+
+
+def _settle(name: str, answer: Answer, rejected: tuple[Rejected, ...]) -> tuple[Strategy | None, tuple[Rejected, ...]]:
+    return (None, (*rejected, Rejected(name, answer))) if isinstance(answer, str) else (answer, rejected)
+
+
+def _static(question: _Question, vectors: Sequence[Vector]) -> tuple[Strategy | None, tuple[Rejected, ...]]:
+    """The first strategy that needs nothing but the vectors, and what was rejected before it."""
+    attempts: list[tuple[str, Callable[[_Question, Sequence[Vector]], Answer]]] = [
+        ("independent", _independent),
+        ("1d", _one),
+        ("2d unordered", _rotation),
+        ("2d ordered", _wavefront),
+        ("2d transformed", _transformed),
+    ]
+    if question.buffered and question.prefer is None:
+        attempts.insert(0, ("buffered", _buffered))
+    found: Strategy | None = None
+    rejected: tuple[Rejected, ...] = ()
+    for name, attempt in attempts:
+        found, rejected = _settle(name, attempt(question, vectors), rejected)
+        if found is not None:
+            break
+    return found, rejected
+
+
+# --- one function for each strategy ---------------------------------------------------------------------------------
+
+
+def _buffered(question: _Question, vectors: Sequence[Vector]) -> Answer:
+    if vectors:
+        return f"writes that are not buffered clash: {conflicts_text(vectors[0])}"
+    # Two records with the same indices would race on such a write if they were cut as they come.
+    plain = [a for a in question.accesses if a.writes and all(s.kind != "record" for s in a.subscripts)]
+    if plain and question.dims:
+        return f"line {plain[0].line} writes {plain[0].text} without a buffer: a cut along an index keeps that safe"
+    return Strategy("buffered", (), "every clash is between buffered writes: the records are cut as they come")
+
+
+def _independent(question: _Question, vectors: Sequence[Vector]) -> Answer:
+    if vectors:
+        return conflicts_text(vectors[0])
+    if question.prefer is not None and len(question.prefer) == 2:
+        return "cut= asks for two indices"
+    why = "no iteration writes what another one touches"
+    cuts = question.singles() or [(d,) for d in range(len(question.dims))]
+    return _cheapest(question, "independent", cuts, why) if cuts else Strategy("independent", (), why)
+
+
+def _one(question: _Question, vectors: Sequence[Vector]) -> Answer:
+    def obstacle(cut: tuple[int, ...]) -> Vector | None:
+        return next((v for v in vectors if not v.entries[cut[0]].zero), None)
+
+    return _allowed(question, "1d", question.singles(), obstacle, "is not 0", " is 0 in every vector")
+
+
+def _rotation(question: _Question, vectors: Sequence[Vector]) -> Answer:
+    if question.ordered:
+        kept = "ordered=True keeps dependent iterations in" if question.asked else "nested ranges keep"
+        free = "" if question.asked else "; ordered=False says that any serial order will do"
+        return f"{kept} the order of the loop; a rotation does not{free}"
+
+    def obstacle(cut: tuple[int, ...]) -> Vector | None:
+        return next((v for v in vectors if not any(v.entries[d].zero for d in cut)), None)
+
+    return _allowed(
+        question, "2d unordered", question.pairs(), obstacle, "are both not 0", ": one of them is 0 in every vector"
+    )
+
+
+def _wavefront(question: _Question, vectors: Sequence[Vector]) -> Answer:
+    def obstacle(cut: tuple[int, ...]) -> Vector | None:
+        return next((v for v in vectors if not all(v.entries[d].low >= 0 for d in cut)), None)
+
+    return _allowed(question, "2d ordered", question.pairs(), obstacle, "are not both ≥ 0", " are ≥ 0 in every vector")
+
+
+def _transformed(question: _Question, vectors: Sequence[Vector]) -> Answer:
+    if question.kind not in ("grid", "dense"):
+        return "records have no places in between; write it over range(...)"
+    pairs = sorted({tuple(sorted(pair)) for pair in question.pairs()})
+    best: tuple[bool, tuple[int, ...], Matrix] | None = None
+    for pair in pairs:
+        found = search([tuple(v.entries[d] for d in pair) for v in vectors])
+        if found is not None and (best is None or found[1] > best[0]):
+            best = (found[1], pair, found[0])
+    if best is None:
+        return (
+            _no_cut(question)
+            if not pairs
+            else "no small skew, interchange or reversal makes every vector point forward"
+        )
+    tiled, pair, matrix = best
+    time, space = (in_words(row, [question.dims[d].name for d in pair]) for row in matrix)
+    why = f"with time {time} and space {space} every vector " + (
+        "is ≥ 0 in both" if tiled else "goes forward in time; one value of the first is one time step"
+    )
+    # No array is subscripted by the new indices, so nothing is owned.
+    cost = ((f"time {time}, space {space}", question.cost((), question.parts(pair[1]), question.parts(pair[0]))),)
+    return Strategy("2d transformed", pair, why, transform=matrix, tiled=tiled, moved=cost)
+
+
+def _inspected(question: _Question, vectors: Sequence[Vector]) -> Answer:
+    if question.ordered and question.kind == "sparse":
+        return "ordered=True: groups without conflicts keep the order of the records, not that of their indices"
+    question = replace(question, ordered=False)  # iterations in conflict keep the order of the loop anyway
+    known = [v for v in vectors if not _unknown(v)]
+    if len(known) == len(vectors):
+        return f"no subscript is left to the data; whatever they are, {conflicts_text(vectors[0])}"
+    if _static(question, known)[0] is None:
+        return f"whatever the data are, {conflicts_text(_core(question, known)[0])}"
+    first = next(v for v in vectors if _unknown(v))
+    return Strategy("inspected", (), f"the data decide which iterations meet: {conflicts_text(first)}")
+
+
+def _chain(question: _Question, vectors: Sequence[Vector]) -> Answer:
+    """One visit after the other, in the order of the loop; for loops that could run in parallel in another order."""
+    rest, _ = _static(replace(question, ordered=False), [v for v in vectors if v.kind != "output"])
+    if rest is None:
+        return "a read is among the accesses that clash"
+    # Records as they come, and the first index of all others, are cut in the order of the loop.
+    dims = () if question.kind == "sparse" and not question.ordered else (0,)
+    free, _ = _static(replace(question, ordered=False), vectors)
+    if question.ordered and free is not None:
+        why = f"the order of the loop is kept; with ordered=False, in another one, it runs as {free.name}"
+        return Strategy("chain", dims, why)
+    stores = next(v for v in vectors if v.kind == "output")
+    return Strategy("chain", dims, f"only stores over stores stand in the way: {conflicts_text(stores)}")
+
+
+def _allowed(
+    question: _Question,
+    name: str,
+    cuts: list[tuple[int, ...]],
+    obstacle: Callable[[tuple[int, ...]], Vector | None],
+    forbidden: str,
+    proof: str,
+) -> Answer:
+    """The cheapest of the cuts that meet no obstacle, or the obstacle of each."""
+    obstacles = {cut: obstacle(cut) for cut in cuts}
+    good = [cut for cut, vector in obstacles.items() if vector is None]
+    if good:
+        return _cheapest(question, name, good, proof)
+    # (i, j) and (j, i) meet the same obstacle.
+    told = {tuple(sorted(cut)): vector for cut, vector in obstacles.items() if vector is not None}
+    reasons = [
+        f"{question.names(cut)} {forbidden} in {vector}: {accesses_text(vector)}" for cut, vector in told.items()
+    ]
+    return "; ".join(reasons) if reasons else _no_cut(question)
+
+
+def _no_cut(question: _Question) -> str:
+    if question.prefer is not None:
+        return f"cut= asks for {len(question.prefer)} of the indices"
+    long = [dim.name for dim in question.dims if dim.extent > 1]
+    return f"only {long[0]} has more than one value" if long else "no dimension has more than one value"
+
+
+def _unknown(vector: Vector) -> bool:
+    return any(s.kind == "any" for access in (vector.first, vector.second) for s in access.subscripts)
+
+
+def in_words(row: Sequence[int], names: Sequence[str]) -> str:
+    """A row of a matrix as people write it.
+
+    >>> in_words((1, -2), ("i", "j")), in_words((0, 1), ("i", "j"))
+    ('i - 2j', 'j')
+    """
+    text = ""
+    for factor, name in zip(row, names, strict=True):
+        if factor:
+            sign = ("- " if factor < 0 else "+ ") if text else ("-" if factor < 0 else "")
+            text += f"{' ' if text else ''}{sign}{'' if abs(factor) == 1 else abs(factor)}{name}"
+    return text
+
+
+# --- the cheapest cut -------------------------------------------------------------------------------------------------
+
+
+def _cheapest(question: _Question, name: str, cuts: list[tuple[int, ...]], proof: str) -> Strategy:
+    costs = {cut: question.cost(cut[:1], *(question.parts(d) for d in cut)) for cut in cuts}
+
+    def rank(cut: tuple[int, ...]) -> tuple[int, int, int, tuple[int, ...]]:
+        return -min(question.parts(d) for d in cut), costs[cut], -question.dims[cut[0]].extent, cut
+
+    best = min(cuts, key=rank)
+    told = tuple((_label(question, cut), costs[cut]) for cut in sorted(cuts, key=rank))
+    if name == "independent":
+        why = f"{proof}; cut along {question.names(best)}"
+    else:
+        why = f"{question.names(best)}{proof}"
+    return Strategy(name, best, why, moved=told)
+
+
+def _label(question: _Question, cut: tuple[int, ...]) -> str:
+    names = [question.dims[d].name for d in cut]
+    return names[0] if len(names) == 1 else f"space {names[0]}, time {names[1]}"
+
+
+# --- when nothing applies -------------------------------------------------------------------------------------------
+
+
+def _core(question: _Question, vectors: Sequence[Vector]) -> list[Vector]:
+    """A few of the vectors that together leave no strategy: none of them could be missing."""
+    distinct = {(v.entries, v.kind == "output"): v for v in reversed(vectors)}  # the earliest of each
+    core = sorted(distinct.values(), key=vectors.index)
+    for vector in reversed(core):
+        fewer = [v for v in core if v is not vector]
+        if _static(question, fewer)[0] is None:
+            core = fewer
+    return core
+
+
+def _summed(question: _Question, name: str) -> bool:
+    """Whether an array is only ever read to be written again at the same place."""
+    mine = [access for access in question.accesses if access.array == name]
+    written = {(access.line, access.text) for access in mine if access.writes}
+    return all((access.line, access.text) in written for access in mine)
+
+
+def _refusal(question: _Question, vectors: Sequence[Vector], inspect: bool) -> str:
+    # Stores over stores, and the order alone, would have made a chain, so the reason lies with the others.
+    inspected = _inspected(question, vectors)
+    question = replace(question, ordered=False)
+    left = [v for v in vectors if v.kind != "output"]
+    core: list[Vector] = []
+    arrays: list[str] = []
+    while _static(question, left)[0] is None:  # each round finds arrays that are reason enough
+        core += _core(question, left)
+        arrays = list(dict.fromkeys(v.first.array for v in core))
+        left = [v for v in left if v.first.array not in arrays]
+    what = ["no strategy runs this loop in parallel with the result of a serial one:"]
+    what += [f"  {conflicts_text(vector)}" for vector in core]
+    if inspect:
+        what.append(f"  inspect=True does not help: {inspected}")
+    ways = []
+    for name in arrays:
+        if all(entry.exact for vector in core if vector.first.array == name for entry in vector.entries):
+            ways.append(
+                f"every iteration needs what an earlier one wrote to {name}, at a fixed distance: that is serial; "
+                "run the function as it is, with .plain, or under numba.njit"
+            )
+        else:
+            ways.append(
+                f"exempt the writes to {name}: pass b = st.buffer({name}) as one more argument and write b[...] += …; "
+                "other visits then see them later"
+            )
+    for name in arrays:
+        if _summed(question, name):
+            ways.insert(0, f"if {name} is only added to: make it a sum, {name} = st.accumulator(np.zeros(...))")
+    if not inspect and not isinstance(inspected, str):
+        ways.insert(0, "inspect=True: look at the data for iterations that do not meet")
+    if any(v.first.line != v.second.line for v in core):
+        ways.append("split the loop in two, so that the accesses above are in different loops")
+    return "\n".join([*what, "ways out:", *(f"  {way}" for way in ways)])

@@ -1,0 +1,88 @@
+"""Unimodular transformations: new indices for two dimensions, so that every dependence points forward in time.
+
+A matrix of integers with determinant 1 or -1 renames the points of the plane and loses none. Skewing j to i + j turns
+the vector (1, -1) of a nine-point stencil into (1, 0): the blocks of the new plane can then run as a wavefront.
+The search is over all such matrices with small entries, simplest first, and there are few of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from functools import cache
+from typing import TypeAlias
+
+from stretto.loops.analyse.facts import Entry
+
+Matrix: TypeAlias = tuple[tuple[int, ...], ...]
+
+LARGEST = 3  # entries go from -3 to 3: a skew of more would leave tiles with hardly a point in them
+
+
+def search(vectors: Sequence[tuple[Entry, ...]]) -> tuple[Matrix, bool] | None:
+    """The simplest matrix under which all vectors (pairs of entries) point forward, and whether its plane can be tiled.
+
+    tiled: every component of every new vector is ≥ 0, so both new dimensions may be cut into ranges. Otherwise the
+    first component is > 0, and one value of the first new index is one time step. None where no matrix does either.
+    Vectors that are zero in both entries stay within one point and are no obstacle. An entry that may be any integer
+    is allowed and seldom helps: only a coefficient of 0 tames it.
+
+    >>> one, zero = Entry(1, 1), Entry(0, 0)
+    >>> search([(one, zero), (zero, one), (one, one), (one, Entry(-1, -1))])
+    (((1, 0), (1, 1)), True)
+    """
+    moving = [vector for vector in vectors if not all(entry.zero for entry in vector)]
+    for matrix in _matrices():
+        if all(entry.low >= 0 for vector in moving for entry in transformed(matrix, vector)):
+            return matrix, True
+    for matrix in _matrices():
+        if all(transformed(matrix[:1], vector)[0].low > 0 for vector in moving):
+            return matrix, False
+    return None
+
+
+def transformed(matrix: Matrix, vector: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The matrix times a vector of ranges: every entry holds all values the product can take."""
+    return tuple(_combination(row, vector) for row in matrix)
+
+
+def apply(matrix: Matrix, point: Sequence[int]) -> tuple[int, ...]:
+    """The matrix times a point.
+
+    >>> apply(((1, 0), (1, 1)), (3, 4))
+    (3, 7)
+    """
+    return tuple(sum(a * x for a, x in zip(row, point, strict=True)) for row in matrix)
+
+
+def inverse(matrix: Matrix) -> Matrix:
+    """The matrix that undoes a 2×2 unimodular one; its entries are integers too.
+
+    >>> inverse(((1, 0), (1, 1)))
+    ((1, 0), (-1, 1))
+    """
+    (a, b), (c, d) = matrix
+    sign = a * d - b * c  # 1 or -1, its own reciprocal
+    return ((sign * d, -sign * b), (-sign * c, sign * a))
+
+
+def _combination(row: Sequence[int], vector: tuple[Entry, ...]) -> Entry:
+    low = high = 0.0
+    for factor, entry in zip(row, vector, strict=True):
+        if factor:  # 0 times ∞ is 0 here, and NaN in floating point
+            ends = (factor * entry.low, factor * entry.high)
+            low, high = low + min(ends), high + max(ends)
+    return Entry(low, high)
+
+
+@cache
+def _matrices() -> tuple[Matrix, ...]:
+    """All candidates: small entries first, then those nearest to doing nothing, then without reversals."""
+    unit = (1, 0, 0, 1)
+    found = [
+        flat
+        for flat in itertools.product(range(-LARGEST, LARGEST + 1), repeat=4)
+        if abs(flat[0] * flat[3] - flat[1] * flat[2]) == 1
+    ]
+    found.sort(key=lambda m: (sum(map(abs, m)), sum(map(int.__ne__, m, unit)), sum(a < 0 for a in m), m))
+    return tuple((flat[:2], flat[2:]) for flat in found)

@@ -1,0 +1,67 @@
+"""A trap of NumPy: a tuple assignment stores one row before it reads the next.
+
+    W[0], W[1] = W[1], W[0]
+
+gives two copies of one row, because the right-hand side holds views and the second is read after the first store.
+Numbers are not affected, so whether there is a trap depends on how many axes the arrays have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from stretto.errors import LoopError
+from stretto.loops.front import loop_tree
+from stretto.loops.front.refusals import Lines, refuse
+
+
+def views_swapped(
+    assign: loop_tree.Assign, ndim: Callable[[str], int], root: Callable[[str], str] = lambda name: name
+) -> bool:
+    """Whether a tuple assignment overwrites a row that is bare, and so a view, on its right-hand side.
+
+    ndim: the number of axes of the array of that name, 0 for a number. root: the array behind a name that stands for
+    a part of it (after `w = W[i]`, "W" for "w"); a name that is no such alias stands for itself.
+    A store to the view's own position does no harm, nor does one that comes after it, unless the view is kept by a
+    name. Rows whose subscripts are different numbers do not overlap; other subscripts are taken to.
+    """
+    for k, value in enumerate(assign.values):
+        kept = isinstance(assign.targets[k], loop_tree.Name)
+        for view in _views(value, ndim):
+            for t, target in enumerate(assign.targets):
+                if isinstance(target, loop_tree.Item) and (t < k or (kept and t > k)) and _overlap(target, view, root):
+                    return True
+    return False
+
+
+def refuse_swap(text: Lines, assign: loop_tree.Assign) -> LoopError:
+    """The error for it."""
+    problem = "rows are swapped as views, of which NumPy makes two copies of one row"
+    return refuse(text, assign.line, problem, "write .copy() after each bare row on the right: W[0].copy()")
+
+
+def _views(value: loop_tree.Expr, ndim: Callable[[str], int]) -> Iterator[loop_tree.Item | loop_tree.Name]:
+    """The arrays an expression may hand on without copying."""
+    match value:
+        case loop_tree.Item() if any(isinstance(at, loop_tree.Span) for at in value.index) or len(value.index) < ndim(
+            value.base
+        ):
+            yield value
+        case loop_tree.Name() if ndim(value.name) > 0:
+            yield value
+        case loop_tree.Choose():
+            yield from _views(value.yes, ndim)
+            yield from _views(value.no, ndim)
+
+
+def _overlap(target: loop_tree.Item, view: loop_tree.Item | loop_tree.Name, root: Callable[[str], str]) -> bool:
+    name = view.base if isinstance(view, loop_tree.Item) else view.name
+    if root(target.base) != root(name):
+        return False
+    if target.base != name or isinstance(view, loop_tree.Name):  # an alias: which part it stands for is not compared
+        return True
+    pairs = zip(target.index, view.index, strict=False)
+    apart = any(
+        isinstance(a, loop_tree.Number) and isinstance(b, loop_tree.Number) and a.value != b.value for a, b in pairs
+    )
+    return not apart and (not target.field or not view.field or target.field == view.field)

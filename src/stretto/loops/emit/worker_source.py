@@ -1,0 +1,266 @@
+"""From a typed body to the source of a compiled worker: one call per worker and pass, which visits block after block.
+
+    made = lower(body, form, ...)
+    made.source         a module with the function `visit_worker` (and one `merge_…` for each buffer with a function)
+    made.arguments      what to pass to it, in order, as (what, name) pairs
+
+How a visit walks through its iterations is its *form*:
+
+    entries     records laid out visit by visit:        for t in range(ptr[g], ptr[g + 1])
+    range       records in their own order:             for t in range(lo[g], hi[g])
+    grid        nested ranges:                          for i in range(lo[g, 0], hi[g, 0]): for j in …
+    skewed      a grid in transformed coordinates:      for y0 …: for y1 …: i = …; j = …, where they lie in the grid
+    picked      iterations listed by their numbers:     for q in range(ptr[g], ptr[g + 1]): t = picked[q]; i = …
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from stretto.loops.front.bind import BufferInfo
+from stretto.loops.types import typed_tree as t
+from stretto.loops.types.inventory import nodes
+
+from .buffers import Buffers
+from .scalars import NUMPY, Sheet, Site, own
+from .statements import Writer
+
+AHEAD = 8  # iterations
+LINE = 64  # bytes of a cache line
+MOST_LINES = 8  # of one row
+
+HEADER = '''"""Made from {where}; changes here are lost."""
+import math
+
+import numpy as np
+
+from stretto.kernels import vector as vx
+from stretto.kernels.core.claims import fail, next_visit
+from stretto.kernels.core.guard import at, span
+from stretto.kernels.numeric.keyed import INTEGERS, NORMAL, UNIFORM, absorb, below, gauss, unit
+from stretto.kernels.numeric.scalar import exp, log
+from stretto.kernels.core.scratch import empty, zeros
+
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a visit goes through its iterations. steps: of a grid's dimensions. inverse: of the transformation."""
+
+    kind: str
+    steps: tuple[int, ...] = ()
+    inverse: tuple[tuple[int, ...], ...] = ()
+    dense: bool = False  # records are the elements of an array: their place follows from the indices
+    pair: tuple[int, ...] = (0, 1)  # the dimensions that are transformed
+
+
+@dataclass(frozen=True, slots=True)
+class Lowered:
+    """Source and how to call it."""
+
+    source: str
+    arguments: tuple[tuple[str, str], ...]
+    merges: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]  # buffer → arguments of its merge worker
+    sites: tuple[Site, ...]
+    users: tuple[Any, ...]
+
+
+def lower(
+    body: t.Body,
+    form: Form,
+    where: str,
+    *,
+    operators: Mapping[str, tuple[str, Any]],
+    buffers: Mapping[str, BufferInfo],
+    applies: Mapping[str, Any],
+) -> Lowered:
+    """operators: of each accumulator, its name ('+', 'max', …, 'user') and function. applies: functions of buffers."""
+    sheet = Sheet()
+    used = {name: info for name, info in buffers.items() if any(a.name == name for a in body.arrays)}
+    held = Buffers(sheet, body, used, applies)
+    writer = Writer(sheet, body, operators, held)
+    arguments = arguments_of(body, form, held)
+    names = ", ".join(parameter(what, name) for what, name in arguments)
+    sheet.write(f"def visit_worker(pass_, worker, out, fault, ids, {names}):")
+    sheet.depth += 1
+    sheet.write("bad = zeros(3, np.int64)")
+    for array in body.arrays:
+        if array.role == "local":
+            sizes = ", ".join(writer.scalar(size) for size in array.sizes)
+            sheet.write(f"{own(array.name)} = np.empty(({sizes},), {NUMPY[array.dtype]})")
+    sheet.write("v = next_visit(pass_, worker)")
+    sheet.write("while v >= 0:")
+    sheet.depth += 1
+    sheet.write("g = ids[v]")
+    held.begin()
+    writer.begin_accumulators()
+    depth = sheet.depth
+    iterate(sheet, body, form)
+    if sheet.sites or _may_fail(body):
+        sheet.write("if bad[0] != 0:")
+        sheet.write("    break")
+    held.tick()
+    writer.block(body.steps)
+    sheet.depth = depth
+    held.end()
+    writer.end_accumulators()
+    sheet.write("if bad[0] != 0:")
+    sheet.write("    for k in range(bad.size):")  # `fault[:] = bad` compiles for a second longer, for its error message
+    sheet.write("        fault[k] = bad[k]")
+    sheet.write("    fail(pass_, v)")
+    sheet.write("v = next_visit(pass_, worker, v)")
+    sheet.depth = 0
+    merges = held.merges()
+    return Lowered(
+        source_of(sheet, where),
+        tuple(arguments),
+        merges,
+        tuple(sheet.sites),
+        tuple(sheet.users),
+    )
+
+
+def source_of(sheet: Sheet, where: str) -> str:
+    """A module with what was written."""
+    needed = "".join(f"{line}\n" for line in sheet.imports)
+    return HEADER.format(where=where).rstrip("\n") + f"\n{needed}\n" + "\n".join(sheet.lines) + "\n"
+
+
+def _may_fail(body: t.Body) -> bool:
+    """Whether any subscript is checked as the loop runs; known before the body is written."""
+    return any(any(getattr(node, "checked", ())) for node in nodes(body.steps))
+
+
+def parameter(what: str, name: str) -> str:
+    """The parameter for an argument."""
+    if what in ("array", "number", "field"):
+        return own(name) if what != "field" else f"{own(name)}col"
+    if what.startswith("index") or what.startswith("base"):
+        return what
+    return f"{own(name)}{what}" if name else what
+
+
+def arguments_of(body: t.Body, form: Form, held: Buffers) -> list[tuple[str, str]]:
+    dims = range(len(body.indices))
+    found: list[tuple[str, str]] = []
+    if form.kind == "entries":
+        found += [("ptr", ""), *((f"base{d}", "") for d in dims), *((f"index{d}", "") for d in dims)]
+    elif form.kind == "picked":
+        found += [("ptr", ""), ("picked", ""), ("box", "")]
+    else:
+        found += [("lo", ""), ("hi", "")]
+        if form.kind == "skewed":
+            found.append(("box", ""))
+        if form.dense:
+            found.append(("extents", ""))
+    found += [("field", name) for name, _ in body.fields]
+    for ragged in body.ragged:
+        found.append(("ptr", ragged.name))
+        found += [(f"part{k}", ragged.name) for k in range(len(ragged.types))]
+    found += [("array", array.name) for array in body.arrays if array.role in ("state", "captured")
+              and array.name not in held.private]  # fmt: skip
+    found += [("number", name) for name, _ in body.numbers]
+    found += [("partial", array.name) for array in body.arrays if array.role == "accumulator"]
+    return found + held.arguments()
+
+
+def iterate(sheet: Sheet, body: t.Body, form: Form) -> None:
+    """Open the loops over a visit's iterations and name the indices and fields."""
+    indices = [own(name) for name in body.indices]
+    place = "t"
+    if form.kind == "entries":
+        for d in range(len(indices)):  # read here: for all the compiler knows, a store to a state changes it
+            sheet.write(f"first{d} = base{d}[g]")
+        sheet.write("last = ptr[g + 1] - 1")
+        sheet.write("for t in range(ptr[g], last + 1):")
+        sheet.depth += 1
+        for d, index in enumerate(indices):
+            sheet.write(f"{index} = first{d} + np.int64(vx.get(index{d}, t))")
+        look_ahead(sheet, body)
+    elif form.kind == "range":
+        sheet.write("for t in range(lo[g, 0], hi[g, 0]):")
+        sheet.depth += 1
+        sheet.write(f"{indices[0]} = t")
+    elif form.kind == "grid":
+        for d, (index, step) in enumerate(zip(indices, form.steps, strict=True)):
+            sheet.write(f"for {index} in range(lo[g, {d}], hi[g, {d}], {step}):")
+            sheet.depth += 1
+    elif form.kind == "picked":
+        sheet.write("start0, step0 = box[0, 0], box[0, 1]")
+        sheet.write("for q in range(ptr[g], ptr[g + 1]):")
+        sheet.depth += 1
+        sheet.write("t = vx.get(picked, q)")
+        sheet.write(f"{indices[0]} = start0 + step0 * t")
+    else:
+        _skewed(sheet, indices, form)
+    if form.dense:
+        place = indices[0]
+        for d, index in enumerate(indices[1:], 1):
+            place = f"({place}) * extents[{d}] + {index}"
+        sheet.write(f"t = {place}")
+    for name, kind in body.fields:
+        value = f"vx.get({own(name)}col, t)"
+        sheet.write(f"{own(name)} = " + (f"({value} != 0)" if kind.dtype == "b1" else f"{NUMPY[kind.dtype]}({value})"))
+
+
+def look_ahead(sheet: Sheet, body: t.Body) -> None:
+    """Ask for the rows that an iteration some way ahead will use: where they are is known from its indices alone."""
+    wanted = rows_by_index(body)
+    if not wanted:
+        return
+    sheet.write(f"soon = min(t + {AHEAD}, last)")
+    for d in sorted({d for _, d in wanted}):
+        sheet.write(f"next{d} = first{d} + np.int64(vx.get(index{d}, soon))")
+    for name, d in wanted:
+        array = body.array(name)
+        width = math.prod(size or 1 for size in array.shape[1:])
+        step = LINE // np.dtype(array.dtype).itemsize
+        row = f"next{d}" if len(array.shape) == 1 else f"next{d} * {width}"
+        for at in range(0, min(width, MOST_LINES * step), step):
+            sheet.write(f"vx.ahead({own(name)}, {row}{f' + {at}' if at else ''})")
+
+
+def rows_by_index(body: t.Body) -> tuple[tuple[str, int], ...]:
+    """(array, dimension) where an iteration uses the row, or element, of its own index."""
+    found: dict[tuple[str, int], None] = {}
+    for node in nodes(body.steps):
+        if not isinstance(node, t.RowLoad | t.RowPlace | t.Element | t.ElementPlace):
+            continue
+        lead = node.lead if isinstance(node, t.RowLoad | t.RowPlace) else node.index
+        array = body.array(node.array)
+        if array.role == "state" and lead and isinstance(lead[0], t.Var) and lead[0].name in body.indices:
+            found[node.array, body.indices.index(lead[0].name)] = None
+    return tuple(found)
+
+
+def _skewed(sheet: Sheet, indices: list[str], form: Form) -> None:
+    """Loops over the new coordinates, the last one cut so that the old ones, by the inverse matrix, stay in the box."""
+    for d in range(len(indices)):
+        sheet.write(f"start{d}, step{d}, extent{d} = box[{d}, 0], box[{d}, 1], box[{d}, 2]")
+    sheet.write("for y0 in range(lo[g, 0], hi[g, 0]):")
+    sheet.depth += 1
+    sheet.write("first, past = lo[g, 1], hi[g, 1]")
+    for d, (from_first, factor) in zip(form.pair, form.inverse, strict=True):
+        sheet.write(f"a{d} = {f'({from_first}) * y0' if from_first else '0'}")
+        if factor == 0:
+            sheet.write(f"past = past if 0 <= a{d} < extent{d} else first")
+        elif factor > 0:  # 0 <= a + factor * y < extent, rounded upwards: -(-x // factor)
+            sheet.write(f"first, past = max(first, -(a{d} // {factor})), min(past, -((a{d} - extent{d}) // {factor}))")
+        else:
+            low, high = f"-((extent{d} - 1 - a{d}) // {-factor})", f"a{d} // {-factor} + 1"
+            sheet.write(f"first, past = max(first, {low}), min(past, {high})")
+    sheet.write("for y1 in range(first, past):")
+    sheet.depth += 1
+    for d, (_, factor) in zip(form.pair, form.inverse, strict=True):
+        sheet.write(f"{indices[d]} = start{d} + step{d} * (a{d} + ({factor}) * y1)")
+    for d, index in enumerate(indices):
+        if d not in form.pair:
+            sheet.write(f"for c{d} in range(extent{d}):")
+            sheet.depth += 1
+            sheet.write(f"{index} = start{d} + step{d} * c{d}")

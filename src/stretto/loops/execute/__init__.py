@@ -1,0 +1,1 @@
+"""Running a planned loop: buffers, passes, rounds."""

@@ -1,0 +1,315 @@
+"""Running the sliced body ahead of the loop: compiled code that lists the elements a loop is going to touch.
+
+    prefetch = epoch.plan(samples, w, 0.1).prefetch()
+    found = prefetch.elements()
+    ptr, elements = found.of("w")           elements[ptr[v] : ptr[v + 1]]: what visit v reads of w, sorted, once each
+    print("\\n".join(prefetch.describe()))
+
+The sliced body is compiled like the loop's own, with records in the place of buffers: one pass counts, a second one
+writes them down. The list is kept as long as everything it was made from is the same: the data, and the numbers and
+arrays the slice reads.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stretto.cached import cached_property
+from stretto.errors import PlanError
+from stretto.loops.analyse.analysis import Analysis
+from stretto.loops.analyse.assumptions import Relied
+from stretto.loops.analyse.prefetch_slice import Sliced, mutable, slice_body
+from stretto.loops.emit.buffers import Buffers
+from stretto.loops.emit.scalars import NUMPY, Sheet, own
+from stretto.loops.emit.statements import Writer
+from stretto.loops.emit.worker_source import arguments_of, iterate, parameter, source_of
+from stretto.loops.front.bind import BufferInfo, Held
+from stretto.loops.front.user_functions import digest
+from stretto.loops.layout.visits import Visits
+from stretto.loops.types import typed_tree as t
+from stretto.schedule.orders.order import Ints
+from stretto.schedule.orders.rotation import independent
+
+if TYPE_CHECKING:
+    from stretto.runtime.blocks.crew import Crew
+    from stretto.runtime.runtimes import Runtime
+
+_OWN = ("sizes", "starts", "first_", "base", "ptr_", "total", "elements", "fill")
+
+
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """What the iterations touch, in the order of the visits.
+
+    Elements are numbered through: those of arrays[k] are starts[k] to starts[k + 1]. A key is twice the element, plus
+    one where it is written. Iteration n, counted through all visits, has keys[ptr[n]] to keys[ptr[n + 1]].
+    """
+
+    arrays: tuple[str, ...]
+    starts: Ints  # [A + 1]
+    ptr: Ints  # [N + 1] iterations
+    keys: Ints  # [K]
+    bounds: Ints  # [V + 1] keys of each visit
+    visit_ptr: Ints = field(repr=False)  # [V + 1]
+    visit_elements: Ints = field(repr=False)  # elements of each visit, sorted, once each
+
+    def of(self, array: str) -> tuple[Ints, Ints]:
+        """(ptr [V + 1], elements): what each visit touches of one array, as flat element numbers in order."""
+        if array not in self.arrays:
+            raise PlanError(f"nothing is recorded of {array}; there are {', '.join(self.arrays) or 'no arrays'}")
+        k = self.arrays.index(array)
+        mine = (self.visit_elements >= self.starts[k]) & (self.visit_elements < self.starts[k + 1])
+        before = np.concatenate([[0], np.cumsum(mine)])
+        return before[self.visit_ptr].astype(np.int64), self.visit_elements[mine] - self.starts[k]
+
+    def owner(self, element: int) -> tuple[str, int]:
+        """The array of an element numbered through, and its own number in it."""
+        k = int(np.searchsorted(self.starts, element, side="right")) - 1
+        return self.arrays[k], element - int(self.starts[k])
+
+
+class Prefetch:
+    """The function that lists what a loop touches. arrays: whose elements; modes: 'read', 'write', 'buffer'."""
+
+    def __init__(
+        self,
+        analysis: Analysis,
+        visits: Visits,
+        held: Held,
+        known: Mapping[str, Any],
+        *,
+        arrays: Iterable[str] | None = None,
+        modes: tuple[str, ...] = ("read",),
+        loosely: bool = False,
+        runtime: Runtime | None = None,
+        kept: dict[Any, Any] | None = None,
+    ) -> None:
+        self.analysis, self.visits, self.held, self.known = analysis, visits, held, dict(known)
+        self.runtime, self.modes, self.loosely = runtime, modes, loosely
+        self.arrays = tuple(sorted(random_arrays(analysis, held) if arrays is None else arrays))
+        unknown = [name for name in self.arrays if name not in held.arrays]
+        if unknown:
+            raise PlanError(f"prefetch: the loop has no array {unknown[0]}; there are {', '.join(held.arrays)}")
+        self._kept: dict[Any, Any] = {} if kept is None else kept
+
+    @cached_property
+    def sliced(self) -> Sliced:
+        """The body of records."""
+        return slice_body(
+            self.analysis.body, self.arrays, modes=self.modes, behind=behind(self.held), loosely=self.loosely
+        )
+
+    @property
+    def relied(self) -> Relied:
+        """What the list depends on besides the data, as it is now."""
+        now = {**self.held.numbers, **self.known}
+        return Relied(
+            {name: now[name] for name in self.sliced.numbers},
+            {name: self.held.arrays[name].copy() for name in self.sliced.reads},
+        )
+
+    def describe(self) -> list[str]:
+        """What is listed ahead and what is not, a line for each access."""
+        lines = [f"line {kept.line}: {kept.text} is {_DONE[kept.mode]}, listed ahead" for kept in self.sliced.recorded]
+        lines += [
+            f"line {out.line}: {out.text} is {_DONE[out.mode]}, not listed: {out.why}" for out in self.sliced.left_out
+        ]
+        return lines or [f"nothing to list: {', '.join(self.arrays) or 'no array'} is not {_DONE[self.modes[0]]}"]
+
+    def elements(self, crew: Crew | None = None) -> Recorded:
+        """The elements, from memory if nothing they depend on has changed."""
+        key = (self.arrays, self.modes, self.loosely)
+        kept = self._kept.get(key)
+        if kept is None or not kept[0].holds(self.held, self.known):
+            kept = self._kept[key] = (self.relied, self.record(crew))
+        found: Recorded = kept[1]
+        return found
+
+    def record(self, crew: Crew | None = None, *, visits: bool = True) -> Recorded:
+        """List the elements now. visits: those of whole visits too, not only of iterations."""
+        if crew is not None:
+            return self._record(crew, visits)
+        from stretto.runtime.chosen import here as local
+
+        here = local(self.runtime)
+        with here.open() as opened:
+            return self._record(opened, visits)
+
+    # ---
+
+    @cached_property
+    def _compiled(self) -> tuple[tuple[tuple[str, str], ...], Any]:
+        from stretto.kernels.core import generated
+
+        where = f"{self.analysis.function.name}, line {self.analysis.loop.line}: what it touches"
+        axes = {name: self.held.arrays[name].ndim for name in self.arrays}
+        source, arguments, users = lowered(self.sliced.body, self.visits, axes, where)
+        made = generated.load(source, users, [digest(user) for user in users])
+        return arguments, made["record_worker"]
+
+    def _record(self, crew: Crew, whole: bool) -> Recorded:
+        from stretto.runtime.blocks.step import Step
+
+        from .aliasing import contiguous
+
+        shapes = [self.held.arrays[name].shape for name in self.arrays]
+        starts = np.cumsum([0, *(int(np.prod(shape, dtype=np.int64)) for shape in shapes)]).astype(np.int64)
+        first = np.concatenate([[0], np.cumsum(iterations_in(self.visits))]).astype(np.int64)
+        visits = len(self.visits)
+        ptr = np.zeros(int(first[-1]) + 1, np.int64)
+        total = np.zeros(visits, np.int64)
+        arrays, _ = contiguous({name: self.held.arrays[name] for name in self.sliced.arrays})
+        numbers = {**self.held.numbers, **self.known}
+        room: dict[str, Any] = {
+            "sizes": np.array([size for shape in shapes for size in shape] or [0], np.int64),
+            "starts": starts, "first_": first, "base": np.zeros(visits, np.int64), "ptr_": ptr, "total": total,
+            "elements": np.zeros(0, np.int64), "fill": False,
+        }  # fmt: skip
+        arguments, kernel = self._compiled
+
+        def value(what: str, name: str) -> Any:
+            if not name and what in room:
+                return room[what]
+            if what in ("array", "number"):
+                return arrays[name] if what == "array" else numbers[name]
+            return self.visits.arrays[what, name]
+
+        ids, order, weight = np.arange(visits, dtype=np.int64), independent(visits), self.visits.weight
+        bounds = np.zeros(visits + 1, np.int64)
+        for fill in (False, True):
+            if fill:
+                np.cumsum(total, out=bounds[1:])
+                room |= {"fill": True, "base": bounds[:-1].copy(), "elements": np.empty(int(bounds[-1]), np.int64)}
+            args = tuple(value(what, name) for what, name in arguments)
+            crew.run(Step("list", kernel, order, weight, (ids, *args), np.zeros(visits)), "exact")
+        ptr[-1] = bounds[-1]
+        keys: Ints = room["elements"]
+        none = np.zeros(visits + 1, np.int64), np.zeros(0, np.int64)
+        found = distinct(bounds, keys, int(starts[-1]), crew) if whole else none
+        return Recorded(self.arrays, starts, ptr, keys, bounds, *found)
+
+
+def distinct(bounds: Ints, keys: Ints, elements: int, crew: Crew) -> tuple[Ints, Ints]:
+    """(ptr [V + 1], elements): those of each visit, once each and in order."""
+    from stretto.kernels.rounds.colouring import distinct_worker
+    from stretto.runtime.blocks.step import Step
+
+    visits = len(bounds) - 1
+    marks = np.zeros((crew.workers, elements), np.uint8)
+    kept, count = np.empty(len(keys), np.int64), np.zeros(visits, np.int64)
+    args = (bounds, keys, marks, kept, count)
+    crew.run(Step("distinct", distinct_worker, independent(visits), np.diff(bounds), args, np.zeros(visits)), "exact")
+    ptr = np.concatenate([[0], np.cumsum(count)]).astype(np.int64)
+    return ptr, kept[np.arange(ptr[-1]) + np.repeat(bounds[:-1] - ptr[:-1], count)]
+
+
+_DONE = {"read": "read", "write": "written", "buffer": "added to"}
+
+
+def behind(held: Held) -> dict[str, tuple[str, ...]]:
+    """For each buffer the arrays it changes, the target first."""
+    return {name: (info.target, *info.helpers) for name, info in held.infos.items() if isinstance(info, BufferInfo)}
+
+
+def random_arrays(analysis: Analysis, held: Held) -> frozenset[str]:
+    """Arrays read with subscripts that are known only at run time; failing those, all that are read and written."""
+    read = [access for access in analysis.accesses if access.reads and access.array in held.arrays]
+    found = {access.array for access in read if any(s.kind == "any" for s in access.subscripts)}
+    changed = mutable(analysis.body, behind(held))
+    return frozenset(found & changed or found or {access.array for access in read} & changed)
+
+
+def iterations_in(visits: Visits) -> Ints:
+    """[V] room for the iterations of each visit; a skewed grid has fewer than that."""
+    arrays = visits.arrays
+    if ("ptr", "") in arrays:
+        return np.diff(arrays["ptr", ""]).astype(np.int64)
+    if visits.form.kind == "skewed":
+        return visits.weight.astype(np.int64)
+    steps = np.array(visits.form.steps or (1,), np.int64)
+    span = np.maximum(0, -(-(arrays["hi", ""] - arrays["lo", ""]) // steps))
+    found: Ints = np.prod(span, axis=1, dtype=np.int64)
+    return found
+
+
+# --- the compiled form ----------------------------------------------------------------------------------------------
+
+
+class _Records(Buffers):
+    """In the place of buffers: what is added to one is written to the list."""
+
+    def __init__(self, sheet: Sheet, body: t.Body, axes: Mapping[str, int]) -> None:
+        super().__init__(sheet, body, {}, {})
+        self.number = {name: k for k, name in enumerate(axes)}
+        self.axes = dict(zip(axes, itertools.accumulate(axes.values(), initial=0), strict=False))  # places in `sizes`
+
+    def arguments(self) -> list[tuple[str, str]]:
+        return [(name, "") for name in _OWN]
+
+    def add(self, x: t.Buffered) -> None:
+        mode, _, array = x.buffer.partition(" ")
+        assert not t.is_row(x.value)
+        writer, sheet, axes = self.writer, self.sheet, self.axes[array]
+        if any(x.checked):
+            sheet.write("bad[0] = 0")
+        length = writer.named(writer.scalar(x.value))
+        place = ""
+        for axis, (k, check) in enumerate(zip(x.index, x.checked, strict=True)):
+            text, size = writer.scalar(k), f"sizes[{axes + axis}]"
+            if check:
+                site = sheet.site(x.line, array, axis)
+                last = axis == len(x.index) - 1
+                text = f"span({text}, {length}, {size}, bad, {site})" if last else f"at({text}, {size}, bad, {site})"
+            place = f"({place}) * {size} + {text}" if place else text
+        at, q = writer.named(place), sheet.new()
+        if any(x.checked):
+            sheet.write("if bad[0] == 0:")
+            sheet.depth += 1
+        sheet.write("if fill:")
+        sheet.write(f"    for {q} in range({length}):")
+        key = f"((starts[{self.number[array]}] + {at} + {q}) << 1) + {int(mode != 'read')}"
+        sheet.write(f"        elements[here + {q}] = {key}")
+        sheet.write(f"here += {length}")
+        if any(x.checked):
+            sheet.depth -= 1
+
+
+def lowered(
+    body: t.Body, visits: Visits, axes: Mapping[str, int], where: str
+) -> tuple[str, tuple[tuple[str, str], ...], tuple[Any, ...]]:
+    """(source, arguments, the user's functions) of a body of records. axes: of the arrays that are recorded."""
+    sheet = Sheet()
+    records = _Records(sheet, body, axes)
+    writer = Writer(sheet, body, {}, records)
+    arguments = arguments_of(body, visits.form, records)
+    names = ", ".join(parameter(what, name) for what, name in arguments)
+    sheet.write(f"def record_worker(pass_, worker, out, ids, {names}):")
+    sheet.depth = 1
+    sheet.write("bad = zeros(3, np.int64)")
+    for array in body.arrays:
+        if array.role == "local":
+            sizes = ", ".join(writer.scalar(size) for size in array.sizes)
+            sheet.write(f"{own(array.name)} = np.empty(({sizes},), {NUMPY[array.dtype]})")
+    sheet.write("v = next_visit(pass_, worker)")
+    sheet.write("while v >= 0:")
+    sheet.depth = 2
+    sheet.write("g = ids[v]")
+    sheet.write("n = first_[g]")
+    sheet.write("here = base[g]")
+    iterate(sheet, body, visits.form)
+    sheet.write("bad[0] = 0")  # the loop itself will say what is out of range
+    sheet.write("ptr_[n] = here")
+    sheet.write("n += 1")
+    writer.block(body.steps)
+    sheet.depth = 2
+    sheet.write("while n < first_[g + 1]:")
+    sheet.write("    ptr_[n] = here")
+    sheet.write("    n += 1")
+    sheet.write("total[g] = here - base[g]")
+    sheet.write("v = next_visit(pass_, worker, v)")
+    return source_of(sheet, where), tuple(arguments), tuple(sheet.users)

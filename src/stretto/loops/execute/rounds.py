@@ -1,0 +1,306 @@
+"""Running a loop with a schedule: choose a round, make its iterations in compiled code, tell how far each one moved.
+
+A call makes rounds until as many iterations were made as the loop has. What the last round made beyond that is taken
+off the next call, so that k calls make k epochs' worth. Between calls the schedule's state (its *chooser*) stays with
+the loop, for as long as it is called with the same arrays; with others it starts anew.
+
+Python works once for each round, never for each iteration: the numbers of the round's iterations are written to an
+array that compiled code walks through, and the data stay where they are.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import Diverged, LoopError, PlanError
+from stretto.loops.analyse.analysis import Analysis
+from stretto.loops.front.bind import Held
+from stretto.loops.front.refusals import refuse
+from stretto.loops.layout.round_visits import cut, most, visits_in
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.inline_step import Again
+from stretto.schedule.automatic.auto import Auto
+from stretto.schedule.automatic.candidates import RoundCost
+from stretto.schedule.orders.order import Ints
+from stretto.schedule.orders.rotation import independent
+from stretto.schedule.spec import Chooser
+
+from .aliasing import give_back
+from .run import Call, Prepared, begin, compiling
+from .scheduled import IN_TURN, TOGETHER, Columns, columns, matrices, watched
+
+if TYPE_CHECKING:
+    from stretto.loops.loop_plan import LoopPlan
+
+ROUND_COST = RoundCost(20_000.0)  # Python chooses a round, compiled code makes its iterations
+_KEPT = 8  # sets of arrays for which a loop remembers how far its schedule has got
+_FEW = 256  # iterations of a round
+_WORTH_WAKING = 300e-6  # seconds of a round that is worth waking other threads for, which takes some 80e-6
+_TRIED = 8  # rounds of a call before that is decided, by the shortest of them
+
+
+@dataclass(eq=False)
+class Progress:
+    """How far a schedule has got with one set of arrays.
+
+    watch: the state it learns from, '' if it does not learn. source: what it works conflicts out from, in words.
+    owed: iterations to be made, below 0 when the last call made more than its share.
+    """
+
+    chooser: Chooser
+    watch: str
+    source: str
+    owners: tuple[weakref.ref[Any], ...]
+    owed: int = 0
+
+
+def run_rounds(prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew) -> tuple[float, list[Ints]]:
+    """One call: the seconds its passes took, and the iterations of every round, in order."""
+    if not len(prepared.analysis.space):
+        return 0.0, []
+    key, progress = _take(prepared, held)  # not put back after an error: its last round was never learned
+    maker = _Maker(prepared, held, known, crew)
+    progress.owed += maker.size
+    try:
+        seconds, made = _until_paid(progress, maker)
+    except BaseException:
+        give_back(maker.call.borrowed)  # what earlier rounds did is done
+        raise
+    maker.call.end()
+    _put(prepared, key, progress)
+    return seconds, made
+
+
+def _until_paid(progress: Progress, maker: _Maker) -> tuple[float, list[Ints]]:
+    rows = maker.call.arrays[progress.watch] if progress.watch else None
+    made: list[Ints] = []
+    seconds = 0.0
+    while progress.owed > 0:
+        jobs = maker.checked(progress.chooser.choose())
+        if not len(jobs):
+            progress.owed = 0  # nothing is left to do
+            break
+        if rows is None:
+            seconds += maker.make(jobs)
+        else:
+            at = maker.indices(jobs)
+            before = rows[at]
+            seconds += maker.make(jobs)
+            progress.chooser.learn(jobs, _moved(before, rows[at], at, maker.analysis, progress.watch))
+        made.append(jobs.copy())  # a chooser may use its array again
+        progress.owed -= len(jobs)
+    return seconds, made
+
+
+def progress_of(prepared: Prepared, held: Held) -> Progress:
+    """How far the schedule has got with these arrays; it is started if it has not been."""
+    key, progress = _take(prepared, held)
+    _put(prepared, key, progress)
+    return progress
+
+
+def schedule_arrays(made: LoopPlan) -> dict[str, NDArray[Any]]:
+    """The state of the schedule of each loop of a plan, for a checkpoint."""
+    found: dict[str, NDArray[Any]] = {}
+    for k, part in enumerate(made.parts):
+        if len(part.prepared.analysis.space):
+            progress = progress_of(part.prepared, made.held)
+            found |= {f"{k}/chooser/{name}": array for name, array in progress.chooser.arrays().items()}
+            found[f"{k}/owed"] = np.array([progress.owed])
+    return found
+
+
+def restore_schedules(made: LoopPlan, saved: Mapping[str, NDArray[Any]]) -> None:
+    """Go on from what `schedule_arrays` gave."""
+    for k, part in enumerate(made.parts):
+        if f"{k}/owed" in saved:
+            progress, start = progress_of(part.prepared, made.held), f"{k}/chooser/"
+            mine = {name.removeprefix(start): array for name, array in saved.items() if name.startswith(start)}
+            progress.chooser.restore(mine)
+            progress.owed = int(saved[f"{k}/owed"][0])
+
+
+# --- the schedule's state between calls -----------------------------------------------------------------------------
+
+
+def _take(prepared: Prepared, held: Held) -> tuple[Any, Progress]:
+    """The progress made with these arrays, to be put back by whoever took it; new for new arrays."""
+    analysis = prepared.analysis
+    # What the loop writes is what it learns, and what conflicts are worked out from must be the same too; numbers and
+    # other arrays may change from call to call, such as the weight of a penalty.
+    arrays = [held.arrays[name] for name in sorted({*analysis.written, *matrices(analysis, held)})]
+    owners = [_owner(array) for array in arrays]
+    key = tuple((id(owner), array.__array_interface__["data"][0], array.shape, array.strides)
+                for owner, array in zip(owners, arrays, strict=True))  # fmt: skip
+    kept: Progress | None = prepared.progress.pop(key, None)
+    if kept is not None and all(ref() is owner for ref, owner in zip(kept.owners, owners, strict=True)):
+        return key, kept
+    return key, _start(analysis, held, owners)
+
+
+def _put(prepared: Prepared, key: Any, progress: Progress) -> None:
+    """Keep it, and let go of what nobody can come back to: a chooser may hold on to a whole matrix."""
+    kept = list(prepared.progress.items())
+    gone = [old for old, other in kept if any(ref() is None for ref in other.owners)]
+    for old in (*gone, *[old for old, _ in kept][: 1 - _KEPT]):
+        prepared.progress.pop(old, None)  # another thread may have been faster
+    prepared.progress[key] = progress
+
+
+def _owner(array: NDArray[Any]) -> NDArray[Any]:
+    """The array whose memory this one shows: a view made for each call is the same array to us."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _start(analysis: Analysis, held: Held, owners: list[NDArray[Any]]) -> Progress:
+    schedule = analysis.options.schedule
+    assert schedule is not None
+    read = columns(analysis, held)
+    if isinstance(schedule, Auto):
+        return _start_auto(schedule, analysis, held, read, owners)
+    try:
+        chooser = schedule.start(len(analysis.space), analysis.options.seed, read.matrix)
+    except PlanError as problem:
+        if read.matrix is not None:
+            raise
+        raise refuse(
+            analysis.function,
+            analysis.loop.line,
+            f"{problem}; what two iterations share cannot be told from this loop: {read.why}",
+            "pass conflicts=None to the schedule, or loop over st.samples(X.T), or over range(p) with X[j] [p, n]",
+        ) from None
+    learns = type(chooser).learn is not Chooser.learn
+    watch = watched(analysis, held) if learns else ""
+    return Progress(chooser, watch, read.source, tuple(weakref.ref(owner) for owner in owners))
+
+
+def _start_auto(schedule: Auto, analysis: Analysis, held: Held, read: Columns, owners: list[NDArray[Any]]) -> Progress:
+    """A loop has no objective, so `auto` takes what is safe for it; it learns where a state can be watched."""
+    try:
+        watch = watched(analysis, held)
+    except LoopError:
+        watch = ""
+    strategy, size = analysis.strategy, len(analysis.space)
+    free = strategy.name == TOGETHER or (strategy.name == IN_TURN and not strategy.waves)
+    chooser = schedule.begin(
+        size, analysis.options.seed, read.matrix, ROUND_COST, objective=False, learns=bool(watch), free=free
+    )
+    source = read.source if chooser.learns else ""
+    return Progress(chooser, watch if chooser.learns else "", source, tuple(weakref.ref(owner) for owner in owners))
+
+
+# --- one round ------------------------------------------------------------------------------------------------------
+
+
+class _Maker:
+    """Makes rounds: the iterations of each are cut into visits, and those run as the strategy allows."""
+
+    def __init__(self, prepared: Prepared, held: Held, known: Mapping[str, Any], crew: Crew) -> None:
+        self.analysis, self.crew, self.size = prepared.analysis, crew, len(prepared.analysis.space)
+        longest = most(self.analysis)
+        visits = visits_in(self.analysis, longest)
+        # Arrays of its own: another thread may be calling the same loop.
+        self._picked, self._ptr = np.zeros(longest, np.int64), np.zeros(visits + 1, np.int64)
+        self.call: Call = begin(prepared, held, known, {("picked", ""): self._picked, ("ptr", ""): self._ptr})
+        self._spec = prepared.spec(held, known, crew) if crew.needs_spec else None
+        self._ways: dict[tuple[int, bool], Callable[[], tuple[float, int | None]]] = {}
+        self._jobs, self._visits = -1, 0
+        self._tried, self._least = 0, math.inf
+
+    def indices(self, jobs: Ints) -> Ints:
+        """The values of the loop's index in these iterations."""
+        dim = self.analysis.space.dims[0]
+        return jobs if dim.start == 0 and dim.step == 1 else dim.start + dim.step * jobs
+
+    def checked(self, jobs: Ints) -> Ints:
+        """A round that compiled code may rely on: a schedule may be a user's own."""
+        if not len(jobs):
+            return jobs
+        # Python sorts a few numbers sooner than NumPy begins to.
+        different = sorted(set(jobs.tolist())) if len(jobs) <= _FEW else np.unique(jobs)
+        if len(different) == len(jobs) <= len(self._picked) and different[0] >= 0 and different[-1] < self.size:
+            return jobs
+        name = type(self.analysis.options.schedule).__name__
+        raise PlanError(
+            f"{name} chose a round of {len(jobs)} iterations, {len(different)} of them different, from {different[0]} "
+            f"to {different[-1]}; the loop has {self.size}, numbered from 0, and a round holds each at most once, and "
+            f"at most {len(self._picked)} of them"
+        )
+
+    def make(self, jobs: Ints) -> float:
+        """Make the iterations of one round; the seconds it took."""
+        if len(jobs) != self._jobs:
+            self._jobs, self._visits = len(jobs), visits_in(self.analysis, len(jobs))
+            self._ptr[: self._visits + 1] = cut(len(jobs), self._visits)
+        self._picked[: len(jobs)] = jobs
+        key = self._visits, self._visits > 1 and self.crew.workers > 1 and self._long
+        way = self._ways.get(key)
+        if way is None:
+            with compiling(self.analysis):
+                way = self._ways[key] = self._way(*key)
+        seconds, failed = way()
+        self._tried += 1
+        if self._tried <= _TRIED:
+            self._least = min(self._least, seconds)
+        self.call.check(failed)
+        if self.call.rooms:
+            seconds += self.call.merge(self._visits, self.crew)
+        if self.call.partials:
+            self._fold(self._visits)
+        return seconds
+
+    @property
+    def _long(self) -> bool:
+        return self._tried >= _TRIED and self._least > _WORTH_WAKING
+
+    def _way(self, visits: int, waking: bool) -> Callable[[], tuple[float, int | None]]:
+        """How rounds of so many visits are run: by this thread, or, where they are long, by the crew. Who makes a visit
+        changes no number.
+        """
+        profile = self.analysis.options.profile
+        every = np.arange(visits, dtype=np.int64)
+        step = self.call.step(every, independent(visits), np.ones(visits, np.int64), self._spec)
+        if self._spec is None:
+            here = Again(step, profile).run  # and with it the worker is compiled
+            if not waking:
+                return here
+
+        def by_crew() -> tuple[float, int | None]:
+            done = self.crew.run(step, profile, again=self._spec is None)
+            return done.seconds, done.failed
+
+        return by_crew
+
+    def _fold(self, visits: int) -> None:
+        """Fold what the visits found into the accumulators, and let them begin again."""
+        for name, parts in self.call.partials.items():
+            accumulator = self.call.held.accumulators[name]
+            accumulator.fold(parts[:visits])
+            parts[:visits] = accumulator.blank(1)
+
+
+def _moved(before: NDArray[Any], after: NDArray[Any], at: Ints, analysis: Analysis, name: str) -> NDArray[np.float64]:
+    """[len(at)] how far each row has moved: the length of the change, its squares added up from the first on."""
+    change = np.subtract(after, before, dtype=np.float64)
+    far: NDArray[np.float64]
+    if change.ndim == 1:
+        far = np.abs(change)
+    else:
+        squares = np.square(change).reshape(len(at), -1)
+        far = np.sqrt(np.cumsum(squares, axis=1)[:, -1]) if squares.shape[1] else np.zeros(len(at))
+    if not math.isfinite(far.max()):  # NaN wins
+        worst = int(at[np.argmin(np.isfinite(far))])
+        raise Diverged(
+            f"{analysis.function.name}: {name}[{worst}] became NaN or infinite, so the schedule cannot go on; "
+            "check the data, and make rounds narrower or steps shorter where updates do not see each other"
+        )
+    return far

@@ -1,0 +1,214 @@
+"""Functions a body may call, known by identity: `math.exp`, `np.exp` and `from math import exp` are one function here.
+
+Where two spellings differ in what they give, the difference is written into the tree. The functions of `math` make a
+Python float of their argument, so `math.exp(x)` of a float32 is computed and kept in double precision while `np.exp(x)`
+stays float32; `math.floor` gives an int, `np.floor` a float.
+"""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import math
+import types
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from stretto.loops.front import loop_tree
+
+MANY = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a call of a known function becomes, and how many arguments it takes.
+
+    name: one of tree.FUNCTIONS; or '@', 'empty', 'zeros', 'len', 'range', 'product', which are more than a call.
+    before, after: a conversion of the arguments and of the result, or ''. After a function of NumPy's comes 'numpy':
+    what it makes of a Python number is one of NumPy's, which widens what it meets.
+    """
+
+    name: str
+    least: int = 1
+    most: int = 1
+    before: str = ""
+    after: str = ""
+
+    def arity(self) -> str:
+        """How many arguments, in words.
+
+        >>> Known("where", 3, 3).arity(), Known("range", 1, 3).arity(), Known("max", 1, MANY).arity()
+        ('3 arguments', '1 to 3 arguments', 'at least 1 argument')
+        """
+        if self.most == MANY:
+            return f"at least {self.least} argument{'s' * (self.least > 1)}"
+        count = str(self.most) if self.least == self.most else f"{self.least} to {self.most}"
+        return f"{count} argument{'s' * (self.most > 1)}"
+
+    def call(self, line: int, args: tuple[loop_tree.Expr, ...]) -> loop_tree.Expr:
+        """The call as a tree, for '@' and for everything in tree.FUNCTIONS."""
+        if self.name == "@":
+            return loop_tree.Binary(line, "@", args[0], args[1])
+        if self.before:
+            args = tuple(arg if _is_float(arg) else loop_tree.Call(line, self.before, (arg,)) for arg in args)
+        result = loop_tree.Call(line, self.name, args)
+        return loop_tree.Call(line, self.after, (result,)) if self.after else result
+
+
+def known(value: object) -> Known | None:
+    """What Stretto knows of a function object; None for any other object."""
+    found = _table().get(id(value))
+    if found is not None:
+        return found
+    name = getattr(value, "__stretto_function__", None)
+    if name == "product":
+        return Known("product", 1, MANY)
+    return Known(name, 1, MANY) if isinstance(name, str) and name in loop_tree.FUNCTIONS else None
+
+
+def is_plain(value: object) -> bool:
+    """Whether it is a Python function that its author could decorate, rather than one of NumPy's."""
+    return isinstance(value, types.FunctionType) and _room(value) != "numpy"
+
+
+def remedy(value: object) -> str:
+    """What to write instead of a function that a body cannot call."""
+    if id(value) in _hints():
+        return _hints()[id(value)]
+    if _room(value) == "random" or str(getattr(value, "__module__", "")).startswith("numpy.random"):
+        return RANDOM
+    if is_plain(value):
+        return "decorate it with numba.njit"
+    return "write it with arithmetic, or put it in a function of your own decorated with numba.njit"
+
+
+def dtype_name(value: object) -> str | None:
+    """NumPy's short name of a type that a local array may have; None for anything else.
+
+    >>> dtype_name(float), dtype_name(np.int32), dtype_name("f4"), dtype_name(complex)
+    ('f8', 'i4', 'f4', None)
+    """
+    try:
+        dtype = np.dtype(value) if isinstance(value, str | type | np.dtype) else None
+    except TypeError:
+        return None
+    return dtype.str[1:] if dtype is not None and dtype.kind in "biuf" and dtype.isnative else None
+
+
+def _room(value: object) -> str:
+    """The package a function comes from; bound methods, such as those of `random`, come from that of their owner."""
+    owner = getattr(value, "__self__", None)
+    module = getattr(value, "__module__", None) or type(owner).__module__
+    return str(module).partition(".")[0]
+
+
+RANDOM = "write st.uniform(t, i, j), st.integers or st.normal, with keys that say which number is meant"
+
+# Methods of a row or array, and the function each stands for.
+METHODS = {name: Known(name) for name in ("sum", "max", "min", "copy")} | {"dot": Known("@", 2, 2)}
+
+_ROW = "work on one row at a time: np.{0}(W[i])"
+
+# How a function is called here, for those who call it otherwise.
+USAGE = dict.fromkeys(loop_tree.FUNCTIONS, "pass just that") | {
+    "sum": _ROW.format("sum"),
+    "max": _ROW.format("max"),
+    "min": _ROW.format("min"),
+    "copy": "write w.copy()",
+    "log": "write math.log(x) / math.log(2)",
+    "where": "write np.where(test, a, b)",
+    "@": "write v @ w",
+    "empty": "write np.empty(n, np.float32)",
+    "zeros": "write np.zeros(n, np.float32)",
+    "len": "write len(w)",
+    "range": "write range(n), range(start, stop) or range(start, stop, step)",
+    "product": "write product(range(m), range(n))",
+}
+
+# Attributes and methods that NumPy has and a body has not.
+ATTRIBUTES = {
+    "shape": "write A.shape[0], or unpack the shape in a line above the loop",
+    "size": "write len(w), or multiply the entries of A.shape",
+    "ndim": "write the number",
+    "dtype": "write the type, such as np.float32",
+    "T": "swap the subscripts",
+    "mean": "write w.sum() / len(w)",
+    "fill": "write w[:] = value",
+    "astype": "write np.float32(w), np.float64(w), np.int32(w) or np.int64(w)",
+    "item": "drop it: an element is a number already",
+    "append": "store the value in an array",
+} | dict.fromkeys(("random", "uniform", "integers", "normal", "standard_normal", "choice", "randint", "rand"), RANDOM)
+
+
+def _is_float(node: loop_tree.Expr) -> bool:
+    return isinstance(node, loop_tree.Number) and isinstance(node.value, float)
+
+
+@cache
+def _table() -> dict[int, Known]:
+    """By the identity of the function; all of them live as long as Python does."""
+    rows: list[tuple[object, Known]] = []
+    for name in ("exp", "log", "sqrt"):
+        rows += [(getattr(np, name), Known(name, after="numpy")), (getattr(math, name), Known(name, before="float"))]
+    rows += [(abs, Known("abs")), (np.abs, Known("abs", after="numpy")), (math.fabs, Known("abs", before="float"))]
+    for name in ("floor", "ceil"):
+        rows += [(getattr(np, name), Known(name, after="numpy")), (getattr(math, name), Known(name, after="int"))]
+    for name in ("max", "min"):
+        rows += [(getattr(builtins, name), Known(name, 1, MANY))]
+        rows += [(getattr(np, f"{name}imum"), Known(f"{name}imum", 2, 2, after="numpy"))]
+        rows += [(getattr(np, name), Known(name)), (getattr(np, f"a{name}"), Known(name))]
+    rows += [(sum, Known("sum")), (np.sum, Known("sum")), (np.where, Known("where", 3, 3, after="numpy"))]
+    rows += [(function, Known("@", 2, 2)) for function in (np.dot, np.inner, np.matmul)]
+    rows += [(getattr(np, name), Known(name)) for name in ("float32", "float64", "int32", "int64")]
+    rows += [(np.bool_, Known("bool")), (bool, Known("bool")), (float, Known("float")), (int, Known("int"))]
+    rows += [(np.empty, Known("empty", 1, 2)), (np.zeros, Known("zeros", 1, 2)), (len, Known("len"))]
+    rows += [(range, Known("range", 1, 3)), (itertools.product, Known("product", 1, MANY))]
+    return {id(function): meaning for function, meaning in rows}
+
+
+@cache
+def _hints() -> dict[int, str]:
+    row = "write a for loop over range(len(w))"
+    pairs: list[tuple[object, str]] = [
+        (print, "print after the loop; collect what you want to see in an array"),
+        (enumerate, "write for k in range(len(w)) and read w[k]"),
+        (zip, "write for k in range(len(w)) and read both arrays at k"),
+        (reversed, "write range(n - 1, -1, -1)"),
+        (sorted, "sort before the loop"),
+        (round, "write math.floor(x + 0.5), which rounds halves up"),
+        (pow, "write x ** y"),
+        (math.pow, "write x ** y"),
+        (np.power, "write x ** y"),
+        (np.square, "write x * x"),
+        (divmod, "write x // y and x % y"),
+        (any, row),
+        (all, row),
+        (np.cumsum, row),
+        (np.searchsorted, row),
+        (np.argmax, row),
+        (np.argmin, row),
+        (np.prod, row),
+        (np.clip, "write min(max(x, low), high)"),
+        (np.argmin, "go through the row with a for loop and keep the smallest value so far and where it was"),
+        (np.argmax, "go through the row with a for loop and keep the largest value so far and where it was"),
+        (np.clip, "write min(max(x, low), high)"),
+        (np.tanh, "write 1 - 2 / (1 + np.exp(2 * x))"),
+        (math.tanh, "write 1 - 2 / (1 + math.exp(2 * x))"),
+        (np.log1p, "write np.log(1 + x)"),
+        (math.log1p, "write math.log(1 + x)"),
+        (np.mean, "write w.sum() / len(w)"),
+        (np.linalg.norm, "write math.sqrt(w @ w)"),
+        (math.log2, "write math.log(x) / math.log(2)"),
+        (math.log10, "write math.log(x) / math.log(10)"),
+        (np.ones, "write w = np.empty(n), then w[:] = 1"),
+        (np.full, "write w = np.empty(n), then w[:] = value"),
+        (np.array, "write w = np.empty(n), then set its elements"),
+        (np.zeros_like, "write np.zeros(len(w), np.float32), with the type you want"),
+        (np.empty_like, "write np.empty(len(w), np.float32), with the type you want"),
+        (np.arange, "write range(n)"),
+        (np.ndindex, "write itertools.product(range(m), range(n)), or one for inside the other"),
+        (np.copy, "write w.copy()"),
+    ]
+    return {id(function): hint for function, hint in pairs}

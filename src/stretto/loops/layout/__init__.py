@@ -1,0 +1,1 @@
+"""How the iterations of a loop are cut into visits, and in which order they go."""

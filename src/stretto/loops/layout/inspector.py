@@ -1,0 +1,143 @@
+"""Inspecting the data: loops whose subscripts come from the records are run once for their subscripts alone, and
+iterations that do not meet are grouped.
+
+    @st.parallel(inspect=True)
+    def epoch(samples, w, lr):
+        for i, (y, features) in samples:
+            ...
+            for f, x in features:
+                w[f] += lr * g * x
+
+The prefetch function lists what every iteration reads and writes of the arrays that the loop writes, with everything
+that a branch may decide as it runs (better a conflict too many than one too few); `schedule.orders.conflicts` makes groups of
+it. Iterations in conflict keep the order of the data, so the arrays end up as the serial loop leaves them. The groups
+are made once, and hold as long as the data and all that the subscripts are made of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import Cut
+from stretto.data.records.records import index_of
+from stretto.loops.analyse.analysis import Analysis
+from stretto.loops.analyse.facts import Strategy
+from stretto.loops.analyse.space import Space
+from stretto.loops.emit.worker_source import Form
+from stretto.loops.execute.prefetcher import Prefetch, Recorded
+from stretto.loops.front.bind import Held
+from stretto.loops.front.refusals import refuse
+from stretto.loops.types import typed_tree as t
+from stretto.loops.types.statements import every_step
+from stretto.runtime.blocks.crew import Crew
+from stretto.schedule.orders.conflicts import LEAST, Groups, Hot, group, hottest, touches
+from stretto.schedule.orders.rotation import independent
+
+from .visits import Visits, entries, even, lay
+
+
+def lay_inspected(analysis: Analysis, held: Held, known: Mapping[str, Any], crew: Crew) -> Visits:
+    """The visits of an inspected loop: waves of groups without conflicts. LoopError where there is little to gain."""
+    from stretto.kernels.rounds import colouring
+
+    as_they_come = replace(analysis, strategy=Strategy("independent", (), ""))
+    prefetch = Prefetch(
+        as_they_come,
+        lay(as_they_come, crew),
+        held,
+        known,
+        arrays=written(analysis.body),
+        modes=("read", "write"),
+        loosely=True,
+    )
+    for out in prefetch.sliced.left_out:
+        raise refuse(
+            analysis.function,
+            out.line,
+            f"inspect=True needs every subscript before the loop starts, and of {out.text} it is not known: {out.why}",
+            _exempt(out.array),
+        )
+    recorded = prefetch.record(crew, visits=False)
+    given = touches(recorded.ptr, recorded.keys, int(recorded.starts[-1]), colouring)
+    width = analysis.options.width
+    groups = group(given, width, colouring)
+    if not groups.worthwhile and min(width, len(given)) > 1:
+        raise refuse(
+            analysis.function,
+            analysis.loop.line,
+            *_too_little(groups, hottest(given, colouring), recorded, held, width),
+        )
+    waves = tuple(np.arange(lo, hi, dtype=np.int64) for lo, hi in zip(groups.waves[:-1], groups.waves[1:], strict=True))
+    place = np.empty(len(given), np.int32)
+    place[groups.picked] = np.arange(len(given), dtype=np.int32)
+    return Visits(
+        independent(len(groups)),
+        groups.weight,
+        Form("entries"),
+        Cut(place, groups.ptr),
+        even(1, 1),
+        entries(analysis.space, _indices(analysis.space), np.diff(groups.ptr), groups.picked),
+        waves,
+        relied=prefetch.relied,
+        found=_words(groups, hottest(given, colouring), width),
+    )
+
+
+def written(body: t.Body) -> frozenset[str]:
+    """Arrays of the caller that the loop stores into, without a buffer."""
+    shared = {array.name for array in body.arrays if array.role in ("state", "captured")}
+    places = (place for step in every_step(body.steps) if isinstance(step, t.Put) for place in step.places)
+    return frozenset({p.array for p in places if isinstance(p, t.ElementPlace | t.RowPlace)} & shared)
+
+
+def _indices(space: Space) -> tuple[NDArray[Any], ...]:
+    """The index of every iteration along each dimension, in the order of the loop."""
+    if space.records is not None:
+        return index_of(space.records)
+    cells = np.unravel_index(np.arange(len(space)), [dim.extent for dim in space.dims])
+    return tuple(dim.start + dim.step * cell for dim, cell in zip(space.dims, cells, strict=True))
+
+
+# --- words ----------------------------------------------------------------------------------------------------------
+
+
+def _words(groups: Groups, hot: Hot | None, width: int) -> str:
+    """What the inspection found, for `explain`."""
+    waves = len(groups.waves) - 1
+    shared = f"; the hottest element is shared by {hot.iterations:,} iterations" if hot else ""
+    made = {
+        "batches": "connected components of batches in the order of the data",
+        "levels": f"{groups.levels:,} levels without conflicts, the small ones put together",
+    }[groups.kind]
+    return (
+        f"parallelism {groups.parallelism:.1f} of at most {width} in {waves:,} {'wave' if waves == 1 else 'waves'} "
+        f"({made}){shared}"
+    )
+
+
+def _too_little(groups: Groups, hot: Hot | None, recorded: Recorded, held: Held, width: int) -> tuple[str, str]:
+    """(problem, remedy) where the iterations share too much."""
+    found = f"inspect=True finds too little to run together: parallelism {groups.parallelism:.2f} of at most {width}"
+    if groups.parallelism < LEAST:
+        found += f", and {LEAST} is the least worth having"
+    else:
+        found += f" in {len(groups.waves) - 1:,} waves, and waiting between them would take longer than the work itself"
+    if hot is None:
+        return found, "run the function as it is, with .plain"
+    array, element = recorded.owner(hot.element)
+    index = ", ".join(str(int(k)) for k in np.unravel_index(element, held.arrays[array].shape))
+    share = hot.iterations / len(groups.picked)
+    leave = f", or leave {array}[{index}] out of the data (an intercept, say)" if share >= 0.2 else ""
+    shared = (
+        f"{array}[{index}] alone is shared by {hot.iterations:,} of {len(groups.picked):,} iterations ({share:.0%})"
+    )
+    return f"{found}; {shared}", f"{_exempt(array)}{leave}"
+
+
+def _exempt(array: str) -> str:
+    return f"exempt the writes to {array}: pass b = st.buffer({array}) as one more argument and write b[...] += …"

@@ -1,0 +1,81 @@
+"""Rounds of a scheduled loop as visits: each is cut into a number of visits that is a constant of the plan.
+
+A visit holds neighbouring iterations of the round, so that what is most urgent comes first. Iterations that have to
+see each other's writes are one visit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import PlanError
+from stretto.loops.analyse.analysis import Analysis
+from stretto.loops.emit.worker_source import Form
+from stretto.loops.execute.scheduled import IN_TURN
+from stretto.schedule.orders.order import Ints
+from stretto.schedule.orders.rotation import independent
+
+from .visits import Visits, even, fields_of, ragged_arrays
+
+if TYPE_CHECKING:
+    from stretto.loops.loop_plan import LoopPlan
+
+
+def most(analysis: Analysis) -> int:
+    """The most iterations that a round may have."""
+    width = getattr(analysis.options.schedule, "width", None)
+    size = len(analysis.space)
+    return max(1, min(width, size) if isinstance(width, int) else size)
+
+
+def visits_in(analysis: Analysis, jobs: int) -> int:
+    """Into how many visits a round of so many iterations is cut: a constant of the plan, never of the workers."""
+    return 1 if analysis.strategy.name == IN_TURN else max(1, min(analysis.options.width, jobs))
+
+
+def cut(jobs: int, visits: int) -> Ints:
+    """[visits + 1] bounds of neighbouring iterations, nearly equal in number."""
+    return np.arange(visits + 1, dtype=np.int64) * jobs // visits
+
+
+def lay_round(analysis: Analysis) -> Visits:
+    """One round of the most iterations, standing for those to come."""
+    first = np.arange(min(most(analysis), len(analysis.space)), dtype=np.int64)
+    return replace(lay_rounds(analysis, [first]), example=True)
+
+
+def lay_rounds(analysis: Analysis, rounds: Sequence[Ints]) -> Visits:
+    """Rounds that were made, as visits: a wave for each."""
+    space, dim = analysis.space, analysis.space.dims[0]
+    ptr, waves, at = [np.zeros(1, np.int64)], [], 0
+    for jobs in rounds:
+        count = visits_in(analysis, len(jobs))
+        ptr.append(ptr[-1][-1] + cut(len(jobs), count)[1:])
+        waves.append(np.arange(at, at + count, dtype=np.int64))
+        at += count
+    arrays: dict[tuple[str, str], NDArray[Any]] = {
+        ("ptr", ""): np.concatenate(ptr),
+        ("picked", ""): np.concatenate([np.zeros(0, np.int64), *rounds]),
+        ("box", ""): np.array([[dim.start, dim.step, dim.extent]], np.int64),
+        **fields_of(space, None),
+        **ragged_arrays(space),
+    }
+    weight = np.diff(arrays["ptr", ""])
+    return Visits(independent(at), weight, Form("picked"), even(at, at), even(1, 1), arrays, tuple(waves))
+
+
+def recorded(plan: LoopPlan, rounds: Sequence[Ints]) -> LoopPlan:
+    """The plan of rounds that were made."""
+    if not rounds:
+        raise PlanError(f"{plan.loop.plain.__name__} has made no rounds; give it a schedule= and call it first")
+    part = plan.parts[0]
+    size = len(part.prepared.analysis.space)
+    if max(int(jobs.max()) for jobs in rounds) >= size:
+        raise PlanError(f"the last call of {plan.loop.plain.__name__} was over more than {size} iterations")
+    made = replace(part.prepared, visits=lay_rounds(part.prepared.analysis, rounds))
+    return replace(plan, parts=(replace(part, prepared=made),), arguments=None)

@@ -1,0 +1,115 @@
+"""Which elements of an array each visit of a loop touches, known before it runs.
+
+Over a grid of ranges the subscripts say it: index plus constant, constants, whole axes. Where subscripts come from the
+data, or visits are tiles of transformed indices, the prefetch function lists them (`prefetcher`). Where a subscript
+depends on what the loop itself writes nobody knows: such a visit may touch any element. So may one of a scheduled loop,
+whose iterations are chosen as it runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.loops.analyse.assumptions import Relied
+from stretto.loops.analyse.facts import Access, Dim, Subscript
+from stretto.loops.analyse.placement import by_array
+from stretto.loops.execute.prefetcher import Prefetch
+from stretto.loops.front.bind import Held
+from stretto.plan.served import Touched
+
+if TYPE_CHECKING:
+    from stretto.loops.execute.run import Prepared
+    from stretto.runtime.blocks.crew import Crew
+
+    from .visits import Visits
+
+_EXACT = ("index", "number", "span", "whole")
+_MODES = ("read", "write", "buffer")
+
+
+def touched_by(
+    prepared: Prepared, held: Held, known: Mapping[str, Any], names: Sequence[str], crew: Crew
+) -> tuple[dict[str, Touched], Relied]:
+    """What visits touch of some arrays, and the values that this depends on."""
+    analysis, visits = prepared.analysis, prepared.visits
+    groups = by_array(analysis.accesses)
+    found: dict[str, Touched] = {}
+    to_list = []
+    for name in names:
+        group, shape = groups.get(name, []), held.arrays[name].shape
+        subscripts = [s for access in group for s in access.subscripts]
+        if (
+            not group
+            or visits.form.kind == "picked"
+            or any(all(s.kind == "whole" for s in access.subscripts) for access in group)
+        ):
+            found[name] = Touched(held.arrays[name].size)
+        elif visits.form.kind == "grid" and all(s.kind in _EXACT for s in subscripts):
+            found[name] = _boxes(visits, analysis.space.dims, group, shape)
+        else:
+            to_list.append(name)
+    if not to_list:
+        return found, Relied()
+    prefetch = Prefetch(analysis, visits, held, known, arrays=to_list, modes=_MODES, loosely=True)
+    unknown = {out.array for out in prefetch.sliced.left_out}
+    recorded = prefetch.record(crew)
+    for name in to_list:
+        size = held.arrays[name].size
+        found[name] = Touched(size) if name in unknown else Touched.of_lists(size, *recorded.of(name))
+    return found, prefetch.relied
+
+
+def _boxes(visits: Visits, dims: tuple[Dim, ...], group: Sequence[Access], shape: tuple[int, ...]) -> Touched:
+    """From subscripts that are all exact, over nested ranges.
+
+    The elements of a visit are those of a box: along every axis what some access touches. A corner of it that none does
+    is fetched too, which costs less than leaving it out. Where that would be far more, each access has its own box.
+    """
+    lo, hi = visits.arrays["lo", ""], visits.arrays["hi", ""]
+    forms = list(dict.fromkeys(access.subscripts for access in group))
+    axes = [[_axes(dims, lo[v], hi[v], form, shape) for form in forms] for v in range(len(lo))]
+    lists = [_elements(each, shape) for each in axes]
+    ptr = np.concatenate([[0], np.cumsum([len(one) for one in lists])])
+    return Touched.of_lists(int(np.prod(shape)), ptr, np.concatenate(lists))
+
+
+def _elements(boxes: list[list[NDArray[Any]]], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The elements of one visit, from the axes of every access."""
+    hull = [np.unique(np.concatenate(axis)) for axis in zip(*boxes, strict=True)]
+    sizes = [math.prod(len(axis) for axis in box) for box in boxes]
+    if math.prod(len(axis) for axis in hull) <= 1.5 * max(sizes) + 64:
+        return _flat(hull, shape)
+    return np.unique(np.concatenate([_flat(box, shape) for box in boxes]))
+
+
+def _flat(axes: list[NDArray[Any]], shape: tuple[int, ...]) -> NDArray[Any]:
+    """The flat numbers of a box."""
+    at = np.zeros(1, np.int64)
+    for axis, size in zip(axes, shape, strict=True):
+        at = (at[:, None] * size + axis).reshape(-1)
+    return at
+
+
+def _axes(
+    dims: tuple[Dim, ...], lo: NDArray[Any], hi: NDArray[Any], form: tuple[Subscript, ...], shape: tuple[int, ...]
+) -> list[NDArray[Any]]:
+    """Along every axis the elements that one access of a visit may touch, those outside the array left out."""
+    found = []
+    for subscript, size in zip(form, shape, strict=True):
+        match subscript.kind:
+            case "index":
+                d = subscript.dim
+                axis = np.arange(lo[d], hi[d], dims[d].step) + subscript.offset
+            case "number":
+                axis = np.array([subscript.offset])
+            case "span":
+                axis = np.arange(subscript.offset, subscript.stop)
+            case _:
+                axis = np.arange(size)
+        found.append(axis[(axis >= 0) & (axis < size)])
+    return found

@@ -1,0 +1,390 @@
+"""The visits of a loop: how its iterations are cut into blocks, in which order the blocks go, and where they lie.
+
+    visits = lay(analysis, crew)
+    visits.order, visits.weight         what runs together, and how many iterations each visit has
+    visits.form, visits.arrays          how a visit walks through its iterations, and the arrays it walks through
+
+Nothing here depends on the number of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import FEWEST_PER_VISIT, Cut, choose_blocks, straight
+from stretto.errors import PlanError
+from stretto.loops.analyse import unimodular
+from stretto.loops.analyse.analysis import Analysis
+from stretto.loops.analyse.assumptions import Relied
+from stretto.loops.analyse.facts import Dim
+from stretto.loops.analyse.space import Space
+from stretto.loops.emit.worker_source import Form
+from stretto.loops.front.bind import Held
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.layout import lay_out, tally
+from stretto.schedule.orders.order import Ints, Order
+from stretto.schedule.orders.rotation import independent, rotation
+from stretto.schedule.orders.wavefront import chain, wavefront
+
+PER_STALE_VISIT = 32  # iterations of a visit in a buffered loop
+FEWEST_WAVES, MOST_WAVES = 32, 256
+
+
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """V visits over a grid of blocks. waves: visits that run together in each wave, for loops that need them.
+
+    relied, found: of an inspected loop, the values its visits were made from, and what was found, in words.
+    example: one round of a loop with a schedule, standing for those that will be chosen as it runs.
+    """
+
+    order: Order
+    weight: Ints
+    form: Form
+    rows: Cut
+    cols: Cut
+    arrays: dict[tuple[str, str], NDArray[Any]] = field(repr=False)
+    waves: tuple[Ints, ...] = ()
+    relied: Relied = field(default_factory=Relied)
+    found: str = ""
+    example: bool = False
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def check_known(self) -> None:
+        """Refuse where the iterations are not known before the loop has run."""
+        if self.example:
+            raise PlanError(
+                "which iterations a schedule chooses shows as the loop runs; call it, and ask loop.recorded(...) for "
+                "the plan of what was done"
+            )
+
+
+def lay(analysis: Analysis, crew: Crew, held: Held | None = None, known: Mapping[str, Any] | None = None) -> Visits:
+    """Cut the iterations of a loop as its strategy says. held, known: values, which only an inspected loop looks at."""
+    space, strategy = analysis.space, analysis.strategy
+    if analysis.options.schedule is not None:
+        from .round_visits import lay_round
+
+        return lay_round(analysis)
+    if strategy.name == "inspected":
+        from .inspector import lay_inspected
+
+        assert held is not None
+        return lay_inspected(analysis, held, known or {}, crew)
+    if strategy.name == "2d transformed":
+        return _transformed(analysis)
+    two = strategy.name.startswith("2d")
+    if space.kind in ("grid", "dense"):
+        visits = _grid(analysis, two)
+    elif space.kind == "ragged":
+        visits = _ragged(analysis)
+    elif two:
+        visits = _sparse_two(analysis, crew)
+    else:
+        visits = _sparse_one(analysis)
+    return _in_waves(visits, analysis.options.width) if strategy.waves or strategy.name == "buffered" else visits
+
+
+def _in_waves(visits: Visits, width: int) -> Visits:
+    """Groups of at most `width` visits that could run together: those of one step of a rotation, or of one diagonal of
+    a wavefront. Visits of a wave that share a block still take their turns.
+    """
+    order = visits.order
+    every = np.arange(len(visits), dtype=np.int64)
+    step = order.row_block + order.col_block if order.name == "wavefront" else every // max(1, order.rows)
+    waves = tuple(
+        together[at : at + width]
+        for together in np.split(every[np.argsort(step, kind="stable")], np.cumsum(np.bincount(step))[:-1])
+        for at in range(0, len(together), width)
+        if len(together)
+    )
+    return Visits(visits.order, visits.weight, visits.form, visits.rows, visits.cols, visits.arrays, waves)
+
+
+def even(n: int, blocks: int) -> Cut:
+    """n indices in `blocks` runs of equal length."""
+    return Cut(np.arange(n, dtype=np.int32), np.linspace(0, n, blocks + 1).astype(np.int64))
+
+
+def _wanted(analysis: Analysis, axis: int, most: int) -> int:
+    """How many blocks along the first or second cut axis: what the user asked for, or what the plan's width gives."""
+    asked = analysis.options.blocks
+    if axis < len(asked):
+        if asked[axis] < 1:
+            raise PlanError(f"blocks={asked}: there is at least one block along an axis")
+        return min(asked[axis], most)
+    return most
+
+
+def _parts(analysis: Analysis, extent: int) -> int:
+    """Blocks along a single axis."""
+    if analysis.options.blocks:
+        return max(1, _wanted(analysis, 0, extent))
+    if analysis.strategy.name == "buffered":
+        return _stale(analysis, extent)
+    return max(1, min(2 * analysis.options.width, extent, len(analysis.space) // FEWEST_PER_VISIT or 1))
+
+
+def _stale(analysis: Analysis, extent: int) -> int:
+    """Visits of a loop in which all see the state as of the start of their wave: many, so that it is never very old.
+
+    What the visits of a wave add to an element that all of them touch is `width` times one step, so waves must be short
+    for the steps of an ordinary learning rate to converge: some iterations for each visit, or some dozens of waves. On
+    the other side a wave takes a tenth of a millisecond or two to begin and to merge, and every visit copies what lies
+    behind the buffers.
+    """
+    n, width = len(analysis.space), analysis.options.width
+    work = n + sum(len(column.parts[0]) for _, column in analysis.space.ragged if column.parts)
+    wanted = max(n // PER_STALE_VISIT, FEWEST_WAVES * width)
+    affordable = max(4 * work // max(1, analysis.behind), 2 * width)
+    return max(1, min(wanted, affordable, MOST_WAVES * width, extent))
+
+
+def _square(analysis: Analysis, shape: tuple[int, int]) -> tuple[int, int]:
+    """Blocks along the two axes of a grid: 2 × width, or width where a wave waits for its slowest visit anyway."""
+    width = max(1, analysis.options.width // 2) if analysis.strategy.waves else analysis.options.width
+    blocks = choose_blocks(max(1, len(analysis.space)), (max(1, shape[0]), max(1, shape[1])), width)
+    if analysis.options.blocks:
+        first = _wanted(analysis, 0, max(1, shape[0]))
+        return first, _wanted(analysis, 1, max(1, shape[1])) if len(analysis.options.blocks) > 1 else first
+    return blocks, blocks
+
+
+def _order(analysis: Analysis, rows: int, cols: int) -> Order:
+    """The order of a two-dimensional grid of blocks."""
+    if analysis.strategy.name == "2d ordered":
+        return wavefront(rows, cols)
+    if rows == cols and rows & (rows - 1) == 0:
+        return rotation(rows)
+    return ring(rows, cols)
+
+
+def ring(rows: int, cols: int) -> Order:
+    """A rotation over a grid that is not square: in step s row block r meets column block r·⌊cols/rows⌋ + s."""
+    step, row = np.divmod(np.arange(rows * cols, dtype=np.int64), rows)
+    col = (row * max(1, cols // rows) + step) % cols
+    return Order("rotation/ring", rows, cols, row, col)
+
+
+# --- grids ----------------------------------------------------------------------------------------------------------
+
+
+def _box(dims: tuple[Dim, ...], cuts: dict[int, tuple[Cut, Ints]], visits: int) -> tuple[Ints, Ints, Ints]:
+    """lo, hi [V, n] of the indices, and the iterations in each visit."""
+    lo, hi = np.zeros((visits, len(dims)), np.int64), np.zeros((visits, len(dims)), np.int64)
+    weight = np.ones(visits, np.int64)
+    for d, dim in enumerate(dims):
+        if d in cuts:
+            cut, block = cuts[d]
+            first, last = cut.bounds[block], cut.bounds[block + 1]
+        else:
+            first, last = np.zeros(visits, np.int64), np.full(visits, dim.extent)
+        lo[:, d], hi[:, d] = dim.start + dim.step * first, dim.start + dim.step * last
+        weight *= last - first
+    return lo, hi, weight
+
+
+def _form(space: Space) -> Form:
+    return Form("grid", tuple(dim.step for dim in space.dims), dense=space.kind == "dense")
+
+
+def _extents(space: Space) -> dict[tuple[str, str], NDArray[Any]]:
+    found: dict[tuple[str, str], NDArray[Any]] = {("field", name): column.values for name, column in space.fields}
+    if space.kind == "dense":
+        found["extents", ""] = np.array([dim.extent for dim in space.dims], np.int64)
+    return found
+
+
+def _grid(analysis: Analysis, two: bool) -> Visits:
+    space, dims = analysis.space, analysis.strategy.dims or (0,)
+    if two:
+        first, second = dims
+        rows, cols = _square(analysis, (space.dims[first].extent, space.dims[second].extent))
+        order = _order(analysis, rows, cols)
+        row_cut, col_cut = even(space.dims[first].extent, rows), even(space.dims[second].extent, cols)
+        cuts = {first: (row_cut, order.row_block), second: (col_cut, order.col_block)}
+    else:
+        extent = space.dims[dims[0]].extent
+        count = _parts(analysis, extent)
+        order = chain(count) if analysis.strategy.name == "chain" else independent(count)
+        row_cut, col_cut = even(extent, count), even(1, 1)
+        cuts = {dims[0]: (row_cut, np.arange(count))}
+    lo, hi, weight = _box(space.dims, cuts, len(order))
+    return Visits(order, weight, _form(space), row_cut, col_cut, {("lo", ""): lo, ("hi", ""): hi, **_extents(space)})
+
+
+def _transformed(analysis: Analysis) -> Visits:
+    """Tiles of the new coordinates: a wavefront of tiles, or one wave for each value of the first.
+
+    The dimensions that are not transformed run whole in every visit, inside the others.
+    """
+    space, matrix = analysis.space, analysis.strategy.transform
+    first, second = analysis.strategy.dims
+    extents = [space.dims[first].extent, space.dims[second].extent]
+    corners = np.array([[a, b] for a in (0, extents[0] - 1) for b in (0, extents[1] - 1)])
+    reach = corners @ np.array(matrix).T
+    low, high = reach.min(axis=0), reach.max(axis=0) + 1
+    spans = high - low
+    if analysis.strategy.tiled:
+        rows, cols = _square(analysis, (int(spans[0]), int(spans[1])))
+        order = wavefront(rows, cols)
+    else:
+        rows, cols = int(spans[0]), _parts(analysis, int(spans[1]))
+        order = independent(rows * cols)
+    row_cut, col_cut = even(int(spans[0]), rows), even(int(spans[1]), cols)
+    block = np.divmod(np.arange(rows * cols), cols)
+    lo = np.stack([low[0] + row_cut.bounds[block[0]], low[1] + col_cut.bounds[block[1]]], axis=1)
+    hi = np.stack([low[0] + row_cut.bounds[block[0] + 1], low[1] + col_cut.bounds[block[1] + 1]], axis=1)
+    box = np.array([[dim.start, dim.step, dim.extent] for dim in space.dims], np.int64)
+    form = Form("skewed", inverse=unimodular.inverse(matrix), dense=space.kind == "dense", pair=(first, second))
+    arrays = {("lo", ""): lo, ("hi", ""): hi, ("box", ""): box, **_extents(space)}
+    weight = np.prod(hi - lo, axis=1) * (len(space) // max(1, math.prod(extents)))
+    waves: tuple[Ints, ...] = ()
+    if not analysis.strategy.tiled:
+        waves = tuple(np.arange(cols, dtype=np.int64) + step * cols for step in range(rows))
+    return Visits(order, weight, form, row_cut, col_cut, arrays, waves)
+
+
+# --- records --------------------------------------------------------------------------------------------------------
+
+
+def fields_of(space: Space, which: NDArray[Any] | None) -> dict[tuple[str, str], NDArray[Any]]:
+    """The fields of the records, in the order of the visits."""
+    return {
+        ("field", name): np.ascontiguousarray(column.values if which is None else column.values[which])
+        for name, column in space.fields
+    }
+
+
+def ragged_arrays(space: Space, which: NDArray[Any] | None = None) -> dict[tuple[str, str], NDArray[Any]]:
+    """The ragged fields of the records, in the order of the visits."""
+    found: dict[tuple[str, str], NDArray[Any]] = {}
+    for name, column in space.ragged:
+        ptr, parts = column.ptr, column.parts
+        if which is not None:
+            lengths = np.diff(column.ptr)[which]
+            ptr = np.concatenate([[0], np.cumsum(lengths)])
+            entries = np.repeat(column.ptr[which] - ptr[:-1], lengths) + np.arange(ptr[-1])
+            parts = tuple(part[entries] for part in column.parts)
+        found["ptr", name] = ptr
+        for k, part in enumerate(parts):
+            found[f"part{k}", name] = part
+    return found
+
+
+def _ragged(analysis: Analysis) -> Visits:
+    """Runs of records that carry equal work: one for each record and one for each entry of its ragged fields."""
+    space = analysis.space
+    work = np.ones(len(space), np.int64)
+    for _, column in space.ragged:
+        work += np.diff(column.ptr)
+    count = _parts(analysis, max(1, len(space)))
+    cut = straight(work, count)
+    order = chain(count) if analysis.strategy.name == "chain" else independent(count)
+    lo, hi = cut.bounds[:-1, None].copy(), cut.bounds[1:, None].copy()
+    running = np.concatenate([[0], np.cumsum(work)])
+    weight = running[cut.bounds[1:]] - running[cut.bounds[:-1]]
+    arrays = {("lo", ""): lo, ("hi", ""): hi, **fields_of(space, None), **ragged_arrays(space)}
+    return Visits(order, weight, Form("range"), cut, even(1, 1), arrays)
+
+
+def entries(
+    space: Space, indices: Sequence[NDArray[Any]], weight: Ints, which: NDArray[Any] | None
+) -> dict[tuple[str, str], NDArray[Any]]:
+    """Records laid out visit by visit, each with its indices; `which` sorts them, None leaves them as they are."""
+    arrays: dict[tuple[str, str], NDArray[Any]] = {("ptr", ""): np.concatenate([[0], np.cumsum(weight)])}
+    for d, index in enumerate(indices):
+        arrays[f"base{d}", ""] = np.zeros(len(weight), np.int64)
+        arrays[f"index{d}", ""] = np.ascontiguousarray(index if which is None else index[which])
+    return {**arrays, **fields_of(space, which), **ragged_arrays(space, which)}
+
+
+def _entries(space: Space, order: Order, weight: Ints, which: NDArray[Any] | None, rows: Cut, cols: Cut) -> Visits:
+    assert space.records is not None
+    arrays = entries(space, space.records.index, weight, which)
+    return Visits(order, weight, Form("entries"), rows, cols, arrays)
+
+
+def _sparse_one(analysis: Analysis) -> Visits:
+    """Sparse records cut along one index, or, where no index is cut, as they come."""
+    space, dims = analysis.space, analysis.strategy.dims
+    assert space.records is not None
+    n = len(space)
+    if not dims:
+        count = _parts(analysis, max(1, n))
+        cut = even(n, count)
+        order = chain(count) if analysis.strategy.name == "chain" else independent(count)
+        return _entries(space, order, cut.sizes, None, cut, even(1, 1))
+    index = space.records.index[dims[0]]
+    extent = space.dims[dims[0]].extent
+    count = _parts(analysis, max(1, extent))
+    cut = straight(np.bincount(index, minlength=extent), count)
+    block = cut.block_of()[index]
+    order = chain(count) if analysis.strategy.name == "chain" else independent(count)
+    which = _sorted(analysis, block)
+    return _entries(space, order, np.bincount(block, minlength=count), which, cut, even(1, 1))
+
+
+def _sorted(analysis: Analysis, visit: NDArray[Any]) -> NDArray[Any]:
+    """Positions of the records, visit by visit; inside a visit as they came, or in index order for an ordered loop."""
+    assert analysis.space.records is not None
+    if analysis.options.ordered or analysis.strategy.name == "2d ordered":
+        return np.lexsort((*reversed(analysis.space.records.index), visit))
+    narrow = visit.astype(np.int16) if len(visit) and int(visit.max()) < 2**15 else visit
+    return np.argsort(narrow, kind="stable")
+
+
+def _sparse_two(analysis: Analysis, crew: Crew) -> Visits:
+    """Sparse records over a grid of blocks."""
+    space = analysis.space
+    records = space.records
+    assert records is not None
+    first, second = analysis.strategy.dims
+    shape = (space.dims[first].extent, space.dims[second].extent)
+    rows, cols = _square(analysis, shape)
+    order = _order(analysis, rows, cols)
+    row_cut = straight(np.bincount(records.index[first], minlength=shape[0]), rows)
+    col_cut = straight(np.bincount(records.index[second], minlength=shape[1]), cols)
+    if analysis.strategy.name == "2d unordered" and len(space.dims) == 2 and _simple(space):
+        return _sparse_fast(space, order, row_cut, col_cut, (first, second), crew)
+    table = np.zeros((rows, cols), np.int64)
+    table[order.row_block, order.col_block] = np.arange(len(order))
+    visit = table[row_cut.block_of()[records.index[first]], col_cut.block_of()[records.index[second]]]
+    weight = np.bincount(visit, minlength=len(order))
+    return _entries(space, order, weight, _sorted(analysis, visit), row_cut, col_cut)
+
+
+def _simple(space: Space) -> bool:
+    return len(space.fields) == 1 and not space.ragged and space.fields[0][1].values.dtype == np.float32
+
+
+@dataclass(frozen=True, eq=False)
+class _Triples:
+    rows: NDArray[Any]
+    cols: NDArray[Any]
+    values: NDArray[Any]
+
+
+def _sparse_fast(space: Space, order: Order, rows: Cut, cols: Cut, dims: tuple[int, int], crew: Crew) -> Visits:
+    """One float32 value for each record: the layout of the factorization models, with indices local to a block."""
+    assert space.records is not None
+    triples = _Triples(space.records.index[dims[0]], space.records.index[dims[1]], space.fields[0][1].values)
+    tallied = tally((triples.rows, triples.cols, triples.values), rows, cols, order, crew)
+    blocks = lay_out(triples, rows, cols, order, tallied, crew)  # type: ignore[arg-type]
+    arrays: dict[tuple[str, str], NDArray[Any]] = {
+        ("ptr", ""): blocks.ptr,
+        (f"base{dims[0]}", ""): np.ascontiguousarray(blocks.row_base),
+        (f"base{dims[1]}", ""): np.ascontiguousarray(blocks.col_base),
+        (f"index{dims[0]}", ""): blocks.u,
+        (f"index{dims[1]}", ""): blocks.i,
+        ("field", space.fields[0][0]): blocks.r,
+    }
+    return Visits(order, blocks.weight, Form("entries"), rows, cols, arrays)

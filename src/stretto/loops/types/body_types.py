@@ -1,0 +1,169 @@
+"""Typing a body: statements of the loop tree become statements over scalars and rows, with nothing left to guess.
+
+    body = fuse(function, loop, infos, space, known)
+
+The body is walked until the kinds of its variables no longer change: in `z = 0.0` followed by `z += W[k] * x`, z is
+float32 when W is, as it would be in NumPy after the first addition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from stretto.loops.analyse.space import Space
+from stretto.loops.front import loop_tree
+from stretto.loops.front.bind import AccumulatorInfo, ArrayInfo, BufferInfo, Info
+
+from . import typed_tree as t
+from .assignment_types import Assignments
+from .promote import whole
+from .scope import assigned, names_in
+from .typed_tree import INT, Kind
+
+_WALKS = 24  # kinds only ever grow, along a chain shorter than this
+
+
+def fuse(
+    function: loop_tree.Function,
+    loop: loop_tree.Loop,
+    infos: Mapping[str, Info],
+    space: Space,
+    known: Mapping[str, Any],
+) -> tuple[t.Body, dict[str, int]]:
+    """The typed body of a loop called with these arguments, and the numbers whose value was relied on."""
+    kinds: dict[str, Kind] = {}
+    wide: frozenset[str] = frozenset()
+    for _ in range(_WALKS):
+        walk = Statements(function, infos, space, known, loop.body, kinds, wide)
+        steps = walk.block(loop.body)
+        if walk.found == kinds:
+            if walk.loose <= wide:
+                break
+            wide |= walk.loose
+        kinds = {**kinds, **walk.found}
+    folded = tuple(
+        t.Array(name, info.dtype, info.shape, "accumulator" if isinstance(info, AccumulatorInfo) else "buffer")
+        for name, info in infos.items()
+        if isinstance(info, AccumulatorInfo | BufferInfo) and name in walk.folded
+    )
+    body = t.Body(
+        loop.line,
+        tuple(dim.name for dim in space.dims),
+        space.field_kinds,
+        space.ragged_kinds,
+        tuple(walk.numbers.items()),
+        (*walk.arrays.values(), *walk.locals.values(), *folded),
+        steps,
+    )
+    relied = walk.scope.consulted & set(walk.numbers)
+    return body, {name: found[0] for name in sorted(relied) if (found := walk.scope.ranges.get(name))}
+
+
+class Statements(Assignments):
+    """One walk over a body: its branches and inner loops."""
+
+    def block(self, statements: tuple[loop_tree.Stmt, ...]) -> tuple[t.Step, ...]:
+        steps: list[t.Step] = []
+        for statement in statements:
+            match statement:
+                case loop_tree.Assign():
+                    self.assign(statement, steps)
+                case loop_tree.Update():
+                    self.update(statement, steps)
+                case loop_tree.If():
+                    self.branch(statement, steps)
+                case loop_tree.While(line=line, test=test, body=body):
+                    self.unsettle(body)
+                    condition = self.truth(test)
+                    steps.append(t.Repeat(line, condition, self.inside(body)))
+                case loop_tree.For():
+                    self.inner(statement, steps)
+                case loop_tree.Leave(line=line, kind=kind):
+                    steps.append(t.Leave(line, kind))
+        return tuple(steps)
+
+    def inside(self, body: tuple[loop_tree.Stmt, ...]) -> tuple[t.Step, ...]:
+        """A block that may run any number of times: what it defines is not certain afterwards."""
+        self.unsettle(body)
+        defined, views = set(self.defined), dict(self.views)
+        steps = self.block(body)
+        self.defined = defined
+        self.views = {name: row for name, row in views.items() if self.views.get(name) == row}
+        return steps
+
+    def unsettle(self, body: tuple[loop_tree.Stmt, ...]) -> None:
+        """A name for part of an array that a loop's body moves may stand for another part in the second round."""
+        for name in assigned(body):
+            if self.views.pop(name, None) is not None:
+                self.moved.add(name)
+                self.defined.discard(name)
+
+    def branch(self, x: loop_tree.If, steps: list[t.Step]) -> None:
+        test = self.truth(x.test)
+        defined, views = set(self.defined), dict(self.views)
+        yes = self.block(x.body)
+        after, seen = self.defined, self.views
+        self.defined, self.views = set(defined), dict(views)
+        no = self.block(x.orelse)
+        either = self.views.keys() | seen.keys()
+        self.views, other = {name: row for name, row in self.views.items() if seen.get(name) == row}, self.defined
+        # A name for part of an array on one path, and a row of its own on the other, is neither afterwards.
+        self.defined = {name for name in after & other if name in self.views or name not in either}
+        self.moved |= either - self.views.keys()
+        steps.append(t.Branch(x.line, test, yes, no))
+
+    def inner(self, x: loop_tree.For, steps: list[t.Step]) -> None:
+        names = names_in(x.pattern)
+        for name in names:
+            self.writable(name, x.line)
+            self.views.pop(name, None)
+        if isinstance(x.over, loop_tree.Source):
+            self.walk(x, names, steps)
+            return
+        if len(names) != 1:
+            self.no(x.line, "range gives one number", "write for k in range(...)")
+        (name,) = names
+        start, stop, step = (self.integer(bound) for bound in (x.over.start, x.over.stop, x.over.step))
+        if self.note(name, INT, x.line) != INT:
+            self.no(x.line, f"{name} counts a loop here and is another kind of number elsewhere", "use two names")
+        stride, first, last = self.scope.of(step), self.scope.of(start), self.scope.of(stop)
+        if self.counts[name] == 1 and stride and stride[0] > 0 and first and last:
+            self.scope.ranges[name] = (first[0], max(first[0], last[1] - 1))
+        outer = set(self.defined)
+        self.defined.add(name)
+        body = self.inside(x.body)
+        runs = first is not None and last is not None and first[1] < last[0] and stride is not None and stride[0] > 0
+        self.defined = outer | {name} if runs else outer
+        steps.append(t.Run(x.line, name, start, stop, step, body))
+
+    def walk(self, x: loop_tree.For, names: tuple[str, ...], steps: list[t.Step]) -> None:
+        assert isinstance(x.over, loop_tree.Source)
+        ragged = self.ragged.get(x.over.name)
+        if ragged is None:
+            what = "an array" if isinstance(self.infos.get(x.over.name), ArrayInfo) else "not a ragged field"
+            self.no(
+                x.line,
+                f"an inner loop runs over {x.over.name}, which is {what}",
+                f"write for k in range(len({x.over.name})) and subscript",
+            )
+        if len(names) != len(ragged.types):
+            self.no(x.line, f"an entry of {ragged.name} holds {len(ragged.types)} numbers, not {len(names)}")
+        column = dict(self.space.ragged)[ragged.name]
+        for name, kind, part in zip(names, ragged.types, column.parts, strict=True):
+            self.note(name, kind, x.line)
+            if whole(kind) and self.counts[name] == 1 and len(part):
+                self.scope.ranges[name] = int(part.min()), int(part.max())
+        outer = set(self.defined)
+        self.defined |= set(names)
+        body = self.inside(x.body)
+        self.defined = outer
+        steps.append(
+            t.Walk(
+                x.line,
+                names,
+                tuple(self.kinds.get(n, k) for n, k in zip(names, ragged.types, strict=True)),
+                ragged.name,
+                body,
+            )
+        )

@@ -1,0 +1,286 @@
+"""Typing expressions: from the loop tree to the typed tree, scalars and rows alike, every conversion made visible."""
+
+from __future__ import annotations
+
+from stretto.loops.front import loop_tree
+
+from . import promote
+from . import typed_tree as t
+from .integers import Integers
+from .promote import floating, whole
+from .typed_nodes import cast, cast_row, row_op, simple
+from .typed_tree import BOOL, FLOAT, INT, MOST_CHOICES, Const, Kind, Row, Scalar
+
+_CONVERT = {"float32": Kind("f4"), "float64": Kind("f8"), "int32": Kind("i4"), "int64": Kind("i8"), "bool": BOOL,
+            "float": FLOAT, "int": INT}  # fmt: skip
+_POWERS = range(2, 9)
+_EXTREMES = ("max", "min", "maximum", "minimum")  # Python's, and those of NumPy: NaN wins there
+
+
+class Expressions(Integers):
+    """The typing of operations and calls; `assign` and `fuse` add the statements."""
+
+    def expr(self, x: loop_tree.Expr) -> Scalar | Row:
+        match x:
+            case loop_tree.Number(value=value):
+                return self.literal(x.line, value)
+            case loop_tree.Name():
+                return self.name(x)
+            case loop_tree.Item():
+                return self.item(x)
+            case loop_tree.Shape(base=base, axis=axis):
+                return self.extent(base, axis, x.line)
+            case loop_tree.Unary():
+                return self.unary(x)
+            case loop_tree.Binary():
+                return self.binary(x)
+            case loop_tree.Compare(op=op, left=left, right=right):
+                return self.compare(x.line, op, self.expr(left), self.expr(right))
+            case loop_tree.Logic():
+                return self.logic(x)
+            case loop_tree.Choose(test=test, yes=yes, no=no):
+                a, b = self.scalar(yes), self.scalar(no)
+                kind = self.holding(x.line, a, b)
+                return t.Pick(kind, self.truth(test), cast(kind, a), cast(kind, b))
+            case loop_tree.Call():
+                return self.call(x)
+            case loop_tree.Fresh():
+                self.no(
+                    x.line, "a fresh array must be given a name of its own", "write p = np.zeros(n) on a line alone"
+                )
+        raise AssertionError(x)
+
+    def literal(self, line: int, value: int | float | bool) -> Const:
+        """A number as it was written; integers that only uint64 holds are of that type."""
+        if isinstance(value, bool | float):
+            return Const(BOOL if isinstance(value, bool) else FLOAT, value)
+        if value < -(2**63):
+            self.no(line, f"{value} does not fit in 64 bits", "write it as a float")
+        return Const(INT if value < 2**63 else Kind("u8"), value)
+
+    def logic(self, x: loop_tree.Logic) -> Scalar:
+        """`and` and `or` as a value: Python gives one of the operands, which is a bool only where all of them are."""
+        values = [self.scalar(value) for value in x.values]
+        if any(value.type.dtype != "b1" for value in values):
+            self.no(
+                x.line,
+                f"{x.op!r} of numbers gives one of them in Python, not True or False",
+                f"write {'b if a else a' if x.op == 'and' else 'a if a else b'}, or compare: a != 0 {x.op} b != 0",
+            )
+        return t.Logic(BOOL if all(value.type.weak for value in values) else Kind("b1"), x.op, tuple(values))
+
+    def unary(self, x: loop_tree.Unary) -> Scalar | Row:
+        if x.op == "not":
+            return t.Logic(BOOL, "not", (self.truth(x.operand),))
+        value = self.expr(x.operand)
+        if x.op == "-" and _kind(value) == Kind("b1"):
+            self.no(x.line, "NumPy has no - for bools", "write ~, or int(...) around it")
+        if x.op == "~" and floating(_kind(value)):
+            self.no(x.line, "~ of a float")
+        if x.op == "~" and isinstance(value, t.Logic) and len({arg.type for arg in value.args}) > 1:
+            self.no(x.line, "~ of True or False depends on whose bool it is, Python's or NumPy's", "write not")
+        if t.is_row(value):
+            if x.op == "+":
+                return t.RowCast(value.dtype, value.length, value)
+            return row_op({"-": "neg", "~": "~"}[x.op], value)
+        kind = INT if value.type == BOOL else value.type
+        if x.op == "+":
+            return cast(kind, value)
+        if isinstance(value, Const) and kind.weak and x.op == "-" and value.value != -(2**63):
+            return Const(kind, -value.value)
+        return t.Op(kind, {"-": "neg", "~": "~"}[x.op], (cast(kind, value),))
+
+    def binary(self, x: loop_tree.Binary) -> Scalar | Row:
+        if x.op == "**":
+            return self.power(x)
+        left, right = self.expr(x.left), self.expr(x.right)
+        if x.op == "@":
+            return self.dot(x.line, left, right)
+        return self.combine(x.line, x.op, left, right)
+
+    def combine(self, line: int, op: str, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
+        """left op right, converted as NumPy converts."""
+        a, b = _kind(left), _kind(right)
+        kind = promote.arithmetic(op, a, b) if op not in _EXTREMES else self.holding(line, left, right)
+        if kind is None:
+            if a.dtype == b.dtype == "b1":
+                self.no(
+                    line, f"{op} of two bools is a bool in NumPy, which is hardly meant", "write int(...) around one"
+                )
+            self.no(line, f"NumPy has no {op} for {a} and {b}", "convert one of them")
+        self.meets(line, kind, left, right)
+        if op in promote.SHIFTS and isinstance(right, Const) and right.value < 0:
+            self.no(line, f"a shift by {right.value} bits", "shift the other way")
+        if not t.is_row(left) and not t.is_row(right):
+            if op in ("maximum", "minimum") and not floating(kind):
+                op = op[:3]  # integers have no NaN
+            return simple(op, cast(kind, left), cast(kind, right), kind)
+        if op in ("//", "%", "<<", ">>"):
+            self.no(line, f"{op} of whole rows", "write a for loop over the elements")
+        return row_op(op[:3] if op in _EXTREMES else op, *self.level(line, kind.dtype, left, right))
+
+    def level(self, line: int, dtype: str, *values: Scalar | Row) -> tuple[Row, ...]:
+        """Rows of one dtype and one length; scalars are spread."""
+        rows = [value for value in values if t.is_row(value)]
+        for other in rows[1:]:
+            if rows[0].length != other.length:
+                self.no(
+                    line,
+                    f"a row of {_said(rows[0].length)} elements meets one of {_said(other.length)}",
+                    "take slices of one length",
+                )
+        length = rows[0].length
+        return tuple(
+            cast_row(dtype, value) if t.is_row(value) else t.Splat(dtype, length, cast(Kind(dtype), value))
+            for value in values
+        )
+
+    def dot(self, line: int, left: Scalar | Row, right: Scalar | Row) -> Scalar:
+        if not (t.is_row(left) and t.is_row(right)):
+            self.no(line, "@ needs a row on either side", "for numbers write *")
+        kind = promote.join(Kind(left.dtype), Kind(right.dtype))
+        if kind.dtype == "b1":
+            self.no(line, "@ of bools", "convert one of them")
+        x, y = self.level(line, kind.dtype, left, right)
+        return t.Dot(kind, x, y)
+
+    def power(self, x: loop_tree.Binary) -> Scalar | Row:
+        base = self.expr(x.left)
+        match x.right:
+            case loop_tree.Number(value=int(n)) if not isinstance(n, bool) and n in _POWERS:
+                result = base
+                for _ in range(n - 1):
+                    result = self.combine(x.line, "*", result, base)
+                return result
+            case loop_tree.Number(value=0.5):
+                return self.function_of(x.line, "sqrt", base)
+        self.no(x.line, "** takes a whole power from 2 to 8, or 0.5", "for others write exp(y * log(x))")
+
+    def compare(self, line: int, op: str, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
+        """left op right; integers of any two types are compared by their values, as Python and NumPy do."""
+        a, b = _kind(left), _kind(right)
+        kind = promote.join(a, b)
+        if whole(a) and whole(b) and a != b:
+            weak = [value for value in (left, right) if not t.is_row(value) and value.type == INT]
+            if floating(kind) or (kind.dtype == "u8" and not all(self.proven(value, kind) for value in weak)):
+                return self.compare_signs(line, op, left, right)
+            if not all(self.proven(value, kind) for value in weak) and not kind.weak:
+                kind = Kind("i8")
+        return self.test(line, op, kind, left, right)
+
+    def test(self, line: int, op: str, kind: Kind, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
+        """left op right, both converted to one kind."""
+        if t.is_row(left) or t.is_row(right):
+            x, y = self.level(line, kind.dtype, left, right)
+            if op in (">", ">="):
+                op, x, y = {">": "<", ">=": "<="}[op], y, x
+            return t.RowOp("b1", x.length, op, (x, y))
+        result = BOOL if _kind(left).weak and _kind(right).weak else Kind("b1")
+        return t.Test(result, op, cast(kind, left), cast(kind, right))
+
+    def compare_signs(self, line: int, op: str, left: Scalar | Row, right: Scalar | Row) -> Scalar | Row:
+        """An integer that may be negative and a uint64: no type holds both, so the sign is looked at first."""
+        signed, unsigned = left, right
+        if _kind(left).dtype == "u8":
+            signed, unsigned, op = right, left, {"<": ">", "<=": ">=", ">": "<", ">=": "<="}.get(op, op)
+        negative = self.test(line, "<", _kind(signed), signed, Const(INT, 0))
+        values = self.test(line, op, Kind("u8"), signed, unsigned)
+        less = op in ("<", "<=", "!=")  # what holds for every negative number
+        if t.is_row(values) or t.is_row(negative):
+            test = negative if less else self.test(line, ">=", _kind(signed), signed, Const(INT, 0))
+            return row_op("|" if less else "&", *self.level(line, "b1", test, values))
+        first = negative if less else t.Logic(negative.type, "not", (negative,))
+        return t.Logic(values.type, "or" if less else "and", (first, values))
+
+    # --- calls ---
+
+    def function_of(self, line: int, name: str, value: Scalar | Row) -> Scalar | Row:
+        """exp, log, sqrt, floor, ceil, abs of a scalar or of every element."""
+        kind = _kind(value)
+        kind = (INT if kind == BOOL else kind) if name == "abs" else promote.lifted(kind)
+        if t.is_row(value):
+            row = cast_row(kind.dtype, value)
+            return row_op(name, row)
+        return t.Op(kind, name, (cast(kind, value),))
+
+    def call(self, x: loop_tree.Call) -> Scalar | Row:
+        name = x.function
+        if name == "user":
+            return self.user(x)
+        if name in ("uniform", "normal", "integers"):
+            keys = tuple(self.integer(arg) for arg in x.args)
+            if len(keys) < (2 if name == "integers" else 1):
+                self.no(x.line, f"st.{name} needs keys", "name what the number is for: st.uniform(epoch, i, j)")
+            if name != "integers":
+                return t.Random(FLOAT, name, keys)
+            found = self.scope.of(keys[0])
+            if found is not None and (found[1] < 1 or found[0] > MOST_CHOICES):
+                self.no(x.line, f"st.integers chooses among {found[0]} numbers", f"write 1 to {MOST_CHOICES}")
+            if found is not None and found[0] >= 1 and found[1] <= MOST_CHOICES:
+                return t.Random(INT, name, keys)
+            return t.Random(INT, name, keys, x.line, (True,))
+        args = [self.expr(arg) for arg in x.args]
+        if name == "numpy":
+            return args[0] if t.is_row(args[0]) else cast(Kind(args[0].type.dtype), args[0])
+        if name in _CONVERT and len(args) == 1:
+            return self.convert(x.line, _CONVERT[name], args[0])
+        if name in ("exp", "log", "sqrt", "floor", "ceil", "abs") and len(args) == 1:
+            return self.function_of(x.line, name, args[0])
+        if name == "sum" and len(args) == 1 and t.is_row(args[0]):
+            dtype = promote.summed(args[0].dtype)
+            return t.Sum(Kind(dtype), cast_row(dtype, args[0]))
+        if name in _EXTREMES:
+            if len(args) == 1 and t.is_row(args[0]):
+                return t.Extreme(Kind(args[0].dtype), name, args[0])
+            if len(args) > 1:
+                result = args[0]
+                for other in args[1:]:
+                    result = self.combine(x.line, name, result, other)
+                return result
+        if name == "where" and len(args) == 3:
+            return self.where(x.line, *args)
+        self.no(
+            x.line,
+            f"{name} does not take these {len(args)} arguments",
+            "see the list of functions in the guide to loops",
+        )
+
+    def convert(self, line: int, kind: Kind, value: Scalar | Row) -> Scalar | Row:
+        self.stored(line, kind, value)
+        return cast_row(kind.dtype, value) if t.is_row(value) else cast(kind, value)
+
+    def where(self, line: int, mask: Scalar | Row, yes: Scalar | Row, no: Scalar | Row) -> Scalar | Row:
+        kind = promote.join(_kind(yes), _kind(no))
+        if not (t.is_row(mask) or t.is_row(yes) or t.is_row(no)):
+            test = mask if mask.type.dtype == "b1" else t.Test(BOOL, "!=", mask, cast(mask.type, Const(INT, 0)))
+            return t.Pick(kind, test, cast(kind, yes), cast(kind, no))
+        rows = [value for value in (mask, yes, no) if t.is_row(value)]
+        chosen = self.level(line, kind.dtype, yes, no, rows[0])[:2]
+        (picked, *_) = self.level(line, "b1", mask, rows[0])
+        return t.RowPick(kind.dtype, rows[0].length, picked, *chosen)
+
+    def user(self, x: loop_tree.Call) -> Scalar:
+        """The user's own compiled function: typed by compiling it for these arguments."""
+        args = []
+        for arg in x.args:
+            value = self.expr(arg)
+            if t.is_row(value):
+                self.no(
+                    x.line, f"a row is given to {x.label}", "give it numbers, or write the row expression in the loop"
+                )
+            args.append(value)
+        from stretto.loops.front.user_functions import result_kind
+
+        try:
+            kind = result_kind(x.target, [arg.type for arg in args])
+        except TypeError as problem:
+            self.no(x.line, f"{x.label} cannot be used: {problem}")
+        return t.User(kind, x.target, x.label, tuple(args))
+
+
+def _kind(value: Scalar | Row) -> Kind:
+    return Kind(value.dtype) if t.is_row(value) else value.type
+
+
+def _said(length: Scalar) -> str:
+    return str(length.value) if isinstance(length, Const) else "unknown length"

@@ -1,0 +1,315 @@
+"""Names and subscripts of a body: what each name stands for, and which elements of an array are meant.
+
+Every subscript gets one integer for each axis, proven to lie inside it or marked for checking as the loop runs.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+from stretto.loops.analyse.space import Space
+from stretto.loops.front import loop_tree
+from stretto.loops.front.bind import (
+    AccumulatorInfo,
+    ArrayInfo,
+    BufferInfo,
+    DataInfo,
+    Info,
+    NumberInfo,
+    StructInfo,
+    kind_of,
+)
+from stretto.loops.front.refusals import refuse
+
+from . import promote
+from . import typed_tree as t
+from .promote import whole
+from .scope import Scope
+from .typed_nodes import cast, simple
+from .typed_tree import BOOL, INT, Const, Kind, Row, Scalar
+
+
+class Lookup(ABC):
+    """The state of one walk over a body: what its names mean, and which elements its subscripts name."""
+
+    def __init__(
+        self, function: loop_tree.Function, infos: Mapping[str, Info], space: Space, known: Mapping[str, Any]
+    ) -> None:
+        self.function, self.infos, self.space, self.known = function, infos, space, known
+        self.kinds: dict[str, Kind] = {}  # of local scalars, from the walk before
+        self.found: dict[str, Kind] = {}  # of local scalars, in this walk
+        self.locals: dict[str, t.Array] = {}  # local arrays
+        self.registers: dict[str, tuple[str, int]] = {}  # local rows: dtype and length
+        self.views: dict[str, Row] = {}  # names for parts of arrays
+        self.moved: set[str] = set()  # names that stood for part of an array, and may now stand for another
+        self.defined: set[str] = set()
+        self.numbers: dict[str, Kind] = {}  # arguments that are used
+        self.arrays: dict[str, t.Array] = {}  # arguments that are used
+        self.fields = dict(space.field_kinds)
+        self.ragged = {item.name: item for item in space.ragged_kinds}
+        self.indices = {dim.name for dim in space.dims}
+        self.scope = Scope(self.size)
+        for dim in space.dims:
+            ends = (dim.start, dim.start + (dim.extent - 1) * dim.step)
+            self.scope.ranges[dim.name] = (min(ends), max(ends)) if dim.extent else (0, -1)
+        for name, column in space.fields:
+            if whole(promote.short(column.values.dtype)) and len(column.values):
+                self.scope.ranges[name] = int(column.values.min()), int(column.values.max())
+
+    # --- helpers ---
+
+    def no(self, line: int, problem: str, remedy: str = "") -> NoReturn:
+        raise refuse(self.function, line, problem, remedy)
+
+    def size(self, array: str, axis: int) -> int | None:
+        """Elements along an axis, as far as known now."""
+        if array in self.locals:
+            found = self.scope.of(self.locals[array].sizes[axis])
+            return found[0] if found and found[0] == found[1] else None
+        info = self.infos.get(array)
+        return info.shape[axis] if isinstance(info, ArrayInfo | BufferInfo | AccumulatorInfo) else None
+
+    def array(self, name: str, line: int, field: str = "") -> t.Array | None:
+        """The array behind a name (or a struct's field), noted as used; None if the name is no array."""
+        info = self.infos.get(name)
+        if isinstance(info, StructInfo):
+            if not field:
+                self.no(line, f"{name} is an array of structs", f'name a field of one: {name}[i]["{info.fields[0]}"]')
+            if field not in info.fields:
+                self.no(line, f"{name} has no field {field!r}", f"its fields are {', '.join(info.fields)}")
+            return self.array(f"{name}.{field}", line)
+        if name in self.locals:
+            return self.locals[name]
+        if not isinstance(info, ArrayInfo):
+            return None
+        if name not in self.arrays:
+            shape = tuple(None if axis == 0 else size for axis, size in enumerate(info.shape))
+            self.arrays[name] = t.Array(name, info.dtype, shape, info.role)
+        return self.arrays[name]
+
+    def extent(self, name: str, axis: int, line: int) -> Scalar:
+        """array.shape[axis]: a constant but for the first axis."""
+        info = self.infos.get(name)
+        if isinstance(info, ArrayInfo) and info.role == "captured" and axis < len(info.shape):
+            return Const(INT, info.shape[axis])
+        array = self.array(name, line)
+        if array is None:
+            info = self.infos.get(name)
+            if isinstance(info, AccumulatorInfo | BufferInfo):
+                return Const(INT, info.shape[axis])
+            if name in self.ragged and axis == 0:
+                return t.Count(INT, name)
+            if name in self.views:
+                return self.views[name].length
+            if name in self.registers:
+                return Const(INT, self.registers[name][1])
+            self.no(line, f"the size of {name} is not known here", "take the shape of an array or the length of a row")
+        if axis >= len(array.shape):
+            self.no(line, f"{name} has {len(array.shape)} axes; there is no axis {axis}")
+        if array.role == "local":
+            return array.sizes[axis]
+        size = array.shape[axis]
+        return Const(INT, size) if size is not None else t.Extent(INT, name, axis)
+
+    # --- expressions ---
+
+    # --- kinds of expressions ---
+
+    @abstractmethod
+    def expr(self, x: loop_tree.Expr) -> Scalar | Row:
+        """The typed form of an expression."""
+
+    def scalar(self, x: loop_tree.Expr) -> Scalar:
+        """A scalar, or a refusal where the expression is a row."""
+        found = self.expr(x)
+        if t.is_row(found):
+            self.no(x.line, "a whole row stands where one number is needed", "subscript it, or use @, sum, min or max")
+        return found
+
+    def truth(self, x: loop_tree.Expr) -> Scalar:
+        """A condition."""
+        if isinstance(x, loop_tree.Logic):
+            return t.Logic(BOOL, x.op, tuple(self.truth(value) for value in x.values))
+        found = self.scalar(x)
+        if found.type.dtype == "b1":
+            return found
+        return t.Test(BOOL, "!=", found, cast(found.type, Const(INT, 0)))
+
+    def integer(self, x: loop_tree.Expr) -> Scalar:
+        """A subscript or bound: an integer of 64 bits."""
+        found = self.scalar(x)
+        if not whole(found.type) and found.type.dtype != "b1":
+            self.no(x.line, "a float stands where a whole number is needed", "write int(...) around it")
+        return cast(INT, found)
+
+    # --- names and subscripts ---
+
+    def name(self, x: loop_tree.Name) -> Scalar | Row:
+        name = x.name
+        if name in self.indices:
+            return t.Var(INT, name)
+        if name in self.fields:
+            return t.Var(self.fields[name], name)
+        if name in self.views:
+            return self.views[name]
+        if name in self.registers:
+            self.need(name, x.line)
+            dtype, length = self.registers[name]
+            return t.RowLocal(dtype, Const(INT, length), name)
+        if name in self.found or name in self.kinds:
+            self.need(name, x.line)
+            return t.Var(self.kinds.get(name) or self.found[name], name)
+        if name in self.known:
+            return self.number(name, self.known[name], kind_of(self.known[name]))
+        array = self.array(name, x.line)
+        if array is not None:
+            if len(array.shape) != 1:
+                self.no(x.line, f"{name} has {len(array.shape)} axes; a row has one", f"subscript it: {name}[i]")
+            if array.role == "local":
+                self.need(name, x.line)
+            return self.whole_row(array, (), (), x.line)
+        info = self.infos.get(name)
+        if isinstance(info, NumberInfo):
+            return self.number(name, info.value, info.kind)
+        if isinstance(info, AccumulatorInfo):
+            self.no(
+                x.line,
+                f"the accumulator {name} is read in the loop, where it has no value yet",
+                "fold into it with += and read it after the loop",
+            )
+        if isinstance(info, BufferInfo):
+            other = "pass the array itself as one more argument and read that"
+            remedy = other if "." in info.target else f"read the array behind it, {info.target}"
+            self.no(x.line, f"the buffer {name} is read in the loop", remedy)
+        if isinstance(info, DataInfo):
+            self.no(x.line, f"{name} is data and has no value", "read the indices and values that the loop names")
+        if name in self.ragged:
+            self.no(x.line, f"{name} is a ragged field", f"walk through it: for k, x in {name}")
+        if name in self.moved:
+            self.no(x.line, f"{name} may stand for one row here or for another, depending on the way taken",
+                    "assign it just before it is used, in the same block")  # fmt: skip
+        self.no(
+            x.line,
+            f"{name} is read before it is written in an iteration",
+            "give it a value first; to carry a number from one iteration to the next use st.accumulator",
+        )
+
+    def need(self, name: str, line: int) -> None:
+        """Refuse a local that some path leaves without a value."""
+        if name not in self.defined:
+            self.no(line, f"{name} may have no value here", "assign it before the if or the inner loop")
+
+    def number(self, name: str, value: Any, kind: Kind) -> Scalar:
+        self.numbers[name] = kind
+        if whole(kind):
+            self.scope.ranges[name] = int(value), int(value)
+        return t.Var(kind, name)
+
+    def whole_row(self, array: t.Array, lead: tuple[Scalar, ...], checked: tuple[bool, ...], line: int) -> Row:
+        """array[lead...], every element of the last axis."""
+        axis = len(array.shape) - 1
+        size = self.size(array.name, axis)
+        length = Const(INT, size) if size is not None else array.sizes[axis]
+        return t.RowLoad(array.dtype, length, line, array.name, lead, Const(INT, 0), (*checked, False))
+
+    def item(self, x: loop_tree.Item) -> Scalar | Row:
+        """A subscripted name that is read."""
+        if x.base in self.views or x.base in self.registers:
+            row = self.expr(loop_tree.Name(x.line, x.base))
+            assert t.is_row(row)
+            if not isinstance(row, t.RowLoad):
+                self.no(x.line, f"{x.base} cannot be subscripted here", "give it a name of its own: x = np.empty(n)")
+            return self.part(x, row)
+        array = self.array(x.base, x.line, x.field)
+        if array is None:
+            self.name(loop_tree.Name(x.line, x.base))  # says what is wrong with the name, if anything
+            self.no(x.line, f"{x.base} is a number and cannot be subscripted")
+        if array.role == "local":
+            self.need(x.base, x.line)
+        index, span = self.subscripts(x, array)
+        if span is None and len(index) == len(array.shape):
+            checked = tuple(not self.scope.inside(k, self.size(array.name, a)) for a, k in enumerate(index))
+            return t.Element(Kind(array.dtype), x.line, array.name, index, checked)
+        return self.row_at(x, array, index, span)
+
+    def row_at(
+        self, x: loop_tree.Item, array: t.Array, index: tuple[Scalar, ...], span: loop_tree.Span | None
+    ) -> t.RowLoad:
+        """The row that a subscript names: all but the last axis are numbers, the last is whole or a span."""
+        if len(index) != len(array.shape) - 1:
+            have, need = len(index), len(array.shape) - 1
+            self.no(
+                x.line,
+                f"{x.base} has {len(array.shape)} axes and {have} subscripts, which leaves a matrix",
+                f"give {need} or {need + 1} subscripts",
+            )
+        checked = tuple(not self.scope.inside(k, self.size(array.name, a)) for a, k in enumerate(index))
+        row = self.whole_row(array, index, checked, x.line)
+        assert isinstance(row, t.RowLoad)
+        return row if span is None else self.cut(row, span)
+
+    def cut(self, row: t.RowLoad, span: loop_tree.Span) -> t.RowLoad:
+        """row[start:stop]; nothing wraps, and a stop beyond the end is an error, not a shorter row."""
+        start = Const(INT, 0) if span.start is None else self.integer(span.start)
+        stop = row.length if span.stop is None else self.integer(span.stop)
+        length = simple("-", stop, start)
+        whole_length = self.scope.of(row.length)
+        first, last = self.scope.of(start), self.scope.of(stop)
+        proven = bool(
+            whole_length and first and last and first[0] >= 0 and last[1] <= whole_length[0] and first[1] <= last[0]
+        )
+        if whole_length and isinstance(length, Const) and not proven:
+            said = f"{text_of(start)}:{text_of(stop)}"
+            self.no(span.line, f"the slice {said} is not inside a row of {whole_length[0]} elements",
+                    "a slice does not wrap around, and does not end beyond the row")  # fmt: skip
+        place = simple("+", row.start, start)
+        checked = (*row.checked[:-1], row.checked[-1] or not proven)
+        return t.RowLoad(row.dtype, length, span.line, row.array, row.lead, place, checked)
+
+    def part(self, x: loop_tree.Item, row: t.RowLoad) -> Scalar | Row:
+        """w[k] or w[a:b] of a name for part of an array."""
+        if len(x.index) != 1:
+            self.no(x.line, f"{x.base} is a row and takes one subscript")
+        index = x.index[0]
+        if isinstance(index, loop_tree.Span):
+            return self.cut(row, index)
+        k = self.integer(index)
+        axis = len(row.lead)
+        found, length = self.scope.of(k), self.scope.of(row.length)
+        inside = bool(found and length and found[0] >= 0 and found[1] < length[0] and not row.checked[-1])
+        place = simple("+", row.start, k)
+        if not inside and not (isinstance(row.start, Const) and row.start.value == 0):
+            # Inside the array is not inside the span: w[k] must not reach the elements beside it.
+            self.no(
+                x.line, f"{x.base}[{'k'}] may lie outside the slice that {x.base} names", "subscript the array itself"
+            )
+        checked = (*row.checked[:-1], not (inside or self.scope.inside(place, self.size(row.array, axis))))
+        return t.Element(Kind(row.dtype), x.line, row.array, (*row.lead, place), checked)
+
+    def subscripts(self, x: loop_tree.Item, array: t.Array) -> tuple[tuple[Scalar, ...], loop_tree.Span | None]:
+        """The integers of a subscript, and the span of the last axis where there is one."""
+        if len(x.index) > len(array.shape):
+            self.no(x.line, f"{x.base} has {len(array.shape)} axes and is given {len(x.index)} subscripts")
+        index: list[Scalar] = []
+        span = None
+        for axis, part in enumerate(x.index):
+            if isinstance(part, loop_tree.Span):
+                if axis != len(array.shape) - 1:
+                    whole_axis = part.start is None and part.stop is None
+                    what = "a whole column" if whole_axis else "a slice of a leading axis"
+                    self.no(
+                        x.line, f"{what} is not a row: {x.base}", "keep the array transposed, so that its rows are used"
+                    )
+                span = part
+            else:
+                index.append(self.integer(part))
+        return tuple(index), span
+
+    # --- operations ---
+
+
+def text_of(x: Scalar) -> str:
+    """A constant as it was written."""
+    return str(x.value) if isinstance(x, Const) else "…"

@@ -1,0 +1,180 @@
+"""What is known of the names in a body while it is typed: kinds, views, and the range of every integer.
+
+Ranges are intervals over the whole loop: an index runs through its dimension, a field of the data from its smallest
+value to its largest, a variable assigned once through whatever its expression can give. A subscript whose interval lies
+inside the array needs no check while the loop runs; any other is checked there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from stretto.loops.front import loop_tree
+
+from .typed_tree import Cast, Const, Count, Extent, Kind, Op, Random, Scalar, Var
+
+Interval: TypeAlias = tuple[int, int] | None
+_FAR = 2**62
+
+
+@dataclass
+class Scope:
+    """Intervals of variables, and the sizes behind Extent."""
+
+    sizes: Callable[[str, int], int | None]
+    ranges: dict[str, Interval] = field(default_factory=dict)
+    consulted: set[str] = field(default_factory=set)  # variables whose range was asked for
+
+    def of(self, x: Scalar) -> Interval:
+        """All values an integer expression can take, or None where that is not known."""
+        match x:
+            case Const(value=value) if isinstance(value, int):
+                return int(value), int(value)
+            case Var(name=name):
+                self.consulted.add(name)
+                return self.ranges.get(name)
+            case Extent(array=array, axis=axis):
+                size = self.sizes(array, axis)
+                return None if size is None else (size, size)
+            case Count():
+                return None
+            case Cast(type=kind, x=inner):
+                return _held(kind, self.of(inner))
+            case Random(which="integers", args=args):
+                most = self.of(args[0])
+                return (0, most[1] - 1) if most and most[1] > 0 else None
+            case Op(op="neg", args=(a,)):
+                found = self.of(a)
+                return _held(x.type, (-found[1], -found[0]) if found else None)
+            case Op(op=op, args=(a, b)):
+                return _held(x.type, _arithmetic(op, self.of(a), self.of(b)))
+        return None
+
+    def inside(self, x: Scalar, size: int | None) -> bool:
+        """Whether an integer is proven to be a valid subscript of an axis with `size` elements."""
+        found = self.of(x)
+        return found is not None and size is not None and found[0] >= 0 and found[1] < size
+
+
+def _held(kind: Kind, found: Interval) -> Interval:
+    """The interval, if integers of this kind hold all of it; otherwise they may have wrapped around."""
+    if found is None or kind.dtype[0] not in "iu":
+        return None
+    bits = 8 * int(kind.dtype[1:]) - (kind.dtype[0] == "i")
+    least = -(2**bits) if kind.dtype[0] == "i" else 0
+    return found if max(least, -_FAR) <= found[0] and found[1] < min(2**bits, _FAR) else None
+
+
+def _arithmetic(op: str, a: Interval, b: Interval) -> Interval:
+    if a is None or b is None:
+        if op == "%" and b is not None and b[0] > 0:
+            return 0, b[1] - 1
+        return None
+    if op == "+":
+        return a[0] + b[0], a[1] + b[1]
+    if op == "-":
+        return a[0] - b[1], a[1] - b[0]
+    if op == "*":
+        ends = [x * y for x in a for y in b]
+        return min(ends), max(ends)
+    if op == "//" and b[0] == b[1] > 0:
+        return a[0] // b[0], a[1] // b[0]
+    if op == "%" and b[0] > 0:
+        return 0, b[1] - 1
+    if op in ("max", "min"):
+        pick = max if op == "max" else min
+        return pick(a[0], b[0]), pick(a[1], b[1])
+    return None
+
+
+def assigned(body: tuple[loop_tree.Stmt, ...]) -> Mapping[str, int]:
+    """How often each local name is assigned, counting loops over it; a range check holds for those assigned once."""
+    counts: dict[str, int] = {}
+
+    def note(name: str, times: int = 1) -> None:
+        counts[name] = counts.get(name, 0) + times
+
+    def visit(statements: tuple[loop_tree.Stmt, ...]) -> None:
+        for statement in statements:
+            match statement:
+                case loop_tree.Assign(targets=targets):
+                    for target in targets:
+                        if isinstance(target, loop_tree.Name):
+                            note(target.name)
+                case loop_tree.Update(target=loop_tree.Name(name=name)):
+                    note(name, 2)
+                case loop_tree.If(body=yes, orelse=no):
+                    visit(yes)
+                    visit(no)
+                case loop_tree.While(body=inner):
+                    visit(inner)
+                case loop_tree.For(pattern=pattern, body=inner):
+                    for name in names_in(pattern):
+                        note(name)
+                    visit(inner)
+
+    visit(body)
+    return counts
+
+
+def names_in(pattern: loop_tree.Pattern) -> tuple[str, ...]:
+    """Every name of a pattern, from the left."""
+    if isinstance(pattern, str):
+        return (pattern,)
+    return tuple(name for part in pattern for name in names_in(part))
+
+
+def subscripted(body: tuple[loop_tree.Stmt, ...]) -> frozenset[str]:
+    """Names that occur with a subscript anywhere in the body."""
+    found: set[str] = set()
+
+    def expr(x: object) -> None:
+        match x:
+            case loop_tree.Item(base=base, index=index):
+                found.add(base)
+                for part in index:
+                    expr(part)
+            case loop_tree.Span(start=start, stop=stop):
+                expr(start)
+                expr(stop)
+            case loop_tree.Unary(operand=a):
+                expr(a)
+            case loop_tree.Binary(left=a, right=b) | loop_tree.Compare(left=a, right=b):
+                expr(a)
+                expr(b)
+            case loop_tree.Logic(values=values):
+                for value in values:
+                    expr(value)
+            case loop_tree.Choose(test=a, yes=b, no=c):
+                for value in (a, b, c):
+                    expr(value)
+            case loop_tree.Call(args=args):
+                for value in args:
+                    expr(value)
+
+    def visit(statements: tuple[loop_tree.Stmt, ...]) -> None:
+        for statement in statements:
+            match statement:
+                case loop_tree.Assign(targets=targets, values=values):
+                    for part in (*targets, *values):
+                        expr(part)
+                case loop_tree.Update(target=target, value=value):
+                    expr(target)
+                    expr(value)
+                case loop_tree.If(test=test, body=yes, orelse=no):
+                    expr(test)
+                    visit(yes)
+                    visit(no)
+                case loop_tree.While(test=test, body=inner):
+                    expr(test)
+                    visit(inner)
+                case loop_tree.For(over=over, body=inner):
+                    if isinstance(over, loop_tree.Range):
+                        for part in (over.start, over.stop, over.step):
+                            expr(part)
+                    visit(inner)
+
+    visit(body)
+    return frozenset(found)

@@ -1,0 +1,429 @@
+"""The typed tree: a loop body with every type, conversion and element spelled out. What is compiled and interpreted.
+
+`fuse` makes it from the loop tree and the types of the arguments, by NumPy 2's promotion: a Python number (*weak*)
+takes the type of what it meets, so a Python float does not widen float32. The reference interpreter
+(`stretto.testing`) runs this tree in plain Python; `lower` writes it down as compiled code; both give the same bits.
+
+Scalars. Every node has a `type`; the operands of an `Op`, `Test` or `Fma` already have that type (a `Cast` says where
+they were converted). Integers wrap around as NumPy's do; `/` is of floats only; integer `//` and `%` round down and
+give 0 for a zero divisor; `exp` and `log` are those of `stretto.kernels.numeric.scalar`, computed in float64 and rounded once.
+
+Rows. A row is one-dimensional and has a `dtype` and a `length` (a scalar of type `INT`). `RowOp` works element by
+element. `Dot` and `Sum` use sixteen lanes: element c belongs to lane c mod 16, the last chunk is filled up with zeros,
+each lane adds in order starting from zero (float32 `Dot` by fused multiply-add, other types by a product and a sum),
+and the lanes fold by halves: 8 + 8, 4 + 4, 2 + 2, 1 + 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from .body import Array as Array  # noqa: PLC0414  part of this vocabulary
+from .body import Body as Body  # noqa: PLC0414
+from .body import Ragged as Ragged  # noqa: PLC0414
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A scalar type: NumPy's short dtype name ('b1', 'i4', 'f8', …), and whether it is a plain Python number."""
+
+    dtype: str
+    weak: bool = False
+
+    def __str__(self) -> str:
+        return {"b1": "bool", "i8": "int", "f8": "float"}[self.dtype] if self.weak else self.dtype
+
+
+INT, FLOAT, BOOL = Kind("i8", True), Kind("f8", True), Kind("b1", True)
+MOST_CHOICES = 2**31  # of `st.integers`
+
+
+# --- scalars --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    type: Kind
+    value: int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Var:
+    """An index of the loop, a field of the record, a number among the arguments, or a local variable."""
+
+    type: Kind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """array.shape[axis], of type INT."""
+
+    type: Kind
+    array: str
+    axis: int
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many entries the record's ragged field `ragged` has, of type INT."""
+
+    type: Kind
+    ragged: str
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """array[index...], one integer for each axis. checked: for each axis whether the range must be checked as it runs
+    (False where it was proven before). A number outside 0 ≤ k < extent is an error; nothing wraps.
+    """
+
+    type: Kind
+    line: int
+    array: str
+    index: tuple[Scalar, ...]
+    checked: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cast:
+    """x converted to `type` as NumPy's astype does: floats to integers by dropping the fraction; what a float outside
+    the integer's range, or NaN, becomes is said in `kernels.numeric.defined`.
+    """
+
+    type: Kind
+    x: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Op:
+    """op: '+', '-', '*', '/', '//', '%', '&', '|', '^', '<<', '>>' of two; 'neg', 'abs', '~', 'sqrt', 'floor', 'ceil',
+    'exp', 'log' of one; 'max', 'min' of two: the second only if it is greater (smaller) than the first; 'maximum',
+    'minimum' of two floats: NaN if there is one. Bools have '&', '|', '^', '~', 'abs', 'max' and 'min' only. A shift by
+    a negative count, or by all the bits or more, gives 0, or -1 where a negative number is shifted to the right.
+    """
+
+    type: Kind
+    op: str
+    args: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """x op y with op one of '<', '<=', '>', '>=', '==', '!='; type is bool. x and y have one type."""
+
+    type: Kind
+    op: str
+    x: Scalar
+    y: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Logic:
+    """op: 'and', 'or' (from the left, as far as needed) of bools, 'not' of one."""
+
+    type: Kind
+    op: str
+    args: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pick:
+    """yes if test else no; only the chosen one is evaluated."""
+
+    type: Kind
+    test: Scalar
+    yes: Scalar
+    no: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """x @ y in sixteen lanes; x and y have one dtype and length."""
+
+    type: Kind
+    x: Row
+    y: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """sum(x) in sixteen lanes."""
+
+    type: Kind
+    x: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Extreme:
+    """The largest or smallest element (op 'max' or 'min'); NaN if there is one; −∞ (or ∞; of integers the least or
+    greatest there is, of bools False or True) if there is none at all.
+
+    In sixteen lanes, which matters only for 0.0 and −0.0: element c belongs to lane c mod 16, each lane takes its
+    elements in order by RowOp's 'max' or 'min' (of equal ones the left stays), and the lanes fold by halves likewise.
+    """
+
+    type: Kind
+    op: str
+    x: Row
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A call of the user's own compiled function; weak numbers arrive as int64 and float64."""
+
+    type: Kind
+    target: Any
+    label: str
+    args: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """A random number from integer keys (type i8). which: 'uniform', 'normal' (float64) or 'integers' (the first
+    argument is the number of possible values, from 1 to 2³¹; checked says whether that has to be looked at as it runs).
+    """
+
+    type: Kind
+    which: str
+    args: tuple[Scalar, ...]
+    line: int = 0
+    checked: tuple[bool, ...] = ()
+
+
+Scalar: TypeAlias = (
+    Const | Var | Extent | Count | Element | Cast | Op | Test | Logic | Pick | Dot | Sum | Extreme | User | Random
+)
+
+
+# --- rows -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class RowLoad:
+    """array[lead..., start : start + length]; lead has one integer for each axis but the last. checked: as Element's,
+    for the lead axes and then for the span.
+    """
+
+    dtype: str
+    length: Scalar
+    line: int
+    array: str
+    lead: tuple[Scalar, ...]
+    start: Scalar
+    checked: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowLocal:
+    """A local row, as last assigned by a `Put` to a RowName."""
+
+    dtype: str
+    length: Scalar
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Splat:
+    """One scalar, already of this dtype, for every element."""
+
+    dtype: str
+    length: Scalar
+    x: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class RowOp:
+    """Element by element: the operations of Op ('max' and 'min' as NumPy's maximum and minimum: NaN wins, of equal ones
+    the left is taken; no '//', '%', shifts), and the comparisons of Test, whose dtype is 'b1'.
+    """
+
+    dtype: str
+    length: Scalar
+    op: str
+    args: tuple[Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowFma:
+    """x·y + z with one rounding (float32 only)."""
+
+    dtype: str
+    length: Scalar
+    x: Row
+    y: Row
+    z: Row
+
+
+@dataclass(frozen=True, slots=True)
+class RowCast:
+    dtype: str
+    length: Scalar
+    x: Row
+
+
+@dataclass(frozen=True, slots=True)
+class RowPick:
+    """np.where(mask, yes, no)."""
+
+    dtype: str
+    length: Scalar
+    mask: Row
+    yes: Row
+    no: Row
+
+
+Row: TypeAlias = RowLoad | RowLocal | Splat | RowOp | RowFma | RowCast | RowPick
+
+
+def is_row(x: Scalar | Row) -> TypeIs[Row]:
+    """Whether an expression is a row."""
+    return isinstance(x, RowLoad | RowLocal | Splat | RowOp | RowFma | RowCast | RowPick)
+
+
+# --- places ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class VarPlace:
+    """A local variable; values are cast to `type` already."""
+
+    type: Kind
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ElementPlace:
+    """array[index...]; dtype is the array's, values are cast already."""
+
+    dtype: str
+    line: int
+    array: str
+    index: tuple[Scalar, ...]
+    checked: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlace:
+    """array[lead..., start : start + length]."""
+
+    dtype: str
+    length: Scalar
+    line: int
+    array: str
+    lead: tuple[Scalar, ...]
+    start: Scalar
+    checked: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowName:
+    """A local row."""
+
+    dtype: str
+    length: Scalar
+    name: str
+
+
+Place: TypeAlias = VarPlace | ElementPlace | RowPlace | RowName
+
+
+# --- statements -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Put:
+    """Every value is evaluated, then every place is written, in order. Rows go to row places, scalars to the others."""
+
+    line: int
+    places: tuple[Place, ...]
+    values: tuple[Scalar | Row, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Clear:
+    """The local array `array` is made anew: every element zero (for np.zeros)."""
+
+    line: int
+    array: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """accumulator[index...] = op(accumulator[index...], value): a scalar into one element (index () for a 0-d
+    accumulator), or a row into the whole row accumulator[index...]. value has the accumulator's dtype.
+    """
+
+    line: int
+    accumulator: str
+    index: tuple[Scalar, ...]
+    checked: tuple[bool, ...]
+    value: Scalar | Row
+
+
+@dataclass(frozen=True, slots=True)
+class Buffered:
+    """buffer[index...] += value, exempt from dependence analysis: a scalar into one element, or a row into the whole
+    row buffer[index...]. value has the target's dtype.
+    """
+
+    line: int
+    buffer: str
+    index: tuple[Scalar, ...]
+    checked: tuple[bool, ...]
+    value: Scalar | Row
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    line: int
+    test: Scalar
+    body: tuple[Step, ...]
+    orelse: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """while test: body."""
+
+    line: int
+    test: Scalar
+    body: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """for name in range(start, stop, step): body. The variable keeps its last value afterwards, as in Python."""
+
+    line: int
+    name: str
+    start: Scalar
+    stop: Scalar
+    step: Scalar
+    body: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """for names in the record's ragged field `ragged`: body; one variable for each part, of the given types."""
+
+    line: int
+    names: tuple[str, ...]
+    types: tuple[Kind, ...]
+    ragged: str
+    body: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """kind: 'break' or 'continue'; a 'continue' outside every inner loop ends the iteration."""
+
+    line: int
+    kind: str
+
+
+Step: TypeAlias = Put | Clear | Fold | Buffered | Branch | Repeat | Run | Walk | Leave

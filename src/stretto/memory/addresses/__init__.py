@@ -1,0 +1,1 @@
+"""Device addresses: which allocation gets which, and how much is lost between them."""

@@ -1,0 +1,1 @@
+"""Splitting operations that are too large into chunks along one dimension."""

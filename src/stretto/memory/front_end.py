@@ -1,0 +1,233 @@
+"""Training what does not fit: a step function in, a step under a budget out.
+
+    step = st.memory.fit(model, loss_fn, optimizer, batch, budget="12GiB")
+    for batch in batches:
+        loss = step(batch)
+
+`step` takes any step function (several modules and optimizers, gradient accumulation, clipping); `fit` writes the
+common one; `plan` only plans, without moving anything, on a machine with or without a GPU.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from stretto.checks import parse_bytes
+from stretto.errors import PlanError
+
+from .capture.read_values import Reads
+from .capture.refusals import check_kinds, compiled
+from .capture.side_effects import CannotCapture
+from .chunk.chunks import Chunks, check_chunks
+from .measure.costs import Rates, costed
+from .multi_device.mesh import Devices, spread
+from .planner.planner import Settings
+from .planning import capture, planned
+from .report.report import Report
+from .run.cuda_device import CudaDevice
+from .run.devices import Device, PlainDevice
+from .run.fallback import HookedStep
+from .run.planned_step import Step
+
+_LOG = logging.getLogger("stretto.memory")
+
+
+def step(
+    train_step: Callable[[Any], Any],
+    modules: Sequence[nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    batch: Any,
+    *,
+    budget: int | str,
+    host_budget: int | str | None = None,
+    policy: str = "best",
+    device: Device | str | torch.device | None = None,
+    verify: bool = False,
+    chunks: Chunks = None,
+    record: bool = True,
+    compile: bool = False,
+    **settings: Any,
+) -> Step | HookedStep:
+    """Plan any step function for a budget: `loss = step(batch)`.
+
+    Parameters
+    ----------
+    train_step : callable
+        `train_step(batch)` does one whole step with the modules and optimizers given, `zero_grad`, `backward` and
+        `step` included, and returns anything (a loss). It is traced once on tensors without memory; its Python does not
+        run again.
+    modules, optimizers : sequence
+        All that the step uses.
+    batch : object
+        A batch like those of the training: tensors and numbers in dicts, lists and tuples. Other shapes have plans of
+        their own, made when they first come.
+    budget, host_budget : int or str
+        Bytes on the device and on the host for everything, such as "12GiB".
+    policy : str
+        "best", "dissertation" or "keep" (nothing moves).
+    device : Device or torch.device or str, optional
+        The current GPU, or ordinary memory where there is none, unless given.
+    verify : bool
+        Run the plain step once before planning and compare the first step with it.
+    chunks : int, dict or str, optional
+        A number: compute a loss over many tokens in that many chunks. {"batch": 4}: all that has the batch dimension,
+        likewise other named dimensions. "auto": what is too large for the budget. Equal up to rounding.
+    record : bool
+        Record the third step on a GPU as CUDA graphs and replay it from then on. False: call every operation.
+    compile : bool
+        Fuse small operations between large ones with Inductor before planning. Equal up to rounding.
+    **settings
+        swap, recompute, place, order, partition, distance: see `planner.Settings`.
+
+    Returns
+    -------
+    Step or HookedStep
+        The planned step; a `HookedStep`, with a warning, if the function cannot be traced.
+    """
+    place = _device(device)
+    check_chunks(chunks)
+    wanted = _settings(budget, host_budget, policy, settings)
+    try:
+        check_kinds(modules, optimizers)
+        made = Step(
+            train_step,
+            modules,
+            optimizers,
+            batch,
+            wanted,
+            place,
+            verify=verify,
+            chunks=chunks,
+            record=record,
+            join=compile,
+        )
+    except CannotCapture as error:
+        _LOG.warning("not planned, activations wait on the host instead: %s", error)
+        return HookedStep(train_step, str(error), wanted.budget, place, modules, optimizers)
+    if not compile and (name := compiled(modules)):
+        _LOG.warning(
+            "%s was compiled with torch.compile, which a planned step does not use: its operations run as they are; "
+            "give compile=True to have them compiled, with results equal up to rounding",
+            name,
+        )
+    return made
+
+
+def fit(
+    model: nn.Module,
+    loss_fn: Callable[..., Any],
+    optimizer: torch.optim.Optimizer,
+    batch: Any,
+    *,
+    budget: int | str,
+    **options: Any,
+) -> Step | HookedStep:
+    """Plan the common step for a budget: `loss_fn(model(*inputs), target)` for batches `(*inputs, target)`.
+
+    Options are those of `step`.
+    """
+    return step(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, budget=budget, **options)
+
+
+def plan(
+    model: nn.Module,
+    loss_fn: Callable[..., Any],
+    optimizer: torch.optim.Optimizer,
+    batch: Any,
+    *,
+    budget: int | str,
+    host_budget: int | str | None = None,
+    policy: str = "best",
+    rates: Rates | None = None,
+    device: str | torch.device | None = None,
+    chunks: Chunks = None,
+    **settings: Any,
+) -> Report:
+    """Plan what `fit` would run, without running it: whether it fits, how slow it will be, what moves when.
+
+    Without a GPU, times are estimated from `rates`. Only shapes are read: a model on the "meta" device is enough.
+    """
+    place = _named(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
+    wanted = _settings(budget, host_budget, policy, settings)
+    check_chunks(chunks)
+    check_kinds([model], [optimizer])
+    train_step = common_step(model, loss_fn, optimizer)
+    parts = train_step, [model], [optimizer], batch, place, wanted
+    captured, _, made = planned(*parts, rates=rates, chunks=chunks, reads=Reads())
+    return Report(made, captured.lifted)
+
+
+def experimental_plan_several(
+    model: nn.Module,
+    loss_fn: Callable[..., Any],
+    optimizer: torch.optim.Optimizer,
+    batch: Any,
+    *,
+    devices: int,
+    budget: int | str,
+    host_budget: int | str | None = None,
+    policy: str = "best",
+    rates: Rates | None = None,
+    chunks: Chunks = None,
+    **settings: Any,
+) -> Devices:
+    """Estimate a step on several devices, each with the budget: chunks and parameters are distributed over them, see
+    `mesh`. Times are estimated from `rates`. chunks="auto" cuts losses alone here: name a dimension to distribute the
+    rest. Experimental: the plan is not run on several devices yet."""
+    if type(devices) is not int or devices < 1:
+        raise PlanError(f"devices={devices!r} is not a number of devices; give one from 1 on")
+    wanted, cpu = _settings(budget, host_budget, policy, settings), torch.device("cpu")
+    check_chunks(chunks)
+    captured = capture(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, cpu, wanted.budget, chunks)
+    nodes = captured.traced.module.graph.nodes
+    pieces = {node.name: node.meta["piece"] for node in nodes if "piece" in node.meta}
+    graph = costed(captured.lifted, cpu, rates)
+    return spread(graph, pieces, devices, wanted, borrowed=captured.lifted.borrowed, notes=captured.notes)
+
+
+def common_step(
+    model: nn.Module, loss_fn: Callable[..., Any], optimizer: torch.optim.Optimizer
+) -> Callable[[Any], torch.Tensor]:
+    """The usual training step as a function of a batch."""
+
+    def train_step(batch: Any) -> torch.Tensor:
+        *inputs, target = batch
+        optimizer.zero_grad()
+        loss: torch.Tensor = loss_fn(model(*inputs), target)
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return train_step
+
+
+def _settings(budget: int | str, host_budget: int | str | None, policy: str, rest: dict[str, Any]) -> Settings:
+    try:
+        host = None if host_budget is None else parse_bytes(host_budget)
+        return Settings(parse_bytes(budget), host_budget=host, policy=policy, **rest)
+    except TypeError as error:
+        raise PlanError(f"{error}; settings are swap=, recompute=, partition=, distance=, order=, place=") from None
+
+
+def _device(device: Device | str | torch.device | None) -> Device:
+    if device is None:
+        return CudaDevice() if torch.cuda.is_available() else PlainDevice()
+    if isinstance(device, (str, torch.device)):
+        named = _named(device)
+        return CudaDevice(named) if named.type == "cuda" else PlainDevice()
+    return device
+
+
+def _named(device: str | torch.device) -> torch.device:
+    """A device with its number, as the tensors on it report it."""
+    named = torch.device(device)
+    if named.type != "cuda":
+        return named
+    if not torch.cuda.is_available():
+        raise PlanError(f"device={str(device)!r}: torch finds no GPU; leave device= out to plan without one")
+    return named if named.index is not None else torch.device("cuda", torch.cuda.current_device())

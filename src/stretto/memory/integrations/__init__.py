@@ -1,0 +1,1 @@
+"""Lightning and Transformers under a budget of device memory."""

@@ -1,0 +1,57 @@
+"""What updates allocate on a GPU beside parameters, gradients and state: tried before anything is planned.
+
+memory = UpdateMemory(optimizers, device)
+memory.bytes(parameters, update, sizes)      # for one turn of an optimizer
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from stretto.memory.run.optimizers import group_of, keeps_numbers, workspace_ratios
+
+if TYPE_CHECKING:
+    from stretto.memory.capture.lifted import Update
+    from stretto.memory.run.devices import Device
+
+_UNKNOWN = 4.0  # times the bytes of a parameter, where it cannot be tried
+
+
+class UpdateMemory:
+    """Multiples of a parameter's bytes, by optimizer, group, dtype, and whether it is a matrix: some optimizers keep a
+    matrix by rows and columns.
+
+    They are tried where updates run later: what libraries keep there for good, such as the workspace of matrix
+    products, is in use from then on, and counted with all else that is on the device.
+    """
+
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], device: Device) -> None:
+        self._optimizers = optimizers
+        self._together = [keeps_numbers(one) for one in optimizers]
+        self._known: dict[Any, tuple[float, float]] = {}
+        with device.updating():
+            for number, optimizer in enumerate(optimizers):
+                for p, group in ((p, one) for one in optimizer.param_groups for p in one["params"]):
+                    key = self._key(number, group, p)
+                    if key not in self._known:
+                        self._known[key] = _UNKNOWN, _UNKNOWN
+                        with contextlib.suppress(Exception):  # it may need more than a parameter and a gradient
+                            self._known[key] = workspace_ratios(optimizer, p, device.torch)
+
+    def _key(self, number: int, group: dict[str, Any], p: torch.nn.Parameter) -> Any:
+        return number, id(group), p.dtype, p.dim() > 1
+
+    def bytes(self, parameters: Sequence[torch.nn.Parameter], update: Update, sizes: Sequence[int]) -> int:
+        """For an update of parameters of these sizes. A first one, which makes their state, takes one after another."""
+        number, optimizer = update.optimizer, self._optimizers[update.optimizer]
+        keys = [self._key(number, group_of(optimizer, p), p) for p in (parameters[n] for n in update.parameters)]
+        found = [self._known.get(key, (_UNKNOWN, _UNKNOWN)) for key in keys]
+        if len(sizes) == 1:
+            return int(max(found[0]) * min(sizes[0], update.piece or sizes[0]))
+        first = [ratio * size for (ratio, _), size in zip(found, sizes, strict=True)]
+        later = max(ratio for _, ratio in found) * sum(sizes)
+        return int(max(later, sum(first) if self._together[number] else max(first)))

@@ -1,0 +1,433 @@
+"""A planned step run on several devices: each follows a program of its own, and values go from one to another.
+
+    devices = [PlainDevice(), PlainDevice()]
+    step = experimental_step_several(train_step, [model], [optimizer], batch, devices=devices, budget="12GiB")
+    loss = step(batch)
+
+The step is traced and cut as for one device; `mesh` decides where every operation runs, `several` splits the graph and
+plans each device. Here every part becomes a `Lifted` with numbers of its own, which an ordinary `Runner` follows. A
+send leaves a copy of its bytes in the `Mailbox`, a receive waits for it.
+
+Devices take turns in one process: a device runs until it has to wait for a value, and then another one goes on. So
+optimizers are never called by two devices at once. Operations that draw random numbers are called in the order of the
+program across all devices. Results have the same bits as those of the same step, cut in the same way, on one device.
+
+Only devices of the CPU are supported so far (`PlainDevice`): this shows that what is planned computes the right thing,
+not how fast it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from stretto.errors import PlanError, RunError
+from stretto.memory.capture.lifted import Call, Lifted, Ref, Update, Value
+from stretto.memory.capture.traced_state import Watched
+from stretto.memory.chunk.chunks import Chunks, check_chunks
+from stretto.memory.measure.costs import Rates, costed
+from stretto.memory.planning import capture
+from stretto.memory.run.devices import Device, PlainDevice
+from stretto.memory.run.execute import Runner, _version
+from stretto.memory.run.invariants import Standing, take_over
+
+from .mesh import Devices, spread
+from .split import Part, Receive, Send
+
+
+def experimental_step_several(
+    train_step: Callable[[Any], Any],
+    modules: Sequence[nn.Module],
+    optimizers: Sequence[torch.optim.Optimizer],
+    batch: Any,
+    *,
+    devices: int | Sequence[Device],
+    budget: int | str,
+    host_budget: int | str | None = None,
+    policy: str = "best",
+    rates: Rates | None = None,
+    chunks: Chunks = None,
+    **settings: Any,
+) -> StepOnSeveral:
+    """Plan a step for several devices of the CPU, and run it on them: `loss = step(batch)`.
+
+    Parameters
+    ----------
+    train_step, modules, optimizers, batch
+        As for `st.memory.step`.
+    devices : int or sequence of Device
+        The devices, or how many.
+    budget, host_budget
+        Bytes on each device, and on its host.
+    policy, settings
+        As for `st.memory.step`.
+    rates : Rates, optional
+        What times are estimated from.
+    chunks
+        As for `st.memory.step`; the chunks of a dimension are spread over the devices.
+
+    Raises
+    ------
+    PlanError
+        If a device has no plan under the budget, or is not one of the CPU.
+    CannotCapture
+        If the step cannot be traced.
+    """
+    from stretto.memory.front_end import _settings
+
+    if type(devices) is int and devices > 0:
+        devices = [PlainDevice() for _ in range(devices)]
+    if not isinstance(devices, Sequence) or not devices:
+        raise PlanError(f"devices={devices!r} is not a number of devices; give one from 1 on, or a list of devices")
+    if any(one.torch.type != "cpu" for one in devices):
+        raise PlanError(
+            f"devices on {', '.join(sorted({one.torch.type for one in devices}))}: a step on several devices runs on "
+            "the CPU only so far; give a number of devices, or use st.memory.step with one GPU"
+        )
+    check_chunks(chunks)
+    wanted, cpu = _settings(budget, host_budget, policy, settings), torch.device("cpu")
+    captured = capture(train_step, modules, optimizers, batch, cpu, wanted.budget, chunks)
+    if captured.traced.watched.outside:
+        raise PlanError("the step changes a tensor of no module in place; make it a buffer of a module")
+    nodes = captured.traced.module.graph.nodes
+    pieces = {node.name: node.meta["piece"] for node in nodes if "piece" in node.meta}
+    graph = costed(captured.lifted, cpu, rates)
+    borrowed = captured.lifted.borrowed
+    plan = spread(graph, pieces, len(devices), wanted, borrowed=borrowed, notes=captured.notes)
+    traced = captured.traced
+    return StepOnSeveral(
+        plan, captured.lifted, traced.watched, traced.result_spec, modules, optimizers, batch, list(devices)
+    )
+
+
+class StepOnSeveral:
+    """A step on several devices. Call it with a batch like the one it was planned for.
+
+    Between steps parameters and optimizer state are at their planned places. Call `settle()` before reading them, and
+    `close()` when the step is no longer needed.
+
+    Attributes
+    ----------
+    plan : Devices
+        What was planned, with `explain()`.
+    runners : list of Runner
+        By device, what follows its program.
+    """
+
+    def __init__(
+        self,
+        plan: Devices,
+        lifted: Lifted,
+        watched: Watched,
+        result_spec: Any,
+        modules: Sequence[nn.Module],
+        optimizers: Sequence[torch.optim.Optimizer],
+        batch: Any,
+        devices: Sequence[Device],
+    ) -> None:
+        self.plan, self._spec, self._lost = plan, result_spec, ""
+        self._standing = Standing(modules, optimizers, "cpu")
+        self._shapes = _shapes(batch)
+        self._mailbox = Mailbox()
+        take_over(modules, self)
+        turns = {n: k for k, n in enumerate(n for n, node in enumerate(lifted.graph.nodes) if node.fixed)}
+        self.runners: list[Runner] = []
+        self._parts: list[_Local] = []
+        owned: set[int] = set()  # storages of the whole that a device before has, and is responsible for
+        for part, planned, device in zip(plan.together.parts, plan.together.planned, devices, strict=True):
+            local = _Local(lifted, part, watched, self._mailbox, turns, owned)
+            known = {id(node): n for n, node in enumerate(part.graph.nodes)}
+            order = [known[id(node)] for node in planned.program.graph.nodes]
+            self._parts.append(local)
+            self.runners.append(Runner(local.lifted, planned.program, order, local.watched, optimizers, device))
+            owned.update(w for s, w in enumerate(part.storages) if part.graph.maker[s] < 0)
+        self._results = [_find(x, plan.together.parts, lifted) for x in lifted.shown]
+
+    def __call__(self, batch: Any) -> Any:
+        """Train on one batch; what the step function returns."""
+        if self._lost:
+            raise RunError(self._lost)
+        self._standing.check()
+        if _shapes(batch) != self._shapes:
+            raise RunError("the batch has another shape than the step was planned for; make a step for this one")
+        tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
+        for local, runner in zip(self._parts, self.runners, strict=True):
+            local.refresh(runner)
+        self._mailbox.clear()
+        found = self._mailbox.together(
+            [
+                functools.partial(runner, [tensors[k] for k in local.leaves])
+                for local, runner in zip(self._parts, self.runners, strict=True)
+            ]
+        )
+        left = [iter(one) for one in found]
+        shown = [x if d < 0 else next(left[d]) for d, x in self._results]
+        return pytree.tree_unflatten(shown, self._spec)
+
+    def settle(self) -> None:
+        """Wait until all copies are done: parameters can be read after it."""
+        for runner in self.runners:
+            runner.settle()
+
+    def lose(self) -> None:
+        """Give back the memory of the step: another one was made with its parameters."""
+        self._stop("another step was made with these parameters since; make a new one when it is its turn")
+
+    def close(self) -> None:
+        """Give back the memory of the step; parameters and state keep their values."""
+        if not self._lost:
+            self._stop("the step was closed; make a new one")
+
+    def _stop(self, why: str) -> None:
+        for runner in self.runners:
+            runner.leave()
+        self.runners, self._parts, self._lost = [], [], why
+
+
+def _find(x: Any, parts: Sequence[Part], lifted: Lifted) -> tuple[int, Any]:
+    """The device that has a result, or -1 and what is returned instead of a tensor."""
+    if not isinstance(x, Ref):
+        return -1, x
+    s = lifted.values[x.value].storage
+    return next(d for d, part in enumerate(parts) if s in {part.storages[r] for r in part.graph.results}), None
+
+
+def _shapes(batch: Any) -> Any:
+    leaves, spec = pytree.tree_flatten(batch)
+    return spec, [(tuple(x.shape), x.dtype) if isinstance(x, torch.Tensor) else x for x in leaves]
+
+
+# -- one device's part -------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Copy:
+    """A tensor that devices only read, on one that does not own it."""
+
+    local: int  # its storage on this device
+    source: torch.Tensor
+    seen: tuple[int, int]  # see `_state`, when it was copied last
+
+
+class _Local:
+    """A part of a step as a `Lifted` of its own.
+
+    Attributes
+    ----------
+    lifted : Lifted
+        With the numbers of the part's storages.
+    watched : Watched
+        Parameters and buffers that this device owns.
+    leaves : list of int
+        Which tensors of the batch it reads.
+    """
+
+    def __init__(
+        self,
+        whole: Lifted,
+        part: Part,
+        watched: Watched,
+        mailbox: Mailbox,
+        turns: Mapping[int, int],
+        owned: set[int],
+    ) -> None:
+        self.whole, self.part, self._mailbox, self._turns = whole, part, mailbox, turns
+        self._values: list[Value] = []
+        self._known: dict[tuple[int, int], int] = {}  # by value of the whole and storage of the part
+        # A storage that was received from another device has the number of the one that was sent.
+        at = {w: s for s, w in enumerate(part.storages) if part.graph.maker[s] < 0}
+        first: dict[int, int] = {}  # by storage of the whole: its first value
+        for v, value in enumerate(whole.values):
+            first.setdefault(value.storage, v)
+        inputs = [(k, at[w]) for k, w in enumerate(whole.inputs) if w in at]
+        self.leaves = [k for k, _ in inputs]
+        for _, s in inputs:
+            self._value(first[part.storages[s]], s)  # before views of it: this is how the batch is laid out
+        kept = {}
+        constants: dict[int, torch.Tensor] = {}
+        self._copies: list[_Copy] = []
+        for kind, tensors, numbers in (
+            ("parameter", watched.parameters, whole.parameters),
+            ("buffer", watched.buffers, whole.buffers),
+        ):
+            mine = [n for n, w in enumerate(numbers) if w in at and w not in owned]
+            kept[kind] = {n: k for k, n in enumerate(mine)}
+            for n, w in enumerate(numbers):
+                if w in at and w in owned:
+                    constants[at[w]] = self._copy(at[w], tensors[n])
+        for w, tensor in whole.constants.items():
+            if w in at:
+                constants[at[w]] = self._copy(at[w], tensor)
+        self._numbers = kept["parameter"]
+        self.watched = Watched(
+            (),
+            tuple(watched.parameters[n] for n in kept["parameter"]),
+            (),
+            tuple(watched.buffers[n] for n in kept["buffer"]),
+            (),
+        )
+        states = {
+            self._numbers[n]: {name: at[w] for name, w in of.items()}
+            for n, of in whole.states.items()
+            if n in self._numbers and all(w in at for w in of.values())
+        }
+        results = {part.storages[s]: s for s in part.graph.results}
+        shown = [
+            Ref(self._value(x.value, results[whole.values[x.value].storage]))
+            for x in whole.shown
+            if isinstance(x, Ref) and whole.values[x.value].storage in results
+        ]
+        runs = tuple(self._run(n) for n in range(len(part.graph.nodes)))
+        self.lifted = Lifted(
+            graph=part.graph,
+            runs=runs,
+            values=self._values,
+            nbytes=[whole.nbytes[w] for w in part.storages],
+            parameters=[at[whole.parameters[n]] for n in kept["parameter"]],
+            buffers=[at[whole.buffers[n]] for n in kept["buffer"]],
+            inputs=[s for _, s in inputs],
+            outside=[],
+            states=states,
+            shown=shown,
+            constants=constants,
+        )
+
+    def _copy(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of this device alone: it may be overwritten while it is away on the host."""
+        self._copies.append(_Copy(s, tensor, _state(tensor)))
+        return tensor.detach().clone()
+
+    def refresh(self, runner: Runner) -> None:
+        """Copy once more what others have changed since, such as a frozen parameter that was loaded."""
+        for one in self._copies:
+            if (now := _state(one.source)) != one.seen:
+                runner.settle()
+                runner._into_home(one.local, one.source.detach())
+                one.seen = now
+
+    # -- numbers of the part -------------------------------------------------------------------------------------------
+
+    def _value(self, v: int, s: int) -> int:
+        """The number of a value of the whole, as a view of a storage of the part."""
+        if (v, s) not in self._known:
+            self._known[v, s] = self._add(replace(self.whole.values[v], storage=s))
+        return self._known[v, s]
+
+    def _add(self, value: Value) -> int:
+        self._values.append(value)
+        return len(self._values) - 1
+
+    def _run(self, n: int) -> Call | Update:
+        node = self.part.graph.nodes[n]
+        if isinstance(node, Send):
+            return Call(functools.partial(self._mailbox.post, node.pair), (self._bytes(node.reads[0]),), {}, (), True)
+        if isinstance(node, Receive):
+            made = self._bytes(node.makes[0]).value
+            return Call(functools.partial(self._mailbox.take, node.pair), (), {}, (made,), True)
+        number = self.part.nodes[n]
+        before, run = self.whole.graph.nodes[number], self.whole.runs[number]
+        old, new = (*before.reads, *before.makes, *before.writes), (*node.reads, *node.makes, *node.writes)
+        at = dict(zip(old, new, strict=True))
+
+        def here(v: int) -> int:
+            return self._value(v, at[self.whole.values[v].storage]) if v >= 0 else v
+
+        if isinstance(run, Update):
+            numbers = tuple(self._numbers[p] for p in run.parameters)
+            return replace(run, parameters=numbers, values=tuple((here(p), here(grad)) for p, grad in run.values))
+        args, kwargs = pytree.tree_map(
+            lambda x: Ref(here(x.value)) if isinstance(x, Ref) else x, (run.args, run.kwargs)
+        )
+        target = run.target
+        if number in self._turns:
+            target = functools.partial(self._mailbox.in_turn, self._turns[number], target)
+        return Call(target, args, kwargs, tuple(here(v) for v in run.makes), run.single)
+
+    def _bytes(self, s: int) -> Ref:
+        """A storage as bytes."""
+        return Ref(self._add(Value(s, torch.uint8, (self.whole.nbytes[self.part.storages[s]],), (1,), 0)))
+
+
+def _state(tensor: torch.Tensor) -> tuple[int, int]:
+    """How often a tensor was changed in place, and where its data are."""
+    return _version(tensor), tensor.data_ptr()
+
+
+# -- between devices ---------------------------------------------------------------------------------------------------
+
+
+class _Stopped(Exception):
+    """Another device has failed."""
+
+
+class Mailbox:
+    """Values on the way between devices, and whose turn it is: the holder of the lock runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Condition()
+        self._posted: dict[int, torch.Tensor] = {}
+        self._failed: list[BaseException] = []
+        self._turn = 0
+
+    def clear(self) -> None:
+        """A new step begins."""
+        self._posted.clear()
+        self._failed.clear()
+        self._turn = 0
+
+    def post(self, pair: int, value: torch.Tensor) -> None:
+        """Leave a copy of a value."""
+        self._posted[pair] = value.clone()
+        self._lock.notify_all()
+
+    def take(self, pair: int) -> torch.Tensor:
+        """Wait for a value."""
+        self._wait(lambda: pair in self._posted)
+        return self._posted.pop(pair)
+
+    def in_turn(self, turn: int, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call an operation when all with smaller turns were called."""
+        self._wait(lambda: self._turn == turn)
+        made = call(*args, **kwargs)
+        self._turn += 1
+        self._lock.notify_all()
+        return made
+
+    def _wait(self, until: Callable[[], bool]) -> None:
+        self._lock.wait_for(lambda: self._failed or until())
+        if self._failed:
+            raise _Stopped
+
+    def together(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
+        """The results of functions that run in turns and may wait for one another."""
+        found: list[Any] = [None] * len(calls)
+
+        def one(k: int) -> None:
+            with self._lock:
+                try:
+                    found[k] = calls[k]() if not self._failed else None
+                except BaseException as error:
+                    self._failed.append(error)
+                    self._lock.notify_all()
+
+        threads = [threading.Thread(target=one, args=(k,), daemon=True) for k in range(len(calls))]
+        for thread in threads:
+            thread.start()
+        try:
+            for thread in threads:
+                thread.join()
+        except BaseException as error:  # Ctrl-C: nobody may go on with parameters that are half updated
+            with self._lock:
+                self._failed.append(error)
+                self._lock.notify_all()
+            raise
+        if self._failed:
+            raise next(error for error in self._failed if not isinstance(error, _Stopped))
+        return found

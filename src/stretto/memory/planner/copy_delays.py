@@ -1,0 +1,87 @@
+"""Which copies a plan waits for: by gap, the seconds that it would save not to copy there.
+
+Copies in one direction follow one another on the link. When the device waits for one of them, it waits for all that
+were begun before it without a pause. So a copy that is not made saves its own seconds, but not more than was waited
+from it to the end of this series.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .idle_intervals import Gaps
+from .lower import Floats, Lowered
+from .program import GONE, IN, OUT, READY, Link
+from .timeline import Steps
+
+
+class _Series:
+    """Copies in one direction, in the order in which they begin."""
+
+    def __init__(self) -> None:
+        self.free = 0.0
+        self.seconds: list[float] = []
+        self.waited: list[float] = []
+        self.first: list[bool] = []  # the link was idle before it
+
+    def begin(self, at: float, seconds: float) -> float:
+        self.first.append(at > self.free)
+        self.free = max(self.free, at) + seconds
+        self.seconds.append(seconds)
+        self.waited.append(0.0)
+        return self.free
+
+    def saved(self) -> list[float]:
+        """By copy: the seconds that it would save not to make it."""
+        found, total = [0.0] * len(self.seconds), 0.0
+        for k in range(len(self.seconds) - 1, -1, -1):
+            total += self.waited[k]
+            found[k] = min(self.seconds[k], total)
+            if self.first[k]:
+                total = 0.0
+        return found
+
+
+def delays(gaps: Gaps, steps: Steps, lowered: Lowered, link: Link) -> Floats:
+    """By gap: seconds that a plan would wait less without the copies of this gap."""
+    into, out = _Series(), _Series()
+    sizes, nodes = gaps.sizes, lowered.graph.nodes
+    now = 0.0
+    landed: dict[int, float] = {}
+    coming: dict[int, tuple[int, float]] = {}
+    leaving: dict[int, tuple[int, float]] = {}
+    left: dict[int, list[int]] = {}  # by storage: its copies to the host
+    for what, which in zip(lowered.what.tolist(), lowered.which.tolist(), strict=True):
+        if what == IN:
+            end = into.begin(max(now, landed.get(which, 0.0)), link.in_seconds(sizes[which]))
+            coming[which] = len(into.seconds) - 1, end
+        elif what == OUT:
+            end = out.begin(now, link.out_seconds(sizes[which]))
+            left.setdefault(which, []).append(len(out.seconds) - 1)
+            leaving[which] = len(out.seconds) - 1, end
+            landed[which] = end
+        elif what in (READY, GONE):
+            series, under_way = (into, coming) if what == READY else (out, leaving)
+            copy, end = under_way.pop(which)
+            series.waited[copy] += max(0.0, end - now)
+            now = max(now, end)
+        elif what <= 1:  # RUN or AGAIN
+            now += nodes[which].seconds
+    if out.waited:
+        out.waited[-1] += max(0.0, out.free - now)
+    found = np.zeros(len(gaps))
+    count = len(nodes)
+    place = [*steps.place.tolist(), count]
+    for s, need, seconds in zip(steps.come.tolist(), steps.come_need.tolist(), into.saved(), strict=True):
+        if seconds:
+            g = gaps.before(s, place[need])
+            if g >= 0:
+                found[g] += seconds
+    saved = out.saved()
+    for s, free in zip(steps.leave.tolist(), steps.leave_free.tolist(), strict=True):
+        seconds = saved[left[s].pop(0)]
+        if seconds:
+            g = gaps.before(s, place[free] + 1 if free >= 0 else 0)
+            if g >= 0:
+                found[g] += seconds
+    return found

@@ -1,0 +1,1 @@
+"""A plan for people: in words and as a picture."""

@@ -1,0 +1,130 @@
+"""A picture of one step: bytes on the device over time by kind, the budget, and when copies go to the host and back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretto.memory.planner.planner import Planned
+from stretto.memory.planner.program import AGAIN, FREE, GONE, IN, OUT, RUN, Ledger
+from stretto.plan.cost import show_bytes
+
+# Series of the picture, in the order in which they are stacked: a name, a colour, and the kinds of storages in it.
+_SERIES = (
+    ("parameters", "#4c72b0", ("parameter",)),
+    ("optimizer state", "#55a868", ("state",)),
+    ("activations", "#dd8452", ("activation",)),
+    ("gradients", "#c44e52", ("gradient",)),
+    ("buffers, batch, workspaces", "#8c8c8c", ("buffer", "constant", "input")),
+)
+_POINTS = 20_000  # of the curves: more are not visible
+
+
+@dataclass
+class History:
+    """What is on the device when, as predicted.
+
+    Attributes
+    ----------
+    seconds : list of float
+        When each instruction is over [I + 1].
+    nbytes : list of arrays
+        Bytes by series until then [I + 1, series].
+    to_host, from_host : list of (float, float)
+        When each copy begins and how long it takes, in seconds.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    nbytes: list[Any] = field(default_factory=list)
+    to_host: list[tuple[float, float]] = field(default_factory=list)
+    from_host: list[tuple[float, float]] = field(default_factory=list)
+
+
+def draw(planned: Planned, path: Path, *, borrowed: int = 0, title: str = "") -> Path:
+    """Write the picture; the kind of file follows from its name.
+
+    Parameters
+    ----------
+    planned : Planned
+    path : Path
+    borrowed : int
+        Bytes in use on the device all the time that the program does not have: the caller's batch, libraries.
+    title : str
+        Instead of one that gives peak, budget and time.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    history, costs = history_of(planned), planned.costs
+    budget, peak = planned.settings.budget + borrowed, costs.peak + borrowed
+    figure = Figure(figsize=(10, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    upper, lower = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [5, 1]})
+    count = len(history.seconds)
+    places = np.unique(np.linspace(0, count - 1, _POINTS).astype(int)) if count else np.zeros(0, int)
+    times = 1e3 * np.array(history.seconds)[places]
+    nbytes = np.array(history.nbytes, dtype=float).reshape(count, len(_SERIES))[places]
+    nbytes[:, -1] += borrowed
+    present = [k for k in range(len(_SERIES)) if nbytes[:, k].any()]
+    upper.stackplot(
+        times,
+        *[nbytes[:, k] / 2**30 for k in present],
+        labels=[_SERIES[k][0] for k in present],
+        colors=[_SERIES[k][1] for k in present],
+        step="pre",
+        linewidth=0,
+    )
+    upper.axhline(budget / 2**30, color="black", linestyle="--", linewidth=1, label="budget")
+    top = max(peak, min(budget, 1.3 * peak))
+    said = title or f"Device memory over one training step: at most {show_bytes(peak)} of {show_bytes(budget)}"
+    upper.set(ylabel="on the device (GiB)", ylim=(0, 1.05 * top / 2**30 or 1), title=said)
+    upper.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9, frameon=False, reverse=True)
+    for copies, height, colour in ((history.to_host, 1, "#c44e52"), (history.from_host, 0, "#4c72b0")):
+        lower.broken_barh([(1e3 * at, 1e3 * long) for at, long in copies], (height + 0.1, 0.8), color=colour)
+    lower.set(
+        yticks=[0.5, 1.5],
+        yticklabels=["copies from host", "copies to host"],
+        xlabel="time in the step (ms, predicted)",
+        ylim=(0, 2),
+        xlim=(0, 1e3 * max(costs.seconds, 1e-9)),
+    )
+    figure.savefig(path, dpi=110)
+    return path
+
+
+def history_of(planned: Planned) -> History:
+    """Follow a program on a predicted clock."""
+    program = planned.program
+    storages = program.graph.storages
+    series = {kind: k for k, (_, _, kinds) in enumerate(_SERIES) for kind in kinds}
+    ledger = Ledger(program, planned.settings.link)
+    here = np.zeros(len(_SERIES), np.int64)
+    for s in ledger.here:
+        here[series[storages[s].kind]] += storages[s].nbytes
+    held = set(ledger.here)
+    history = History([0.0], [here.copy()])
+    for at, (what, which) in enumerate(program.instructions):
+        ledger.advance(at)
+        # While it is coming a storage has its memory already; until its copy is made one that leaves still has it.
+        if what in (RUN, AGAIN, IN):
+            for s in program.graph.nodes[which].makes if what != IN else (which,):
+                if s not in held:
+                    held.add(s)
+                    here[series[storages[s].kind]] += storages[s].nbytes
+        elif what in (GONE, FREE):
+            held.discard(which)
+            here[series[storages[which].kind]] -= storages[which].nbytes
+        if what == OUT:
+            long = planned.settings.link.out_seconds(storages[which].nbytes)
+            history.to_host.append((ledger.landed[which] - long, long))
+        elif what == IN:
+            long = planned.settings.link.in_seconds(storages[which].nbytes)
+            history.from_host.append((ledger.coming[which] - long, long))
+        row = here.copy()
+        row[-1] += ledger.curve[-1] - here.sum()  # what the operation takes while it runs
+        history.seconds.append(ledger.now)
+        history.nbytes.append(row)
+    return history

@@ -1,0 +1,526 @@
+"""A training step under a budget: planned when made, checked when it first runs; one plan for each shape of batch."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from stretto.errors import RunError
+from stretto.memory import planning
+from stretto.memory.capture.batch_numbers import Numbers, is_number
+from stretto.memory.capture.read_values import OtherBranch, Reads
+from stretto.memory.capture.side_effects import CannotCapture
+from stretto.memory.capture.source_lines import line_of_error
+from stretto.memory.capture.trace_step import Traced, trace
+from stretto.memory.chunk.chunks import Chunks
+from stretto.memory.measure.costs import Rates
+from stretto.memory.measure.update_memory import UpdateMemory
+from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.planner import Infeasible, Planned, Settings
+from stretto.memory.planning import Captured, bytes_on, states_of, tensors_of
+from stretto.memory.report.report import Report
+from stretto.plan.cost import show_bytes
+
+from .devices import Device
+from .execute import Runner, owners
+from .graph_segments import Segment
+from .host_buffers import HostBuffers
+from .invariants import Standing, Told, take_over
+from .random_state import RandomState
+from .replay_policy import recorded
+from .verify import Expected
+
+_LOG = logging.getLogger("stretto.memory")
+_BRANCHES = 64  # that are tried for one batch
+_REPLANS = 3  # how often reality may take more than a plan says
+_MARGIN, _MORE = 1.1, 1 / 256  # of what is over, and of the budget: the next plan is made for so much less
+_PLANS = 8  # shapes of batches whose plans are kept
+_WASTE = 1.5  # host memory of several plans, as a multiple of what the largest needs
+_WATCHED = 4  # steps whose real peak is compared with the budget: the second has optimizer state, the third a recording
+
+
+@dataclass(eq=False)
+class Plan:
+    """The plan for one shape of batch.
+
+    Attributes
+    ----------
+    shapes : object
+        Shapes and dtypes of the batch (`_shapes`).
+    numbers : Numbers
+        Python numbers of the batch, and the conditions under which the plan holds.
+    captured, planned, report
+        The step as it was traced, its program, and the same for people.
+    order : list of int
+        By node of the program's graph, its number in the trace.
+    segments : list of Segment or None
+        What is recorded; None if operations are called one by one.
+    runner : Runner or None
+        The program as code; made when it first runs.
+    """
+
+    shapes: Any
+    numbers: Numbers
+    captured: Captured
+    planned: Planned
+    report: Report
+    order: list[int]
+    segments: list[Segment] | None
+    runner: Runner | None = None
+    unwatched: int = _WATCHED  # steps whose peak is still to be compared with the plan
+
+
+class Step:
+    """A training step under a budget: call it with a batch like the one it was made with.
+
+    `report` says what was planned. A batch of another shape has a plan of its own, which is kept. Parameters, buffers
+    and optimizer state are on the device or on the host, as planned; `state_dict()` of modules and optimizers works as
+    ever (it waits for copies that are under way). `with step.paused():` brings parameters and buffers to the device
+    where they were, for an evaluation; `close()` brings everything back permanently."""
+
+    def __init__(
+        self,
+        function: Callable[[Any], Any],
+        modules: Sequence[nn.Module],
+        optimizers: Sequence[torch.optim.Optimizer],
+        batch: Any,
+        settings: Settings,
+        device: Device,
+        *,
+        rates: Rates | None = None,
+        verify: bool = False,
+        chunks: Chunks = None,
+        record: bool = True,
+        join: bool = False,
+    ) -> None:
+        self._function, self._modules, self._optimizers = function, list(modules), list(optimizers)
+        self._settings, self._device, self._rates, self._chunks = settings, device, rates, chunks
+        self._record, self._join = record and device.records, join
+        self._expected = Expected.of(function, self._modules, self._optimizers, batch) if verify else None
+        self._came_from = {id(p): p.device for p in tensors_of(self._modules)}
+        self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
+        self._replanned = 0
+        ours = [*tensors_of(self._modules), *states_of(self._optimizers), *pytree.tree_leaves(batch)]
+        self._updates = UpdateMemory(self._optimizers, device) if device.torch.type == "cuda" else None
+        self._others = max(0, device.in_use() - bytes_on(ours, device.torch))
+        self._others += device.slack(settings.budget)
+        self._warned = False
+        self._plans: list[Plan] = []  # the one in use last
+        self._current: Plan | None = None
+        self._host = HostBuffers(device)
+        self._paused = 0
+        self._said: set[int] = set()  # numbers of the batch that were warned of
+        self._lost = ""  # why it cannot be called any more
+        self._standing = Standing(self._modules, self._optimizers, device.torch.type)
+        self._use(self._made(batch), batch)
+        everybody = (*modules, *optimizers)
+        self._hooks = [owner.register_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
+        self._hooks += [owner.register_load_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
+        self._hooks += [owner.register_load_state_dict_post_hook(Told(self, "loaded")) for owner in everybody]
+
+    # -- plans ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def planned(self) -> Planned:
+        """The plan in use."""
+        return self._now.planned
+
+    @property
+    def report(self) -> Report:
+        """The plan in use, for people."""
+        return self._now.report
+
+    @property
+    def plans(self) -> list[Report]:
+        """The plans that are kept, for people; the one in use last."""
+        return [one.report for one in self._plans]
+
+    @property
+    def _now(self) -> Plan:
+        assert self._current is not None
+        return self._current
+
+    @property
+    def _captured(self) -> Captured:
+        return self._now.captured
+
+    @property
+    def _runner(self) -> Runner | None:
+        return None if self._current is None else self._current.runner
+
+    def _made(self, batch: Any, known: Plan | None = None, read: Sequence[Any] = ()) -> Plan:
+        """Plan for a batch like this; known: a plan for such batches whose trace can be used. read: values that the
+        step reads first. Nothing moves."""
+        numbers = Numbers(batch, self._device.torch) if known is None else known.numbers
+        if known is not None:
+            captured, graph, made = self._planned(self._function, batch, known.captured.plain)
+        elif numbers.names:
+            try:
+                captured, graph, made = self._planned(numbers.traced(self._function), batch, read=read)
+            except CannotCapture:  # perhaps for the numbers' sake
+                captured, graph, made = self._planned(self._function, batch, read=read)
+                numbers.constant()
+        else:
+            captured, graph, made = self._planned(self._function, batch, read=read)
+        segments = None
+        if self._record and not captured.traced.reads.conditions:
+            made, segments = recorded(made, len(captured.traced.watched.parameters))
+        places = {id(node): n for n, node in enumerate(graph.nodes)}
+        order = [places[id(node)] for node in made.program.graph.nodes]
+        return Plan(_shapes(batch), numbers, captured, made, Report(made, captured.lifted), order, segments)
+
+    def _planned(
+        self, function: Callable[[Any], Any], batch: Any, traced: Traced | None = None, read: Sequence[Any] = ()
+    ) -> tuple[Captured, Graph, Planned]:
+        return planning.planned(
+            function,
+            self._modules,
+            self._optimizers,
+            batch,
+            self._device.torch,
+            replace(self._settings, budget=self._budget),
+            rates=self._rates,
+            chunks=self._chunks,
+            budget=self._settings.budget,
+            record=self._record,
+            join=self._join,
+            others=self._others,
+            traced=traced,
+            updates=self._updates,
+            reads=Reads(read),
+        )
+
+    def _plan_for(self, batch: Any) -> Plan:
+        """The plan that holds for a batch; a new one if there is none."""
+        shapes, values = _shapes(batch), _numbers(batch)
+        alike = [one for one in reversed(self._plans) if one.shapes == shapes]
+        for one in alike:
+            if one.numbers.fit(values):
+                return one
+        if alike:
+            self._warn(alike[0].numbers, values)
+        else:
+            _LOG.info("a batch of another shape: making a plan for it")
+        return self._made_beside(batch)
+
+    def _made_beside(self, batch: Any, known: Plan | None = None, read: Sequence[Any] = ()) -> Plan:
+        """Plan for a batch while there is another plan, whose recording gives its memory back: operations are measured
+        on the device. If no plan is found, the other one goes on."""
+        runner = self._runner
+        if runner is not None:
+            runner.suspend()
+        try:
+            return self._made(batch, known, read)
+        except BaseException:
+            if runner is not None:
+                runner.resume()
+            raise
+
+    def _warn(self, numbers: Numbers, values: Sequence[Any]) -> None:
+        """Report, once, a number of the batch whose value a plan depends on."""
+        unmet = numbers.unmet(values)
+        assert unmet is not None
+        names = " and ".join(numbers.names[k] for k in unmet.entries)
+        at = f" ({unmet.line})" if unmet.line else ""
+        if not unmet.exact:
+            _LOG.info("a condition on %s has another outcome%s: making a plan for it", names, at)
+        elif not self._said.issuperset(unmet.entries):
+            self._said.update(unmet.entries)
+            _LOG.warning(
+                "%s: the step uses the value of this Python number%s, so every value needs a plan of its own; %d plans "
+                "are kept. If it only enters arithmetic, pass torch.tensor(value) instead",
+                names,
+                at,
+                _PLANS,
+            )
+
+    def _use(self, plan: Plan, batch: Any) -> Plan:
+        """Let a plan be the one in use, or one for a smaller budget if it would take too much beside what else is on
+        the device: the caller's own tensors may have blocks of which a part is free, and cannot be used."""
+        self._switch(plan)
+        while plan.runner is not None and plan.runner.over > 0 and self._replanned < _REPLANS:
+            plan = self._replan(plan, batch, plan.runner.over, logging.DEBUG)
+        return plan
+
+    def _switch(self, plan: Plan) -> None:
+        """Let a plan be the one in use. Plans share host memory, and only the present one has memory on the device
+        beside persistent storages that are at home there: a recording is recorded again."""
+        take_over(self._modules, self)
+        before, self._current = self._current, plan
+        others = [one for one in self._plans if one is not plan]
+        self._plans = [*others[1 - _PLANS :], plan]
+        if before is not None and before is not plan and before.runner is not None:
+            before.runner.suspend()
+        if plan.runner is not None:
+            plan.runner.resume()
+            return
+        lifted, program = plan.captured.lifted, plan.planned.program
+        own = owners(lifted)
+        held = self._host.nbytes + self._host.missing(program, own)
+        most = _WASTE * max(one.planned.costs.host for one in self._plans)
+        if self._settings.host_budget is not None:
+            most = min(most, self._settings.host_budget)
+        if self._host.nbytes and held > most:
+            self._leave(before)
+        plan.runner = Runner(
+            lifted,
+            program,
+            plan.order,
+            plan.captured.traced.watched,
+            self._optimizers,
+            self._device,
+            record=plan.segments,
+            host=self._host,
+            budget=self._settings.budget,
+        )
+
+    def _leave(self, plan: Plan | None) -> None:
+        """Take persistent storages out of the host memory that plans share, and give it back. Plans are kept, their
+        code is not."""
+        if plan is not None and plan.runner is not None:
+            plan.runner.leave()
+        for one in self._plans:
+            one.runner = None
+        self._host = HostBuffers(self._device)
+        gc.collect()  # all that runners hold, before there is another
+
+    # -- a step --------------------------------------------------------------------------------------------------------
+
+    def __call__(self, batch: Any) -> Any:
+        """Train on one batch; what the step function returns."""
+        if self._lost:
+            raise RunError(self._lost)
+        if self._paused:
+            raise RunError("the step was called while it is paused; call it after the `with step.paused():` block")
+        self._standing.check()
+        plan, results = self._run(self._check_numbers(self._plan_for(batch), batch), batch)
+        shown = plan.numbers.shown(plan.captured.traced.reads.shown(results))
+        result = pytree.tree_unflatten(shown, plan.captured.traced.result_spec)
+        if self._expected is not None:
+            self.settle()
+            self._expected.compare(result, self._modules)
+            self._expected = None
+        if plan.unwatched:
+            plan.unwatched -= 1
+            self._compare_peak(plan, batch)
+        return result
+
+    def _run(self, plan: Plan, batch: Any) -> tuple[Plan, list[Any]]:
+        """One step; with another plan if it takes another branch. Which plan it was, and its results."""
+        tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
+        for _ in range(_BRANCHES):
+            if plan is not self._current or plan.runner is None:
+                plan = self._use(plan, batch)
+            plan.numbers.fill(_numbers(batch))
+            assert plan.runner is not None
+            if plan.unwatched:
+                self._device.watch_peak()
+            reads = plan.captured.traced.reads
+            if not reads.conditions:
+                return plan, plan.runner(tensors)
+            drawn = RandomState(self._device)
+            try:
+                with reads.checked():
+                    return plan, plan.runner(tensors)
+            except OtherBranch as other:
+                plan.runner.abandon()
+                drawn.restore()
+                plan = self._branch(plan, batch, other.values)
+        raise RunError(f"the step took {_BRANCHES} different branches for one batch; decide by values that it computes")
+
+    def _branch(self, plan: Plan, batch: Any, values: list[Any]) -> Plan:
+        """The plan of a step that reads these values first."""
+        numbers = _numbers(batch)
+        for one in reversed(self._plans):
+            alike = one.shapes == plan.shapes and one.numbers.fit(numbers)
+            if one is not plan and alike and one.captured.traced.reads.agree(values):
+                return self._check_numbers(one, batch, values)
+        _LOG.info("the step takes another branch: making a plan for it")
+        try:
+            return self._made_beside(batch, read=values)
+        except CannotCapture as error:
+            if error.__cause__ is not None and line_of_error(error.__cause__, last=True):
+                raise error.__cause__ from None  # the step's own, which it raises in that branch
+            error.add_note("the step takes this branch for the first time; do what cannot be planned after the step")
+            raise
+
+    def _compare_peak(self, plan: Plan, batch: Any) -> None:
+        """The device may give out more than was predicted: plan again, with what is over as a margin."""
+        real, budget = self._device.peak(), self._settings.budget
+        if real is None or real <= budget:
+            return
+        if self._replanned >= _REPLANS:
+            raise RunError(
+                f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device after planning "
+                f"{self._replanned + 1} times; give a budget of {show_bytes(real)}, or see what else is on the device"
+            )
+        self._replan(plan, batch, real - budget, logging.WARNING)
+
+    def _replan(self, plan: Plan, batch: Any, over: int, level: int) -> Plan:
+        """Plan again for a budget that is smaller by what is over."""
+        budget = self._settings.budget
+        smaller = self._budget - int(over * _MARGIN + budget * _MORE)
+        if smaller <= 0:
+            raise RunError(
+                f"budget={show_bytes(budget)}: steps take {show_bytes(budget + over)} on the device, and the budget "
+                "has no space for such a margin; let go of what else is on the device, or give a larger budget"
+            )
+        self._replanned += 1
+        self._budget = smaller
+        _LOG.log(level, "steps take %s more than the budget: planning again, with that margin", show_bytes(over))
+        try:
+            new = self._made_beside(batch, plan)
+        except Infeasible as error:
+            error.add_note(f"a step takes {show_bytes(over)} more than planned; what a plan does not see must fit too")
+            raise
+        self._leave(plan)
+        self._plans, self._current = [], None
+        self._switch(new)
+        return new
+
+    def _check_numbers(self, plan: Plan, batch: Any, read: Sequence[Any] = ()) -> Plan:
+        """Python numbers that the step can reach, such as a temperature that is an attribute, may be others than when
+        it was traced. Then it is traced again, to see whether it reads the number, and has other operations."""
+        known = plan.captured.traced
+        changed = known.numbers.changed()
+        if not changed:
+            return plan
+        numbers = Numbers(batch, self._device.torch)
+        function = numbers.traced(self._function) if numbers.names else self._function
+        again = None
+        with known.numbers.reading(changed) as looked_at, contextlib.suppress(CannotCapture):
+            values = Reads(known.reads.values)
+            again = trace(function, self._modules, self._optimizers, batch, self._device.torch, values)
+        if not looked_at or (again is not None and _alike(again, known) and numbers.log == plan.numbers.log):
+            return plan
+        if not self._warned:
+            self._warned = True
+            _LOG.warning(
+                "%s has another value than when the step was planned: it is planned again, as for every such change; "
+                "pass the number in with the batch",
+                looked_at[0].label,
+            )
+        self._plans = []
+        return self._made_beside(batch, read=read)
+
+    # -- between steps -------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def paused(self, device: torch.device | str | None = None) -> Iterator[None]:
+        """Use the modules outside the step, for an evaluation: `with step.paused(): loss = model(x)`.
+
+        Within, parameters and buffers are on one device, so that the modules can be called, changed and loaded;
+        optimizer state stays where it is, and a recording gives its memory back. Afterwards training goes on with the
+        plan that there was, from the values that parameters and buffers have then; `train()` and `eval()` are as they
+        were before.
+
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where to have parameters and buffers; where they were when the step was made unless given.
+        """
+        if self._lost:
+            raise RunError(self._lost)
+        modes = [(one, one.training) for module in self._modules for one in module.modules()]
+        with torch.inference_mode(False):  # tensors made in that mode could not be trained on
+            if not self._paused and self._runner is not None:
+                self._runner.suspend()
+        self._paused += 1
+        try:
+            with torch.inference_mode(False):
+                self._bring(device)
+            yield
+        finally:
+            self._paused -= 1
+            for module, training in modes:
+                module.training = training
+            if not self._paused and not self._lost and self._runner is not None:
+                with torch.inference_mode(False):
+                    self._runner.resume()
+
+    def _bring(self, device: torch.device | str | None) -> None:
+        """Parameters and buffers on a device, or where they came from."""
+        try:
+            with torch.no_grad():
+                for tensor in tensors_of(self._modules):
+                    where = torch.device(device) if device is not None else self._came_from[id(tensor)]
+                    tensor.data = tensor.data.to(where)
+        except torch.OutOfMemoryError as error:
+            nbytes = sum(one.numel() * one.element_size() for one in tensors_of(self._modules))
+            raise RunError(
+                f"paused(): parameters and buffers take {show_bytes(nbytes)}, more than is free on the device; "
+                'evaluate on the host instead: paused(device="cpu")'
+            ) from error
+
+    def settle(self) -> None:
+        """Wait until all copies are made: parameters can be read after it."""
+        if self._runner is not None:
+            self._runner.settle()
+
+    def loaded(self) -> None:
+        """State was loaded into the modules or optimizers: it goes to its homes."""
+        if self._runner is not None and not self._paused:
+            self._runner.adopt()
+
+    def lose(self) -> None:
+        """Another step has the parameters now: what this one holds is given back."""
+        self._leave(self._current)
+        self._forget()
+        self._lost = (
+            "another step was made with these parameters since, which moved them; write both into one step function, "
+            "or make a new one when it is its turn"
+        )
+
+    def close(self) -> None:
+        """Bring parameters, buffers and state back to the devices where they were before."""
+        self.settle()
+        if self._lost:
+            return
+        self._lost = "the step was closed; make a new one"
+        with torch.no_grad():
+            for tensor in tensors_of(self._modules):
+                tensor.data = tensor.data.to(self._came_from[id(tensor)], copy=True)
+            for optimizer in self._optimizers:
+                for p, state in optimizer.state.items():
+                    for name, kept in state.items():
+                        if isinstance(kept, torch.Tensor) and kept.shape == p.shape and kept.dim():
+                            state[name] = kept.to(p.device, copy=True)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop plans with all that they hold; the last one stays for its report."""
+        for hook in self._hooks:
+            hook.remove()
+        for one in self._plans:
+            one.runner = None
+        self._plans = []
+        self._host = HostBuffers(self._device)
+
+
+def _alike(a: Traced, b: Traced) -> bool:
+    """Whether two traces do the same, and compare what they read with the same numbers."""
+    return a.operations == b.operations and a.reads.log == b.reads.log
+
+
+def _shapes(batch: Any) -> Any:
+    """What a plan is for: shapes and dtypes of tensors, which entries are numbers, and everything else as it is."""
+    leaves, spec = pytree.tree_flatten(batch)
+    return spec, tuple(map(_shape, leaves))
+
+
+def _shape(leaf: Any) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return tuple(leaf.shape), leaf.dtype
+    return (type(leaf), None) if is_number(leaf) else (type(leaf), leaf)
+
+
+def _numbers(batch: Any) -> list[Any]:
+    return [x for x in pytree.tree_leaves(batch) if is_number(x)]

@@ -1,0 +1,1 @@
+"""`MatrixFactorization`: the estimator, its input, fold-in, scoring and persistence."""

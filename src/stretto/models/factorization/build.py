@@ -1,0 +1,243 @@
+"""From a problem and ratings to a job: the solver, its plan, its first factors, in memory or on disk."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.records.data import Data
+from stretto.data.records.duplicates import settle
+from stretto.errors import DataError
+from stretto.kernels.numeric.lanes import padded
+from stretto.plan.plan import Physical, Plan
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.job import Job
+from stretto.runtime.blocks.layout import Tally, tally, tally_parts
+from stretto.runtime.blocks.parted import in_parts
+from stretto.runtime.blocks.source import InMemory
+from stretto.runtime.blocks.survey import survey
+from stretto.runtime.blocks.tiles import side_within
+from stretto.runtime.files.mapped_arrays import Disk
+from stretto.schedule.orders.order import Ints
+from stretto.solvers.factorization.als import lay_out_als, plan_rows
+from stretto.solvers.factorization.ccd import CcdJob, lay_out_ccd
+from stretto.solvers.factorization.cost import peak_memory, refuse_cost, refuse_rank, refuse_time
+from stretto.solvers.factorization.counted_plan import Counted
+from stretto.solvers.factorization.node_ratings import FileSource, lay_out_from_file
+from stretto.solvers.factorization.problem import Factors, Moments, Problem, squares_of
+from stretto.solvers.factorization.sgd import lay_out_sgd, logical_sgd, plan_sgd
+from stretto.state.rows import Rows
+
+from .input import Feed
+
+
+class FactorJob(Job, Protocol):
+    """A job that learns factors."""
+
+    @property
+    def problem(self) -> Problem: ...
+
+    @property
+    def factors(self) -> Factors: ...
+
+    @property
+    def repeats(self) -> int:
+        """Pairs that were rated more than once."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Earlier:
+    """What an earlier fit learned, in the ratings' units, and where its rows and columns are in the next one."""
+
+    row_factors: NDArray[np.float32]
+    col_factors: NDArray[np.float32]
+    row_bias: NDArray[np.float32]
+    col_bias: NDArray[np.float32]
+    squares: dict[str, NDArray[np.float32]]
+    moments: Moments
+    epochs: int
+    rows: NDArray[Any]  # [m] index in the next fit, −1 for a row that it does not have
+    cols: NDArray[Any]  # [n]
+
+
+def count(
+    problem: Problem,
+    feed: Feed,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    stream: bool = False,
+) -> Counted:
+    """Plan the problem's solver from counts of the ratings; nothing is laid out.
+
+    stream : whether what exceeds the budget may be streamed from disk
+    """
+    counted = _plan(problem, feed, crew, seed=seed, profile=profile, width=width, physical=physical)
+    plan, by_nodes = counted.plan, feed.by_nodes and problem.solver == "sgd"
+    if stream and physical.memory is not None and (feed.data is None or plan.cost.memory > physical.memory):
+        refuse_time(problem, plan)
+        if not by_nodes:  # there every node decides for its own part
+            remedy = "raise the budget, lower the rank, or raise width= for smaller blocks"
+            side = side_within(plan, physical.memory, kept_bytes(problem, plan), remedy)
+            plan = replace(plan, physical=replace(physical, tile=side))
+        return replace(counted, plan=plan)
+    refuse_cost(problem, plan, "stream it from disk with memory='2GiB', or lower rank")
+    return counted
+
+
+def _plan(
+    problem: Problem, feed: Feed, crew: Crew, *, seed: int, profile: str, width: int, physical: Physical
+) -> Counted:
+    seen, source = survey(feed.source, crew), feed.source
+    refuse_rank(problem, seen.shape)
+    if problem.solver != "sgd":
+        program = f"mf/{problem.solver}/2"
+        common: dict[str, Any] = {"seed": seed, "profile": profile, "width": width, "physical": physical}
+        return Counted(plan_rows(program, problem, seen, **common), seen)
+    logical = logical_sgd(problem, seen, seed=seed, profile=profile, width=width)
+    parts = in_parts(source) if feed.by_nodes else None
+    if parts is not None:
+        counts = tally_parts(parts, logical.rows, logical.cols, logical.order, crew)
+        return Counted(plan_sgd(problem, logical, counts.sum(axis=0), physical), seen, parts=counts)
+    tallies = [tally(chunk, logical.rows, logical.cols, logical.order, crew) for chunk in source.chunks()]
+    weight: Ints = sum((one.weight for one in tallies), np.zeros(len(logical.order), np.int64))
+    plan = plan_sgd(problem, logical, weight, physical)
+    return Counted(plan, seen, tallies[0] if len(tallies) == 1 else None)
+
+
+def lay_out_factors(
+    problem: Problem,
+    counted: Counted,
+    feed: Feed,
+    crew: Crew,
+    *,
+    scratch: Path | None = None,
+    once: bool = False,
+) -> FactorJob:
+    """The job that runs a plan: the ratings laid out in memory or on disk, the first factors drawn.
+
+    scratch : the folder of what is streamed
+    once : nodes that read the ratings refuse pairs that are rated twice
+    """
+    plan, disk = counted.plan, None
+    if feed.by_nodes and problem.solver == "sgd":
+        assert isinstance(feed.source, FileSource)
+        return lay_out_from_file(problem, counted, feed.source, crew, test=feed.test, once=once, scratch=scratch)
+    if plan.physical.tile is not None:
+        assert scratch is not None
+        disk = Disk(scratch, max(1, (plan.physical.memory or 0) - kept_bytes(problem, plan)))
+        crew.stream(disk)
+    source = feed.source if disk is not None or feed.data is None else InMemory(feed.data)
+    args = (problem, plan, counted.seen, source)
+    rest: dict[str, Any] = {"seed": plan.logical.seed, "test": feed.test, "disk": disk}
+    if problem.solver == "sgd":
+        tallied = counted.tallied if disk is not None or counted.tallied is not None else _tally(plan, feed, crew)
+        return lay_out_sgd(*args, tallied, crew, **rest)
+    return lay_out_als(*args, crew, **rest) if problem.solver == "als" else lay_out_ccd(*args, crew, **rest)
+
+
+def build(
+    problem: Problem, feed: Feed, crew: Crew, *, scratch: Path | None = None, once: bool = False, **settings: Any
+) -> FactorJob:
+    """Plan and lay out. settings: those of `count`."""
+    counted = count(problem, feed, crew, stream=scratch is not None, **settings)
+    return lay_out_factors(problem, counted, feed, crew, scratch=scratch, once=once)
+
+
+def build_in_memory(problem: Problem, data: Data, crew: Crew, **settings: Any) -> Any:
+    """The job of ratings that are in memory; settings as of `build`."""
+    return build(problem, Feed(InMemory(data), data, None, data.shape, None, None), crew, **settings)
+
+
+def _tally(plan: Plan, feed: Feed, crew: Crew) -> Tally:
+    """Of ratings in memory that were counted in several chunks."""
+    assert feed.data is not None
+    chunk = (feed.data.rows, feed.data.cols, feed.data.values)
+    return tally(chunk, plan.logical.rows, plan.logical.cols, plan.order, crew)
+
+
+# Kept for every row and column besides the factors: its count, its place, its block.
+_PER_INDEX = 24
+
+
+def kept_bytes(problem: Problem, plan: Plan) -> int:
+    """Bytes that stay in memory while a plan runs from disk."""
+    rows, cols = len(plan.logical.rows), len(plan.logical.cols)
+    kept = (rows + cols) * _PER_INDEX
+    if problem.solver == "sgd":
+        return kept
+    # Every visit may read any row of the side that is fixed: both sides' factors stay.
+    width = padded(problem.rank + problem.biases)
+    return kept + 4 * (rows + cols) * (width + 8) + peak_memory(problem, plan, beside=True)
+
+
+def going_on(problem: Problem, earlier: Earlier, *, joined: bool) -> Problem:
+    """The problem of a fit that starts from earlier factors: another start is another plan.
+
+    joined: the ratings are further ones, whose mean and spread join those of before.
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    factors = (earlier.row_factors, earlier.col_factors, earlier.row_bias, earlier.col_bias)
+    moments = np.array([earlier.moments.mean, earlier.moments.scale, earlier.moments.entries * joined])
+    for array in (*factors, *earlier.squares.values(), moments, earlier.rows, earlier.cols):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    before = earlier.moments if joined else None
+    return replace(problem, epochs_before=earlier.epochs, start=digest.hexdigest(), before=before)
+
+
+def put_factors(job: FactorJob, earlier: Earlier) -> None:
+    """Overwrite the first factors with those of an earlier fit; rows and columns it did not have stay as drawn.
+
+    Where the mean differs from the earlier one, the columns' biases make up for it, so that predictions stay what they
+    were. The squared gradients of an earlier fit with the same optimizer come along, so that its steps stay as small as
+    they were.
+    """
+    factors = job.factors
+    root = np.float32(1.0 / math.sqrt(factors.scale))
+    for state, values, to in (
+        (factors.W, earlier.row_factors, earlier.rows),
+        (factors.H, earlier.col_factors, earlier.cols),
+    ):
+        _put(state, values * root, to)
+    if factors.biased:
+        shift = np.float32(earlier.moments.mean - factors.mean)
+        _put(factors.b, earlier.row_bias / np.float32(factors.scale), earlier.rows)
+        _put(factors.c, (earlier.col_bias + shift) / np.float32(factors.scale), earlier.cols)
+    for name, state in factors.squares.items():
+        if name in earlier.squares and len(state.array):
+            _put(state, earlier.squares[name], (earlier.rows, earlier.cols)[squares_of(job.problem)[name][0]])
+    if isinstance(job, CcdJob):
+        job.put(factors)
+
+
+def _put(state: Rows, values: NDArray[Any], to: NDArray[Any]) -> None:
+    """Write values, [n, width] or [n], into the rows `to` of the user's numbering; −1 is left out."""
+    kept = np.flatnonzero(to >= 0)
+    places = state.cut.place[to[kept]]
+    if values.ndim > 1:
+        state.array[places, : values.shape[1]] = values[kept]
+    else:
+        state.array[places] = values[kept]
+
+
+def refuse_duplicates(job: FactorJob, feed: Feed) -> None:
+    """Raise, naming the pair when it can be found, if one was rated twice. Laying out the blocks has counted them
+    already.
+    """
+    if job.repeats and feed.data is not None:
+        settle(feed.data, "error")
+    if job.repeats:
+        raise DataError(
+            f"{job.repeats} pairs are rated more than once; settle them in the file (`stretto info` lists them) "
+            "or pass duplicates='keep' to learn from every one"
+        )

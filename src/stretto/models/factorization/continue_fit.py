@@ -1,0 +1,145 @@
+"""Going on from an earlier fit: where its rows and columns are now, and every rating that was ever learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from types import MethodType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.records.data import Data
+from stretto.data.records.ids import IdMap
+from stretto.errors import DataError, NotOffered, PlanError
+from stretto.runtime.blocks.source import Chunk, Source
+from stretto.solvers.factorization.factors import Seen
+from stretto.solvers.factorization.problem import Problem
+
+Longs = NDArray[np.int64]
+# What two fits must agree in for the second to go on from the first.
+_ALIKE = ("rank", "loss", "biases", "implicit")
+
+
+def refuse_unlike(problem: Problem, earlier: Problem, way: str) -> None:
+    """PlanError where a fit cannot go on from one with other choices. way: "warm_start=True" or "partial_fit"."""
+    for name in _ALIKE:
+        now, then = getattr(problem, name), getattr(earlier, name)
+        if now != then:
+            raise PlanError(
+                f"{way} goes on from a fit with {name}={then!r}, and {name} is {now!r} now; set it back, or fit anew "
+                "with warm_start=False"
+            )
+
+
+class WithSgd:
+    """A method that an estimator has with solver="sgd" alone: the others cannot learn from further ratings without the
+    earlier ones.
+    """
+
+    def __init__(self, method: Callable[..., Any]) -> None:
+        self.method = method
+        self.__doc__ = method.__doc__
+
+    def __get__(self, estimator: Any, owner: Any = None) -> Any:
+        if estimator is not None and estimator.solver in ("als", "ccd"):
+            raise NotOffered(
+                f"{self.method.__name__} needs solver='sgd', got {estimator.solver!r}, which solves each row and "
+                "column from the ratings at hand and would forget the earlier ones; call fit on all ratings, with "
+                "warm_start=True to go on"
+            )
+        return self.method if estimator is None else MethodType(self.method, estimator)
+
+
+def moved(old: IdMap | None, new: IdMap | None, sizes: tuple[int, int], what: str) -> Longs:
+    """[old size] the index that each old row (or column) has in the new numbering, −1 where it is gone."""
+    before, now = sizes
+    if (old is None) != (new is None):
+        by = ("index", "id") if old is None else ("id", "index")
+        raise DataError(
+            f"the earlier fit knew {what}s by {by[0]}, and these data name them by {by[1]}; give them the same names, "
+            "or fit anew with warm_start=False"
+        )
+    if old is None or new is None:
+        index = np.arange(before, dtype=np.int64)
+        return np.where(index < now, index, -1)
+    return new.encode(old.ids, unknown="mark").astype(np.int64)
+
+
+def grown(data: Data, ids: tuple[IdMap | None, IdMap | None], shape: tuple[int, int]) -> Data:
+    """Data in a numbering that holds the rows and columns of a model, with these ids and this shape, and its own."""
+    sides = [
+        _grown(index, own, known, size, count, what)
+        for index, own, known, size, count, what in zip(
+            (data.rows, data.cols), data.ids, ids, shape, data.shape, ("row", "column"), strict=True
+        )
+    ]
+    (rows, row_ids, m), (cols, col_ids, n) = sides
+    return replace(data, rows=rows, cols=cols, row_ids=row_ids, col_ids=col_ids, shape=(m, n))
+
+
+def _grown(
+    index: NDArray[Any], own: IdMap | None, known: IdMap | None, size: int, count: int, what: str
+) -> tuple[NDArray[Any], IdMap | None, int]:
+    if known is not None:
+        if own is None:
+            raise DataError(
+                f"the model knows {what}s by id, and these data have indices; give a table with ids, as at first"
+            )
+        union = IdMap.of(_joined(known, own)) if len(own) else known
+        return union.encode(own.ids)[index], union, len(union)
+    if own is None:
+        return index, None, max(size, count)
+    if own.is_text or (len(own) and (int(own.ids[0]) < 0 or int(own.ids.max()) >= size)):
+        raise DataError(
+            f"the model knows {what}s by index, 0 to {size - 1}, and these data have other ids, such as "
+            f"{own.ids.tolist()[-1]!r}; begin with partial_fit on a table, so that the model knows them by id"
+        )
+    return own.ids[index].astype(np.int32), None, size
+
+
+def _joined(known: IdMap, own: IdMap) -> NDArray[Any]:
+    if known.is_text != own.is_text:
+        kinds = ("text", "integers") if known.is_text else ("integers", "text")
+        raise DataError(f"the model knows ids that are {kinds[0]}, and these are {kinds[1]}; convert them first")
+    return np.concatenate([known.ids, own.ids])
+
+
+@dataclass(frozen=True, eq=False)
+class Batches:
+    """A `Source` of all ratings of several fits, in one numbering. whole: whether the values are known too."""
+
+    parts: tuple[Chunk, ...]
+    shape: tuple[int, int]
+    whole: bool = True
+
+    @classmethod
+    def of(cls, source: Source | None, seen: Seen | None) -> Batches:
+        """From what a model was trained on; of a saved one there is only what each row has seen."""
+        if isinstance(source, Batches):
+            return source
+        if source is not None:
+            return cls(tuple(source.chunks()), source.shape)
+        assert seen is not None
+        rows = np.repeat(np.arange(len(seen.indptr) - 1, dtype=np.int32), np.diff(seen.indptr))
+        size = int(seen.indices.max(initial=-1)) + 1
+        return cls(((rows, seen.indices, np.zeros(len(rows), np.float32)),), (len(seen.indptr) - 1, size), whole=False)
+
+    def __len__(self) -> int:
+        return sum(len(values) for _, _, values in self.parts)
+
+    def chunks(self) -> Iterator[Chunk]:
+        yield from self.parts
+
+    def joined(self, rows: Longs, cols: Longs, data: Data) -> Batches:
+        """With further ratings. rows, cols: indices that those of these ratings have in the numbering of data."""
+        if not _identity(rows) or not _identity(cols):
+            parts = tuple((rows[r].astype(np.int32), cols[c].astype(np.int32), values) for r, c, values in self.parts)
+        else:
+            parts = self.parts
+        return Batches((*parts, (data.rows, data.cols, data.values)), data.shape, self.whole)
+
+
+def _identity(index: Longs) -> bool:
+    return bool((index == np.arange(len(index))).all())

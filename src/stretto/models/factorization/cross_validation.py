@@ -1,0 +1,128 @@
+"""Holding out single ratings: `st.split` and `st.cross_validate`.
+
+scikit-learn's tools cut rows, and the rows of a matrix are users: they measure a model on users it has never seen.
+These cut ratings: every user and item stays in training with most of its ratings. Which ratings are held out depends on
+the seed and on their positions alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.records.data import Data, splitmix64
+from stretto.errors import DataError
+from stretto.models import checks
+
+from .align import entries_of
+from .input import is_path
+
+
+def _ratings(ratings: Any, y: Any) -> Data:
+    if is_path(ratings):
+        from stretto.data.reading.read import read_for_fit
+
+        return read_for_fit(ratings, "error")
+    return entries_of(ratings, y, "keep")
+
+
+def split(ratings: Any, y: Any = None, *, test: float = 0.1, seed: int = 0) -> tuple[Data, Data]:
+    """Hold out single ratings.
+
+    Parameters
+    ----------
+    ratings : sparse or dense matrix, table, three arrays, `Data`, path; or pairs, with y
+        As for `MatrixFactorization.fit`.
+    y : array or None
+        Ratings of pairs.
+    test : float
+        Share held out, between 0 and 1.
+    seed : int
+        Decides which.
+
+    Returns
+    -------
+    train, test : Data
+        In one numbering, with the ids of the ratings.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp, stretto as st
+    >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
+    >>> train, test = st.split(X, test=0.2)
+    >>> st.MatrixFactorization(rank=4, epochs=5, random_state=0).fit(train).score(test) < 0
+    True
+    """
+    checks.number("test", test, above=0, below=1)
+    return _ratings(ratings, y).split(float(test), seed=seed)
+
+
+def folds(data: Data, cv: int, seed: int) -> Iterator[tuple[Data, Data]]:
+    """(train, test) for each of `cv` parts of the records, of nearly equal size."""
+    order = np.argsort(splitmix64(np.arange(len(data), dtype=np.uint64) ^ _key(seed)), kind="stable")
+    part = np.empty(len(data), np.int64)
+    part[order] = np.arange(len(data)) % cv
+    for k in range(cv):
+        yield data.take(part != k), data.take(part == k)
+
+
+def _key(seed: int) -> np.uint64:
+    key: np.uint64 = splitmix64(np.array([seed % 2**64], dtype=np.uint64))[0]
+    return key
+
+
+def cross_validate(
+    model: Any, ratings: Any, y: Any = None, *, cv: int = 5, seed: int = 0, return_estimator: bool = False
+) -> dict[str, Any]:
+    """Fit on all but one part of the ratings and score on that part, for each part.
+
+    Parameters
+    ----------
+    model : estimator
+        A `MatrixFactorization`; it is cloned, never fitted itself.
+    ratings, y
+        As for `split`.
+    cv : int
+        Parts, at least 2.
+    seed : int
+        Decides which rating is in which part.
+    return_estimator : bool
+        Return the fitted models as well.
+
+    Returns
+    -------
+    dict
+        "test_score": [cv] what `model.score` says of each part (higher is better: minus the RMSE, or NDCG@10);
+        "fit_time", "score_time": [cv] seconds; "estimator": the fitted models, if asked for.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp, stretto as st
+    >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
+    >>> st.cross_validate(st.MatrixFactorization(rank=4, epochs=5, random_state=0), X, cv=3)["test_score"].shape
+    (3,)
+    """
+    from sklearn.base import clone
+
+    checks.number("cv", cv, least=2, whole=True)
+    data = _ratings(ratings, y)
+    if len(data) < 2 * cv:
+        raise DataError(f"{len(data)} ratings are too few for cv={cv} parts; give more, or fewer parts")
+    found: dict[str, list[Any]] = {"fit_time": [], "score_time": [], "test_score": [], "estimator": []}
+    for train, test in folds(data, int(cv), seed):
+        began = time.perf_counter()
+        fitted = clone(model).fit(train)
+        between = time.perf_counter()
+        found["test_score"].append(fitted.score(test))
+        found["fit_time"].append(between - began)
+        found["score_time"].append(time.perf_counter() - between)
+        if return_estimator:
+            found["estimator"].append(fitted)
+    arrays: dict[str, NDArray[np.float64]] = {
+        name: np.asarray(values) for name, values in found.items() if name != "estimator"
+    }
+    return arrays | ({"estimator": found["estimator"]} if return_estimator else {})

@@ -1,0 +1,675 @@
+"""`MatrixFactorization`: the estimator.
+
+    model = st.MatrixFactorization(rank=32, random_state=0).fit(X)      # X: users × items, sparse
+    model.predict([[0, 10], [3, 7]])
+    ids, scores = model.recommend([0, 1, 2], n=10)
+    print(st.MatrixFactorization(rank=32).plan(X))                      # what fit would do, before it does it
+
+Same seed, same bits, whatever `n_jobs` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack, nullcontext
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.checks import parse_bytes
+from stretto.data.records.data import Data
+from stretto.data.records.duplicates import POLICIES
+from stretto.data.records.ids import IdMap
+from stretto.errors import DataError
+from stretto.kernels.core.profiles import PROFILES
+from stretto.models import checks
+from stretto.models.sklearn_base import (
+    BaseEstimator,
+    CallbackSupportMixin,
+    TransformerMixin,
+    check_is_fitted,
+    with_callbacks,
+)
+from stretto.plan.plan import Physical, Plan
+from stretto.plan.planned import refuse_changed
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.job import Report
+from stretto.runtime.blocks.source import InMemory, Source
+from stretto.runtime.blocks.train import Patience, Trainer
+from stretto.runtime.chosen import here as local
+from stretto.runtime.chosen import name_of, one_memory
+from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session, scratch_folder
+from stretto.solvers.factorization import factors as mf_serve
+from stretto.solvers.factorization.counted_plan import Counted
+from stretto.solvers.factorization.held_out import named
+from stretto.solvers.factorization.ndcg import METRIC
+from stretto.solvers.factorization.problem import Moments, Problem
+
+from . import persistence, scoring
+from .align import Aligned, entries_of, has_ids
+from .arguments import as_pairs, known_indices
+from .build import Earlier, FactorJob, count, going_on, lay_out_factors, put_factors, refuse_duplicates
+from .continue_fit import Batches, WithSgd, grown, moved, refuse_unlike
+from .fold_in import Learned, NewRows, new_rows
+from .input import Feed, feed_from, read_by_nodes
+from .options import refuse_unused
+
+Array = NDArray[Any]
+
+
+class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Factorise a sparse matrix of ratings: r ≈ p = mean + b_i + c_j + w_i·h_j.
+
+    Over the ratings (i, j), each counted once, the fit minimises
+
+        Σ (r − p)² + reg·(‖w_i‖² + ‖h_j‖²) + bias_reg·(b_i² + c_j²)
+
+    Parameters
+    ----------
+    rank : int
+        Length of the factors w_i and h_j. More than the smaller side of the matrix cannot help, and is refused above
+        1,024.
+    solver : {"sgd", "als", "ccd"}
+        Stochastic gradient descent, alternating least squares, or coordinate descent (CCD++). An option that belongs to
+        another solver is refused unless it has its default.
+    loss : {"squared", "absolute", "logistic"}
+        What takes the place of (r − p)²; for "logistic", ratings above 0 are positive and p is the log odds. als and
+        ccd solve "squared".
+    reg : float
+        Penalty on factors, in the units of the ratings: ratings and reg multiplied by c give the same model in other
+        units (factors · √c, mean and biases · c). A very strong reg leaves mean and biases alone.
+    bias_reg : float
+        Penalty on biases, without unit: b_i is 1 / (1 + bias_reg) of the mean of what the rest leaves over.
+    epochs : int
+        Passes over the ratings.
+    learning_rate : float or None
+        Step of sgd for ratings of spread 1; None: 0.04, adagrad 0.1, adarevision 0.08.
+    schedule : {"linear", "constant"} or None
+        Whether the step falls linearly to zero over the epochs; None: constant for adarevision only.
+    optimizer : {"sgd", "adagrad", "adarevision"}
+        For solver="sgd". "adagrad" has a step for each row, by the size of its gradients so far; "adarevision" one for
+        each element and bias, in its serial limit, as here no gradient is ever late: its steps shrink by themselves,
+        and it converges with learning rates from 0.05 to 0.4. With delays: `st.adarevision` on tables.
+    biases : bool
+        Learn the mean and one bias for each row and column.
+    implicit : bool
+        The values are counts of what was done, not ratings: every pair counts, with preference 1 where the value is
+        positive and 0 elsewhere, and `score` ranks. For solver="als"; there are no biases, and reg is multiplied by the
+        confidence of each entry.
+    alpha : float
+        For implicit: a value has confidence 1 + alpha·value / mean |value|, a missing one 1. A negative value is a
+        confident no, with preference 0. The unit of the counts does not matter.
+    linear_solver : {"cholesky", "cg"}
+        For solver="als".
+    inner : int
+        Steps of "cg", or inner sweeps of ccd.
+    init_scale : float or None
+        The first factors have standard deviation init_scale / √rank, for ratings of spread 1; None: 0.05 for sgd, 1 for
+        the others.
+    early_stopping : bool
+        Hold out a part (or give `fit` a validation set) and stop when its error no longer falls.
+    validation_fraction : float
+        Share held out for early stopping.
+    n_iter_no_change : int
+        Epochs without improvement after which early stopping ends the fit.
+    tol : float
+        What counts as improvement.
+    warm_start : bool
+        `fit` goes on from the factors of the last fit (and its squared gradients), row by row as ids or indices say.
+    duplicates : {"error", "first", "last", "mean", "sum", "keep"}
+        What to do with a pair rated twice.
+    width : int
+        Workers that the plan is cut for; it changes the answer, n_jobs does not.
+    profile : {"exact", "fast"}
+        "exact": same bits on every x86-64 processor.
+    random_state : int, RandomState or None
+        Seed of the plan and the first factors.
+    n_jobs : int or None
+        Threads; None uses every core this process may use. Never changes the answer.
+    runtime : st.Serial, st.Threads, st.Cluster, st.Simulated or None
+        Where to run; overrides n_jobs.
+    memory : int, str or None
+        Budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed; als and ccd keep the factors
+        in memory. On a cluster it is the budget of each node; with sgd the nodes read their ratings from the files, and
+        the driver none. Never changes the answer.
+    verbose : int
+        0 quiet, 1 a progress bar, 2 the plan too.
+
+    Attributes
+    ----------
+    row_factors_, col_factors_ : [m, rank], [n, rank] float32
+    row_bias_, col_bias_ : [m], [n] float32
+    mean_, scale_ : float
+        Mean and standard deviation of the ratings (0 and their root mean square without biases).
+    confidence_ : float
+        What a value of 1 adds to the confidence of implicit feedback: alpha / mean |value|; 0 for ratings.
+    n_ratings_ : int
+        Ratings learned from, with those of earlier calls of `partial_fit`.
+    n_iter_ : int
+        Epochs done.
+    history_ : list of dict
+        Objective and errors after each epoch.
+    plan_, fingerprint_ : Plan, str
+        The plan, and its hash.
+    row_ids_, col_ids_ : IdMap or None
+        Ids of rows and columns, where the data had them.
+    squares_ : dict of arrays
+        Sums of squared gradients, for ratings of spread 1: {"zw": [m, rank], "zh": [n, rank], "zb": [m], "zc": [n]} of
+        adarevision, {"gw": [m], "gh": [n]} of adagrad, {} of the others.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, stretto as st
+    >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
+    >>> model = st.MatrixFactorization(rank=4, epochs=5, random_state=0).fit(X)
+    >>> model.predict([[0, 1], [2, 3]]).shape
+    (2,)
+    """
+
+    row_factors_: NDArray[np.float32]
+    col_factors_: NDArray[np.float32]
+    row_bias_: NDArray[np.float32]
+    col_bias_: NDArray[np.float32]
+    mean_: float
+    scale_: float
+    confidence_: float
+    n_ratings_: int
+    n_iter_: int
+    n_features_in_: int
+    history_: list[dict[str, float]]
+    plan_: Plan
+    fingerprint_: str
+    row_ids_: IdMap | None
+    col_ids_: IdMap | None
+    squares_: dict[str, NDArray[np.float32]]
+    _learned: Learned
+    _seen: mf_serve.Seen | None
+    _trained_on: Source | None
+
+    def __init__(
+        self,
+        rank: int = 32,
+        *,
+        solver: str = "sgd",
+        loss: str = "squared",
+        reg: float = 0.05,
+        bias_reg: float = 0.05,
+        epochs: int = 20,
+        learning_rate: float | None = None,
+        schedule: str | None = None,
+        optimizer: str = "sgd",
+        biases: bool = True,
+        implicit: bool = False,
+        alpha: float = 1.0,
+        linear_solver: str = "cholesky",
+        inner: int = 3,
+        init_scale: float | None = None,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.1,
+        n_iter_no_change: int = 3,
+        tol: float = 1e-4,
+        warm_start: bool = False,
+        duplicates: str = "error",
+        width: int = 16,
+        profile: str = "exact",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        memory: int | str | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.rank = rank
+        self.solver = solver
+        self.loss = loss
+        self.reg = reg
+        self.bias_reg = bias_reg
+        self.epochs = epochs
+        self.learning_rate = learning_rate
+        self.schedule = schedule
+        self.optimizer = optimizer
+        self.biases = biases
+        self.implicit = implicit
+        self.alpha = alpha
+        self.linear_solver = linear_solver
+        self.inner = inner
+        self.init_scale = init_scale
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.warm_start = warm_start
+        self.duplicates = duplicates
+        self.width = width
+        self.profile = profile
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+        self.memory = memory
+        self.verbose = verbose
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any = None, *, validation: Any = None, session: Session | None = None) -> Self:
+        """Learn from ratings.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, three arrays, table, `stretto.Data`, path; or pairs, with y
+            The ratings. Of a sparse matrix every stored number is one, also a stored 0; of a dense one every number but
+            0. Pairs are an array or table of two columns, user and item.
+        y : array of n ratings or None
+            The ratings of pairs X. Ignored where X is a matrix, as by every transformer of scikit-learn.
+        validation : ratings, float or None
+            What to measure on after each epoch, or the share of X to hold out for it; with early_stopping
+            validation_fraction unless given. A matrix has the rows and columns of X.
+        session : Session or None
+            Where to record the run, when to save checkpoints, whether to go on from one.
+        """
+        return self._fit(X, y, validation, session)
+
+    def plan(self, X: Any, y: Any = None, *, validation: Any = None) -> Plan:
+        """The plan that `fit` with these arguments runs, made by counting the ratings; nothing is learned.
+
+        Parameters
+        ----------
+        X, y, validation : as for `fit`
+
+        Returns
+        -------
+        Plan
+            With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
+            Pairs that are rated twice are found by `fit`, when it lays the ratings out.
+        """
+        problem, runtime, seed = self._problem(), self._runtime(), self._seed()
+        with local(runtime, self.n_jobs).open() as crew:
+            feed = self._feed(X, y, validation, seed, runtime, None, crew, counting=True)
+            problem, _ = self._start(problem, feed)
+            made = self._counted(problem, feed, crew, runtime, seed, stream=self.memory is not None).plan
+        return replace(made, runner=partial(self._run_plan, made, X, y, validation))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _run_plan(
+        self, made: Plan, X: Any, y: Any, validation: Any, runtime: Any = None, session: Session | None = None
+    ) -> Self:
+        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        return self._fit(X, y, validation, session, made, runtime)
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        validation: Any,
+        session: Session | None,
+        made: Plan | None = None,
+        runtime: Any = None,
+    ) -> Self:
+        problem = self._problem()  # wrong parameters are refused before anything is read
+        where = self._runtime(runtime)
+        seed = self._seed() if made is None else made.logical.seed
+        scratch = scratch_folder(session) if self.memory is not None else None
+        session = session or Session(verbose=self.verbose)
+        with ExitStack() as stack:
+            crew = None
+            if self._is_read_by_nodes(X, y, where):
+                crew = stack.enter_context(where.open())
+            feed = self._feed(X, y, validation, seed, where, scratch, crew)
+            problem, earlier = self._start(problem, feed)
+            self._learn(problem, feed, self.epochs, earlier, session, seed, scratch, made, where, crew)
+        return self
+
+    def _feed(
+        self,
+        X: Any,
+        y: Any,
+        validation: Any,
+        seed: int,
+        runtime: Runtime,
+        scratch: Any,
+        crew: Crew | None,
+        *,
+        counting: bool = False,
+    ) -> Feed:
+        """The ratings of `fit`. crew: who reads files in parts. counting: they will only be counted."""
+        if validation is None and self.early_stopping:
+            validation = float(self.validation_fraction)
+        return feed_from(
+            X if y is None else entries_of(X, y, self._policy()),
+            validation=validation,
+            duplicates=self._policy(),
+            seed=seed,
+            memory=self._budget(),
+            scratch=None if scratch is None else Path(scratch.name),
+            nodes=crew if self._is_read_by_nodes(X, y, runtime) else None,
+            counting=counting,
+        )
+
+    def _is_read_by_nodes(self, X: Any, y: Any, runtime: Runtime) -> bool:
+        return y is None and not one_memory(runtime) and read_by_nodes(X, self._budget(), self._policy())
+
+    def _start(self, problem: Problem, feed: Feed) -> tuple[Problem, Earlier | None]:
+        """The problem of `fit`, and with warm_start what it starts from."""
+        if not (self.warm_start and self._is_fitted()):
+            return problem, None
+        refuse_unlike(problem, self._learned.problem, "warm_start=True")
+        earlier = self._earlier(feed)
+        return going_on(problem, earlier, joined=False), earlier
+
+    def _counted(
+        self, problem: Problem, feed: Feed, crew: Crew, runtime: Runtime, seed: int, *, stream: bool
+    ) -> Counted:
+        physical = Physical(name_of(runtime), runtime.workers, self._budget())
+        common: dict[str, Any] = {"seed": seed, "profile": self.profile, "width": int(self.width)}
+        return count(problem, feed, crew, physical=physical, stream=stream, **common)
+
+    @WithSgd
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """One epoch over further ratings, going on from what was learned; for solver="sgd".
+
+        X, y: as for `fit`. They may have rows and columns that the model did not know; ids identify those of a table,
+        indices those of a matrix. Mean and spread are those of all ratings so far.
+        """
+        problem = self._problem()
+        data = entries_of(X, y, self._policy(), named=self._is_fitted() and has_ids(self))
+        if not self._is_fitted():
+            feed = Feed(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
+            self._learn(problem, feed, 1, None, Session(verbose=self.verbose), self._seed(), None)
+            return self
+        refuse_unlike(problem, self._learned.problem, "partial_fit")
+        before = Batches.of(self._trained_on, self._seen)
+        data = grown(data, (self.row_ids_, self.col_ids_), (len(self.row_factors_), len(self.col_factors_)))
+        feed = Feed(InMemory(data), data, None, data.shape, data.row_ids, data.col_ids)
+        earlier = self._earlier(feed)
+        feed = replace(feed, every=before.joined(earlier.rows, earlier.cols, data))
+        problem = going_on(problem, earlier, joined=True)
+        self._learn(problem, feed, 1, earlier, Session(verbose=self.verbose), self._seed(), None)
+        return self
+
+    def _earlier(self, feed: Feed) -> Earlier:
+        """What was learned so far, and where its rows and columns are in the ratings to come."""
+        sizes = (len(self.row_factors_), feed.shape[0]), (len(self.col_factors_), feed.shape[1])
+        return Earlier(
+            self.row_factors_,
+            self.col_factors_,
+            self.row_bias_,
+            self.col_bias_,
+            self.squares_,
+            Moments(self.n_ratings_, self.mean_, self.scale_),
+            self.n_iter_,
+            moved(self.row_ids_, feed.row_ids, sizes[0], "row"),
+            moved(self.col_ids_, feed.col_ids, sizes[1], "column"),
+        )
+
+    def _policy(self) -> str:
+        # Laying out the blocks finds repeated pairs for nothing; looking for them beforehand would cost a sort.
+        return "keep" if self.duplicates == "error" else self.duplicates
+
+    def _budget(self) -> int | None:
+        return None if self.memory is None else parse_bytes(self.memory)
+
+    def _seed(self) -> int:
+        return checks.seed(self.random_state, owner=type(self).__name__)
+
+    def _problem(self) -> Problem:
+        """The problem that the parameters describe; PlanError for one that is wrong, or would have no effect."""
+        given = self.get_params(deep=False)
+        names = [field.name for field in fields(Problem) if field.name in given]
+        problem = Problem(**{name: given[name] for name in names}).checked()
+        check = checks.of(self)
+        check.choice("profile", self.profile, PROFILES)
+        check.choice("duplicates", self.duplicates, POLICIES)
+        check.flags(early_stopping=self.early_stopping, warm_start=self.warm_start)
+        check.number("width", self.width, least=1, whole=True)
+        check.number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)
+        check.number("tol", self.tol, least=0)
+        check.number("validation_fraction", self.validation_fraction, above=0, below=1)
+        check.level(self.verbose)
+        self._budget()
+        self._runtime()
+        refuse_unused(given, type(self)().get_params(deep=False))
+        # Every pair counts in implicit feedback, seen or not: there is no bias to learn.
+        return replace(problem, biases=False) if problem.implicit else problem
+
+    def _runtime(self, other: Any = None) -> Runtime:
+        """Where to run: `other` where one is given, else as the parameters say."""
+        given = self.runtime if other is None else other
+        return checks.place(given, self.n_jobs, owner=type(self).__name__)
+
+    def _here(self) -> Runtime:
+        """Where a fitted model is used: on this machine, wherever it was learned."""
+        return checks.here(self.runtime, self.n_jobs, owner=type(self).__name__)
+
+    def _learn(
+        self,
+        problem: Problem,
+        feed: Feed,
+        epochs: int,
+        earlier: Earlier | None,
+        session: Session,
+        seed: int,
+        scratch: Any,
+        made: Plan | None = None,
+        runtime: Runtime | None = None,
+        opened: Crew | None = None,
+    ) -> None:
+        """opened: a crew of the runtime, if there is one already."""
+        runtime = runtime or self._runtime()
+        done = 0 if earlier is None else earlier.epochs
+        root = self._init_callback_context(max_subtasks=None)
+        root.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)
+        with runtime.open() if opened is None else nullcontext(opened) as crew, session.listen() as tell:
+            counted = self._counted(problem, feed, crew, runtime, seed, stream=scratch is not None)
+            if made is not None:
+                refuse_changed(made, counted.plan, f"{type(self).__name__}.plan(X)")
+            once, folder = self.duplicates == "error", None if scratch is None else Path(scratch.name)
+            job = lay_out_factors(problem, counted, feed, crew, scratch=folder, once=once)
+            if self.duplicates == "error":
+                refuse_duplicates(job, feed)
+            if earlier is not None:
+                put_factors(job, earlier)
+            trainer = Trainer(
+                job,
+                crew,
+                tell=tell,
+                saving=session.saving,
+                patience=self._patience(feed.test),
+                stop_after=self._stop_after(root, job, feed, crew),
+            )
+            settings: dict[str, Any] = {
+                "estimator": type(self).__name__,
+                "parameters": persistence.plain(self.get_params(deep=False)),
+            }
+            settings |= {"seed": seed, "data": repr(feed), "workers": runtime.workers}
+            outcome = session.drive(trainer, epochs, settings)
+            self._keep(job, feed, scratch)
+        self.n_iter_ = done + outcome.epochs
+        self.history_ = (self.history_ if earlier is not None else []) + [
+            {"objective": r.objective} | r.metrics for r in outcome.reports
+        ]
+        root.call_on_fit_task_end(estimator=self, X=feed.data, y=None)
+        if outcome.status == "stopped":
+            # What was learned is kept, and the caller hears of the interruption as from any Python code.
+            raise KeyboardInterrupt
+
+    def _patience(self, test: Data | Aligned | None) -> Patience | None:
+        if not self.early_stopping:
+            return None
+        metric = METRIC if self.implicit else next(iter(named("test", 0.0, self.loss)))
+        watched = None if test is None else metric
+        return Patience(self.n_iter_no_change, self.tol, watched, rises=self.implicit and test is not None)
+
+    def _stop_after(self, root: Any, job: FactorJob, feed: Feed, crew: Crew) -> Callable[[int, Report], bool] | None:
+        """Who may end the run after an epoch; None where there are no callbacks: then nobody waits for an answer."""
+        if not getattr(self, "_skl_callbacks", ()):
+            return None
+        return lambda epoch, report: self._callbacks_stop(root, job, feed, crew, epoch, report)
+
+    def _callbacks_stop(self, root: Any, job: FactorJob, feed: Feed, crew: Crew, epoch: int, report: Report) -> bool:
+        """Tell scikit-learn's callbacks of an epoch; whether one of them asks to stop."""
+
+        def fitted() -> dict[str, Any]:
+            crew.gather()
+            return self._fitted(job, feed)
+
+        task = root.subcontext(task_name=f"epoch {epoch}")
+        task.call_on_fit_task_begin(estimator=self, X=feed.data, y=None)
+        stop = task.call_on_fit_task_end(
+            estimator=self,
+            X=feed.data,
+            y=None,
+            metadata={"epoch": epoch, "objective": report.objective, **report.metrics},
+            reconstruction_attributes=fitted,
+        )
+        return bool(stop)
+
+    def _fitted(self, job: FactorJob, feed: Feed, scratch: Path | None = None) -> dict[str, Any]:
+        """What `fit` learns, in the user's numbering and the ratings' units."""
+        factors = job.factors
+        found: dict[str, Any] = mf_serve.in_units(factors, scratch)
+        found |= {"mean_": factors.mean, "scale_": factors.scale, "confidence_": factors.confidence}
+        found |= {"plan_": job.plan, "fingerprint_": job.plan.fingerprint, "n_ratings_": len(feed.trained_on)}
+        found |= {"_learned": Learned(job.problem, factors.mean, factors.scale, factors.confidence)}
+        found |= {"_seen": None, "_trained_on": feed.trained_on, "_scratch": None}
+        return found | {"n_features_in_": feed.shape[1], "row_ids_": feed.row_ids, "col_ids_": feed.col_ids}
+
+    def _keep(self, job: FactorJob, feed: Feed, scratch: Any) -> None:
+        on_disk = job.plan.physical.tile is not None
+        for name, value in self._fitted(job, feed, Path(scratch.name) if on_disk else None).items():
+            setattr(self, name, value)
+        # Factors that stay on disk do so as long as the estimator lives.
+        self._scratch = scratch if on_disk else None
+
+    # --- using it ---------------------------------------------------------------------------------------------------
+
+    @property
+    def components_(self) -> Array:
+        """[rank, n] the column factors, as transformers name them."""
+        check_is_fitted(self)
+        return np.asarray(self.col_factors_.T)
+
+    def predict(self, X: Any) -> NDArray[np.float32]:
+        """Ratings of n pairs, given as (n, 2) rows and columns (ids when the data had ids); unknown ones get the mean
+        and known bias.
+
+        With the logistic loss the number is the log odds.
+        """
+        check_is_fitted(self)
+        rows, cols = as_pairs(X, self.row_ids_, self.col_ids_)
+        with self._here().open() as crew:
+            return mf_serve.predict(mf_serve.served(self), rows, cols, crew)
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """[m, rank] factors of rows from their ratings alone, whether they were in the training data or not.
+
+        X: ratings, as for `fit`; a matrix has the columns of `fit`. Row k is that of `fold_in(X).ids[k]`; `fold_in` has
+        the rows' biases as well, and recommends to them.
+        """
+        return self.fold_in(X).factors
+
+    def fold_in(self, X: Any, y: Any = None) -> NewRows:
+        """Rows from their ratings alone, the columns staying as they were learned: factors, biases, recommendations.
+
+        X, y: as for `fit`; a matrix has the columns of `fit`. Ratings of columns that the model does not know are left
+        out with a warning.
+
+            new = model.fold_in(ratings_of_new_users)
+            items, scores = new.recommend(n=10)       # row k is for new.ids[k]
+        """
+        check_is_fitted(self)
+        return new_rows(self, X, y)
+
+    def recommend(
+        self, users: Any, n: int = 10, *, filter_seen: bool = True, items: Any = None
+    ) -> tuple[Array, NDArray[np.float32]]:
+        """The n best columns for each of `users`: (ids [len(users), n], scores); all columns where n is more than there
+        are, and −1 (or "") with score −inf where a row has fewer than n left.
+
+        filter_seen leaves out what the row rated in training; items restricts the choice to these columns. Without
+        biases there is nothing to recommend to a row without ratings.
+        """
+        check_is_fitted(self)
+        checks.of("recommend").number("n", n, least=1, whole=True)
+        try:
+            rows = known_indices(users, self.row_ids_, len(self.row_factors_), "row")
+        except DataError as error:
+            raise DataError(f"{error}; to rows that are new: model.fold_in(their ratings).recommend(n=10)") from None
+        allowed = None
+        if items is not None:
+            allowed = np.zeros(len(self.col_factors_), bool)
+            allowed[known_indices(items, self.col_ids_, len(self.col_factors_), "column")] = True
+        model = mf_serve.served(self)
+        base = model.b + np.float32(model.mean)
+        with self._here().open() as crew:
+            search = mf_serve.Search.over(model.H, model.c, crew)
+            seen = self.seen() if filter_seen else None
+            found, scores = search.best(model.W, rows, n, crew, base=base, seen=seen, allowed=allowed)
+        if not self._learned.problem.biases:
+            mf_serve.leave_blank((found, scores), model.W, rows)
+        return mf_serve.names(found, self.col_ids_), scores
+
+    def similar_items(self, items: Any, n: int = 10) -> tuple[Array, NDArray[np.float32]]:
+        """The n columns whose factors point most nearly the same way (cosine), without the column itself."""
+        check_is_fitted(self)
+        checks.of("similar_items").number("n", n, least=1, whole=True)
+        cols = known_indices(items, self.col_ids_, len(self.col_factors_), "column")
+        with self._here().open() as crew:
+            found, scores = mf_serve.similar(self.col_factors_, cols, n, crew)
+        return mf_serve.names(found, self.col_ids_), scores
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """How well ratings are predicted, higher is better: minus the RMSE (mean absolute error, log loss) of the loss
+        that was learned; for implicit feedback NDCG@10.
+
+        X, y: as for `fit`. The users and items of pairs, tables and `Data` are identified by their names, and those
+        that training never saw are predicted as `predict` does it. The rows of a matrix are those of training where its
+        entries say so; otherwise they are new ones, as in scikit-learn's cross-validation: each is folded in from four
+        fifths of its ratings and measured on the others. Where the entries do not decide it, it is refused.
+
+        NDCG@10 ranks, for each row, the items that it does not have in training, and asks which of the first ten are in
+        X with a positive value.
+        """
+        check_is_fitted(self)
+        return scoring.score(self, X, y)
+
+    def seen(self) -> mf_serve.Seen:
+        """What each row rated in training, as compressed rows."""
+        if self._seen is None:
+            assert self._trained_on is not None
+            scratch = None if self._scratch is None else Path(self._scratch.name)
+            self._seen = mf_serve.Seen.of(self._trained_on, scratch)
+        return self._seen
+
+    def _values(self) -> Source | None:
+        """The ratings learned from; None for a model that was loaded, which has their pairs alone."""
+        source = self._trained_on
+        return None if isinstance(source, Batches) and not source.whole else source
+
+    # --- keeping it -------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file (safetensors, no pickle)."""
+        check_is_fitted(self)
+        persistence.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """A model written by `save`."""
+        return cast("Self", persistence.load(cls, path))
+
+    def _is_fitted(self) -> bool:
+        return hasattr(self, "row_factors_")
+
+    __sklearn_is_fitted__ = _is_fitted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        tags.target_tags.required = False
+        return tags

@@ -1,0 +1,207 @@
+"""Fold-in: factors and biases of rows that were not in training, from their ratings and the learned columns.
+
+Each row minimises the objective of training with the columns fixed: half of an ALS epoch for squared loss and implicit
+feedback, Newton steps for the other losses. Everything is computed in the standardised units of training.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import straight
+from stretto.data.records.ids import IdMap
+from stretto.errors import DataError
+from stretto.kernels.factorization import als
+from stretto.kernels.factorization.fold_in import newton_worker
+from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.numeric.lanes import padded
+from stretto.models import checks
+from stretto.runtime.blocks.compressed import Compressed, by_rows
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.step import make_step, parts
+from stretto.runtime.runtimes import Runtime
+from stretto.schedule.orders.rotation import independent
+from stretto.solvers.factorization import factors as mf_serve
+from stretto.solvers.factorization.factors import Search, Seen, Served
+from stretto.solvers.factorization.problem import Problem, factor_reg
+
+from .align import Aligned, columns_of, entries_of, has_ids, is_matrix, refuse_other_columns
+from .arguments import as_pairs, known_indices
+
+Array = NDArray[Any]
+Floats = NDArray[np.float32]
+_PARTS = 64
+_NO_GRAM = np.zeros((0, 0), np.float32)
+_NO_BIAS = np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True)
+class Learned:
+    """What a fit was about: the problem, and the units it was solved in."""
+
+    problem: Problem
+    mean: float
+    scale: float
+    confidence: float
+
+
+def fold_in(model: Served, rows: Compressed, learned: Learned, crew: Crew) -> tuple[Floats, Floats]:
+    """([m, rank] factors, [m] biases) of new rows; both 0 for a row without ratings."""
+    problem = learned.problem
+    rank, implicit = problem.rank, problem.implicit
+    biased = problem.biases and not implicit
+    root, scale = np.float32(math.sqrt(learned.scale)), np.float32(learned.scale)
+    width = padded(rank + biased)
+    Y = np.zeros((len(model.H), width), np.float32)
+    np.divide(model.H[:, :rank], root, out=Y[:, :rank])
+    if biased:
+        Y[:, rank] = 1.0
+    X = np.zeros((len(rows.counts), width), np.float32)
+    values = rows.values if implicit else (rows.values - np.float32(learned.mean)) / scale
+    offset = model.c / scale if biased else _NO_BIAS
+    reg, own = np.float32(factor_reg(problem, learned.scale)), rank if biased else -1
+    cut = straight(rows.counts, max(1, min(256, len(values) // 1024)))
+    data: tuple[Any, ...] = (cut.bounds, rows.indptr, rows.indices, values, X, Y)
+    weight = np.diff(rows.indptr[cut.bounds])
+    if problem.loss == "squared":
+        gram = gramian(Y, crew) if implicit else _NO_GRAM
+        data += (gram, offset, np.float32(0.0), reg, own, np.float32(problem.bias_reg))
+        data += (np.float32(learned.confidence), als.scratch(crew.workers, width))
+        kernel = als.cholesky_worker
+    else:
+        data += (offset, reg, own, np.float32(problem.bias_reg), CODES[problem.loss])
+        kernel = newton_worker
+    mf_serve.run(crew, make_step("fold in", kernel, independent(cut.blocks), weight, *data))
+    W = np.ascontiguousarray(X[:, :rank]) * root
+    b = X[:, rank] * scale if biased else np.zeros(len(X), np.float32)
+    if not (np.isfinite(W).all() and np.isfinite(b).all()):
+        raise DataError(
+            "fold in: the factors of a row do not fit 32-bit floats; its values are too far from those of training"
+        )
+    return W, b
+
+
+def gramian(Y: Floats, crew: Crew) -> Floats:
+    """Yᵀ Y, summed in fixed blocks."""
+    bounds = parts(len(Y), _PARTS, 1024)
+    width = Y.shape[1]
+    partial, gram = np.zeros((len(bounds) - 1, width, width), np.float32), np.zeros((width, width), np.float32)
+    mf_serve.run(
+        crew, make_step("gram", als.gram_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, Y, partial)
+    )
+    als.fold_gram(partial, gram)
+    return gram
+
+
+def new_rows(model: Any, X: Any, y: Any) -> NewRows:
+    """What `MatrixFactorization.fold_in` gives: the rows of X, folded into a fitted estimator."""
+    data = entries_of(X, y, "keep", named=has_ids(model))
+    matrix = is_matrix(X, data)
+    if matrix:
+        refuse_other_columns(model, data)
+    cols = columns_of(model).index(data.col_ids, data.cols, positions=matrix)
+    known = cols >= 0
+    if len(known) and not known.any():
+        raise DataError(
+            f"fold_in: the model knows none of the columns of these {len(known)} ratings; give columns the ids that "
+            "they had in training"
+        )
+    if not known.all():
+        warnings.warn(
+            f"fold_in: {int((~known).sum())} of {len(known)} ratings are of columns that training never saw; they are "
+            "left out",
+            UserWarning,
+            stacklevel=3,
+        )
+    rows = data.rows[known].astype(np.int32)
+    kept = by_rows(Aligned(rows, cols[known], data.values[known], (data.shape[0], len(model.col_factors_)), rows))
+    columns, runtime = mf_serve.served(model), model._here()
+    with runtime.open() as crew:
+        W, b = fold_in(columns, kept, model._learned, crew)
+    ids = np.arange(data.shape[0]) if data.row_ids is None else data.row_ids.ids
+    seen, biased = Seen(kept.indptr, kept.indices), model._learned.problem.biases
+    return NewRows(ids, W, b, data.row_ids, model.col_ids_, columns, seen, biased, runtime)
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Rows that a model was not trained on, folded in: row k of everything here belongs to `ids[k]`.
+
+    Attributes
+    ----------
+    ids : [m] array
+        Ids of the rows, sorted; their positions where the data had no ids.
+    factors : [m, rank] float32
+        Factors of the rows.
+    bias : [m] float32
+        Biases of the rows; 0 for implicit feedback and without biases.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, stretto as st
+    >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
+    >>> new = st.MatrixFactorization(rank=4, epochs=5, random_state=0).fit(X[:45]).fold_in(X[45:])
+    >>> items, scores = new.recommend(n=3)
+    >>> items.shape, new.ids.tolist()
+    ((5, 3), [0, 1, 2, 3, 4])
+    """
+
+    ids: Array
+    factors: Floats
+    bias: Floats
+    _row_ids: IdMap | None
+    _col_ids: IdMap | None
+    _columns: Served  # the model's own columns; its rows are not used
+    _seen: Seen
+    _biased: bool
+    _runtime: Runtime
+
+    def __len__(self) -> int:
+        return len(self.factors)
+
+    def __repr__(self) -> str:
+        return f"NewRows({len(self)} rows, rank {self.factors.shape[1]})"
+
+    def _served(self) -> Served:
+        columns = self._columns
+        return Served(mf_serve.whole_lanes(self.factors), columns.H, self.bias, columns.c, columns.mean)
+
+    def predict(self, X: Any) -> Floats:
+        """Ratings of n pairs, as `MatrixFactorization.predict` does for rows of training: (n, 2), an id of these rows
+        and a column each. An unknown row or column adds nothing.
+        """
+        rows, cols = as_pairs(X, self._row_ids, self._col_ids)
+        with self._runtime.open() as crew:
+            return mf_serve.predict(self._served(), rows, cols, crew)
+
+    def recommend(self, n: int = 10, *, filter_seen: bool = True, items: Any = None) -> tuple[Array, Floats]:
+        """The n best columns for each row: (ids [m, n], scores [m, n]), as `MatrixFactorization.recommend` gives them.
+
+        filter_seen leaves out what the row has rated here; items restricts the choice to these columns.
+        """
+        checks.of("recommend").number("n", n, least=1, whole=True)
+        allowed = None
+        if items is not None:
+            allowed = np.zeros(len(self._columns.H), bool)
+            allowed[known_indices(items, self._col_ids, len(allowed), "column")] = True
+        model = self._served()
+        with self._runtime.open() as crew:
+            search = Search.over(model.H, model.c, crew)
+            found, scores = search.best(
+                model.W,
+                np.arange(len(self), dtype=np.int32),
+                n,
+                crew,
+                base=model.b + np.float32(model.mean),
+                seen=self._seen if filter_seen else None,
+                allowed=allowed,
+            )
+        if not self._biased:
+            mf_serve.leave_blank((found, scores), model.W, np.arange(len(self)))
+        return mf_serve.names(found, self._col_ids), scores

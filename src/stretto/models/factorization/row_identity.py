@@ -1,0 +1,115 @@
+"""Whether the rows of a matrix without ids are the rows a model was trained on.
+
+scikit-learn cuts rows: it fits on X[train] and scores X[test], whose row 0 is not the model's row 0. With another
+number of rows that is plain. With the same number the entries decide: pairs that training saw as well have the same
+values when the rows are the same, and equal values only by chance when they are others; and where the matrices have no
+pair in common, ratings were held out one by one. What the entries do not decide is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.records.data import Data
+from stretto.errors import DataError
+from stretto.runtime.blocks.source import Chunk, Source
+from stretto.solvers.factorization.factors import Seen
+
+Rows = Literal["same", "other", "unclear"]
+
+# Rows compared; evenly spaced, they are as good a sample as all.
+_COMPARED = 4096
+# Log odds beyond which it is settled.
+_SETTLED = 7.0
+# Of pairs that the same row has in both matrices, the share with equal values: some are rated again.
+_EQUAL = 0.99
+# Expected common pairs of unrelated rows from which on having none means something.
+_EXPECTED = 10.0
+
+
+def compare(shape: tuple[int, int], trained: Source | None, seen: Seen | None, data: Data) -> Rows:
+    """Whether the rows of `data` are the rows of the training data.
+
+    shape: of the training data, which are `trained`; or, of a saved model, what each row has seen, without values.
+    """
+    if data.shape[0] != shape[0]:
+        return "other"
+    chosen = np.zeros(shape[0], bool)
+    present = np.unique(data.rows)
+    chosen[present[np.linspace(0, len(present) - 1, min(_COMPARED, len(present))).astype(np.int64)]] = True
+    pick = chosen[data.rows] & (data.cols < shape[1])
+    keys, values = data.rows[pick].astype(np.int64) * shape[1] + data.cols[pick], data.values[pick]
+    if trained is None and seen is None:
+        return "unclear"
+    theirs, their_values, columns = _training(shape, trained, seen, chosen)
+    order = np.argsort(theirs, kind="stable")
+    theirs, their_values = theirs[order], their_values[order]
+    at = np.minimum(np.searchsorted(theirs, keys), max(len(theirs) - 1, 0))
+    common = theirs[at] == keys if len(theirs) else np.zeros(len(keys), bool)
+    count = int(common.sum())
+    if count == 0:
+        return _nothing_common(keys, theirs, columns, shape)
+    if trained is None:
+        return "same" if count == len(keys) else "unclear"
+    equal = int((their_values[at[common]] == values[common]).sum())
+    if equal == len(keys):
+        return "same"
+    chance = float(np.clip(_chance(their_values), 1e-6, _EQUAL))
+    odds = equal * math.log(_EQUAL / chance) + (count - equal) * math.log((1.0 - _EQUAL) / (1.0 - chance))
+    if abs(odds) < _SETTLED:
+        return "unclear"
+    return "same" if odds > 0 else "other"
+
+
+def _training(
+    shape: tuple[int, int], trained: Source | None, seen: Seen | None, chosen: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.float32], NDArray[np.int64]]:
+    """Keys and values of the chosen rows' training entries, and how many entries each column has."""
+    columns = np.zeros(shape[1], np.int64)
+    if trained is None:
+        assert seen is not None
+        rows = np.repeat(np.arange(shape[0]), np.diff(seen.indptr))
+        chunks: Iterable[Chunk] = [(rows, seen.indices, np.zeros(len(rows), np.float32))]
+    else:
+        chunks = trained.chunks()
+    keys, values = [np.zeros(0, np.int64)], [np.zeros(0, np.float32)]
+    for rows, cols, ratings in chunks:
+        columns += np.bincount(cols, minlength=shape[1])
+        pick = chosen[rows]
+        keys.append(rows[pick].astype(np.int64) * shape[1] + cols[pick])
+        values.append(ratings[pick])
+    return np.concatenate(keys), np.concatenate(values), columns
+
+
+def _nothing_common(
+    keys: NDArray[np.int64], theirs: NDArray[np.int64], columns: NDArray[np.int64], shape: tuple[int, int]
+) -> Rows:
+    """No pair in common: held out one by one, unless there are so few that other rows might have none either."""
+    active = np.bincount(theirs // shape[1], minlength=shape[0])
+    share = columns / max(1, columns.sum())
+    expected = float(np.sum(active[keys // shape[1]] * share[keys % shape[1]]))
+    # Rows cut in halves have about as many entries each; a test set held out one by one usually has far fewer.
+    if expected >= _EXPECTED or 2 * len(keys) < len(theirs):
+        return "same"
+    return "unclear"
+
+
+def _chance(values: NDArray[np.float32]) -> float:
+    """The probability that two values of the training data are equal."""
+    _, counts = np.unique(values, return_counts=True)
+    share = counts / counts.sum()
+    return float(np.sum(share * share))
+
+
+def refuse_unclear(what: str) -> DataError:
+    """The error for a matrix whose rows might be those of the training data or others."""
+    return DataError(
+        f"{what}: the matrix has as many rows as the training data, and its entries do not show whether they are the "
+        "same rows; give pairs and ratings (an array of users and items, two columns, and y), or a table with ids, so "
+        "that rows have names; st.cross_validate and st.split hold out single ratings"
+    )

@@ -1,0 +1,1 @@
+"""`Lasso`, `ElasticNet`, `LassoCV`, `lasso_path`, `LogisticRegression`."""

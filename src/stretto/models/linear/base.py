@@ -1,0 +1,257 @@
+"""What linear models share: where they run, how a fit is watched and stopped, what is said when it did not converge."""
+
+from __future__ import annotations
+
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.design.design import LARGEST
+from stretto.errors import PlanError
+from stretto.kernels.core.profiles import PROFILES
+from stretto.models import checks
+from stretto.models.sklearn_base import BaseEstimator, CallbackSupportMixin, ConvergenceWarning, check_is_fitted
+from stretto.observe.progress import duration
+from stretto.plan.job import JobPlan
+from stretto.plan.planned import refuse_changed
+from stretto.runtime.chosen import refuse_elsewhere, runtime_words
+from stretto.runtime.runtimes import Runtime
+from stretto.schedule.checks import uncalled
+from stretto.schedule.spec import Schedule
+from stretto.schedule.working_sets import WorkingSets
+from stretto.solvers.linear.regression import Fit, Problem
+
+from .input import Given, features, laid_out
+from .plan import Words, plan_linear
+from .saving import FitSaving, saving_fit
+
+if TYPE_CHECKING:
+    from stretto.runtime.blocks.crew import Crew
+    from stretto.runtime.session import Session
+    from stretto.solvers.linear.working_sets import Solver
+
+Floats = NDArray[np.float64]
+
+
+class LinearModel(CallbackSupportMixin, BaseEstimator):  # type: ignore[misc]
+    """A linear model whose coefficients come from a convex problem. Subclasses say which."""
+
+    n_features_in_: int
+    coef_: Floats
+    plan_: JobPlan
+    fingerprint_: str
+
+    # Parameters that subclasses' constructors store.
+    fit_intercept: bool
+    standardize: bool
+    tol: float
+    max_iter: int
+    profile: str
+    random_state: Any
+    n_jobs: int | None
+    runtime: Runtime | None
+    verbose: int
+    schedule: Schedule | WorkingSets | None = None
+    warm_start: bool = False
+
+    def _check_parameters(self) -> None:
+        """Refuse wrong parameters before anything is read."""
+        check = checks.of(self)
+        check.number("tol", self.tol, least=0)
+        check.number("tol", self.tol, most=LARGEST)
+        check.number("max_iter", self.max_iter, least=1, whole=True)
+        check.flags(fit_intercept=self.fit_intercept, standardize=self.standardize, warm_start=self.warm_start)
+        check.choice("profile", self.profile, PROFILES)
+        check.level(self.verbose)
+        if instead := uncalled(self.schedule):
+            raise PlanError(f"schedule is a function that makes one; write schedule={instead}")
+        given: Any = self.schedule
+        if given is not None and not isinstance(given, Schedule | WorkingSets):
+            must = "a spec of st.schedule, such as st.schedule.prioritised(), or None for working sets"
+            raise check.wrong("schedule", must, given)
+        self._runtime()
+
+    def _runtime(self, other: Any = None) -> Runtime:
+        """Where to run: `other` where one is given, else as the parameters say."""
+        found = checks.place(self.runtime if other is None else other, self.n_jobs, owner=type(self).__name__)
+        if isinstance(self.schedule, Schedule) and not isinstance(self.schedule, WorkingSets):
+            refuse_elsewhere(
+                found,
+                owner=type(self).__name__,
+                why=f"the rounds of schedule={self.schedule!r} read all features from one memory",
+                give="use st.Threads(n), or leave schedule=None, which runs on a cluster",
+            )
+        return found
+
+    def _seed(self) -> int:
+        # Working sets draw nothing, so two fits agree unless the caller asks otherwise.
+        if self.random_state is None:
+            return 0
+        return checks.seed(self.random_state, owner=type(self).__name__)
+
+    def _planned(
+        self,
+        given: Given,
+        words: Words,
+        start: tuple[Any, ...] | None,
+        made: JobPlan | None = None,
+        runtime: Runtime | None = None,
+    ) -> JobPlan:
+        """The plan of a fit. made: the one that is to run; PlanError if it would be another one by now."""
+        seed = self._seed() if made is None else int(made.values["seed"])
+        plan = plan_linear(self, given, words, seed=seed, runtime=runtime or self._runtime(), start=start)
+        if made is not None:
+            refuse_changed(made, plan, f"{type(self).__name__}.plan(X, y)")
+        return plan
+
+    @contextmanager
+    def _sitting(
+        self, given: Given, plan: JobPlan, runtime: Runtime, session: Session | None = None
+    ) -> Iterator[Sitting]:
+        """Threads, callbacks, checkpoints and run record of one fit, which is that of a plan."""
+        root = self._init_callback_context(max_subtasks=None)
+        root.call_on_fit_task_begin(estimator=self, X=given.X, y=given.y)
+        self.plan_, self.fingerprint_ = plan, plan.fingerprint
+        with runtime.open() as crew, saving_fit(session, plan) as saved:
+            saved.goal = self.max_iter
+            yield Sitting(self, crew, root, given, int(plan.values["seed"]), runtime, saved)
+        root.call_on_fit_task_end(estimator=self, X=given.X, y=given.y)
+
+    def _features(self, X: Any) -> Any:
+        """X of predict, with the columns of fit."""
+        check_is_fitted(self)
+        return features(self, X)
+
+    def _place(self) -> str:
+        return runtime_words(self._runtime())
+
+    @property
+    def sparse_coef_(self) -> Any:
+        """The coefficients as a sparse matrix (CSR), one row for each output."""
+        import scipy.sparse
+
+        return scipy.sparse.csr_array(np.atleast_2d(self.coef_))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+@dataclass
+class Sitting:
+    """One fit while it lasts: its threads, its callbacks, what it says on the way."""
+
+    model: LinearModel
+    crew: Crew
+    root: Any  # scikit-learn's callback context
+    given: Given
+    seed: int
+    runtime: Runtime
+    saved: FitSaving  # its checkpoints and record
+    stopped: bool = False  # a callback asked for an end
+
+    def lay_out(self) -> Given:
+        """The data with the design that solvers take."""
+        self.given = laid_out(self.given, self.crew)
+        return self.given
+
+    def solver(self, problem: Problem) -> Solver:
+        """A solver for problems that differ in the penalty alone."""
+        from stretto.solvers.linear.working_sets import Solver  # here, not above: it imports Numba
+
+        sets = self.model.schedule if isinstance(self.model.schedule, WorkingSets) else None
+        return Solver(problem, self.crew, profile=self.model.profile, schedule=sets)
+
+    def solve(
+        self,
+        problem: Problem,
+        l1: float,
+        l2: float,
+        *,
+        gap: float,
+        share: float = np.inf,
+        units: float,
+        start: Fit | None = None,
+        works: Solver | None = None,
+        label: str = "",
+        attributes: Callable[[Floats, float], dict[str, Any]],
+    ) -> Fit:
+        """Solve one problem to this gap and this share of the objective, with a warning where it was not reached.
+
+        units: what gap and objective are divided by where the user sees them. works: a solver of this problem that is
+        there already. label: which of several problems it is. attributes: from coefficients and intercept to what a
+        model fitted so far would hold, for callbacks.
+        """
+        model = self.model
+        watching = model.verbose > 0 or bool(getattr(model, "_skl_callbacks", ())) or self.saved.watching
+        began = time.perf_counter()
+
+        def look(state: dict[str, Any]) -> bool:
+            at = f"{label}round {state['round']}"
+            seen = {"objective": state["objective"] / units, "gap": state["gap"] / units}
+            if model.verbose > 0:
+                working = f"  {state['working']:,} features at work" if "working" in state else ""
+                numbers = f"objective {seen['objective']:.6g}  gap {seen['gap']:.2e} of {state['goal'] / units:.2e}"
+                say(f"{at}  {numbers}{working}  {duration(time.perf_counter() - began)}")
+            self.saved.round(seen["objective"], {"gap": seen["gap"]})
+            return self.told(
+                at,
+                {"round": state["round"], **seen},
+                lambda: attributes(np.array(state["coef"]), float(state["intercept"])),
+            )
+
+        watch = look if watching else None
+        works = self.solver(problem) if works is None else works
+        if model.schedule is None or isinstance(model.schedule, WorkingSets):
+            works.restore(self.saved.take("solver") or {})
+            with self.saved.level("solver", works.state):
+                fit = works.fit(
+                    l1, l2, gap=gap, share=share, max_rounds=model.max_iter, start=start, look=watch,
+                    ended=self.saved.ended,
+                )  # fmt: skip
+        else:
+            from .schedule import fit_by_schedule
+
+            fit = fit_by_schedule(
+                problem, works, l1, l2, schedule=model.schedule, gap=gap, share=share, max_rounds=model.max_iter,
+                start=start, look=watch, runtime=self.runtime, seed=self.seed, saved=self.saved,
+            )  # fmt: skip
+        if not fit.converged and not self.stopped:
+            warn_unfinished(f"{type(model).__name__} {label}".rstrip(", "), fit, units, model.max_iter)
+        return fit
+
+    def told(
+        self, task_name: str, metadata: dict[str, Any], attributes: Callable[[], dict[str, Any]] | None = None
+    ) -> bool:
+        """Tell scikit-learn's callbacks of a task that is done; whether one of them asks to stop."""
+        about = {"estimator": self.model, "X": self.given.X, "y": self.given.y}
+        task = self.root.subcontext(task_name=task_name)
+        task.call_on_fit_task_begin(**about)
+        end = task.call_on_fit_task_end(**about, metadata=metadata, reconstruction_attributes=attributes)
+        self.stopped |= bool(end)
+        return self.stopped
+
+
+def warn_unfinished(what: str, fit: Fit, units: float, max_iter: int) -> None:
+    """Warn that a fit ended before it reached its tolerance."""
+    stopped = f"stopped after max_iter={max_iter} rounds" if fit.rounds >= max_iter else "found no better point"
+    advice = "raise max_iter or tol" if fit.rounds >= max_iter else "raise tol"
+    warnings.warn(
+        f"{what} {stopped} at a duality gap of {fit.gap / units:.3g}, above the {fit.goal / units:.3g} that tol asks "
+        f"for; {advice}, use a stronger penalty, or scale the features",
+        ConvergenceWarning,
+        stacklevel=6,  # the line that called fit
+    )
+
+
+def say(text: str) -> None:
+    """A line of progress, on standard error so that results can be piped."""
+    print(text, file=sys.stderr)

@@ -1,0 +1,78 @@
+"""A fit of a linear model in words, before it is made: the problem, the data, the solver, what is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stretto.data.design.design import Design
+from stretto.models import checks
+from stretto.plan.cost import show_bytes
+from stretto.plan.explain import show
+from stretto.solvers.linear.regression import Problem
+
+from .input import Given, laid_out
+from .logistic_options import STEPS
+from .plan import solver_words
+
+if TYPE_CHECKING:
+    from .base import LinearModel
+
+_WIDTH = 118
+
+
+def explain_fit(
+    model: LinearModel,
+    given: Given,
+    problem_of: Callable[[Given], Problem],
+    formula: str,
+    strongest: Callable[[float, int], str],
+) -> str:
+    """Several lines. strongest: from the smallest l1 that gives all zeros, and the samples, to a sentence about it."""
+    from stretto.solvers.linear.working_sets import Solver  # here, not above: it imports Numba
+
+    with checks.here(model.runtime, model.n_jobs).open() as crew:
+        given = laid_out(given, crew)
+        problem = problem_of(given)
+        largest = Solver(problem, crew, profile=model.profile).largest_l1()
+    design = given.design
+    assert isinstance(design, Design)
+    samples, features = design.shape
+    inside = "z = Xw + b, b free" if problem.intercept else "z = Xw"
+    facts = [
+        ("problem", f"minimise {formula}, {inside}{', w ≥ 0' if problem.positive else ''}"),
+        ("penalty", strongest(largest, samples)),
+        ("data", f"{samples:,} samples × {features:,} features, {design.storage}, {show_bytes(design.nbytes)}"),
+        ("conversion", design.note or "none: the arrays are used as they came"),
+    ]
+    if problem.scale is not None:
+        facts.append(("scaling", "columns count as if their standard deviation were 1; X itself is not touched"))
+    facts += [
+        ("solver", solver_words(model)),
+        ("until", until(problem.loss, problem.intercept, model.tol, model.max_iter)),
+        ("grade", "identical: same data and parameters, same bits, at any number of workers"),
+        ("profile", model.profile),
+        ("runs on", model._place()),
+    ]
+    return "\n".join([f"{type(model).__name__} on {samples:,} × {features:,}", *show(facts, _WIDTH)])
+
+
+def until(loss: str, intercept: bool, tol: float, rounds: int) -> str:
+    """When a fit ends, in words."""
+    goal = f"‖y{' − ȳ' if intercept else ''}‖²/n" if loss == "squared" else "the objective"
+    return f"the duality gap is at most {float(tol):g} × {goal}, or {rounds} rounds"
+
+
+def joint_formula(model: Any) -> str:
+    """What a joint model of all classes minimises."""
+    C, ratio = float(model.C), float(model.l1_ratio)  # any number will do as a parameter, fractions too
+    formula = f"{C:.4g} Σ −log softmax(z)_y"
+    formula += f" + {ratio:.4g} ‖W‖₁" if ratio else ""
+    return formula + (f" + ½ {1 - ratio:.4g} ‖W‖²" if ratio < 1 else "")
+
+
+def joint_solver(model: Any, metric: str = "") -> str:
+    """How a joint model is solved. metric: in words, where it is known already."""
+    if model.solver == "sgd":
+        return f"{model.optimizer}, 16 logical workers with a mini-batch each, up to {model.max_iter} epochs"
+    return f"quasi-Newton steps, {STEPS} to a round{metric}; Newton's at the end where needed"

@@ -1,0 +1,218 @@
+"""From what users hand to a linear model to the problem that is solved: validated once, converted once.
+
+What is minimised is Σ weight·loss + penalty, so the constants of scikit-learn's objectives go into the weights: for
+squared loss they add up to the number of samples n, and α·n is the penalty; for logistic loss each is C times the
+sample's own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.design.design import LARGEST, Design, for_kernels, refuse_unbounded
+from stretto.data.design.design_files import DesignFiles, names_files
+from stretto.errors import DataError
+from stretto.models import checks
+from stretto.models.sklearn_base import check_sample_weight, compute_class_weight, validate_data
+from stretto.solvers.linear.regression import AnyDesign, Fit, Problem
+
+if TYPE_CHECKING:
+    from stretto.runtime.blocks.crew import Crew
+
+Floats = NDArray[np.float64]
+
+_ROUNDING = 2.0**-46  # of the objective: a gap below that cannot be told from rounding, so none is asked for
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What fit was given: the data as they came, the design made of them, and sample weights as they came (or ones).
+
+    X : array, sparse matrix or DesignFiles
+    design : of X; without rows until X is laid out
+    """
+
+    X: Any
+    y: NDArray[Any]
+    design: AnyDesign
+    weight: Floats
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return int(self.X.shape[0]), int(self.X.shape[1])
+
+
+def read(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool) -> Given:
+    """Validate what fit was given, by scikit-learn's rules, and convert what is in memory.
+
+    numeric: y holds numbers, not names of classes.
+    """
+    return converted(taken(estimator, X, y, sample_weight, numeric=numeric))
+
+
+def converted(given: Given) -> Given:
+    """With a design of what is in memory; files are left to `laid_out`."""
+    return given if isinstance(given.X, DesignFiles) else replace(given, design=Design.of(given.X, checked=True))
+
+
+def laid_out(given: Given, crew: Crew) -> Given:
+    """With the design that a solver takes: in this memory, or in parts on the nodes of the crew, which read files by
+    themselves.
+    """
+    parts = crew.parts()
+    if parts is None:
+        return replace(given, design=given.X.design()) if isinstance(given.X, DesignFiles) else given
+    from stretto.solvers.linear.node_columns import NodeDesign  # here, not above: it imports Numba
+
+    if isinstance(given.X, DesignFiles):
+        return replace(given, design=NodeDesign.read(given.X, parts))
+    assert isinstance(given.design, Design)
+    return replace(given, design=NodeDesign.sent(given.design, parts))
+
+
+def taken(estimator: Any, X: Any, y: Any, sample_weight: Any, *, numeric: bool = False) -> Given:
+    """`read` for those who lay X out themselves: the design is empty."""
+    owner = type(estimator).__name__
+    if names_files(X):
+        files, y = labelled(X, y, owner=owner)
+        estimator.n_features_in_ = files.shape[1]
+        vars(estimator).pop("feature_names_in_", None)
+        weight = weights(sample_weight, shape_of(files), owner=owner)
+        return Given(files, numbers(y, owner=owner) if numeric else y, Design((0, 0)), weight)
+    X, y = validate_data(
+        estimator,
+        checks.plain(X, owner=owner),
+        checks.plain(y, owner=owner, name="y"),
+        accept_sparse=True,
+        dtype="numeric",
+        ensure_all_finite=False,
+        y_numeric=numeric,
+    )  # whoever lays the data out looks for NaN and infinity, and says where they are
+    weight = weights(sample_weight, X, owner=owner)
+    if numeric:
+        y = numbers(y, owner=owner)
+    return Given(X, np.asarray(y), Design((0, 0)), weight)
+
+
+def matrix_of(given: Given) -> Any:
+    """X in memory."""
+    return given.X.design().matrix if isinstance(given.X, DesignFiles) else given.X
+
+
+def labelled(path: Any, y: Any, *, owner: str) -> tuple[DesignFiles, Floats]:
+    """Files and the labels in them."""
+    if y is not None:
+        raise DataError(f"{owner}: X names files, whose labels are y; leave y out, or give X as an array as well")
+    files = DesignFiles.of(path, owner)
+    return files, files.labels
+
+
+def shape_of(X: Any) -> Any:
+    """X itself, or in the place of files an array of their shape that takes no memory."""
+    return np.broadcast_to(np.float32(0.0), X.shape) if isinstance(X, DesignFiles) else X
+
+
+def numbers(y: Any, *, owner: str) -> Floats:
+    """[n] a number for each sample, as kernels take it."""
+    try:
+        target = for_kernels(np.asarray(y, np.float64))
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{owner}: y holds a number for each sample ({error})") from error
+    if len(target) and not np.abs(target).max() <= LARGEST:
+        at = int(np.argmin(np.abs(target) <= LARGEST))
+        raise DataError(
+            f"{owner}: y holds {target[at]} at sample {at}: squares of such numbers overflow; scale y so that none is "
+            f"above {LARGEST:g} in size"
+        )
+    return target
+
+
+def weights(sample_weight: Any, X: Any, *, owner: str) -> Floats:
+    """[n] sample weights, ones where there are none; some of them more than 0, and their sum a number."""
+    given = checks.plain(sample_weight, owner=owner, name="sample_weight")
+    weight: Floats = check_sample_weight(given, X, dtype=np.float64, ensure_non_negative=True)
+    with np.errstate(over="ignore"):
+        total = float(weight.sum())
+    if not 1.0 / LARGEST <= total <= LARGEST:
+        what = "are all 0" if total == 0 else f"add up to {total:g}, out of the range of what can be computed with"
+        raise DataError(f"{owner}: the sample weights {what}; give weights around 1")
+    return for_kernels(weight)
+
+
+def features(estimator: Any, X: Any) -> Any:
+    """X of predict with the columns of fit: floats, dense or sorted by row, so that any layout gives the same sums."""
+    X = checks.plain(X, owner=type(estimator).__name__)
+    kinds = [np.float64, np.float32]
+    # NaN and infinity are looked for below, where the message can say where they are.
+    rules = {"accept_sparse": ("csr", "csc", "coo"), "dtype": kinds, "ensure_all_finite": False}
+    X = validate_data(estimator, X, reset=False, **rules)
+    if isinstance(X, np.ndarray):
+        X = np.ascontiguousarray(X)
+        refuse_unbounded(X.ravel(), lambda at: divmod(at, X.shape[1]))
+        return X
+    if X.format == "coo" or not X.has_canonical_format:
+        X = X.tocsr(copy=True)
+        X.sum_duplicates()
+
+    def place(at: int) -> tuple[int, int]:
+        found = int(np.searchsorted(X.indptr, at, side="right")) - 1, int(X.indices[at])
+        return found if X.format == "csr" else found[::-1]
+
+    refuse_unbounded(X.data, place)
+    return X
+
+
+def class_weights(asked: Any, classes: NDArray[Any], y: NDArray[Any], weight: Floats) -> Floats:
+    """[k] the weight of each class: numbers from 0 up."""
+    try:
+        found = np.asarray(compute_class_weight(asked, classes=classes, y=y, sample_weight=weight), np.float64)
+    except TypeError as error:
+        raise DataError(f"class_weight={checks.shown(asked)} holds what is no number ({error})") from error
+    if not np.all((found >= 0) & (found <= LARGEST)):
+        raise DataError(f"class_weight={checks.shown(asked)}: weights are numbers from 0 to {LARGEST:g}")
+    return found
+
+
+def squared(
+    design: AnyDesign, y: NDArray[Any], weight: Floats, *, intercept: bool, positive: bool, standardize: bool
+) -> Problem:
+    """Least squares, the weights put on a scale where they add up to the number of samples."""
+    weight = weight * (len(weight) / weight.sum())
+    target = np.asarray(y, np.float64)
+    scale = design.spread(weight) if standardize else None
+    return Problem(design, target, weight, "squared", bool(intercept), bool(positive), scale)
+
+
+def squared_gap(problem: Problem, tol: float) -> float:
+    """tol times the weighted square sum of y, around its mean where there is an intercept: scikit-learn's meaning."""
+    y, weight = problem.y, problem.weight
+    mean = float((weight * y).sum() / weight.sum()) if problem.intercept else 0.0
+    square, size = float((weight * (y - mean) ** 2).sum()), float((weight * np.abs(y - mean)).sum())
+    # y − ȳ itself is only as good as the digits of ȳ allow.
+    return max(float(tol) * square, _ROUNDING * square + 4.0 * np.finfo(np.float64).eps * abs(mean) * size)
+
+
+def logistic(design: AnyDesign, signs: Floats, weight: Floats, *, intercept: bool, scale: Floats | None) -> Problem:
+    """Log loss of y = −1 or +1."""
+    return Problem(design, signs, weight, "logistic", bool(intercept), False, scale)
+
+
+def logistic_gap(problem: Problem, tol: float) -> float:
+    """tol times the loss of the model that knows no feature."""
+    total, up = float(problem.weight.sum()), float(problem.weight[problem.y > 0].sum())
+    empty = total * math.log(2.0)
+    loss = -sum(part * math.log(part / total) for part in (up, total - up) if part > 0) if problem.intercept else empty
+    return max(float(tol) * loss, _ROUNDING * empty)
+
+
+def beginning(coef: Floats, intercept: float, problem: Problem) -> Fit:
+    """Coefficients [p] to go on from, as far as the problem allows them."""
+    allowed = np.maximum(coef, 0.0) if problem.positive else np.array(coef, np.float64)
+    return Fit(
+        coef=allowed, intercept=float(intercept), gap=math.inf, objective=math.inf, rounds=0, epochs=0, converged=False
+    )

@@ -1,0 +1,282 @@
+"""`LassoCV`: the Lasso with its penalty chosen by cross-validation.
+
+Folds come one after another, each a whole path with every thread at work on it: that needs the memory of one fold, and
+the choice does not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.records.digest import digest_of
+from stretto.errors import DataError
+from stretto.models import checks
+from stretto.models.sklearn_base import clone, with_callbacks
+from stretto.plan.job import JobPlan
+from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session
+
+from .base import Sitting, say
+from .explain import until
+from .input import Given, read, shape_of, squared_gap, taken
+from .lasso import LeastSquares
+from .path import LinearPath, alphas_for, check_grid, follow
+from .plan import Words
+
+Floats = NDArray[np.float64]
+Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
+
+
+class LassoCV(LeastSquares):
+    """The Lasso, (1/2n)‖y − Xw − b‖² + α·‖w‖₁, with the α of least squared error on data held out.
+
+    Parameters
+    ----------
+    eps, n_alphas : the grid of α: so many, evenly spaced in the logarithm, the smallest eps times the largest.
+    alphas : the values of α themselves, or how many; overrides eps and n_alphas.
+    cv : folds: a number (None is 5), a splitter of scikit-learn, or pairs of train and test indices.
+    max_iter : rounds at most for each α.
+    verbose : 0 quiet, 1 a line for each fold, 2 a line for each α too.
+    fit_intercept, standardize, positive, tol, n_jobs, runtime, profile, random_state : as in `Lasso`.
+
+    Attributes
+    ----------
+    alpha_ : the α chosen.      alphas_ : [k] those tried, falling.      mse_path_ : [k, folds] errors on held-out data.
+    coef_, intercept_, dual_gap_, objective_, n_iter_ : of the fit to all data at alpha_, as in `Lasso`.
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(100, 20))
+    >>> model = st.LassoCV(n_alphas=20).fit(X, 3 * X[:, 4] + rng.normal(size=100))
+    >>> int(np.argmax(np.abs(model.coef_))), model.mse_path_.shape
+    (4, (20, 5))
+    """
+
+    alpha_: float
+    alphas_: Floats
+    mse_path_: Floats
+
+    def __init__(
+        self,
+        *,
+        eps: float = 1e-3,
+        n_alphas: int = 100,
+        alphas: Any = None,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        positive: bool = False,
+        tol: float = 1e-4,
+        max_iter: int = 100,
+        cv: Any = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        profile: str = "exact",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.eps = eps
+        self.n_alphas = n_alphas
+        self.alphas = alphas
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.positive = positive
+        self.tol = tol
+        self.max_iter = max_iter
+        self.cv = cv
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+        self.profile = profile
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check = checks.of(self)
+        check_grid(check, self.n_alphas, self.eps)
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        groups: Any = None,
+        session: Session | None = None,
+    ) -> Self:
+        """Choose α by cross-validation on X [n, p] and y [n], or on svmlight files, then fit all data with it.
+
+        sample_weight [n]: used in fitting and in the errors on held-out data. groups [n]: for splitters that ask for
+        them. A callback that asks to stop after a fold leaves the choice to the folds made so far. session: where to
+        record the run, when to save checkpoints, whether to go on from one.
+        """
+        return self._fit(X, y, sample_weight, groups, session=session)
+
+    def plan(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> JobPlan:
+        """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
+
+        Returns
+        -------
+        JobPlan
+            With `explain()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
+        """
+        self._check_parameters()
+        given = taken(clone(self), X, y, sample_weight, numeric=True)
+        folds = _folds(self.cv, given, groups)
+        made = self._planned(given, self._words(folds), None)
+        return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight, folds))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _run_plan(
+        self,
+        made: JobPlan,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        folds: Folds,
+        runtime: Any = None,
+        session: Session | None = None,
+    ) -> Self:
+        """Fit by a plan that was made earlier, with its folds; PlanError if it would be another one by now."""
+        return self._fit(X, y, sample_weight, None, folds, made, runtime, session)
+
+    def _words(self, folds: Folds) -> Words:
+        until_ = until("squared", self.fit_intercept, self.tol, self.max_iter)
+        indices = [samples for fold in folds for samples in fold]
+        return Words(
+            type(self).__name__,
+            f"(1/2n) Σ (y − z)² + α ‖w‖₁ for a path of α in {len(folds)} folds, then for the best α",
+            f"for each α {until_}",
+            more={"folds": len(folds), "digest of the folds": digest_of(*indices)},
+        )
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        groups: Any,
+        folds: Folds | None = None,
+        made: JobPlan | None = None,
+        runtime: Any = None,
+        session: Session | None = None,
+    ) -> Self:
+        self._check_parameters()
+        where = self._runtime(runtime)
+        given = read(self, X, y, sample_weight, numeric=True)
+        samples = given.shape[0]
+        folds = _folds(self.cv, given, groups) if folds is None else folds
+        plan = self._planned(given, self._words(folds), None, made, where)
+        with self._sitting(given, plan, where, session) as sitting:
+            problem = self._problem(sitting.lay_out())
+            works = sitting.solver(problem)
+            self.alphas_ = alphas_for(
+                works, samples, self.alphas, self.n_alphas, eps=self.eps, l1_ratio=1.0, check=checks.of(self)
+            )
+            found = sitting.saved.take("folds")
+            errors: list[Floats] = [] if found is None else list(np.array(found["errors"]))
+            with sitting.saved.level("folds", lambda: {"errors": np.reshape(errors, (-1, len(self.alphas_)))}):
+                self._hold_out(sitting, folds, errors)
+                self.mse_path_ = np.stack(errors, axis=1)
+                self.alpha_ = float(self.alphas_[np.argmin(self.mse_path_.mean(axis=1))])
+                sitting.stopped = False
+                fit = sitting.solve(
+                    problem,
+                    self.alpha_ * samples,
+                    0.0,
+                    gap=squared_gap(problem, self.tol),
+                    units=samples,
+                    works=works,
+                    label="all data, ",
+                    attributes=lambda coef, intercept: {"coef_": coef, "intercept_": intercept},
+                )
+            self._keep(fit, samples)
+        return self
+
+    def _hold_out(self, sitting: Sitting, folds: Folds, errors: list[Floats]) -> None:
+        """Add to `errors`, of each fold that is not among them, the errors [k] on the samples that were held out."""
+        sitting.saved.goal = len(folds) * len(self.alphas_) + self.max_iter
+        for number, (train, test) in enumerate(folds, 1):
+            if number <= len(errors):
+                continue
+            errors.append(self._fold(sitting, train, test))
+            at = int(np.argmin(errors[-1]))
+            if self.verbose > 0:
+                best = f"least error {errors[-1][at]:.5g} at alpha {self.alphas_[at]:.4g}"
+                say(f"fold {number}/{len(folds)}  {best}")
+            if sitting.told(f"fold {number}", {"fold": number, "error": float(errors[-1][at])}):
+                break
+
+    def _fold(self, sitting: Sitting, train: NDArray[np.int64], test: NDArray[np.int64]) -> Floats:
+        """[k] weighted mean squared errors on the samples `test` of the path learned from `train`."""
+        part = _part(sitting.given, train)
+        problem = self._problem(part)
+        path = follow(
+            sitting.solver(problem),
+            part.design.shape,
+            self.alphas_,
+            l1_ratio=1.0,
+            gap=squared_gap(problem, self.tol),
+            max_rounds=self.max_iter,
+            verbose=self.verbose > 1,
+            saved=sitting.saved,
+        )
+        return _errors(path, sitting.given, test)
+
+
+def _folds(cv: Any, given: Given, groups: Any) -> Folds:
+    """Pairs of training and test samples; at least one, and both of whole numbers below the number of samples."""
+    splits = hasattr(cv, "split") and hasattr(cv, "get_n_splits")
+    if isinstance(cv, str | bytes | bool) or not (splits or isinstance(cv, Integral | Iterable | None)):
+        must = "a number of folds (at least 2), a splitter of scikit-learn, or pairs of train and test indices"
+        raise checks.wrong("LassoCV", "cv", must, cv)
+    from sklearn.model_selection import check_cv  # imports all of scikit-learn's metrics
+
+    folds = [
+        (np.asarray(train), np.asarray(test)) for train, test in check_cv(cv).split(shape_of(given.X), given.y, groups)
+    ]
+    if not folds:
+        raise DataError(f"LassoCV: cv={checks.shown(cv)} gives no folds; give one pair of indices at least")
+    for number, samples in enumerate(part for fold in folds for part in fold):
+        inside = samples.ndim == 1 and len(samples) and samples.dtype.kind in "iu"
+        if not inside or samples.min() < 0 or samples.max() >= len(given.y):
+            part = "training" if number % 2 == 0 else "test"
+            raise DataError(
+                f"LassoCV: the {part} samples of fold {number // 2 + 1} must be whole numbers from 0 to "
+                f"{len(given.y) - 1}, at least one; got {checks.shown(samples)}"
+            )
+    return folds
+
+
+def _part(given: Given, samples: NDArray[np.int64]) -> Given:
+    """These samples alone; one that is named twice weighs twice."""
+    rows, weight = _weighed(given, samples)
+    return Given(given.X, given.y[rows], given.design.take(rows), weight)
+
+
+def _weighed(given: Given, samples: NDArray[np.int64]) -> tuple[NDArray[np.int64], Floats]:
+    """The samples in rising order, each once, and their weights."""
+    times = np.bincount(samples, minlength=len(given.y))
+    rows = np.flatnonzero(times)
+    weight = given.weight[rows] * times[rows]
+    if not weight.sum() > 0:
+        raise DataError("the samples of a fold all weigh 0; use fewer folds or shuffle them, or leave such samples out")
+    return rows, weight
+
+
+def _errors(path: LinearPath, given: Given, samples: NDArray[np.int64]) -> Floats:
+    """[k] weighted mean squared errors on some samples."""
+    rows, weight = _weighed(given, samples)
+    used = np.unique(path.coefs.indices)  # of many features few are ever used
+    predicted = given.design.pick(used).take(rows).matrix @ path.coefs[used].toarray() + path.intercepts
+    away = (predicted - given.y[rows][:, None]) ** 2
+    return np.asarray(np.average(away, axis=0, weights=weight))

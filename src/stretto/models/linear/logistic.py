@@ -1,0 +1,408 @@
+"""`LogisticRegression`: classes from a linear model, most of whose coefficients are zero.
+
+    model = st.LogisticRegression(C=0.5).fit(X, y)      # l1_ratio=1: the Lasso's penalty
+    model.predict_proba(X), model.dual_gap_
+
+More than two classes are learned jointly (softmax), as scikit-learn does, or each against the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.design.design import LARGEST
+from stretto.data.design.design_files import DesignFiles
+from stretto.errors import DataError, PlanError
+from stretto.models import checks
+from stretto.models.sklearn_base import ClassifierMixin, check_classification_targets, clone, with_callbacks
+from stretto.plan.job import JobPlan
+from stretto.runtime.chosen import refuse_elsewhere
+from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session
+from stretto.schedule.spec import Schedule
+from stretto.solvers.linear.regression import Problem
+
+from .base import LinearModel
+from .explain import explain_fit, joint_formula, joint_solver, until
+from .input import Given, beginning, class_weights, converted, logistic, logistic_gap, matrix_of, taken
+from .logistic_options import refuse_unused
+from .plan import Words
+
+Floats = NDArray[np.float64]
+
+
+class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
+    """Logistic regression with an elastic-net penalty: C·Σ s·log(1 + exp(−yz)) + l1_ratio·‖w‖₁ + ½(1 − l1_ratio)‖w‖².
+
+    Here z = Xw + b, y is −1 or +1 and s are the sample weights. With k > 2 classes W and b have a row for each, and the
+    loss is that of all classes jointly, log Σ_c exp(z_c) − z_y: scikit-learn's objective.
+
+    Parameters
+    ----------
+    C : weight of the data against the penalty, more than 0; a smaller C sets more coefficients to zero.
+    l1_ratio : share of the penalty that is ‖w‖₁: 1 gives the sparsest models, 0 plain L2.
+    fit_intercept : learn b, which is not penalised.
+    standardize : penalise as if every column had standard deviation 1. X itself is not touched, so sparsity is kept.
+    tol : stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
+        objective; for a joint model of several classes, tol times the loss of the model without features.
+    class_weight : {class: weight}, or "balanced" for weights that make the classes count alike.
+    multi_class : for more than two classes: "multinomial", one model of all, or "ovr", each class against the rest.
+    solver : of the joint model: "auto" for quasi-Newton steps, "sgd" for stochastic ones; max_iter then counts epochs.
+    optimizer : of "sgd": "adagrad", "adarevision" (AdaGrad that allows for gradients which are out of date), or "sgd".
+        Refused with solver="auto", which does not use it.
+    learning_rate : of "sgd"; None chooses one. Refused with solver="auto".
+    max_iter, warm_start, schedule, n_jobs, runtime, profile, random_state, verbose : as in `st.Lasso`; schedule is for
+        two classes and "ovr".
+
+    Attributes
+    ----------
+    classes_ : [k].      coef_ : [1, p] for two classes, else [k, p].      intercept_ : [1] or [k].
+    sparse_coef_ : the coefficients as CSR.      dual_gap_, objective_, n_iter_ : one for each problem: [1], or [k] for
+        "ovr".
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> X = np.random.default_rng(0).normal(size=(100, 20))
+    >>> model = st.LogisticRegression(C=0.2).fit(X, X[:, 4] > 0)
+    >>> np.flatnonzero(model.coef_)
+    array([4])
+    >>> model.predict_proba(X[:3]).shape
+    (3, 2)
+    >>> st.LogisticRegression(C=0.2).fit(X, np.digitize(X[:, 4], [-1, 1])).coef_.shape
+    (3, 20)
+    """
+
+    classes_: NDArray[Any]
+    coef_: Floats
+    intercept_: Floats
+    dual_gap_: Floats
+    objective_: Floats
+    n_iter_: NDArray[np.int64]
+
+    def __init__(
+        self,
+        C: float = 1.0,
+        *,
+        l1_ratio: float = 1.0,
+        fit_intercept: bool = True,
+        standardize: bool = False,
+        tol: float = 1e-4,
+        max_iter: int = 100,
+        class_weight: Any = None,
+        multi_class: str = "multinomial",
+        solver: str = "auto",
+        optimizer: str = "adagrad",
+        learning_rate: float | None = None,
+        warm_start: bool = False,
+        schedule: Schedule | None = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        profile: str = "exact",
+        random_state: Any = None,
+        verbose: int = 0,
+    ) -> None:
+        self.C = C
+        self.l1_ratio = l1_ratio
+        self.fit_intercept = fit_intercept
+        self.standardize = standardize
+        self.tol = tol
+        self.max_iter = max_iter
+        self.class_weight = class_weight
+        self.multi_class = multi_class
+        self.solver = solver
+        self.optimizer = optimizer
+        self.learning_rate = learning_rate
+        self.warm_start = warm_start
+        self.schedule = schedule
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+        self.profile = profile
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check = checks.of(self)
+        check.number("C", self.C, above=0, why="for a model without a penalty take a large C, such as 1e6")
+        check.number("C", self.C, least=1.0 / LARGEST, most=LARGEST)
+        check.number("l1_ratio", self.l1_ratio, least=0, most=1)
+        check.choice("multi_class", self.multi_class, ("multinomial", "ovr"))
+        check.choice("solver", self.solver, ("auto", "sgd"))
+        check.choice("optimizer", self.optimizer, ("sgd", "adagrad", "adarevision"))
+        check.optional("learning_rate", self.learning_rate, above=0)
+        check.optional("learning_rate", self.learning_rate, least=1.0 / LARGEST, most=LARGEST)
+        weights: Any = self.class_weight
+        if not isinstance(weights, Mapping | None) and not (isinstance(weights, str) and weights == "balanced"):
+            raise check.wrong("class_weight", "a mapping {class: weight}, 'balanced' or None", weights)
+        refuse_unused(self.get_params(deep=False), type(self)().get_params(deep=False))
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, session: Session | None = None) -> Self:
+        """Learn from X [n, p], dense or sparse in any format, and the classes y [n]; or from svmlight files, as
+        `st.Lasso.fit` does. session: where to record the run, when to save checkpoints, whether to go on from one.
+        """
+        return self._fit(X, y, sample_weight, session=session)
+
+    def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> JobPlan:
+        """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
+
+        Returns
+        -------
+        JobPlan
+            With `explain()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
+        """
+        self._check_parameters()
+        model = clone(self)  # planning leaves no trace
+        given = taken(model, X, y, sample_weight)
+        model.classes_, _, weight = model._classes(given)
+        model._refuse_joint(given, self._runtime())
+        made = self._planned(replace(given, weight=weight), model._words(), self._last(given, model.classes_))
+        return replace(made, runner=partial(self._run_plan, made, X, y, sample_weight))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _run_plan(
+        self, made: JobPlan, X: Any, y: Any, sample_weight: Any, runtime: Any = None, session: Session | None = None
+    ) -> Self:
+        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        return self._fit(X, y, sample_weight, made, runtime, session)
+
+    def _last(self, given: Given, classes: NDArray[Any]) -> tuple[Floats, Floats] | None:
+        """What a warm start goes on from."""
+        shape = (1 if len(classes) == 2 else len(classes)), given.shape[1]
+        known = self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape
+        return (self.coef_, self.intercept_) if known else None
+
+    def _words(self) -> Words:
+        """For the plan; the classes are known."""
+        count = len(self.classes_)
+        several = {"classes": count} if count > 2 else {}
+        if not self._joint:
+            until_ = until("logistic", self.fit_intercept, self.tol, self.max_iter)
+            return Words(
+                type(self).__name__, self._formula(), until_, outputs=max(1, count * (count > 2)), more=several
+            )
+        what = "epochs" if self.solver == "sgd" else "rounds"
+        return Words(
+            type(self).__name__,
+            f"{joint_formula(self)}, {count} classes jointly",
+            f"the duality gap is at most {float(self.tol):g} × the loss of the model without features, "
+            f"or {self.max_iter} {what}",
+            joint_solver(self),
+            count,
+            several,
+        )
+
+    def _fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any,
+        made: JobPlan | None = None,
+        runtime: Any = None,
+        session: Session | None = None,
+    ) -> Self:
+        self._check_parameters()
+        where = self._runtime(runtime)
+        given = taken(self, X, y, sample_weight)
+        classes, which, weight = self._classes(given)
+        last = self._last(given, classes)
+        self.classes_ = classes
+        self._refuse_joint(given, where)
+        plan = self._planned(replace(given, weight=weight), self._words(), last, made, where)
+        if self._joint:
+            return self._fit_joint(given, which, weight, last, plan, where, session)
+        given = converted(given)
+        count = 1 if len(classes) == 2 else len(classes)
+        # Classes still to come are at zero, or where the last fit left them.
+        coefs, intercepts = np.zeros((count, given.shape[1])), np.zeros(count)
+        if last is not None:
+            coefs, intercepts = np.array(last[0]), np.array(last[1])
+        ends: list[tuple[float, float, int]] = []  # gap, objective and rounds of the classes that are done
+        with self._sitting(given, plan, where, session) as sitting:
+            sitting.saved.goal = count * self.max_iter
+            if (found := sitting.saved.take("classes")) is not None:
+                coefs, intercepts = np.array(found["coefs"]), np.array(found["intercepts"])
+                ends = [(gap, objective, int(rounds)) for gap, objective, rounds in found["ends"].tolist()]
+
+            def done() -> dict[str, NDArray[Any]]:
+                return {"coefs": coefs, "intercepts": intercepts, "ends": np.array(ends).reshape(-1, 3)}
+
+            with sitting.saved.level("classes", done):
+                for k, problem in enumerate(self._problems(sitting.lay_out(), which, weight)):
+                    if k < len(ends):
+                        continue
+
+                    def so_far(coef: Floats, intercept: float, k: int = k) -> dict[str, Any]:
+                        seen, bias = coefs.copy(), intercepts.copy()
+                        seen[k], bias[k] = coef, intercept
+                        return {"coef_": seen, "intercept_": bias, "classes_": self.classes_}
+
+                    fit = sitting.solve(
+                        problem,
+                        float(self.l1_ratio),
+                        1.0 - float(self.l1_ratio),
+                        gap=logistic_gap(problem, self.tol),
+                        share=self.tol,
+                        units=1.0,
+                        start=None if last is None else beginning(coefs[k], intercepts[k], problem),
+                        label=f"class {self.classes_[k]!s}, " if count > 1 else "",
+                        attributes=so_far,
+                    )
+                    coefs[k], intercepts[k] = fit.coef, fit.intercept
+                    ends.append((fit.gap, fit.objective, max(1, fit.rounds)))
+            self.coef_, self.intercept_ = coefs, intercepts
+            self.dual_gap_ = np.array([gap for gap, _, _ in ends])
+            self.objective_ = np.array([objective for _, objective, _ in ends])
+            self.n_iter_ = np.array([rounds for _, _, rounds in ends])
+        return self
+
+    def _fit_joint(
+        self,
+        given: Given,
+        which: NDArray[np.int64],
+        weight: Floats,
+        last: tuple[Floats, Floats] | None,
+        plan: JobPlan,
+        runtime: Runtime,
+        session: Session | None,
+    ) -> Self:
+        """One model of all classes."""
+        from .softmax_fit import fit_joint, joint_problem, unpack  # here, not above: it imports Numba
+
+        problem = joint_problem(self, matrix_of(given), which, len(self.classes_), weight)
+        with self._sitting(given, plan, runtime, session) as sitting:
+            fit = fit_joint(self, sitting, problem, last)
+            self.coef_, self.intercept_ = unpack(fit.W, problem)
+            self.dual_gap_, self.objective_ = np.array([fit.gap]), np.array([fit.objective])
+            self.n_iter_ = np.array([max(1, fit.rounds)])
+        return self
+
+    def _refuse_joint(self, given: Given, runtime: Runtime) -> None:
+        """PlanError where a joint model cannot run; the classes are known."""
+        files = isinstance(given.X, DesignFiles)
+        if self._joint and (files or self.solver == "sgd"):
+            what = "a joint model of several classes takes X in memory" if files else "mini-batches of solver='sgd' are"
+            refuse_elsewhere(
+                runtime,
+                owner=type(self).__name__,
+                why=what if files else f"{what} drawn from all samples in one memory",
+                give="use st.Threads(n), or multi_class='ovr', which runs on a cluster",
+            )
+
+    @property
+    def _joint(self) -> bool:
+        """Whether there is one model of all classes."""
+        several = len(self.classes_) > 2
+        if self.solver != "auto" and not (several and self.multi_class == "multinomial"):
+            raise PlanError(
+                f"solver={self.solver!r} learns three classes or more jointly; for two, or multi_class='ovr', "
+                "leave solver='auto'"
+            )
+        return several and self.multi_class == "multinomial"
+
+    def _classes(self, given: Given) -> tuple[NDArray[Any], NDArray[np.int64], Floats]:
+        """(classes [k], the number of each sample's class [n], the samples' weights [n] with those of the classes)."""
+        check_classification_targets(given.y)
+        classes, which = np.unique(given.y, return_inverse=True)
+        if len(classes) < 2:
+            raise DataError(
+                "LogisticRegression needs samples of at least 2 classes; "
+                f"the data contain one class: {classes.tolist()[0]!r}"
+            )
+        weight = given.weight
+        if self.class_weight is not None:
+            of_class = class_weights(self.class_weight, classes, given.y, weight)
+            weight = weight * of_class[which]
+        idle = np.flatnonzero(np.bincount(which, weights=weight) <= 0)
+        if len(idle):
+            raise DataError(
+                f"class {classes.tolist()[idle[0]]!r} has no weight: its samples all weigh 0; "
+                "give them weight or leave them out"
+            )
+        return classes, which.astype(np.int64), weight
+
+    def _problems(self, given: Given, which: NDArray[np.int64], weight: Floats) -> list[Problem]:
+        """One problem for two classes, else one for each class against the rest."""
+        count = len(self.classes_)
+        scale = given.design.spread(weight) if self.standardize else None
+        positives = [1] if count == 2 else range(count)
+        return [
+            logistic(
+                given.design,
+                np.where(which == k, 1.0, -1.0),
+                float(self.C) * weight,
+                intercept=self.fit_intercept,
+                scale=scale,
+            )
+            for k in positives
+        ]
+
+    def explain(self, X: Any, y: Any = None, sample_weight: Any = None) -> str:
+        """What fit would do with these data, in words: the problem, how X is stored, how and where it is solved."""
+        self._check_parameters()
+        model = clone(self)  # explaining leaves no trace
+        given = taken(model, X, y, sample_weight)
+        model.classes_, which, weight = model._classes(given)
+        if model._joint:
+            from .softmax_fit import explain_joint, joint_problem
+
+            return explain_joint(model, joint_problem(model, matrix_of(given), which, len(model.classes_), weight))
+
+        def first(given: Given) -> Problem:
+            problem: Problem = model._problems(given, which, weight)[0]
+            return problem
+
+        return explain_fit(model, converted(given), first, model._formula(), model._strongest)
+
+    def _formula(self) -> str:
+        """What is minimised for two classes, or for each class against the rest."""
+        C, ratio = float(self.C), float(self.l1_ratio)
+        formula = f"{C:.4g} Σ log(1 + exp(−y z))"
+        formula += f" + {ratio:.4g} ‖w‖₁" if ratio else ""
+        formula += f" + ½ {1 - ratio:.4g} ‖w‖²" if ratio < 1 else ""
+        several = len(self.classes_) > 2
+        return f"for each of {len(self.classes_)} classes against the rest {formula}" if several else formula
+
+    def _strongest(self, largest: float, samples: int) -> str:
+        if self.l1_ratio == 0:
+            return "no coefficient is set to zero: l1_ratio is 0"
+        least = self.C * self.l1_ratio / largest if largest else np.inf
+        return f"all coefficients are zero up to C {least:.4g}; this C is {float(self.C) / least:.3g} times that"
+
+    # --- using it ---------------------------------------------------------------------------------------------------
+
+    def decision_function(self, X: Any) -> Floats:
+        """[n] log odds of the second class, or [n, k] scores of all: log probabilities up to a constant for each
+        sample, or with "ovr" log odds against the rest.
+        """
+        X = self._features(X)
+        scores = np.asarray(X @ self.coef_.T + self.intercept_)
+        return scores.ravel() if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """[n] the most probable class of each sample."""
+        scores = self.decision_function(X)
+        best = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[best])
+
+    def predict_proba(self, X: Any) -> Floats:
+        """[n, k] probabilities of the classes; with "ovr", those of the k problems made to add up to 1."""
+        return np.exp(self.predict_log_proba(X))
+
+    def predict_log_proba(self, X: Any) -> Floats:
+        """[n, k] logarithms of the probabilities, exact for small ones too."""
+        from scipy.special import log_expit, log_softmax
+
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.stack([log_expit(-scores), log_expit(scores)], axis=1)
+        return np.asarray(log_softmax(log_expit(scores) if self.multi_class == "ovr" else scores, axis=1))

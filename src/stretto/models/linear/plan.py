@@ -1,0 +1,139 @@
+"""The plan of a linear model's fit: everything that can change a number, and what it will cost; nothing is laid out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from stretto.checks import shown
+from stretto.data.convert.sparse_structure import is_sparse
+from stretto.data.design.design_files import DesignFiles
+from stretto.data.records.digest import digest_of
+from stretto.plan.cost import Cost, show_bytes
+from stretto.plan.job import JobPlan
+from stretto.plan.plan import Physical
+from stretto.runtime.chosen import here, name_of
+
+if TYPE_CHECKING:
+    from stretto.runtime.runtimes import Runtime
+
+    from .base import LinearModel
+    from .input import Given
+
+WORKING_SETS = (
+    "working sets: the features nearest to entering, solved by coordinate descent, then the duality gap over all; "
+    "features proven zero are not read again"
+)
+# Parameters that never change an answer, or that the plan holds in another form.
+_ELSEWHERE = {"n_jobs", "runtime", "verbose", "warm_start", "random_state", "profile", "cv", "schedule"}
+_FLOAT, _INDEX = 8, 4
+
+
+@dataclass(frozen=True)
+class Words:
+    """What is particular to a linear model, for its plan.
+
+    program : such as "lasso"
+    formula : what is minimised
+    until : when it ends
+    solver : how it is solved; "" for that of the schedule
+    outputs : columns of coefficients
+    more : further values that can change a number
+    """
+
+    program: str
+    formula: str
+    until: str
+    solver: str = ""
+    outputs: int = 1
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+def plan_linear(
+    model: LinearModel, given: Given, words: Words, *, seed: int, runtime: Runtime, start: tuple[Any, ...] | None
+) -> JobPlan:
+    """The plan of a fit to these data. start: coefficients and intercepts to go on from."""
+    X, (samples, features) = given.X, given.shape
+    parameters = {name: value for name, value in model.get_params(deep=False).items() if name not in _ELSEWHERE}
+    schedule = "working sets" if model.schedule is None else repr(model.schedule)
+    values = {name: _plain(value) for name, value in parameters.items()}
+    values |= {"schedule": schedule, "seed": seed, "profile": model.profile, **words.more}
+    content = X.digest if isinstance(X, DesignFiles) else X
+    values["data digest"] = digest_of(content, given.y, given.weight, threads=here(runtime).workers)
+    if start is not None:
+        values["start"] = digest_of(*start)
+    sparse = is_sparse(X) or isinstance(X, DesignFiles)
+    stored = int(X.nnz) if sparse else int(X.size)
+    entry = stored * (_FLOAT + _INDEX) + _FLOAT * (features + 1) if sparse else stored * _FLOAT
+    told = ", ".join(f"{name}={value}" for name, value in values.items() if name in parameters)
+    intercept = "z = Xw + b, b free" if model.fit_intercept else "z = Xw"
+    positive = ", w ≥ 0" if getattr(model, "positive", False) else ""
+    density = f", {stored:,} entries, {stored / max(1, samples * features):.2%} of the cells" if sparse else ""
+    stores = "svmlight files" if isinstance(X, DesignFiles) else X.format.upper() if sparse else ""
+    kind = f"sparse {X.dtype} ({stores})" if sparse else f"dense {X.dtype}"
+    facts = [
+        ("parameters", f"{told}, seed={seed}"),
+        ("problem", f"minimise {words.formula}, {intercept}{positive}"),
+        ("data", f"{samples:,} samples × {features:,} features, {kind}{density}, {show_bytes(_nbytes(X))}"),
+        ("solver", words.solver or solver_words(model)),
+        ("until", words.until),
+    ]
+    return JobPlan(
+        words.program,
+        f"{samples:,} × {features:,}, {stored:,} entries",
+        values,
+        Cost(
+            stored,
+            entry_bytes=entry,
+            state_bytes=_FLOAT * words.outputs * (features + 2 * samples),
+            moved_bytes=entry + 2 * _FLOAT * words.outputs * (features + samples),
+            flops=4 * stored * words.outputs,
+        ),
+        profile=model.profile,
+        facts=tuple(facts),
+        physical=Physical(name_of(runtime), runtime.workers),
+        undrawn="features are chosen round by round, so there is no block grid",
+        each="sweep",
+    )
+
+
+def plan_path(given: Given, parameters: dict[str, Any], profile: str, runtime: Runtime, *, hashed: bool) -> JobPlan:
+    """The plan of a path of penalties. hashed: with a digest of the data, which takes a pass over them."""
+    X, (samples, features) = given.X, given.shape
+    values = {name: _plain(value) for name, value in parameters.items()} | {"profile": profile}
+    if hashed:
+        content = X.digest if isinstance(X, DesignFiles) else X
+        values["data digest"] = digest_of(content, given.y, given.weight, threads=here(runtime).workers)
+    stored = int(X.nnz) if is_sparse(X) or isinstance(X, DesignFiles) else int(X.size)
+    return JobPlan(
+        "lasso_path",
+        f"{samples:,} × {features:,}, {stored:,} entries",
+        values,
+        Cost(stored, entry_bytes=0, state_bytes=_FLOAT * (features + 2 * samples), moved_bytes=0, flops=0),
+        profile=profile,
+        facts=(("solver", WORKING_SETS),),
+        physical=Physical(name_of(runtime), runtime.workers),
+    )
+
+
+def solver_words(model: LinearModel) -> str:
+    """How one problem is solved."""
+    if model.schedule is None:
+        return WORKING_SETS
+    return model.schedule.explain()
+
+
+def _nbytes(X: Any) -> int:
+    names = ("data", "indices", "indptr", "row", "col") if is_sparse(X) else ()
+    return sum(int(getattr(X, name).nbytes) for name in names if hasattr(X, name)) or int(getattr(X, "nbytes", 0))
+
+
+def _plain(value: Any) -> Any:
+    """A parameter that can be printed, compared and saved as JSON."""
+    if isinstance(value, np.ndarray | list | tuple):
+        return f"{np.size(value)} values, {digest_of(np.asarray(value))[:8]}"
+    if isinstance(value, np.generic):
+        return value.item()
+    return value if value is None or isinstance(value, bool | int | float | str) else shown(value)

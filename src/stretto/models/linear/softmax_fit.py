@@ -1,0 +1,155 @@
+"""From what users hand to `LogisticRegression` to a joint model of all classes, and back."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import PlanError
+from stretto.kernels.linear.softmax_tiles import strips
+from stretto.models.sklearn_base import ConvergenceWarning
+from stretto.observe.progress import duration
+from stretto.plan.cost import show_bytes
+from stretto.plan.explain import show
+from stretto.solvers.softmax.metric import fits_table, room_for_table
+from stretto.solvers.softmax.point import Problem
+from stretto.solvers.softmax.rows import Rows
+from stretto.solvers.softmax.sgd import solve_sgd
+from stretto.solvers.softmax.solver import SoftmaxFit, solve
+
+from .base import Sitting, say
+from .explain import joint_formula, joint_solver
+
+if TYPE_CHECKING:
+    from .logistic import LogisticRegression
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_ROUNDING = 2.0**-46  # of the objective: a gap below that cannot be told from rounding, so none is asked for
+_WIDTH = 118
+
+
+def joint_problem(model: LogisticRegression, X: Any, which: Ints, classes: int, weight: Floats) -> Problem:
+    """What is minimised: which [n] are the numbers of the classes, weight [n] the samples' own."""
+    rows = Rows.of(X, checked=True)
+    scale = rows.spread(weight) if model.standardize else np.ones(rows.shape[1])
+    l1, l2 = float(model.l1_ratio), 1.0 - float(model.l1_ratio)
+    return Problem(
+        rows=rows,
+        y=which.astype(np.int64),
+        classes=classes,
+        weight=np.asarray(float(model.C) * weight, np.float64),
+        intercept=bool(model.fit_intercept),
+        l1=np.append(l1 * scale, 0.0),
+        ridge=np.append(l2 * scale * scale, 0.0),
+    )
+
+
+def joint_gap(problem: Problem, tol: float) -> float:
+    """tol times the loss of the model that knows no feature."""
+    return max(float(tol) * problem.empty, _ROUNDING * float(problem.weight.sum()) * math.log(problem.classes))
+
+
+def fit_joint(
+    model: LogisticRegression, sitting: Sitting, problem: Problem, last: tuple[Floats, Floats] | None
+) -> SoftmaxFit:
+    """Solve it, told round by round, with a warning where the rounds did not suffice. last: coef, intercept to begin
+    with.
+    """
+    if model.schedule is not None:
+        raise PlanError(
+            "schedule= chooses among the features of one problem for each class; add multi_class='ovr', or leave it out"
+        )
+    gap, began = joint_gap(problem, model.tol), time.perf_counter()
+
+    def look(state: dict[str, Any]) -> bool:
+        if model.verbose > 0:
+            numbers = f"objective {state['objective']:.6g}  gap {state['gap']:.2e} of {gap:.2e}"
+            say(f"round {state['round']}  {numbers}  {duration(time.perf_counter() - began)}")
+
+        def attributes() -> dict[str, Any]:
+            coef, intercept = unpack(state["W"], problem)
+            return {"coef_": coef, "intercept_": intercept, "classes_": model.classes_}
+
+        seen = {"round": state["round"], "objective": state["objective"], "gap": state["gap"]}
+        sitting.saved.round(state["objective"], {"gap": state["gap"]})
+        return sitting.told(f"round {state['round']}", seen, attributes)
+
+    watching = model.verbose > 0 or bool(getattr(model, "_skl_callbacks", ())) or sitting.saved.watching
+    given: dict[str, Any] = {
+        "gap": gap,
+        "profile": model.profile,
+        "seed": sitting.seed,
+        "start": None if last is None else pack(*last, problem),
+        "look": look if watching else None,
+        "saved": sitting.saved,
+    }
+    if model.solver == "sgd":
+        fit = solve_sgd(
+            problem, sitting.crew, optimizer=model.optimizer, learning_rate=model.learning_rate,
+            epochs=model.max_iter, **given,
+        )  # fmt: skip
+    else:
+        fit = solve(problem, sitting.crew, max_rounds=model.max_iter, **given)
+    if not fit.converged and not sitting.stopped:
+        what = "epochs" if model.solver == "sgd" else "rounds"
+        advice = "solver='auto', or raise max_iter or tol" if model.solver == "sgd" else "raise max_iter or tol"
+        warnings.warn(
+            f"{type(model).__name__} stopped after {fit.rounds} {what} (max_iter={model.max_iter}) at a duality gap of "
+            f"{fit.gap:.3g}, above the {gap:.3g} that tol asks for; {advice}, use a smaller C, or scale the features",
+            ConvergenceWarning,
+            stacklevel=6,  # the line that called fit
+        )
+    return fit
+
+
+def pack(coef: Floats, intercept: Floats, problem: Problem) -> Floats:
+    """[p + 1, K] weights from coef [k, p] and intercept [k]."""
+    k, p = coef.shape
+    W = np.zeros((p + 1, strips(k)[0]))
+    W[:p, :k] = coef.T
+    if problem.intercept:
+        W[p, :k] = intercept
+    return W
+
+
+def unpack(W: Floats, problem: Problem) -> tuple[Floats, Floats]:
+    """(coef [k, p], intercept [k]); intercepts add up to zero, which changes no probability."""
+    k = problem.classes
+    bias = W[-1, :k] - W[-1, :k].mean() if problem.intercept else np.zeros(k)
+    return np.ascontiguousarray(W[:-1, :k].T), bias
+
+
+def explain_joint(model: LogisticRegression, problem: Problem) -> str:
+    """Several lines: the problem, how X is stored, how and where it would be solved."""
+    rows = problem.rows
+    samples, features = rows.shape
+    metric = ""
+    if model.solver != "sgd":
+        table = fits_table(problem) and room_for_table(problem)
+        metric = f", in the metric of {'products of all features' if table else 'the curvature of every feature'}"
+    inside = "z = xW + b, b free" if problem.intercept else "z = xW"
+    facts = [
+        ("problem", f"minimise {joint_formula(model)}, {inside}, {problem.classes} classes jointly"),
+        ("data", f"{samples:,} samples × {features:,} features, {rows.storage}, {show_bytes(rows.nbytes)}"),
+        ("conversion", rows.note or "none: the arrays are used as they came"),
+    ]
+    if rows.sparse:
+        facts.append(("copy", "gradients need the columns too: a CSC copy is made once"))
+    if model.standardize:
+        facts.append(("scaling", "columns count as if their standard deviation were 1; X itself is not touched"))
+    facts += [
+        ("solver", joint_solver(model, metric)),
+        ("until", f"the duality gap is at most {model.tol:g} × the loss of the model without features, "
+                  f"or {model.max_iter} {'epochs' if model.solver == 'sgd' else 'rounds'}"),
+        ("grade", "identical: same data, parameters and seed, same bits, at any number of workers"),
+        ("profile", model.profile),
+        ("runs on", model._place()),
+    ]  # fmt: skip
+    return "\n".join([f"{type(model).__name__} on {samples:,} × {features:,}", *show(facts, _WIDTH)])

@@ -1,0 +1,1 @@
+"""`LatentDirichletAllocation`: the estimator, its corpus, priors, inference and evaluation."""

@@ -1,0 +1,173 @@
+"""How well the words of a topic go together: NPMI and UMass over the documents in which they occur.
+
+A word occurs in a document or it does not; how often, and how near to another word, is not asked. With D documents,
+D(i) of them with word i and D(i, j) with both, a topic's coherence is the mean over its pairs of
+
+    npmi     log(p(i, j) / p(i) p(j)) / −log p(i, j)        p(i) = D(i)/D, p(i, j) = (D(i, j) + eps)/D; −1 … 1
+    umass    log((D(i, j) + eps) / D(i))                    i is listed before j: the likelier word of the two
+
+(Bouma 2009 and Lau et al. 2014; Mimno et al. 2011.) With D = 4, D(i) = 2, D(j) = 2 and D(i, j) = 1, chance alone would
+put them together once: NPMI is 0, and UMass, with eps = 1, is log(2/2) = 0.
+
+Pairs that never occur together have an NPMI of −1, pairs that are in every document one of 1: the limits of the
+formula. Where a measure has no value the pair is left out of the mean: NPMI where either word never occurs, UMass where
+the first of them does not. A topic without pairs is NaN.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import DataError
+from stretto.kernels.topics import cooccurrence
+from stretto.models import checks
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.step import make_step, parts
+from stretto.schedule.orders.rotation import independent
+
+Ints = NDArray[np.int64]
+
+MEASURES = {"npmi": cooccurrence.NPMI, "umass": cooccurrence.UMASS}
+_EPS = {"npmi": 0.0, "umass": 1.0}
+_BITS = 8 << 20  # bytes of bits at a time: what stays in a cache is counted faster
+_CHUNKS = 8  # at least, however many words there are, so that threads have something to share
+_COUNTS = 64 << 20  # bytes of pair counts at a time
+_PARTS = 64  # visits that share the topics
+
+
+def coherence(
+    words: Any, X: Any, *, measure: str = "npmi", eps: float | None = None, crew: Crew
+) -> NDArray[np.float64]:
+    """[K] the coherence of each topic, higher is better.
+
+    words [K, n]: the columns of X that hold each topic's words, the likeliest first, none twice; −1 where a topic has
+    fewer than n. X [documents, vocabulary]: counts, sparse (CSR as it is, anything else is converted); a zero that is
+    stored is no occurrence, a word that is stored twice occurs once. eps: added to the number of documents with both
+    words; None is 0 for NPMI and 1 for UMass. Needs 4 n² bytes for each topic, 512 for each different word.
+
+        >>> import scipy.sparse
+        >>> from stretto.runtime.runtimes import Serial
+        >>> X = scipy.sparse.csr_array([[1, 2, 0], [3, 1, 0], [0, 0, 1], [0, 0, 2]])
+        >>> with Serial().open() as crew:
+        ...     coherence([[0, 1], [0, 2]], X, crew=crew)
+        array([ 1., -1.])
+    """
+    checks.choice("measure", measure, MEASURES)
+    if eps is None:
+        eps = _EPS[measure]
+    elif measure == "umass":
+        checks.number("eps", eps, above=0, why="UMass takes the logarithm of a count that may be 0")
+    else:
+        checks.number("eps", eps, least=0)
+    X = _sparse(X)
+    asked = _words(words, X.shape[1])
+    scores = np.empty(len(asked))
+    at_once = max(1, _COUNTS // (4 * asked.shape[1] ** 2))
+    present = _present(X)
+    for k in range(0, len(asked), at_once):
+        some = asked[k : k + at_once]
+        _score(some, X, present, MEASURES[measure], float(eps), crew, scores[k : k + at_once])
+    return scores
+
+
+def _score(
+    words: Ints, X: Any, present: NDArray[np.bool_], measure: int, eps: float, crew: Crew, scores: NDArray[np.float64]
+) -> None:
+    """The coherence of a few topics, into `scores`."""
+    documents, vocabulary = X.shape
+    used = np.unique(words[words >= 0])
+    none = len(used)
+    row = np.full(vocabulary, none, np.int32)
+    row[used] = np.arange(none, dtype=np.int32)
+    rows = np.full(words.shape, none, np.int32)
+    rows[words >= 0] = row[words[words >= 0]]
+    chunks = max(_CHUNKS, _BITS // (8 * cooccurrence.LINE * (none + 1)))
+    chunks = max(1, min(chunks, -(-documents // cooccurrence.DOCUMENTS)))
+    bits = np.empty((chunks, none + 1, cooccurrence.LINE), np.int64)
+    counts = np.zeros((*words.shape, words.shape[1]), np.int32)
+    indptr = X.indptr.astype(np.int64, copy=False)
+    topics = parts(len(words), _PARTS, 1)
+    outside = 0.0
+    for first in range(0, documents, chunks * cooccurrence.DOCUMENTS):
+        edges = np.minimum(first + cooccurrence.DOCUMENTS * np.arange(chunks + 1), documents)
+        mark = make_step(
+            "mark", cooccurrence.mark_worker, independent(chunks), np.diff(indptr[edges]),
+            first, indptr, X.indices, present, row, bits,
+        )  # fmt: skip
+        crew.run(mark, "exact", again=first > 0)
+        outside += mark.total()
+        count = make_step(
+            "count",
+            cooccurrence.count_worker,
+            independent(len(topics) - 1),
+            np.diff(topics),
+            topics,
+            bits,
+            rows,
+            counts,
+        )
+        crew.run(count, "exact", again=first > 0)
+    if outside:
+        raise DataError(
+            f"X: {outside:.0f} entries are in no column of its {vocabulary}; its indices are damaged: build it anew"
+        )
+    step = make_step(
+        "score", cooccurrence.score_worker, independent(len(topics) - 1), np.diff(topics),
+        topics, counts, rows, none, float(documents), measure, eps, scores,
+    )  # fmt: skip
+    crew.run(step, "exact")
+
+
+def _sparse(X: Any) -> Any:
+    """X in CSR form, the caller's own where it is that already."""
+    if not hasattr(X, "tocsr"):
+        kind = type(X).__name__
+        raise DataError(f"X is a {kind}, coherence needs a sparse matrix; pass scipy.sparse.csr_array(X)")
+    X = X.tocsr()
+    if X.ndim != 2:
+        raise DataError(f"X has {X.ndim} axis, coherence needs two: documents × vocabulary")
+    return X
+
+
+def _words(words: Any, vocabulary: int) -> Ints:
+    """The words as int64 [K, n], checked."""
+    try:
+        given = np.asarray(words)
+    except ValueError:
+        raise DataError("words has topics of different lengths; fill the shorter ones up with -1") from None
+    if given.ndim != 2 or given.dtype.kind not in "iu":
+        raise DataError(
+            f"words is {given.dtype} {list(given.shape)}, coherence needs whole numbers [topics, words]: columns of X"
+        )
+    if given.shape[1] < 2:
+        raise DataError(f"words has {given.shape[1]} for each topic, and coherence looks at pairs; give at least 2")
+    found = given.astype(np.int64, copy=False)
+    wrong = (found < -1) | (found >= vocabulary)
+    if wrong.any():
+        k, i = np.argwhere(wrong)[0]
+        raise DataError(
+            f"word {i} of topic {k} is {given[k, i]}, and X has columns 0 to {vocabulary - 1}; "
+            "take words and X from the same vocabulary"
+        )
+    inorder = np.sort(found, axis=1)
+    twice = (inorder[:, 1:] == inorder[:, :-1]) & (inorder[:, 1:] >= 0)
+    if twice.any():
+        k, i = np.argwhere(twice)[0]
+        raise DataError(f"topic {k} has word {inorder[k, i]} twice; give each of its words once")
+    return found
+
+
+def _present(X: Any) -> NDArray[np.bool_]:
+    """[entries] which of them are occurrences; of length 0 where all are."""
+    values = X.data[: int(X.indptr[-1])]
+    if not len(values) or values.min() > 0:
+        return np.empty(0, np.bool_)
+    if not values.min() >= 0:  # or not a number
+        at = int(np.argmax(~(values >= 0)))
+        document = int(np.searchsorted(X.indptr, at, side="right")) - 1
+        raise DataError(f"X[{document}, {X.indices[at]}] is {values[at]}; counts of words are 0 or more")
+    found: NDArray[np.bool_] = values != 0
+    return found

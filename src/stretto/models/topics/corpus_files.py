@@ -1,0 +1,309 @@
+"""A corpus larger than memory, cut: from a file to entries, from entries to blocks, from blocks to tokens on disk.
+
+    source, names = on_disk("docword.txt.gz", memory, folder, None)       # the file, parsed once, in flat files
+    entries, tokens = weigh(source, rows, cols, order)                    # what each visit will hold: decides the plan
+    laid = lay_out_tokens_on_disk(source, logical, shape, entries, tokens, crew, disk, memory)
+
+Nothing here holds more than a piece of the corpus, and the tokens are those that are laid out in memory, in that order.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import Cut
+from stretto.data.parts.file_set import FileSet
+from stretto.data.parts.files import is_several
+from stretto.data.parts.node_files import NodeFiles
+from stretto.data.reading.parsing import Options, Parsing
+from stretto.data.reading.report import Report
+from stretto.errors import DataError, PlanError
+from stretto.models.factorization.input import at_once
+from stretto.plan.cost import show_bytes
+from stretto.plan.plan import Logical, Plan
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.layout import group_on_disk, index_type, visit_table
+from stretto.runtime.blocks.parted import Parted, by_shares
+from stretto.runtime.blocks.source import GRAIN, Chunk, Source, Spool, in_grains
+from stretto.runtime.files.mapped_arrays import Disk
+from stretto.schedule.orders.order import Ints, Order
+
+from .count_layout import Shape
+from .input import LARGEST, OPEN_ENDED, UnknownWordsWarning, Words, read_vocabulary
+from .layout import Grouped, Laid, by_visit, pointers
+
+AHEAD = 64  # the samplers ask for documents a few tokens ahead, beyond the last one too
+# Of a memory budget, the share that tokens may take while they are made; each costs its entry, its document and a run.
+_SHARE, _PER_TOKEN = 4, 28
+_PER_ENTRY = 12
+_LARGEST_TABLE = 1 << 28  # bytes of the table in which words of row blocks are marked
+
+
+class CountFile:
+    """A file of counts whose words are in the order of a vocabulary: a `Source` that reads it whenever it is walked.
+
+    Parameters
+    ----------
+    path : the file
+    vocabulary : the words in column order, or a file with one word a line. A file that names its words itself is put
+        into that order; words that are not in it are left out, with a warning.
+    at_least : words of a file that does not say how many there are
+    at_once : entries in memory at a time
+    crew : who counts the file in parts, each of which is refused if it changes; None: one file is read as a whole
+    """
+
+    def __init__(
+        self,
+        path: Any,
+        vocabulary: Words | None,
+        at_least: int = 0,
+        at_once: int = GRAIN,
+        *,
+        crew: Crew | None = None,
+    ) -> None:
+        from stretto.data.parts.file_set import walk
+
+        self.path, self._found = path, walk(path, crew)
+        self.at_once = max(GRAIN, at_once // GRAIN * GRAIN)
+        found = self._found
+        names = None if vocabulary is None else read_vocabulary(vocabulary)
+        width = found.shape[1]
+        if width < max(at_least, len(names or ())) and _is_open_ended(path):
+            width = max(at_least, len(names or ()))
+        self._to: Any = None
+        if found.col_ids is not None:
+            called = [str(name) for name in found.col_ids.ids.tolist()]
+            if names is not None and (found.col_ids.is_text or all(name.isdecimal() for name in names)):
+                place = {name: k for k, name in enumerate(names)}
+                self._to, width = np.array([place.get(name, -1) for name in called], np.int32), len(names)
+            names = called if names is None else names
+        if names is not None and len(names) != width:
+            raise DataError(
+                f"the vocabulary has {len(names)} words, {path} has {width}; give one name a column, in order"
+            )
+        self.shape, self.names, self._left_out = (found.shape[0], width), names, 0.0
+
+    def __len__(self) -> int:
+        """Entries of the file; those of words that are left out count too."""
+        return int(self._found.nnz)
+
+    def chunks(self) -> Iterator[Chunk]:
+        return in_grains(self.counts(), self.at_once)
+
+    def counts(self) -> Iterator[Chunk]:
+        """The entries as they are read: counts above 0, of words of the vocabulary."""
+        self._left_out = 0.0
+        return self._pick(self._found.chunks())
+
+    @property
+    def parts(self) -> int:
+        """As `Parted`; 0: the file is read as a whole."""
+        return len(self._found.parts) if isinstance(self._found, FileSet) else 0
+
+    @property
+    def readers(self) -> Ints | None:
+        """As `Parted`."""
+        return self._found.readers if isinstance(self._found, FileSet) else None
+
+    @property
+    def before(self) -> Ints | None:
+        """Known where no entry is left out."""
+        if not isinstance(self._found, FileSet) or self._to is not None or self._found.numbering.low <= 0:
+            return None
+        return self._found.numbering.firsts
+
+    def part(self, number: int) -> Iterator[Chunk]:
+        """The entries of one part."""
+        assert isinstance(self._found, FileSet)
+        return self._pick(self._found.part(number))
+
+    def _pick(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        for rows, cols, values in chunks:
+            _refuse_unless_counts(rows, cols, values, str(self.path))
+            some = values > 0
+            if self._to is not None:
+                cols = self._to[cols]
+                self._left_out += float(values[cols < 0].sum(dtype=np.float64))
+                some &= cols >= 0
+            yield (rows, cols, values) if some.all() else (rows[some], cols[some], values[some])
+
+    def warn_unknown(self) -> None:
+        """Warn of words that the last walk left out."""
+        if self._left_out:
+            count = np.count_nonzero(self._to < 0)
+            said = f"words not in the vocabulary were left out: {count:,}, with {self._left_out:,.0f} tokens"
+            said = f"{self.path}: {said}; add them to the vocabulary to keep them"
+            warnings.warn(said, UnknownWordsWarning, stacklevel=3)
+
+
+def on_disk(
+    path: Any, memory: int, folder: Path, vocabulary: Words | None, at_least: int = 0
+) -> tuple[Source, list[str] | None]:
+    """(entries, words): a file of counts parsed piece by piece into flat files of the folder, and its words' names.
+
+    vocabulary, at_least: as for `CountFile`.
+    """
+    found = CountFile(path, vocabulary, at_least)
+    source = Spool(folder, found.shape, at_once(memory)).write(found.counts())
+    found.warn_unknown()
+    return source, found.names
+
+
+def _is_open_ended(path: Any) -> bool:
+    """Whether a file is of a format that does not say how many words there are."""
+    if isinstance(path, NodeFiles) or is_several(path):
+        return False
+    with Parsing(os.fspath(path), Options(), Report(os.fspath(path))) as parsing:
+        return parsing.guess.format in OPEN_ENDED
+
+
+def _refuse_unless_counts(rows: Any, cols: Any, values: Any, where: str) -> None:
+    bad = ~((values >= 0) & (values <= LARGEST) & (values == np.floor(values)))  # NaN is bad too
+    if bad.any():
+        k = int(bad.argmax())
+        raise DataError(
+            f"{where}: {values[k]} at row {rows[k]}, column {cols[k]} is no count; a corpus that is streamed must have "
+            "whole numbers from 0 to 2^24 − 1: round them in the file, or fit without memory="
+        )
+
+
+def weigh_parts(source: Parted, rows: Cut, cols: Cut, order: Order, crew: Crew) -> tuple[Ints, Ints, Ints]:
+    """([P, V], [V], [V]): entries of each visit in each part, tokens of each visit, and its runs at most; counted where
+    the crew works.
+    """
+    entries, tokens = np.zeros((source.parts, len(order)), np.int64), np.zeros(len(order), np.int64)
+    occurs = np.zeros((rows.blocks, len(cols)), bool)
+    for counts, some, marks in by_shares(source, crew, partial(_weigh_share, rows, cols, order)):
+        tokens += some
+        occurs |= np.unpackbits(marks, axis=1, count=len(cols)).astype(bool)
+        for number, weight in counts.items():
+            entries[number] = weight
+    return entries, tokens, _runs(occurs, cols, order)
+
+
+def _weigh_share(
+    rows: Cut, cols: Cut, order: Order, source: Parted, parts: Sequence[int], crew: Crew
+) -> tuple[dict[int, Ints], Ints, NDArray[np.uint8]]:
+    row_block, col_block, table = rows.block_of(), cols.block_of(), visit_table(order)
+    found, tokens = {}, np.zeros(len(order))
+    occurs = np.zeros((rows.blocks, len(cols)), bool)
+    for number in parts:
+        entries = np.zeros(len(order), np.int64)
+        for r, c, values in source.part(number):
+            visit = table[row_block[r], col_block[c]]
+            entries += np.bincount(visit, minlength=len(order))
+            tokens += np.bincount(visit, weights=values, minlength=len(order))
+            occurs[row_block[r], c] = True
+        found[number] = entries
+    return found, tokens.astype(np.int64), np.packbits(occurs, axis=1)
+
+
+def weigh(source: Source, rows: Cut, cols: Cut, order: Order, *, zeros: bool = False) -> tuple[Ints, Ints]:
+    """([V], [V]): entries and tokens of each visit. zeros: whether there may be stored ones, as there may in memory."""
+    row_block, col_block, table = rows.block_of(), cols.block_of(), visit_table(order)
+    entries, tokens = np.zeros(len(order), np.int64), np.zeros(len(order))
+    for r, c, values in source.chunks():
+        _refuse_unless_counts(r, c, values, "the corpus")
+        if not zeros and len(values) and values.min() < 1:
+            raise DataError("the corpus has stored zeros; leave them out of the entries")
+        visit = table[row_block[r], col_block[c]]
+        entries += np.bincount(visit, minlength=len(order))
+        tokens += np.bincount(visit, weights=values, minlength=len(order))
+    return entries, tokens.astype(np.int64)
+
+
+def count_runs(source: Source, rows: Cut, cols: Cut, order: Order) -> Ints | None:
+    """[V] how many words each visit has, which are its runs; None where the table to count them in would be large."""
+    if rows.blocks * len(cols) > _LARGEST_TABLE:
+        return None
+    occurs = np.zeros((rows.blocks, len(cols)), bool)
+    block = rows.block_of()
+    for r, c, values in source.chunks():
+        some = values > 0
+        occurs[block[r[some]], c[some]] = True
+    return _runs(occurs, cols, order)
+
+
+def _runs(occurs: NDArray[np.bool_], cols: Cut, order: Order) -> Ints:
+    """[V] how many words of each visit occur. occurs [row blocks, words]."""
+    of_word = cols.block_of()
+    found = np.stack([np.bincount(of_word[marks], minlength=cols.blocks) for marks in occurs])
+    return np.asarray(found[order.row_block, order.col_block], np.int64)
+
+
+def refuse_if_disk_full(plan: Plan, entries: Ints, folder: Path) -> None:
+    """Refuse before any work when the files would not fit."""
+    wanted = int(entries.sum()) * _PER_ENTRY + plan.cost.memory
+    free = shutil.disk_usage(folder).free
+    if wanted > free:
+        raise PlanError(
+            f"streaming this corpus takes {show_bytes(wanted)} of disk in {folder}, and {show_bytes(free)} are free; "
+            "free some, set TMPDIR to a folder on a larger disk, or raise memory= to hold it in memory"
+        )
+
+
+def most_runs(entries: Ints, tokens: Ints, logical: Logical) -> Ints:
+    """[V] no visit has more runs than this: it has no more words than entries, nor than its column block."""
+    words: Ints = logical.cols.sizes[logical.order.col_block]
+    return np.minimum(np.minimum(entries, tokens), words)
+
+
+def lay_out_tokens_on_disk(
+    source: Source, logical: Logical, shape: Shape, entries: Ints, tokens: Ints, crew: Crew, disk: Disk, memory: int
+) -> Laid:
+    """Every token of the corpus, by visit, in files; entries, tokens [V]: what `weigh` found.
+
+    The entries are grouped by visit first, and turned into tokens a few visits at a time.
+    """
+    rows, cols, order = logical.rows, logical.cols, logical.order
+    entry_ptr, *grouped = group_on_disk(source, rows, cols, order, entries, crew, disk, 0.0, 1.0)
+    docs_in, words_in = rows.sizes[order.row_block], cols.sizes[order.col_block]
+    runs, most, at_once = np.zeros(len(order), np.int64), 0, max(1, memory // (_SHARE * _PER_TOKEN))
+
+    def parts() -> Iterator[tuple[slice, Grouped]]:
+        for first, last in pieces(tokens, at_once):
+            begin, end = int(entry_ptr[first]), int(entry_ptr[last])
+            some = Grouped(entry_ptr[first : last + 1] - begin, *(array[begin:end] for array in grouped))
+            yield slice(first, last), some
+            disk.release_all()
+
+    for which, part in parts():
+        _, runs[which], longest = part.measure(words_in[which], crew)
+        most = max(most, longest)
+    ptr, run_ptr = pointers(tokens), pointers(runs)
+    doc = disk.array("doc", (int(ptr[-1]) + AHEAD,), index_type(rows))
+    run_word = disk.array("run_word", (int(run_ptr[-1]),), index_type(cols))
+    run_length = disk.array("run_length", (int(run_ptr[-1]),), np.int32)
+    for which, part in parts():
+        first, last = which.start, which.stop
+        here, runs_here = ptr[first : last + 1] - ptr[first], run_ptr[first : last + 1] - run_ptr[first]
+        at, run = slice(int(ptr[first]), int(ptr[last])), slice(int(run_ptr[first]), int(run_ptr[last]))
+        into = (doc[at], run_word[run], run_length[run])
+        part.spread(docs_in[which], words_in[which], here, runs_here, into, crew)
+    topic = disk.array("topic", (int(ptr[-1]),), shape.topic_dtype)
+    for array in grouped:
+        disk.drop(array)
+    return Laid(by_visit(logical, ptr, run_ptr, (doc, topic, run_word, run_length)), most)
+
+
+def pieces(weight: Ints, at_most: int) -> Iterator[tuple[int, int]]:
+    """Neighbours (first, last + 1) of no more than at_most together, or one alone where it weighs more.
+
+    >>> list(pieces(np.array([3, 3, 9, 1]), 6))
+    [(0, 2), (2, 3), (3, 4)]
+    """
+    ends, first = np.cumsum(weight), 0
+    while first < len(weight):
+        before = ends[first - 1] if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, before + at_most, side="right")))
+        yield first, last
+        first = last

@@ -1,0 +1,129 @@
+"""How counts of a topic model are laid out: documents and words in the plan's order, each with space for its topics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.cached import cached_property
+from stretto.data.partition import Cut
+from stretto.errors import PlanError
+from stretto.kernels.topics.dense import MOST_TOPICS
+from stretto.kernels.topics.rows import GROUP
+from stretto.schedule.orders.order import Ints
+
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from .problem import Problem
+
+_COUNT_BYTES = 4
+_MOST_PLAIN = (1 << 16) - 1  # what a plain count of a document can hold
+
+
+@dataclass(frozen=True, eq=False)
+class Census:
+    """Tokens of each document [D] and word [V], and the digest of the corpus."""
+
+    doc_tokens: Ints
+    word_tokens: Ints
+    entries: int
+    digest: str
+
+    @property
+    def tokens(self) -> int:
+        return int(self.doc_tokens.sum())
+
+
+@dataclass(frozen=True, eq=False)
+class Shape:
+    """How counts are laid out: documents and words stand in the plan's order, each with room for what it can need."""
+
+    topics: int
+    plain: bool  # every document has K counts of two bytes; else packed rows
+    doc_tokens: Ints  # [D] by position
+    word_tokens: Ints  # [V] by position; with those of an earlier fit
+
+    @classmethod
+    def of(cls, problem: Problem, census: Census, rows: Cut, cols: Cut, earlier: Topics | None = None) -> Shape:
+        """For the corpus of the census, and the counts of earlier topics that a fit goes on from."""
+        docs, words = np.empty(len(rows), np.int64), np.empty(len(cols), np.int64)
+        docs[rows.place], words[cols.place] = census.doc_tokens, census.word_tokens
+        if earlier is not None:
+            before = np.repeat(np.arange(earlier.n_words), np.diff(earlier.indptr))
+            words[cols.place] += np.bincount(before, np.rint(earlier.count), earlier.n_words).astype(np.int64)
+        longest = int(docs.max(initial=0))
+        plain = problem.sampler != "mh" and problem.topics <= MOST_TOPICS and longest <= _MOST_PLAIN
+        shape = cls(problem.topics, plain, docs, words)
+        if not plain and longest >= 1 << shape.shift:
+            where = int(census.doc_tokens.argmax())
+            raise PlanError(
+                f"document {where} has {longest:,} tokens; with {problem.topics:,} topics at most "
+                f"{(1 << shape.shift) - 1:,} can be counted: split it into several documents"
+            )
+        return shape
+
+    @property
+    def shift(self) -> int:
+        """Bits of a packed entry below the topic."""
+        return 32 - self.topics.bit_length()
+
+    @property
+    def width(self) -> int:
+        """Counts of a plain document row, in whole sixteens."""
+        return -(-self.topics // 16) * 16
+
+    @property
+    def padding(self) -> int:
+        """What packed rows hold where they hold nothing."""
+        return self.topics << self.shift
+
+    @cached_property
+    def doc_at(self) -> Ints:
+        """[D + 1] where each document's row begins."""
+        room = np.full(len(self.doc_tokens), self.width)
+        if not self.plain:
+            # One entry more than tokens: a new topic is written before the old one goes.
+            room = -(-np.minimum(self.doc_tokens + 1, self.topics) // 16) * 16
+        return np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
+
+    @cached_property
+    def word_plain(self) -> NDArray[np.bool_]:
+        """[V] words with K plain counts: four times as frequent as there are topics, or more than an entry counts."""
+        return self.word_tokens >= min(4 * self.topics, 1 << self.shift)
+
+    @cached_property
+    def word_at(self) -> Ints:
+        """[V + 1] where each word's row begins."""
+        room = np.where(self.word_plain, self.topics, np.minimum(self.word_tokens, self.topics))
+        return np.concatenate([[0], np.cumsum(room)]).astype(np.int64)
+
+    @property
+    def doc_dtype(self) -> Any:
+        return np.uint16 if self.plain else np.uint32
+
+    @property
+    def topic_dtype(self) -> Any:
+        return np.uint16 if self.topics <= 1 << 16 else np.int32
+
+    @property
+    def longest(self) -> int:
+        """Room of the longest document row."""
+        return self.width if self.plain else int(np.diff(self.doc_at).max(initial=16))
+
+    @property
+    def doc_bytes(self) -> int:
+        return int(self.doc_at[-1]) * int(np.dtype(self.doc_dtype).itemsize) + 12 * len(self.doc_tokens)
+
+    @property
+    def word_bytes(self) -> int:
+        return int(self.word_at[-1]) * _COUNT_BYTES + 12 * len(self.word_tokens)
+
+    def padded_alpha(self, alpha: NDArray[np.float64]) -> NDArray[np.float32]:
+        """alpha for the kernels: zero beyond the last topic, in whole groups."""
+        found = np.zeros((self.topics + GROUP) // GROUP * GROUP, np.float32)
+        found[: self.topics] = alpha
+        return found

@@ -1,0 +1,124 @@
+"""The plan of a topic model from counts of its corpus; tokens are laid out later.
+
+counted = count_lda(problem, source, census, crew, seed=…, profile=…, width=…, physical=…)
+counted.plan                                             # its cost is known, and was refused if it is too much
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from stretto.kernels.topics.rows import GROUP
+from stretto.plan.cost import refuse_if_over
+from stretto.plan.plan import Physical, Plan
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.parted import in_parts
+from stretto.runtime.blocks.source import InMemory, Source
+from stretto.runtime.blocks.tiles import side_within
+from stretto.runtime.cpus import available_memory
+from stretto.schedule.orders.order import Ints
+
+from .corpus_files import count_runs, most_runs, weigh, weigh_parts
+from .count_layout import Census, Shape
+from .problem import Problem, logical_lda, plan_lda, settled
+from .topics import Topics
+
+_AT_ONCE = 1 << 22  # entries counted together: temporaries of some dozen bytes each
+# Kept for every document and word: its tokens, the place of its row, its length, its place in the plan, its block.
+_PER_INDEX = 48
+# Of K topics, a worker keeps about a dozen numbers each, with alias tables twice as many.
+_PER_TOPIC, _PER_TOKEN_OF_RUN, _PER_ENTRY = 128, 8, 8
+
+
+@dataclass(frozen=True, eq=False)
+class Counted:
+    """A plan, and how the counts of topics will be laid out.
+
+    entries [V] : of each visit
+    parts : [P, V] entries of each visit in each part of the files, where the nodes of a cluster read them
+    runs : [V] words of each visit, where they were counted by parts
+    """
+
+    problem: Problem
+    plan: Plan
+    shape: Shape
+    entries: Ints
+    parts: Ints | None = None
+    runs: Ints | None = None
+
+    @property
+    def by_nodes(self) -> bool:
+        """Whether the nodes of a cluster read the documents."""
+        return self.parts is not None
+
+
+def averaged_bytes(shape: Shape, problem: Problem) -> int:
+    """What states that are averaged take."""
+    return len(shape.word_tokens) * shape.topics * 8 if problem.average_every else 0
+
+
+def kept_bytes(problem: Problem, plan: Plan, shape: Shape) -> int:
+    """Bytes that stay in memory while a plan runs from disk."""
+    order, tokens = plan.order, plan.weight
+    longest_run = min(int(tokens.max(initial=0)), int(shape.word_tokens.max(initial=0)))
+    own = _PER_TOPIC * (shape.topics + GROUP) + _PER_TOKEN_OF_RUN * longest_run + _PER_ENTRY * shape.longest
+    totals = (order.rows + order.cols + 2) * shape.topics * 4
+    indices = _PER_INDEX * (len(plan.logical.rows) + len(plan.logical.cols))
+    return int(plan.physical.workers * own + totals + indices + averaged_bytes(shape, problem))
+
+
+def count_lda(
+    problem: Problem,
+    source: Source,
+    census: Census,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    earlier: Topics | None = None,
+    stream: bool = False,
+    in_memory: bool = True,
+    by_nodes: bool = False,
+) -> Counted:
+    """Plan a run from counts alone; NotEnoughMemory where it does not fit.
+
+    Parameters
+    ----------
+    earlier : topics to go on from
+    stream : what exceeds the budget is streamed from disk
+    in_memory : whether the corpus is in memory; a file that is not is always streamed
+    by_nodes : the nodes of a cluster read the file, each within the budget
+    """
+    problem = settled(problem, census)
+    if isinstance(source, InMemory):
+        source = InMemory(source.data, _AT_ONCE)
+    # The grid follows from the census; the passes below find out what is in its blocks.
+    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
+    rows, cols, order = logical.rows, logical.cols, logical.order
+    shape = Shape.of(problem, census, rows, cols, earlier)
+    parts = in_parts(source) if by_nodes else None
+    if parts is not None:
+        counts, tokens, runs = weigh_parts(parts, rows, cols, order, crew)
+        plan = plan_lda(problem, logical, shape, tokens, runs, physical)
+        return Counted(problem, plan, shape, counts.sum(axis=0), counts, runs)
+    entries, tokens = weigh(source, rows, cols, order, zeros=not stream)
+    found = count_runs(source, rows, cols, order)
+    runs = most_runs(entries, tokens, logical) if found is None else found
+    plan, averaged = plan_lda(problem, logical, shape, tokens, runs, physical), averaged_bytes(shape, problem)
+    if stream and physical.memory is not None and (not in_memory or plan.cost.memory + averaged > physical.memory):
+        remedy = "raise the budget, use fewer topics, or raise width= for smaller blocks"
+        side = side_within(plan, physical.memory, kept_bytes(problem, plan, shape), remedy)
+        return Counted(problem, replace(plan, physical=replace(physical, tile=side)), shape, entries)
+    refuse_in_memory(problem, plan, shape, going_on=earlier is not None)
+    return Counted(problem, plan, shape, entries)
+
+
+def refuse_in_memory(problem: Problem, plan: Plan, shape: Shape, *, going_on: bool) -> None:
+    """NotEnoughMemory where a plan does not fit. going_on: from topics of an earlier fit."""
+    remedy = "stream it from disk with memory='2GiB', or use fewer topics"
+    if going_on:
+        remedy = "partial_fit works in memory: give it fewer documents at a time, or more memory="
+    budget = plan.physical.memory or available_memory()
+    refuse_if_over(plan.cost.memory + averaged_bytes(shape, problem), budget, remedy)

@@ -1,0 +1,503 @@
+"""`LatentDirichletAllocation`: topics of documents, by Gibbs sampling on a rotating schedule.
+
+    model = st.LatentDirichletAllocation(100, random_state=0).fit(X)     # X: documents × words, sparse counts
+    model.top_words(vocabulary, 10)
+    shares = model.transform(X_new)
+
+Same seed, same bits, whatever `n_jobs` is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import Any, Self, cast
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.checks import parse_bytes
+from stretto.errors import DataError
+from stretto.kernels.core.profiles import PROFILES
+from stretto.models import checks
+from stretto.models.sklearn_base import (
+    BaseEstimator,
+    CallbackSupportMixin,
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    check_is_fitted,
+    clone,
+    with_callbacks,
+)
+from stretto.plan.plan import Plan
+from stretto.runtime.blocks.job import Report
+from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session, scratch_folder
+
+from . import persistence
+from .coherence import coherence as topic_coherence
+from .fit import Learned, Settings, learn, place_for, plan_topics
+from .infer import Inferrer
+from .input import Corpus, as_corpus, names_its_words, split_tokens
+from .problem import FIRST_TOPICS, SAMPLERS, Problem
+from .summary import similar_topics, top_words
+from .topics import Topics
+
+Array = NDArray[Any]
+_PRIORS = 1e-30, 1e30  # numbers of 32 bits, and so are their inverses and sums
+_BATCH_EPOCHS = 20
+# Topics prepared for inference, as long as their model lives.
+_prepared: WeakKeyDictionary[Topics, Inferrer] = WeakKeyDictionary()
+
+
+class LatentDirichletAllocation(
+    CallbackSupportMixin,  # type: ignore[misc]
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
+    """Learn the topics of a collection of documents.
+
+    Parameters
+    ----------
+    n_components : topics.
+    sampler : "sparse" draws every topic from its exact conditional distribution; "mh" takes Metropolis-Hastings steps
+        from alias tables, whose cost does not grow with the topics of a document; "auto" chooses.
+    doc_topic_prior : prior of a topic in a document: a number for all, or one for each. None: 5 / n_components.
+    topic_word_prior : prior of a word in a topic. None: 0.01.
+    epochs : passes over the tokens.
+    first_topics : "progressive" draws the first topics from what has been counted so far, "random" does what it says.
+    warm_up : epochs in which topic_word_prior falls from ten times its value to itself: topics settle later, and
+        foretell unseen words better. 0 for plain Gibbs sampling from the start.
+    optimize_every : learn the priors too, every so many epochs after burn_in (each topic its own, one for all words);
+        0 leaves them as they are.
+    burn_in : epochs before priors are learned, states are averaged and early stopping begins to count. The
+        warm-up is over by then: where priors are learned or states averaged, it takes burn_in epochs at most.
+    average_every : after burn_in, average the word counts of every so many epochs; 0 keeps the last state alone.
+    mh_steps : pairs of proposals for each token (sampler "mh").
+    evaluate_every : compute the log-likelihood every so many epochs, the first and the last included; 0 never.
+    early_stopping, validation_fraction, n_iter_no_change, tol : hold out documents (or give fit a validation set) and
+        stop when the perplexity of half their tokens, given the other half, has not fallen by the share tol for
+        n_iter_no_change epochs after burn_in.
+    strict : refuse counts that are no whole numbers; otherwise they are rounded by a draw, with a warning.
+    width : how many workers the plan is cut for; it changes the answer, n_jobs does not.
+    profile : "exact" (same bits on every x86-64 processor) or "fast".
+    random_state : seed of the plan and of every draw.
+    n_jobs : threads; None uses every core this process may use. Never changes the answer.
+    runtime : `st.Serial()`, `st.Threads(n)`, `st.Cluster(...)` or `st.Simulated(...)`; overrides n_jobs. Never changes
+        the answer.
+    memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed. On a cluster it is the
+        budget of each node, and nodes read their documents from the file. Never changes the answer.
+    verbose : 0 quiet, 1 a progress bar, 2 the plan too.
+
+    Attributes
+    ----------
+    components_ : [topics, words] float32, how often each word has each topic, the prior added.
+    doc_topic_prior_, topic_word_prior_ : the priors, as learned.      topic_tokens_ : [topics] tokens of each topic.
+    n_iter_ : epochs done.      history_ : one dict for each epoch.      fingerprint_ : the plan's hash.
+    plan_ : the plan (not in models that were loaded).
+    vocabulary_ : the words, when the data named them.
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> X = np.array([[3, 2, 0, 0], [2, 4, 0, 0], [0, 0, 3, 2], [0, 0, 2, 5]])
+    >>> model = st.LatentDirichletAllocation(2, epochs=20, random_state=0).fit(X)
+    >>> model.transform(X).shape
+    (4, 2)
+    """
+
+    topics_: Topics
+    n_iter_: int
+    n_features_in_: int
+    history_: list[dict[str, float]]
+    plan_: Plan
+    fingerprint_: str
+    vocabulary_: list[str] | None
+
+    def __init__(
+        self,
+        n_components: int = 10,
+        *,
+        sampler: str = "auto",
+        doc_topic_prior: Any = None,
+        topic_word_prior: float | None = None,
+        epochs: int = 100,
+        first_topics: str = "progressive",
+        warm_up: int = 30,
+        optimize_every: int = 0,
+        burn_in: int = 30,
+        average_every: int = 0,
+        mh_steps: int = 2,
+        evaluate_every: int = 5,
+        early_stopping: bool = False,
+        validation_fraction: float = 0.05,
+        n_iter_no_change: int = 10,
+        tol: float = 1e-3,
+        strict: bool = False,
+        width: int = 16,
+        profile: str = "exact",
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        runtime: Runtime | None = None,
+        memory: int | str | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.sampler = sampler
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.epochs = epochs
+        self.first_topics = first_topics
+        self.warm_up = warm_up
+        self.optimize_every = optimize_every
+        self.burn_in = burn_in
+        self.average_every = average_every
+        self.mh_steps = mh_steps
+        self.evaluate_every = evaluate_every
+        self.early_stopping = early_stopping
+        self.validation_fraction = validation_fraction
+        self.n_iter_no_change = n_iter_no_change
+        self.tol = tol
+        self.strict = strict
+        self.width = width
+        self.profile = profile
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+        self.runtime = runtime
+        self.memory = memory
+        self.verbose = verbose
+
+    # --- learning ---------------------------------------------------------------------------------------------------
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(
+        self, X: Any, y: Any = None, *, validation: Any = None, vocabulary: Any = None, session: Session | None = None
+    ) -> Self:
+        """Learn from X: documents × words as a sparse or dense matrix of counts, a DataFrame, `stretto.Data` or a path.
+
+        validation: documents to measure on after each epoch, or the share of X to hold out for it. vocabulary: the
+        words, or a file with one a line. session: where to record the run, when to save checkpoints, whether to go on
+        from one. y is ignored.
+        """
+        return self._fit(X, validation, vocabulary, session)
+
+    def plan(self, X: Any, y: Any = None, *, validation: Any = None, vocabulary: Any = None) -> Plan:
+        """The plan that `fit` with these arguments runs, made by counting the tokens; nothing is learned.
+
+        Parameters
+        ----------
+        X, y, validation, vocabulary : as for `fit`
+
+        Returns
+        -------
+        Plan
+            With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
+        """
+        self._check()
+        settings = self._settings(self._seed(), self.epochs, self._held(validation))
+        made = plan_topics(clone(self), X, settings, vocabulary)
+        return replace(made, runner=partial(self._run_plan, made, X, validation, vocabulary))
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def _run_plan(
+        self, made: Plan, X: Any, validation: Any, vocabulary: Any, runtime: Any = None, session: Session | None = None
+    ) -> Self:
+        """Fit by a plan that was made earlier; PlanError if it would be another one by now."""
+        return self._fit(X, validation, vocabulary, session, made, runtime)
+
+    def _fit(
+        self,
+        X: Any,
+        validation: Any,
+        vocabulary: Any,
+        session: Session | None,
+        made: Plan | None = None,
+        runtime: Any = None,
+    ) -> Self:
+        self._check()
+        seed = self._seed() if made is None else made.logical.seed
+        session = session or Session(verbose=self.verbose, unit="tokens")
+        scratch = scratch_folder(session) if self.memory is not None else None
+        settings = self._settings(seed, self.epochs, self._held(validation), runtime=runtime)
+        learned = learn(
+            self, X, settings, session, vocabulary=vocabulary, scratch=scratch, stop=self._callbacks, made=made
+        )
+        self._keep(learned, [], 0)
+        return self
+
+    def _held(self, validation: Any) -> Any:
+        """What to measure on: with early stopping a share of X, unless documents are given."""
+        return float(self.validation_fraction) if validation is None and self.early_stopping else validation
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from more documents: what was learned stays as counts, and the documents of X are added to it.
+
+        Their tokens are passed over twenty times (or `epochs` times, if that is fewer), and `burn_in` counts those
+        passes. Priors that were learned are kept.
+        """
+        self._check()
+        going_on = self._is_fitted()
+        before, done = (self.history_, self.n_iter_) if going_on else ([], 0)
+        epochs = min(self.epochs, _BATCH_EPOCHS)
+        warm_up = 0 if going_on else min(self.warm_up, epochs // 2)  # what is known already needs none
+        seed = (self._seed() + done) % (2**31 - 1)  # other documents, other draws
+        settings = self._settings(seed, epochs, None, warm_up=warm_up)
+        start = self.topics_ if going_on else None
+        session = Session(verbose=self.verbose, unit="tokens")
+        named = self.vocabulary_ if going_on and names_its_words(X) else None
+        learned = learn(self, X, settings, session, vocabulary=named, start=start, stop=self._callbacks)
+        self._keep(learned, before, done)
+        return self
+
+    def _check(self) -> None:
+        """Refuse wrong parameters before anything is read."""
+        check = checks.of(self)
+        number = check.number
+        number("n_components", self.n_components, least=1, most=1 << 20, whole=True)
+        number("epochs", self.epochs, least=1, whole=True)
+        number("width", self.width, least=1, whole=True)
+        number("mh_steps", self.mh_steps, least=1, whole=True)
+        number("n_iter_no_change", self.n_iter_no_change, least=1, whole=True)
+        for name in ("warm_up", "optimize_every", "burn_in", "average_every", "evaluate_every"):
+            number(name, getattr(self, name), least=0, whole=True)
+        number("tol", self.tol, least=0)
+        number("validation_fraction", self.validation_fraction, above=0, below=1)
+        check.optional("topic_word_prior", self.topic_word_prior, above=0)
+        check.optional("topic_word_prior", self.topic_word_prior, least=_PRIORS[0], most=_PRIORS[1])
+        check.choice("sampler", self.sampler, ("auto", *SAMPLERS))
+        check.choice("first_topics", self.first_topics, FIRST_TOPICS)
+        check.choice("profile", self.profile, PROFILES)
+        check.flags(early_stopping=self.early_stopping, strict=self.strict)
+        check.level(self.verbose)
+        self._alpha()
+        place_for(self.runtime, self.n_jobs)
+
+    def _alpha(self) -> tuple[float, ...]:
+        K, given = int(self.n_components), self.doc_topic_prior
+        if given is None:
+            return (5.0 / K,) * K
+        if isinstance(given, Real):
+            checks.of(self).number("doc_topic_prior", given, above=0)
+            checks.of(self).number("doc_topic_prior", given, least=_PRIORS[0], most=_PRIORS[1])
+            return (float(given),) * K
+        try:
+            alpha = np.asarray(given, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            alpha = np.empty(0)
+        least, most = _PRIORS
+        if alpha.shape != (K,) or not np.all((alpha >= least) & (alpha <= most)):
+            must = f"a number more than 0 (from {least:g} to {most:g}), or {K} of them, one for each topic"
+            raise checks.of(self).wrong("doc_topic_prior", must, given)
+        return tuple(alpha.tolist())
+
+    def _seed(self) -> int:
+        return checks.seed(self.random_state, owner=type(self).__name__)
+
+    def _settings(
+        self, seed: int, epochs: int, validation: Any, warm_up: int | None = None, runtime: Any = None
+    ) -> Settings:
+        beta = 0.01 if self.topic_word_prior is None else float(self.topic_word_prior)
+        alpha = self._alpha()
+        warm_up = self.warm_up if warm_up is None else warm_up
+        if self.optimize_every or self.average_every:  # states of a warm prior are no states to learn from
+            warm_up = min(warm_up, self.burn_in)
+        problem = Problem(
+            topics=int(self.n_components),
+            alpha=alpha,
+            beta=beta,
+            sampler=self.sampler,
+            steps=int(self.mh_steps),
+            optimise_every=int(self.optimize_every),
+            burn_in=int(self.burn_in),
+            average_every=int(self.average_every),
+            first_topics=self.first_topics,
+            warm_up=int(warm_up),
+        )
+        return Settings(
+            problem,
+            seed=seed,
+            epochs=int(epochs),
+            profile=self.profile,
+            width=int(self.width),
+            runtime=place_for(self.runtime if runtime is None else runtime, self.n_jobs),
+            memory=None if self.memory is None else parse_bytes(self.memory),
+            strict=bool(self.strict),
+            evaluate_every=int(self.evaluate_every),
+            validation=validation,
+            patience=(int(self.n_iter_no_change), float(self.tol)) if self.early_stopping else None,
+            parameters=persistence.plain(self.get_params(deep=False)),
+        )
+
+    def _callbacks(self, root: Any, corpus: Corpus | None, epoch: int, report: Report, topics: Any) -> bool:
+        """Tell scikit-learn's callbacks of an epoch; whether one of them asks to stop."""
+        task = root.subcontext(task_name=f"epoch {epoch}")
+        X = None if corpus is None else corpus.data
+        task.call_on_fit_task_begin(estimator=self, X=X, y=None)
+        stop = task.call_on_fit_task_end(
+            estimator=self,
+            X=X,
+            y=None,
+            metadata={"epoch": epoch, "objective": report.objective, **report.metrics},
+            reconstruction_attributes=lambda: {"topics_": topics()},
+        )
+        return bool(stop)
+
+    def _keep(self, learned: Learned, before: list[dict[str, float]], done: int) -> None:
+        self.topics_ = learned.topics
+        self.plan_, self.fingerprint_ = learned.plan, learned.plan.fingerprint
+        self.n_features_in_ = learned.topics.n_words
+        self.vocabulary_ = learned.vocabulary
+        self.n_iter_ = done + learned.epochs
+        self.history_ = before + learned.history
+        if learned.stopped:
+            # What was learned is kept, and the caller hears of the interruption as from any Python code.
+            raise KeyboardInterrupt
+
+    # --- using it ---------------------------------------------------------------------------------------------------
+
+    @property
+    def components_(self) -> NDArray[np.float32]:
+        """[topics, words] how often each word has each topic, the prior added; rows in proportion to the topics'
+        distributions over words.
+        """
+        check_is_fitted(self)
+        return cast("NDArray[np.float32]", self.topics_.counts() + np.float32(self.topics_.beta))
+
+    @property
+    def topic_tokens_(self) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        return self.topics_.totals.copy()
+
+    @property
+    def doc_topic_prior_(self) -> NDArray[np.float64]:
+        check_is_fitted(self)
+        return self.topics_.alpha.copy()
+
+    @property
+    def topic_word_prior_(self) -> float:
+        check_is_fitted(self)
+        return self.topics_.beta
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.topics_.n_topics
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """[documents, topics] the share of each topic in each document; rows add up to 1."""
+        corpus = self._corpus(X)
+        with self._place().open() as crew:
+            return self._prepared(crew).shares(_csr(corpus), crew=crew)
+
+    def perplexity(self, X: Any, held: Any = None) -> float:
+        """exp of minus the mean log-likelihood of a token the model has not seen; lower is better.
+
+        A document's shares are taken from X and measured on `held`, a matrix of other tokens of the same documents;
+        without it, the tokens of X are dealt to two halves, one to learn the shares from and one to measure on.
+        """
+        return float(np.exp(-self._completion(X, held)))
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """The mean log-likelihood of a token of X, given the other half of its document; higher is better."""
+        return self._completion(X, None)
+
+    def _completion(self, X: Any, held: Any) -> float:
+        corpus = self._corpus(X)
+        seen, rest = split_tokens(corpus, 0.5, 0) if held is None else (corpus, self._corpus(held))
+        if seen.n_documents != rest.n_documents:
+            raise DataError(
+                f"X has {seen.n_documents} documents and held {rest.n_documents}; give tokens of the same documents"
+            )
+        with self._place().open() as crew:
+            likelihood, tokens = self._prepared(crew).completion(_csr(seen), _csr(rest), crew=crew)
+        if not tokens:
+            raise DataError("there are no tokens to measure on; give documents of at least two tokens")
+        return likelihood / tokens
+
+    def top_words(self, vocabulary: Any = None, n: int = 10) -> list[list[str]]:
+        """The n most frequent words of each topic, best first; vocabulary: the words (None: those of the data, or
+        their numbers).
+        """
+        check_is_fitted(self)
+        checks.of(self).number("n", n, least=1, whole=True)
+        names = self._names(vocabulary)
+        found, share = top_words(self.topics_.by_topic(), n)
+        pairs = (zip(*row, strict=True) for row in zip(found.tolist(), share.tolist(), strict=True))
+        # A topic may have fewer words than that.
+        return [[names[w] if names is not None else str(w) for w, part in row if part > 0] for row in pairs]
+
+    def coherence(self, X: Any, n: int = 10, measure: str = "npmi") -> NDArray[np.float64]:
+        """[topics] how well the n first words of each topic go together in the documents X: "npmi" (-1 to 1) or
+        "umass".
+        """
+        check_is_fitted(self)
+        found, share = top_words(self.topics_.by_topic(), n)
+        found = np.where(share > 0, found, -1)  # a topic may have fewer words than that
+        with self._place().open() as crew:
+            return topic_coherence(found, _csr(self._corpus(X)), measure=measure, crew=crew)
+
+    def similar_topics(self, n: int = 5) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """The n topics most like each: (numbers [topics, n], likeness in 0..1)."""
+        check_is_fitted(self)
+        with self._place().open() as crew:
+            return similar_topics(self.topics_.by_topic(), n, crew)
+
+    def _names(self, vocabulary: Any) -> list[str] | None:
+        given = self.vocabulary_ if vocabulary is None else vocabulary
+        if given is None:
+            return None
+        names = [str(word) for word in given]
+        if len(names) != self.n_features_in_:
+            raise DataError(f"the vocabulary has {len(names)} words, the model was trained on {self.n_features_in_}")
+        return names
+
+    def _corpus(self, X: Any) -> Corpus:
+        check_is_fitted(self)
+        named = self.vocabulary_ if names_its_words(X) else None
+        return as_corpus(
+            X, strict=self.strict, seed=0, vocabulary=named, estimator=self, reset=False, keyed_by="content"
+        )
+
+    def _place(self) -> Runtime:
+        return checks.here(self.runtime, self.n_jobs)
+
+    def _prepared(self, crew: Any) -> Inferrer:
+        if self.topics_ not in _prepared:
+            _prepared[self.topics_] = Inferrer.of(self.topics_, crew)
+        return _prepared[self.topics_]
+
+    # --- keeping it -------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path) -> None:
+        """Write the fitted model to one file (safetensors, no pickle)."""
+        check_is_fitted(self)
+        persistence.save(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """A model written by `save`."""
+        return cast("Self", persistence.load(cls, path))
+
+    def _is_fitted(self) -> bool:
+        return hasattr(self, "topics_")
+
+    __sklearn_is_fitted__ = _is_fitted
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.positive_only = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        tags.target_tags.required = False
+        return tags
+
+
+def _csr(corpus: Corpus) -> Any:
+    from scipy.sparse import csr_array
+
+    data = corpus.data
+    return csr_array((data.values, (data.rows, data.cols)), shape=data.shape)

@@ -1,0 +1,317 @@
+"""From documents and settings to learned topics: the corpus, the job in memory or on disk, the run."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from stretto.data.parts.node_files import NodeFiles
+from stretto.errors import DataError, PlanError
+from stretto.models import checks
+from stretto.models.factorization.input import at_once, is_path
+from stretto.plan.plan import Physical, Plan
+from stretto.plan.planned import refuse_changed
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.job import Report
+from stretto.runtime.blocks.source import InMemory, Source
+from stretto.runtime.blocks.train import Patience, Trainer
+from stretto.runtime.chosen import here, name_of, one_memory
+from stretto.runtime.runtimes import Runtime
+from stretto.runtime.session import Session
+
+from .corpus_files import CountFile, on_disk
+from .count_layout import Census
+from .counted_plan import Counted, count_lda
+from .input import Corpus, as_corpus, names_its_words, split_documents, split_tokens
+from .job import LdaJob, lay_out_in_memory, lay_out_lda
+from .layout import take_census
+from .monitor import Watch
+from .problem import Problem
+from .topics import Topics
+
+_HELD = 0.5  # of a validation document's tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Settings:
+    """What a fit is asked to do."""
+
+    problem: Problem
+    seed: int
+    epochs: int
+    profile: str
+    width: int
+    runtime: Runtime
+    memory: int | None
+    strict: bool
+    evaluate_every: int
+    validation: Any
+    patience: tuple[int, float] | None
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Learned:
+    """What came of it."""
+
+    topics: Topics
+    plan: Plan
+    epochs: int
+    history: list[dict[str, float]]
+    vocabulary: list[str] | None
+    stopped: bool  # by the user, before its end
+
+
+@dataclass(frozen=True, eq=False)
+class Feed:
+    """Documents to learn from and to measure on. corpus is None when they are on disk."""
+
+    source: Source
+    corpus: Corpus | None
+    held: tuple[Any, Any] | None
+    vocabulary: list[str] | None
+
+
+Stop = Callable[[Any, "Corpus | None", int, Report, Callable[[], Topics]], bool]
+
+
+def place_for(runtime: Any, n_jobs: Any) -> Runtime:
+    """Where a fit runs. PlanError where it cannot run there."""
+    found = checks.place(runtime, n_jobs, owner="LatentDirichletAllocation")
+    return found
+
+
+def learn(
+    estimator: Any,
+    X: Any,
+    settings: Settings,
+    session: Session,
+    *,
+    stop: Stop,
+    vocabulary: Any = None,
+    start: Topics | None = None,
+    scratch: Any = None,
+    made: Plan | None = None,
+) -> Learned:
+    """Learn topics from X.
+
+    start : topics to go on from
+    made : the plan to run; PlanError where it would be another one by now
+    """
+    folder = None if scratch is None else Path(scratch.name)
+    with ExitStack() as stack:
+        crew = stack.enter_context(settings.runtime.open()) if _is_read_by_nodes(X, settings) else None
+        feed = _feed(estimator, X, settings, vocabulary, reset=start is None, folder=folder, crew=crew)
+        return _learn(estimator, feed, settings, session, stop, start, folder, made, crew)
+
+
+def _is_read_by_nodes(X: Any, settings: Settings) -> bool:
+    """Whether the nodes of a cluster read X: files, with a memory budget."""
+    return is_path(X) and settings.memory is not None and not one_memory(settings.runtime)
+
+
+def _learn(
+    estimator: Any,
+    feed: Feed,
+    settings: Settings,
+    session: Session,
+    stop: Stop,
+    start: Topics | None,
+    folder: Path | None,
+    made: Plan | None,
+    opened: Crew | None,
+) -> Learned:
+    """opened: a crew of the runtime, if there is one already."""
+    problem = settings.problem
+    if start is not None:
+        problem = _going_on(problem, start)
+    runtime = settings.runtime
+    watch = Watch(settings.evaluate_every, settings.epochs, feed.held)
+    root = estimator._init_callback_context(max_subtasks=None)
+    root.call_on_fit_task_begin(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
+    with runtime.open() if opened is None else nullcontext(opened) as crew, session.listen() as tell:
+        job = _job(problem, feed, crew, settings, watch, start, folder, made)
+        patience = None
+        if settings.patience is not None and feed.held is not None:
+            epochs, share = settings.patience
+            patience = Patience(epochs, metric="held_perplexity", share=share, least=problem.settling)
+        trainer = Trainer(
+            job,
+            crew,
+            tell=tell,
+            saving=session.saving,
+            patience=patience,
+            stop_after=lambda epoch, report: stop(root, feed.corpus, epoch, report, job.topics),
+        )
+        about = {
+            "estimator": type(estimator).__name__,
+            "parameters": dict(settings.parameters),
+            "seed": settings.seed,
+            "data": _described(feed),
+            "workers": runtime.workers,
+        }
+        outcome = session.drive(trainer, settings.epochs, about)
+        history = [{"objective": r.objective} | r.metrics for r in outcome.reports]
+        learned = Learned(job.topics(), job.plan, outcome.epochs, history, feed.vocabulary, outcome.status == "stopped")
+    root.call_on_fit_task_end(estimator=estimator, X=None if feed.corpus is None else feed.corpus.data, y=None)
+    return learned
+
+
+def plan_topics(estimator: Any, X: Any, settings: Settings, vocabulary: Any) -> Plan:
+    """The plan that `learn` runs, from counts of the corpus. estimator: learns the names of X's columns."""
+    with here(settings.runtime).open() as crew:
+        feed = _feed(estimator, X, settings, vocabulary, reset=True, folder=None, crew=crew)
+        census = take_census(feed.source, crew)
+        if isinstance(feed.source, CountFile):
+            feed.source.warn_unknown()
+        return _counted(settings.problem, feed, settings, census, crew, stream=settings.memory is not None).plan
+
+
+def _feed(
+    estimator: Any,
+    X: Any,
+    settings: Settings,
+    vocabulary: Any,
+    *,
+    reset: bool,
+    folder: Path | None,
+    crew: Crew | None,
+) -> Feed:
+    """The documents. folder: where a file that is streamed is cut into; None: it is only counted, and read in place.
+    crew: who reads files in parts."""
+    if isinstance(X, NodeFiles) and not _is_read_by_nodes(X, settings):
+        raise X.unread()
+    if is_path(X) and settings.memory is not None:
+        if isinstance(settings.validation, float):
+            raise PlanError(
+                "documents cannot be held out of a file that is streamed: give validation= documents of their own, "
+                "or fit without memory="
+            )
+        source: Source
+        if folder is None or not one_memory(settings.runtime):
+            by_nodes = crew if _is_read_by_nodes(X, settings) else None
+            source = CountFile(X, vocabulary, at_once=at_once(settings.memory), crew=by_nodes)
+            names = source.names
+        else:
+            source, names = on_disk(X, settings.memory, folder, vocabulary)
+        held = None if settings.validation is None else _halves(_other(settings, source.shape[1], names), settings.seed)
+        return Feed(source, None, held, names)
+    corpus = as_corpus(
+        X, strict=settings.strict, seed=settings.seed, vocabulary=vocabulary, estimator=estimator, reset=reset
+    )
+    held = None
+    if isinstance(settings.validation, float):
+        corpus, aside = split_documents(corpus, settings.validation, settings.seed)
+        held = _halves(aside, settings.seed)
+    elif settings.validation is not None:
+        held = _halves(_other(settings, corpus.n_words, corpus.vocabulary), settings.seed)
+    source = InMemory(corpus.data, None if settings.memory is None else at_once(settings.memory))
+    names = corpus.vocabulary
+    if names is None and not reset:
+        names = getattr(estimator, "vocabulary_", None)
+    return Feed(source, corpus, held, names)
+
+
+def _other(settings: Settings, words: int, names: list[str] | None) -> Corpus:
+    """The validation documents, in the words of those that are learned from."""
+    X = settings.validation
+    named = names if names_its_words(X) else None
+    return as_corpus(X, words=words, strict=settings.strict, seed=settings.seed, vocabulary=named)
+
+
+def _halves(corpus: Corpus, seed: int) -> Any:
+    """(observed, rest) of every document, as matrices."""
+    observed, rest = (part.data for part in split_tokens(corpus, _HELD, seed))
+    return tuple(csr_array((part.values, (part.rows, part.cols)), shape=part.shape) for part in (observed, rest))
+
+
+def _described(feed: Feed) -> str:
+    D, V = feed.source.shape
+    where = "on disk" if feed.corpus is None else f"{feed.corpus.n_tokens:,} tokens"
+    return f"{D:,} documents × {V:,} words, {where}"
+
+
+def _going_on(problem: Problem, start: Topics) -> Problem:
+    """The problem of a fit that begins with earlier counts: another start is another plan."""
+    if start.n_topics != problem.topics:
+        raise DataError(
+            f"n_components is {problem.topics} now and was {start.n_topics} when partial_fit was first called; "
+            "keep it, or fit anew"
+        )
+    digest = hashlib.blake2b(digest_size=8)
+    for array in (start.indptr, start.topic, start.count):
+        digest.update(np.ascontiguousarray(array).tobytes())
+    if problem.optimise_every:
+        problem = replace(problem, alpha=tuple(start.alpha.tolist()), beta=float(start.beta))
+    return replace(problem, start=digest.hexdigest())
+
+
+def _physical(settings: Settings) -> Physical:
+    return Physical(name_of(settings.runtime), settings.runtime.workers, settings.memory)
+
+
+def _counted(
+    problem: Problem,
+    feed: Feed,
+    settings: Settings,
+    census: Census,
+    crew: Crew,
+    start: Topics | None = None,
+    *,
+    stream: bool = False,
+) -> Counted:
+    runtime = settings.runtime
+    return count_lda(
+        problem,
+        feed.source,
+        census,
+        crew,
+        seed=settings.seed,
+        profile=settings.profile,
+        width=settings.width,
+        physical=_physical(settings),
+        earlier=start,
+        stream=stream,
+        in_memory=feed.corpus is not None,
+        by_nodes=isinstance(feed.source, CountFile) and not one_memory(runtime),
+    )
+
+
+def _job(
+    problem: Problem,
+    feed: Feed,
+    crew: Crew,
+    settings: Settings,
+    watch: Watch,
+    start: Topics | None,
+    folder: Path | None,
+    made: Plan | None,
+) -> LdaJob:
+    """The job in memory; on disk when the budget asks for it."""
+    census = take_census(feed.source, crew)
+    if made is None and folder is None and feed.corpus is not None:
+        return lay_out_in_memory(
+            problem,
+            InMemory(feed.corpus.data),
+            census,
+            crew,
+            seed=settings.seed,
+            profile=settings.profile,
+            width=settings.width,
+            physical=_physical(settings),
+            watch=watch,
+            earlier=start,
+        )
+    counted = _counted(problem, feed, settings, census, crew, start, stream=folder is not None)
+    if made is not None:
+        refuse_changed(made, counted.plan, "LatentDirichletAllocation.plan(X)")
+    streamed = counted.by_nodes or counted.plan.physical.tile is not None or feed.corpus is None
+    source = feed.source if streamed or feed.corpus is None else InMemory(feed.corpus.data)
+    return lay_out_lda(counted, source, crew, watch=watch, earlier=start, scratch=folder)

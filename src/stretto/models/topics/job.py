@@ -1,0 +1,358 @@
+"""Training a topic model: one pass over the grid for each epoch.
+
+The first epoch gives every token its first topic, drawn from what has been counted so far (or at random). In the first
+epochs the prior of words in topics is larger than it will be. The totals of the topics are merged when an epoch ends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import reduce
+from operator import add
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.records.data import Data
+from stretto.kernels.topics.dense import gibbs_dense_worker
+from stretto.kernels.topics.metropolis_hastings import make_tables, mh_worker, prior_table
+from stretto.kernels.topics.packed import gibbs_packed_worker
+from stretto.kernels.topics.rows import Counts, Model, Tokens, make_rooms
+from stretto.plan.plan import Physical, Plan
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.job import Report
+from stretto.runtime.blocks.parted import in_parts
+from stretto.runtime.blocks.source import InMemory, Source
+from stretto.runtime.blocks.step import Step, make_step
+from stretto.runtime.files.mapped_arrays import Disk
+from stretto.schedule.orders.order import Ints, Order
+
+from .corpus_files import lay_out_tokens_on_disk, pieces, refuse_if_disk_full
+from .count_layout import Census, Shape
+from .counted_plan import Counted, count_lda, kept_bytes, refuse_in_memory
+from .layout import Laid, gather_topics, lay_out_tokens, new_counts, put_earlier, take_census, topics_of, word_entries
+from .monitor import Watch
+from .node_documents import DocumentReader, unread_tokens
+from .priors import CountRows, Histogram, count_documents, count_words
+from .problem import Problem, logical_lda, plan_lda, settled
+from .topics import Topics
+
+Entries = tuple[NDArray[Any], NDArray[Any], NDArray[Any]]
+
+_FLAT = 1e6  # priors so large that no count shows: every topic is as likely as any other
+
+
+def epoch_seed(seed: int, epoch: int) -> np.uint64:
+    """64 random bits for an epoch; with a visit and a place in it they give a token its random numbers."""
+    digest = hashlib.blake2b(f"lda:{seed}:{epoch}".encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
+
+
+class Priors:
+    """alpha [K] and beta, in one array [K + 1] that is saved and restored in place."""
+
+    def __init__(self, alpha: Sequence[float], beta: float) -> None:
+        self.array = np.array([*alpha, beta], np.float64)
+
+    @property
+    def alpha(self) -> NDArray[np.float64]:
+        return self.array[:-1]
+
+    @property
+    def beta(self) -> float:
+        return float(self.array[-1])
+
+    def put(self, alpha: NDArray[np.float64], beta: float) -> None:
+        self.array[:-1] = alpha
+        self.array[-1] = beta
+
+
+def sampling_step(
+    problem: Problem,
+    shape: Shape,
+    order: Order,
+    tokens: Tokens,
+    counts: Counts,
+    priors: Priors,
+    doc_tokens: NDArray[np.int32],
+    most: int,
+    *,
+    workers: int,
+    seed: np.uint64,
+    first: bool,
+    warmth: float = 1.0,
+    **around: Any,
+) -> Step:
+    """One pass of the problem's sampler over the visits of `order`; warmth: what beta is multiplied with."""
+    if first and problem.first_topics == "random":
+        priors = Priors([_FLAT] * shape.topics, _FLAT)
+    beta = np.float32(priors.beta * warmth)
+    smooth = np.float32(priors.beta * warmth * len(shape.word_tokens))
+    model = Model(shape.padded_alpha(priors.alpha), beta, smooth, shape.shift, shape.topics, seed, first)
+    weight = np.diff(tokens.ptr)
+    args = (tokens, counts, model, make_rooms(workers, shape.topics, shape.longest, most))
+    if problem.sampler == "mh":
+        tables = make_tables(workers, shape.topics, shape.longest)
+        rest = (tables, problem.steps, doc_tokens, *prior_table(priors.alpha))
+        return make_step("mh", mh_worker, order, weight, *args, *rest, **around)
+    if shape.plain:
+        return make_step("gibbs", gibbs_dense_worker, order, weight, *args, shape.width, **around)
+    return make_step("gibbs", gibbs_packed_worker, order, weight, *args, **around)
+
+
+def merge_totals(counts: Counts, moved: NDArray[np.int32] | None = None) -> None:
+    """The changes of an epoch become part of the totals; whole numbers, so their order does not matter.
+
+    moved: what rows or columns say of them, who say the same; the columns unless given.
+    """
+    counts.total[:] += (counts.col_moved if moved is None else moved).sum(axis=0, dtype=np.int64)
+    counts.row_moved[:] = 0
+    counts.col_moved[:] = 0
+
+
+class LdaJob:
+    """Gibbs sampling. disk: where tokens and counts are, if not in memory."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        shape: Shape,
+        laid: Laid,
+        crew: Crew,
+        seed: int,
+        watch: Watch,
+        earlier: Topics | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self.problem, self.plan, self.shape, self.laid, self.crew, self.seed = problem, plan, shape, laid, crew, seed
+        self.watch, self.disk = watch, disk
+        self.counts = new_counts(shape, plan.order, disk)
+        if earlier is not None:
+            put_earlier(self.counts, shape, plan.logical.cols, earlier)
+        self.before = None if earlier is None else self._word_histogram()
+        self.priors = Priors(problem.alpha, problem.beta)
+        self.doc_tokens = shape.doc_tokens.astype(np.int32)
+        self.items = int(plan.weight.sum())
+        self.summed = Summed(shape, wanted=bool(problem.average_every))
+
+    def steps(self, epoch: int) -> Sequence[Step]:
+        """One pass over the grid."""
+        step = sampling_step(
+            self.problem,
+            self.shape,
+            self.plan.order,
+            self.laid.tokens,
+            self.counts,
+            self.priors,
+            self.doc_tokens,
+            self.laid.most,
+            workers=self.crew.workers,
+            seed=epoch_seed(self.seed, epoch),
+            first=epoch == 0,
+            warmth=self.problem.warmth(epoch),
+            # Of several nodes, each tells what its own rows say.
+            after=lambda: merge_totals(self.counts, self.counts.row_moved),
+            spec=self.plan.steps[0],
+        )
+        return [step]
+
+    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+        """How likely the topics are, and how many tokens changed theirs."""
+        return self.watch.look(self, epoch, sum(step.total() for step in steps) / max(1, self.items))
+
+    def histograms(self, by_topic: bool) -> tuple[Histogram, Histogram]:
+        """What the counts say of the priors of documents and of words."""
+        self.crew.gather()
+        tokens = self.shape.doc_tokens
+        documents = (
+            count_documents(rows, tokens[first:last], self.crew, by_topic=by_topic)
+            for first, last, rows in self._documents()
+        )
+        return reduce(add, documents), self._word_histogram()
+
+    def _word_histogram(self) -> Histogram:
+        V, total = len(self.shape.word_tokens), self.counts.total
+        words = (
+            count_words(rows, total if first == 0 else total[:0], self.crew, n_words=V)
+            for first, _, rows in self._words()
+        )
+        return reduce(add, words)
+
+    def _documents(self) -> Iterator[tuple[int, int, CountRows]]:
+        """(first position, last + 1, counts of topics) of some documents after the other, which stand in the plan's
+        order; all at once where they are in memory."""
+        counts, shape = self.counts, self.shape
+        for first, last in self._pieces(shape.doc_at, counts.doc_rows):
+            at = shape.doc_at[first : last + 1]
+            rows, places = counts.doc_rows[at[0] : at[-1]], at[:-1] - at[0]
+            yield first, last, document_rows(shape, places, counts.doc_length[first:last], rows)
+
+    def _words(self) -> Iterator[tuple[int, int, CountRows]]:
+        """The same for words."""
+        counts, shape = self.counts, self.shape
+        for first, last in self._pieces(shape.word_at, counts.word_rows):
+            at = shape.word_at[first : last + 1]
+            length, rows = counts.word_length[first:last], counts.word_rows[at[0] : at[-1]]
+            yield first, last, CountRows(at[:-1] - at[0], length, rows, shape.shift, shape.topics)
+
+    def _pieces(self, at: Ints, rows: NDArray[Any]) -> Iterator[tuple[int, int]]:
+        """Neighbours (first, last + 1) of rows that begin at[r]; from disk, a few at a time."""
+        if self.disk is None:
+            yield 0, len(at) - 1
+            return
+        at_once = max(1, self.disk.budget // (4 * rows.dtype.itemsize))
+        for first, last in pieces(np.diff(at), at_once):
+            yield first, last
+            self.disk.release(rows, int(at[first]), int(at[last]))
+
+    def _entries(self) -> Iterator[Entries]:
+        """(word, topic, count) of some words after the other, each word's together."""
+        self.crew.gather()
+        for first, _, rows in self._words():
+            yield word_entries(self.shape, self.plan.logical.cols, rows.length, rows.rows, first)
+
+    def add_up(self) -> None:
+        """Add the present word counts to those that are averaged."""
+        for words, topics, counts in self._entries():
+            self.summed.counts[words, topics] += counts  # a pair occurs once
+        self.summed.states += 1
+
+    def topics(self) -> Topics:
+        """What has been learned: the average of the states added up, or the present one.
+
+        Its arrays are in files where the counts are.
+        """
+        V = len(self.shape.word_tokens)
+        averaged = self.summed.mean()
+        if self.disk is None:
+            (entries,) = self._entries() if averaged is None else (averaged,)
+            return topics_of(entries, V, self.priors.alpha, self.priors.beta)
+        parts = self._entries if averaged is None else lambda: iter((averaged,))
+        return gather_topics(parts, V, self.priors.alpha, self.priors.beta, self.disk)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Topics, counts, totals and priors, live."""
+        counts = self.counts
+        return {
+            "topic": self.laid.tokens.topic,
+            "doc_length": counts.doc_length,
+            "doc_rows": counts.doc_rows,
+            "word_length": counts.word_length,
+            "word_rows": counts.word_rows,
+            "total": counts.total,
+            "row_moved": counts.row_moved,
+            "col_moved": counts.col_moved,
+            "priors": self.priors.array,
+        } | self.summed.arrays()
+
+
+def document_rows(shape: Shape, at: Any, length: Any, rows: Any) -> CountRows:
+    """Documents' counts as those who only look at them want them."""
+    if shape.plain:
+        return CountRows.dense(rows, shape.topics, shape.width)
+    return CountRows(at, length, rows, shape.shift, shape.topics)
+
+
+class Summed:
+    """Word counts added up over several states, [V, K] int64, and how many there were; nothing unless wanted."""
+
+    def __init__(self, shape: Shape, *, wanted: bool) -> None:
+        size = (len(shape.word_tokens), shape.topics) if wanted else (0, shape.topics)
+        self.counts, self.states = np.zeros(size, np.int64), np.zeros(1, np.int64)
+
+    def mean(self) -> tuple[Any, Any, Any] | None:
+        """(word, topic, mean count), or None when nothing was added up."""
+        if not self.states[0]:
+            return None
+        words, topics = np.nonzero(self.counts)
+        return words, topics, (self.counts[words, topics] / self.states[0]).astype(np.float32)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        return {"summed": self.counts, "states": self.states} if len(self.counts) else {}
+
+
+def lay_out_lda(
+    counted: Counted,
+    source: Source,
+    crew: Crew,
+    *,
+    watch: Watch | None = None,
+    earlier: Topics | None = None,
+    scratch: Path | None = None,
+) -> LdaJob:
+    """The job that runs a plan: the tokens laid out in memory, in files of a scratch folder, or by the nodes."""
+    problem, plan, shape, watch = counted.problem, counted.plan, counted.shape, watch or Watch()
+    logical, physical = plan.logical, plan.physical
+    seed, budget, disk = logical.seed, physical.memory or 0, None
+    if counted.by_nodes or physical.tile is not None:
+        assert scratch is not None
+        refuse_if_disk_full(plan, counted.entries, scratch)
+        disk = Disk(scratch, max(1, budget - kept_bytes(problem, plan, shape)))
+        crew.stream(disk)
+    if counted.by_nodes:
+        parts, runs = in_parts(source), counted.runs
+        assert parts is not None
+        assert counted.parts is not None
+        assert runs is not None
+        reader = DocumentReader(parts, logical, counted.parts, plan.weight, runs)
+        plan = replace(plan, steps=(replace(plan.steps[0], reader=reader),))
+        laid = unread_tokens(logical, shape, plan.weight, runs, disk)
+        return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier, disk)
+    if disk is not None:
+        laid = lay_out_tokens_on_disk(source, logical, shape, counted.entries, plan.weight, crew, disk, budget)
+    else:
+        laid = lay_out_tokens(source, logical, shape, crew)
+    # Of a large vocabulary the plan knew only how many runs there are at most.
+    plan = plan_lda(problem, logical, shape, plan.weight, laid.runs, physical)
+    return LdaJob(problem, plan, shape, laid, crew, seed, watch, earlier, disk)
+
+
+def lay_out_in_memory(
+    problem: Problem,
+    source: Source,
+    census: Census,
+    crew: Crew,
+    *,
+    seed: int,
+    profile: str,
+    width: int,
+    physical: Physical,
+    watch: Watch | None = None,
+    earlier: Topics | None = None,
+) -> LdaJob:
+    """Lay the tokens out and plan from what was laid out: the plan of `count_lda`, without counting first."""
+    problem = settled(problem, census)
+    logical = logical_lda(problem, census, seed=seed, profile=profile, width=width)
+    shape = Shape.of(problem, census, logical.rows, logical.cols, earlier)
+    laid = lay_out_tokens(source, logical, shape, crew)
+    plan = plan_lda(problem, logical, shape, np.diff(laid.tokens.ptr), laid.runs, physical)
+    refuse_in_memory(problem, plan, shape, going_on=earlier is not None)
+    return LdaJob(problem, plan, shape, laid, crew, seed, watch or Watch(), earlier)
+
+
+def build_lda(
+    problem: Problem,
+    source: Source,
+    crew: Crew,
+    *,
+    watch: Watch | None = None,
+    earlier: Topics | None = None,
+    census: Census | None = None,
+    scratch: Path | None = None,
+    data: Data | None = None,
+    **settings: Any,
+) -> LdaJob:
+    """Count, plan, lay out. data: the corpus, where it is in memory. settings: those of `count_lda`."""
+    census = census or take_census(source, crew)
+    if scratch is None:
+        whole = source if data is None else InMemory(data)
+        return lay_out_in_memory(problem, whole, census, crew, watch=watch, earlier=earlier, **settings)
+    kind: dict[str, Any] = {"stream": True, "in_memory": data is not None}
+    counted = count_lda(problem, source, census, crew, earlier=earlier, **kind, **settings)
+    whole = source if counted.plan.physical.tile is not None or data is None else InMemory(data)
+    return lay_out_lda(counted, whole, crew, watch=watch, earlier=earlier, scratch=scratch)

@@ -1,0 +1,67 @@
+"""Keeping a fitted topic model: one safetensors file, arrays and a JSON description, no pickle."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from stretto.errors import DataError
+from stretto.models.factorization.persistence import plain as plain_parameters
+from stretto.models.factorization.persistence import read_model, write_model
+
+from .topics import Topics
+
+_FORMAT = "stretto/latent-dirichlet-allocation/1"
+_PLAIN = ("n_iter_", "n_features_in_", "fingerprint_", "history_", "vocabulary_")
+
+
+def plain(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as JSON can hold them; priors given as arrays become lists."""
+    prior = parameters.get("doc_topic_prior")
+    found = plain_parameters(parameters)
+    if prior is not None and np.ndim(prior):
+        found["doc_topic_prior"] = np.asarray(prior, np.float64).tolist()
+    return found
+
+
+def save(model: Any, path: str | Path) -> None:
+    """Write the model; the file appears whole or not at all."""
+    topics: Topics = model.topics_
+    arrays = {name: np.ascontiguousarray(getattr(topics, name)) for name in ("indptr", "topic", "count", "totals")}
+    arrays["priors"] = np.array([*topics.alpha, topics.beta])
+    parameters = model.get_params(deep=False)
+    parameters["runtime"] = None
+    if not isinstance(parameters["random_state"], int | None):
+        parameters["random_state"] = None
+    about: dict[str, Any] = {
+        "parameters": plain(parameters),
+        "fitted": {name: getattr(model, name) for name in _PLAIN},
+        "named": hasattr(model, "feature_names_in_"),
+    }
+    write_model(path, arrays, {"format": _FORMAT, "model": json.dumps(about)})
+
+
+def load(kind: Any, path: str | Path) -> Any:
+    """A model of class `kind` from a file written by `save`."""
+    arrays, notes = read_model(path, "`stretto train lda`")
+    if notes.get("format") != _FORMAT:
+        found = notes.get("format")
+        what = "it is a matrix factorisation: `stretto recommend` and MatrixFactorization.load read it"
+        remedy = (
+            what if str(found).startswith("stretto/matrix") else "name one that `stretto train lda` or save has written"
+        )
+        raise DataError(f"{path}: not a topic model saved by Stretto (format {found!r}); {remedy}")
+    about = json.loads(notes["model"])
+    model = kind(**about["parameters"])
+    priors = arrays["priors"]
+    model.topics_ = Topics(
+        arrays["indptr"], arrays["topic"], arrays["count"], arrays["totals"], priors[:-1].copy(), float(priors[-1])
+    )
+    for name, value in about["fitted"].items():
+        setattr(model, name, value)
+    if about.get("named") and model.vocabulary_ is not None:  # learned from a data frame: compare its columns' names
+        model.feature_names_in_ = np.array(model.vocabulary_, object)
+    return model

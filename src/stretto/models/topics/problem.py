@@ -1,0 +1,136 @@
+"""What training topic models is about: the choices, the plan, and how counts are laid out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from stretto.data.partition import choose_blocks, cut, cut_evenly
+from stretto.plan.cost import Cost
+from stretto.plan.plan import Logical, Physical, Plan
+from stretto.runtime.blocks.layout import index_type
+from stretto.schedule.orders.order import Ints
+from stretto.schedule.orders.rotation import panels
+
+from .arrays import spec_lda
+from .count_layout import Census, Shape
+
+# Tokens of a panel: its documents are read once an epoch when they come from disk, and a block of them (a 32nd) stays
+# in the second-level cache.
+PANEL_TOKENS = 1 << 24
+# Of an average visit: each looks at all topics once, and opens every word it meets.
+FEWEST_TOKENS = 4096
+SAMPLERS = ("sparse", "mh")
+FIRST_TOPICS = ("progressive", "random")
+WARMEST = 10.0
+_LONG = 4096  # mean tokens of a document from which on collecting its topics costs more than proposing
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The choices that define a topic model; every one is part of the plan's fingerprint.
+
+    alpha: prior of each topic in a document; beta: of each word in a topic. steps: pairs of proposals of sampler "mh".
+    """
+
+    topics: int
+    alpha: tuple[float, ...]
+    beta: float
+    sampler: str
+    steps: int
+    optimise_every: int = 0
+    burn_in: int = 0
+    average_every: int = 0
+    first_topics: str = "progressive"  # or "random": where tokens have none yet
+    warm_up: int = 30  # epochs in which beta falls to its own value
+    start: str = ""  # digest of the topics a fit goes on from
+
+    def warmth(self, epoch: int) -> float:
+        """What beta is multiplied with in an epoch: from 10 down to 1 over the warm-up, in equal ratios.
+
+        Large priors keep topics apart from what they happen to have: they settle later, and better.
+        """
+        if epoch >= self.warm_up:
+            return 1.0
+        return float(round(WARMEST ** (1.0 - epoch / self.warm_up), 6))  # the same number whoever computes the power
+
+    @property
+    def settling(self) -> int:
+        """Epochs before states are worth learning from: what a warm prior drew says nothing of the prior."""
+        return max(self.burn_in, self.warm_up)
+
+    def parameters(self) -> tuple[tuple[str, Any], ...]:
+        """Names and values for the plan."""
+        same = len(set(self.alpha)) == 1
+        shown: list[tuple[str, Any]] = [
+            ("topics", self.topics),
+            ("alpha", self.alpha[0] if same else list(self.alpha)),
+            ("beta", self.beta),
+            ("first_topics", self.first_topics),
+            ("warm_up", self.warm_up),
+        ]
+        if self.sampler == "mh":
+            shown.append(("steps", self.steps))
+        if self.optimise_every:
+            shown.append(("optimise_every", self.optimise_every))
+        if self.average_every:
+            shown.append(("average_every", self.average_every))
+        if self.optimise_every or self.average_every:
+            shown.append(("burn_in", self.burn_in))
+        return tuple(shown + ([("start", self.start)] if self.start else []))
+
+
+def choose_sampler(sampler: str, topics: int, tokens: int, documents: int) -> str:
+    """The sampler that is meant. "auto" draws exactly unless documents are very long and topics many."""
+    if sampler != "auto":
+        return sampler
+    return "mh" if tokens > _LONG * max(1, documents) and topics > _LONG else "sparse"
+
+
+def settled(problem: Problem, census: Census) -> Problem:
+    """The problem with every "auto" decided by the corpus."""
+    sampler = choose_sampler(problem.sampler, problem.topics, census.tokens, len(census.doc_tokens))
+    return replace(problem, sampler=sampler)
+
+
+def logical_lda(problem: Problem, census: Census, *, seed: int, profile: str, width: int) -> Logical:
+    """Everything that decides the numbers of a run. The grid follows from the corpus and the width alone."""
+    tokens, shape = census.tokens, (len(census.doc_tokens), len(census.word_tokens))
+    blocks = choose_blocks(tokens, shape, width, FEWEST_TOKENS)
+    count = max(1, min(math.ceil(tokens / PANEL_TOKENS), shape[0] // blocks))
+    return Logical(
+        program=f"lda/{problem.sampler}",
+        parameters=problem.parameters(),
+        data=census.digest,
+        seed=seed,
+        profile=profile,
+        width=width,
+        order=panels(blocks, count),
+        rows=cut(census.doc_tokens, blocks * count, seed=seed, axis=0),
+        cols=cut_evenly(census.word_tokens, blocks, seed=seed, axis=1),
+    )
+
+
+def token_bytes(logical: Logical, shape: Shape) -> int:
+    """Bytes of one token: its document and its topic."""
+    return int(np.dtype(index_type(logical.rows)).itemsize + np.dtype(shape.topic_dtype).itemsize)
+
+
+def plan_lda(problem: Problem, logical: Logical, shape: Shape, weight: Ints, runs: Ints, physical: Physical) -> Plan:
+    """The plan of a run whose visit v has weight[v] tokens in runs[v] runs of one word."""
+    order, tokens = logical.order, int(weight.sum())
+    entry = tokens * token_bytes(logical, shape)
+    entry += int(runs.sum()) * (4 + np.dtype(index_type(logical.cols)).itemsize)
+    carried = (order.rows + order.cols) * shape.topics * 4
+    state = shape.doc_bytes + shape.word_bytes + carried
+    return Plan(
+        logical,
+        (spec_lda(problem.sampler, logical, shape, weight, runs),),
+        weight,
+        Cost(tokens, entry, state, entry + 2 * (shape.doc_bytes * order.cols + shape.word_bytes * order.rows), 0),
+        physical,
+        axes=("document", "word"),
+    )

@@ -1,0 +1,1 @@
+"""`SparseRegression`: coordinate descent by rounds, in compiled code."""

@@ -1,0 +1,80 @@
+"""A crew that outlives a call: loops are called once an epoch, and starting threads takes a millisecond or two.
+
+    kept = KeptCrew()
+    with kept.open(Threads(2)) as crew:     # the crew of the last call, if it was for the same runtime
+        ...
+
+Two calls at once get a crew each. After a fork the child makes its own, since threads do not come along. The threads
+end with the object that holds them.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from stretto.runtime.interrupts import deferring_ctrl_c, raising_ctrl_c, shielding_ctrl_c
+from stretto.runtime.runtimes import Runtime
+
+from .crew import Crew
+
+
+@dataclass(frozen=True)
+class _Idle:
+    runtime: Runtime
+    process: int
+    crew: Crew
+    workers: int  # of the runtime, which may ask for "all" of a number that changes
+    end: weakref.finalize[[], KeptCrew]
+
+
+class KeptCrew:
+    """Holds at most one idle crew."""
+
+    def __init__(self) -> None:
+        self._idle: list[_Idle] = []
+
+    @contextmanager
+    def open(self, runtime: Runtime) -> Iterator[Crew]:
+        """A crew for this runtime, used by nobody else meanwhile."""
+        idle = self._take(runtime)
+        if idle is None:
+            idle = self._start(runtime)
+        try:
+            with raising_ctrl_c():
+                yield idle.crew
+        except BaseException:
+            with shielding_ctrl_c():
+                idle.end()  # whatever state it is in, nobody shall find it
+            raise
+        if self._idle:
+            idle.end()
+        else:
+            self._idle.append(idle)
+
+    def _start(self, runtime: Runtime) -> _Idle:
+        stack = ExitStack()
+        try:
+            with deferring_ctrl_c():  # starting threads is not made to be interrupted
+                crew = stack.enter_context(runtime.crew())
+            return _Idle(runtime, os.getpid(), crew, runtime.workers, weakref.finalize(self, stack.close))
+        except BaseException:
+            with shielding_ctrl_c():
+                stack.close()
+            raise
+
+    def _take(self, runtime: Runtime) -> _Idle | None:
+        try:
+            idle = self._idle.pop()
+        except IndexError:
+            return None
+        if idle.process != os.getpid():
+            idle.end.detach()  # its threads stayed in the parent
+            return None
+        if idle.runtime == runtime and idle.workers == runtime.workers:
+            return idle
+        idle.end()
+        return None

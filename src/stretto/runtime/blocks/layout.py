@@ -1,0 +1,279 @@
+"""Laying the data out in blocks as the plan says.
+
+    tallied = tally(chunk, rows, cols, order, crew)      # entries of each visit
+    blocks = lay_out(data, rows, cols, order, tallied, crew)
+
+All work on fixed parts of the input, so the result does not depend on the number of threads. The blocks hold indices
+local to their block, in two bytes where they fit: 8 bytes a rating instead of 12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import Cut
+from stretto.errors import DataError
+from stretto.kernels.factorization import grid as kernels
+from stretto.plan.arrays import StepSpec, by_visits, constant
+from stretto.plan.kernel_reference import named_kernel
+from stretto.runtime.files.mapped_arrays import Disk
+from stretto.schedule.orders.order import Ints, Order
+from stretto.schedule.orders.rotation import independent
+
+from .crew import Crew
+from .parted import Parted, by_shares
+from .source import Chunk, Entries, Source
+from .step import make_step, parts
+
+_PARTS = 16
+_LISTS = 1024  # lists that blocks to be arranged are dealt out to, at most
+_SMALL = 1 << 16
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Entries grouped by visit: visit v has entries ptr[v] to ptr[v + 1], indices local to its two blocks."""
+
+    ptr: Ints  # [V + 1]
+    u: NDArray[Any]  # [n] uint16 or int32
+    i: NDArray[Any]  # [n]
+    r: NDArray[np.float32]  # [n]
+    row_base: Ints  # [V] position at which the visit's row block begins
+    col_base: Ints  # [V]
+    repeats: int  # pairs that occur more than once
+
+    @property
+    def weight(self) -> Ints:
+        """[V] entries in each visit."""
+        return np.diff(self.ptr)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.u.nbytes + self.i.nbytes + self.r.nbytes)
+
+
+def index_type(cut: Cut) -> type[np.uint16] | type[np.int32]:
+    """The smallest type that holds an index local to a block."""
+    return np.uint16 if cut.sizes.max(initial=0) <= _SMALL else np.int32
+
+
+def locals_of(cut: Cut) -> tuple[NDArray[np.int16], NDArray[Any]]:
+    """[n] the block of each row, and [n] its index inside the block."""
+    block = cut.block_of()
+    return block, (cut.place - cut.bounds[block]).astype(index_type(cut))
+
+
+def visit_table(order: Order) -> Ints:
+    """[R, C] the visit of each pair of blocks."""
+    table = np.zeros((order.rows, order.cols), np.int64)
+    table[order.row_block, order.col_block] = np.arange(len(order))
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class Tally:
+    """How many entries of each part of the input belong to each visit: counts [P, V]; bounds [P + 1] cut the input into
+    parts.
+    """
+
+    bounds: Ints
+    counts: Ints
+
+    @property
+    def weight(self) -> Ints:
+        """[V] entries of each visit."""
+        return np.ascontiguousarray(self.counts.sum(axis=0))
+
+
+def tally(chunk: Chunk, rows: Cut, cols: Cut, order: Order, crew: Crew) -> Tally:
+    """Count the entries of each visit."""
+    bounds = parts(len(chunk[2]), _PARTS)
+    count = len(bounds) - 1
+    counts = np.zeros((count, len(order)), np.int64)
+    args = (bounds, chunk[0], chunk[1], rows.block_of(), cols.block_of(), visit_table(order), counts)
+    crew.run(make_step("count", kernels.count_worker, independent(count), np.diff(bounds), *args), "exact")
+    return Tally(bounds, counts)
+
+
+def tally_parts(source: Parted, rows: Cut, cols: Cut, order: Order, crew: Crew) -> Ints:
+    """[P, V] entries of each visit in each part of a source, counted where the crew works."""
+    counts = np.zeros((source.parts, len(order)), np.int64)
+    for one in by_shares(source, crew, partial(_tally_share, rows, cols, order)):
+        for number, weight in one.items():
+            counts[number] = weight
+    return counts
+
+
+def _tally_share(
+    rows: Cut, cols: Cut, order: Order, source: Parted, parts: Sequence[int], crew: Crew
+) -> dict[int, Ints]:
+    found = {}
+    for number in parts:
+        chunks = (tally(chunk, rows, cols, order, crew).weight for chunk in source.part(number))
+        found[number] = sum(chunks, np.zeros(len(order), np.int64))
+    return found
+
+
+def scatter(
+    chunk: Chunk, rows: Cut, cols: Cut, order: Order, tallied: Tally, crew: Crew, mean: float, scale: float
+) -> tuple[Ints, NDArray[Any], NDArray[Any], NDArray[np.float32]]:
+    """(ptr, u, i, r): the entries grouped by visit, in input order; values become (value − mean) / scale."""
+    entries = len(chunk[2])
+    bounds, counts = tallied.bounds, tallied.counts
+    row_block, row_local = locals_of(rows)
+    col_block, col_local = locals_of(cols)
+    ptr = np.concatenate([[0], np.cumsum(tallied.weight)]).astype(np.int64)
+    at = np.ascontiguousarray(ptr[:-1] + np.cumsum(counts, axis=0) - counts)
+    u, i = np.empty(entries, row_local.dtype), np.empty(entries, col_local.dtype)
+    r = np.empty(entries, np.float32)
+    lookup = (row_block, col_block, row_local, col_local, visit_table(order))
+    args = (bounds, *chunk, *lookup, at, np.float32(mean), np.float32(1.0 / scale), u, i, r)
+    each = independent(len(bounds) - 1)
+    crew.run(make_step("scatter", kernels.scatter_worker, each, np.diff(bounds), *args), "exact")
+    return ptr, u, i, r
+
+
+def lay_out(
+    data: Entries,
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    tallied: Tally,
+    crew: Crew,
+    *,
+    mean: float = 0.0,
+    scale: float = 1.0,
+) -> Blocks:
+    """Group the entries by visit and put each block in visiting order; values become (value − mean) / scale."""
+    ptr, u, i, r = scatter((data.rows, data.cols, data.values), rows, cols, order, tallied, crew, mean, scale)
+    repeats = arrange(ptr, rows, cols, order, u, i, r, crew)
+    return Blocks(ptr, u, i, r, rows.bounds[order.row_block], cols.bounds[order.col_block], repeats)
+
+
+def lay_out_on_disk(
+    source: Source,
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    weight: Ints,
+    crew: Crew,
+    disk: Disk,
+    *,
+    mean: float = 0.0,
+    scale: float = 1.0,
+) -> Blocks:
+    """The same blocks from a source that is read in chunks, in files. weight [V]: entries of each visit."""
+    grouped = group_on_disk(source, rows, cols, order, weight, crew, disk, mean, scale)
+    repeats = arrange(grouped[0], rows, cols, order, *grouped[1:], crew, on_disk=True)
+    return Blocks(*grouped, rows.bounds[order.row_block], cols.bounds[order.col_block], repeats)
+
+
+def group_on_disk(
+    source: Source,
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    weight: Ints,
+    crew: Crew,
+    disk: Disk,
+    mean: float,
+    scale: float,
+) -> tuple[Ints, NDArray[Any], NDArray[Any], NDArray[np.float32]]:
+    """(ptr, u, i, r) of `scatter`, in files."""
+    ptr = np.concatenate([[0], np.cumsum(weight)]).astype(np.int64)
+    kinds: dict[str, Any] = {"u": index_type(rows), "i": index_type(cols), "r": np.float32}
+    u, i, r = (disk.array(name, (int(ptr[-1]),), kind) for name, kind in kinds.items())
+    fill_blocks(source, rows, cols, order, ptr, (u, i, r), crew, mean=mean, scale=scale, disk=disk)
+    return ptr, u, i, r
+
+
+def fill_blocks(
+    source: Source,
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    ptr: Ints,
+    into: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    crew: Crew,
+    *,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    disk: Disk | None = None,
+) -> Ints:
+    """Bring a source's entries to their visits in (u, i, r), each chunk's behind those that a visit has already.
+
+    ptr [V + 1]: where each visit's entries are. The number of entries that each visit got, [V].
+    """
+    every = ((0, chunk) for chunk in source.chunks())
+    return fill_parts(every, rows, cols, order, ptr[None, :-1], ptr[1:], into, crew, mean=mean, scale=scale, disk=disk)
+
+
+def fill_parts(
+    chunks: Iterable[tuple[int, Chunk]],
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    first: Ints,
+    end: Ints,
+    into: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
+    crew: Crew,
+    *,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    disk: Disk | None = None,
+) -> Ints:
+    """As `fill_blocks`, of chunks (part, entries): those of a part in their order, parts in any.
+
+    first [P, V]: where each visit's entries of a part begin; end [V]: where those of the last part end.
+    """
+    begun = first.copy()
+    for part, chunk in chunks:
+        filled, limit = begun[part], end if part + 1 == len(first) else first[part + 1]
+        tallied = tally(chunk, rows, cols, order, crew)
+        here, *some = scatter(chunk, rows, cols, order, tallied, crew, mean, scale)
+        counts = np.diff(here)
+        if np.any(filled + counts > limit):
+            raise DataError("the source has more entries than when it was counted; it was changed meanwhile")
+        for v in np.flatnonzero(counts).tolist():
+            at = slice(int(filled[v]), int(filled[v] + counts[v]))
+            for array, piece in zip(into, some, strict=True):
+                array[at] = piece[here[v] : here[v + 1]]
+        filled += counts
+        if disk is not None:
+            disk.release_all()
+    return np.asarray((begun - first).sum(axis=0))
+
+
+def arrange(
+    ptr: Ints,
+    rows: Cut,
+    cols: Cut,
+    order: Order,
+    u: NDArray[Any],
+    i: NDArray[Any],
+    r: NDArray[Any],
+    crew: Crew,
+    *,
+    on_disk: bool = False,
+    visits: Ints | None = None,
+) -> int:
+    """Put each block in visiting order, in place; the number of repeated pairs. visits: of these visits alone."""
+    sizes = (rows.sizes[order.row_block], cols.sizes[order.col_block])
+    worker, spec = kernels.arrange_worker, None
+    if on_disk:
+        entries = (by_visits(name, ptr, written=True) for name in "uir")
+        arguments = (constant("ptr"), constant("rows_in"), constant("cols_in"), *entries)
+        spec = StepSpec("arrange", named_kernel(worker), arguments)
+    # A worker looks at every row block whenever it claims a visit: many blocks are dealt out to fewer lists.
+    every = np.arange(len(order))
+    lists = len(order) if on_disk or visits is not None else min(len(order), _LISTS)
+    each = Order("independent", lists, len(order), every * lists // max(1, len(order)), every)
+    step = make_step("arrange", worker, each, np.diff(ptr), ptr, *sizes, u, i, r, spec=spec)
+    crew.run_here(step, "exact", None if visits is None else np.setdiff1d(every, visits))
+    return int(step.total())

@@ -1,0 +1,67 @@
+"""From an order to the arrays the compiled workers share.
+
+`start` lays out one pass: nothing finished, or, after an interruption, everything in `finished` already done.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from stretto.errors import RunError
+from stretto.kernels.core import claims
+from stretto.schedule.orders.order import Ints, Order
+
+
+def start(
+    order: Order,
+    priority: Ints,
+    *,
+    finished: Ints | None = None,
+    script: Ints | None = None,
+    only: Ints | None = None,
+) -> claims.Pass:
+    """Arrays for one pass over `order`.
+
+    priority [V]: of the ready visits the one with the highest goes first. finished: visits already done (closed under
+    the order). script: run exactly these visits, in this order, on one worker (the serial runtime); without it workers
+    claim ready visits. only: make these visits and no others; the finished ones are among them, and of every block
+    they are the first.
+    """
+    done = np.zeros(len(order), dtype=np.int64)
+    if finished is not None and len(finished):
+        if not order.finished_closed(finished):
+            raise RunError("the finished visits are not closed under the plan's order; the checkpoint is not usable")
+        done[finished] = 1
+    row_first, row_visits, count = order.row_first, order.row_visits, len(order)
+    if only is not None:
+        mine = np.zeros(len(order), bool)
+        mine[only] = True
+        row_visits, count = row_visits[mine[row_visits]], len(only)
+        counts = np.bincount(order.row_block[only], minlength=order.rows)
+        row_first = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    row_done = np.bincount(order.row_block[done == 1], minlength=order.rows).astype(np.int64)
+    col_done = np.bincount(order.col_block[done == 1], minlength=order.cols).astype(np.int64)
+    made = claims.Pass(
+        row_block=order.row_block,
+        col_block=order.col_block,
+        row_turn=order.row_turn,
+        col_turn=order.col_turn,
+        priority=priority,
+        row_first=row_first,
+        row_visits=row_visits,
+        row_last=np.full(order.rows, -1, dtype=np.int64),
+        row_done=row_done,
+        col_done=col_done,
+        taken=done,
+        script=np.empty(0, dtype=np.int64) if script is None else script,
+        log=np.zeros((count, claims.LOG_COLUMNS), dtype=np.int64),
+    )
+    made.control[claims.LEFT] = count - int(done.sum())
+    made.control[claims.MODE] = claims.CLAIMED if script is None else claims.SCRIPTED
+    return made
+
+
+def logged(pass_: claims.Pass) -> Ints:
+    """[n, 4] what this pass ran: visit, worker, start, end in time stamp cycles; unfinished visits are left out."""
+    log: Ints = pass_.log[: int(pass_.control[claims.LOGGED])]
+    return log[log[:, 3] > 0]

@@ -1,0 +1,102 @@
+"""A team of threads that all do one thing at a time.
+
+An epoch may last fifteen milliseconds, and sixteen futures cost one of them. Here a thread waits on a queue of its own,
+calls compiled code and takes one token away; whoever takes the last wakes the caller: a third of the cost.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+from stretto.errors import PlanError
+from stretto.runtime.interrupts import GLANCE
+
+
+class Call:
+    """One function called by every member; `wait` until all have returned."""
+
+    def __init__(self, fn: Callable[..., Any], members: int, stop: Callable[[], None]) -> None:
+        self.fn, self._stop = fn, stop
+        # Members take these away from the end; the one that gets the first of them is the last to return.
+        self._left = [True, *[False] * (members - 1)]
+        self._ended = False
+        self._over = threading.Lock()  # held until all have returned
+        self._over.acquire()
+        self._errors: list[BaseException] = []
+
+    def make(self, args: tuple[Any, ...]) -> None:
+        """One member's share, on its thread."""
+        try:
+            self.fn(*args)
+        except BaseException as error:
+            self._errors.append(error)
+            self._stop()  # or the others wait for ever for what this one has claimed
+        if self._left.pop():
+            self._ended = True  # before the lock: whoever is interrupted after taking it still finds this
+            self._over.release()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Whether every member has returned, within `seconds` if given. Ctrl-C ends the waiting, not the members."""
+        left = seconds
+        while not self._ended:
+            # In slices: a signal that comes just before the waiting begins would not end it.
+            began = time.monotonic()
+            if self._over.acquire(timeout=GLANCE if left is None else min(left, GLANCE)):
+                break
+            if left is not None:
+                left -= time.monotonic() - began
+                if left <= 0:
+                    return self._ended
+        return True
+
+    def check(self) -> None:
+        """Raise what a member raised."""
+        if self._errors:
+            raise self._errors[0]
+
+
+def _serve(tasks: SimpleQueue[tuple[Call, tuple[Any, ...]] | None]) -> None:
+    while (task := tasks.get()) is not None:
+        task[0].make(task[1])
+        del task  # it holds the arrays of the pass
+
+
+class Team:
+    """`members` threads; they end with `close`."""
+
+    def __init__(self, members: int) -> None:
+        self._queues: list[SimpleQueue[tuple[Call, tuple[Any, ...]] | None]] = [SimpleQueue() for _ in range(members)]
+        self._threads = [
+            threading.Thread(target=_serve, args=(queue,), name=f"stretto-{k}", daemon=True)
+            for k, queue in enumerate(self._queues)
+        ]
+        for started, thread in enumerate(self._threads):
+            try:
+                thread.start()
+            except RuntimeError as error:
+                self._threads = self._threads[:started]
+                self.close()
+                raise PlanError(
+                    f"the system starts no more than {started} of {members} threads ({error}); use fewer: n_jobs=…"
+                ) from error
+
+    def call(
+        self, fn: Callable[..., Any], shares: list[tuple[Any, ...]], stop: Callable[[], None] = lambda: None
+    ) -> Call:
+        """fn(*shares[k]) on member k, all at once; stop() tells the others to return when one of them has raised."""
+        call = Call(fn, len(shares), stop)
+        for queue, share in zip(self._queues, shares, strict=True):
+            queue.put((call, share))
+        return call
+
+    def close(self) -> None:
+        """Let every member finish what it does, and end it."""
+        for queue in self._queues:
+            queue.put(None)
+        for thread in self._threads:
+            if thread is not threading.current_thread():  # the garbage collector runs on whatever thread it likes
+                thread.join()

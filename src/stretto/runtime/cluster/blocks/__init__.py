@@ -1,0 +1,1 @@
+"""Static plans on a cluster: row blocks stay with their node, column blocks travel."""

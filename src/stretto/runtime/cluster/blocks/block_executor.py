@@ -1,0 +1,434 @@
+"""The driver's side of steps that run on nodes: a crew whose steps run on the nodes of a cluster.
+
+    with st.Cluster(nodes=4).open() as crew:
+        done = crew.run(step, "exact")      # a step with a spec: on the nodes; any other: on the driver's threads
+        crew.gather()                       # the driver's arrays hold what was learned
+
+What never changes (entries) is sent once, states when the driver's copy changed, and both stay on the nodes from run to
+run. The driver's arrays are older than those of the nodes until they are gathered: by whoever reads them, by a step
+that reads them here, and every now and then, so that little has to be recomputed when a host is lost. Then all begin
+again from what was gathered last, and the runs since are made once more; the bits are the same. Where nothing is looked
+at between two steps the nodes do not wait for the driver in between (`crew_runs`).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from stretto.errors import RunError
+from stretto.kernels.core import claims
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.step import Done, Step
+from stretto.runtime.cluster.hosts.calls import HostLost
+from stretto.runtime.cluster.parts.driver import Parts
+from stretto.runtime.cluster.parts.task import make_parts_task
+from stretto.runtime.cpus import workers_from
+from stretto.runtime.files.checkpoint import interval_seconds
+from stretto.runtime.interrupts import GLANCE, check_ctrl_c, deferring_ctrl_c, heeding_ctrl_c, raising_ctrl_c
+from stretto.schedule.orders.order import Ints
+
+from .driver_runs import HostsApi, Made, Runs
+from .driver_step import CrewPlan, Kept
+from .node import Ran, turns_of
+from .task import WITHIN
+from .threads import make_ring_task
+
+_FAILURE_SECONDS = 86_400.0  # mean time between losses of one host
+_SLOW = 5e6  # bytes a second that any control plane carries
+_READ = 2e5  # bytes of entries a second that any node reads from a file and lays out
+_APPLY = 86_400.0  # seconds for a host to count its share of some files: it is alive as long as others hear of it
+_COMPILE = 600.0  # seconds for the slowest machine to compile a worker
+_PLANS = 8  # steps whose entries stay on the nodes
+_KEPT_BYTES = 1 << 28  # of served elements that are kept for runs that may be lost, before what was learned is gathered
+
+
+class ClusterCrew(Crew):
+    """A crew that drives hosts.
+
+    Parameters
+    ----------
+    hosts : HostsApi
+        `hosts.Hosts`, entered.
+    clock : function() -> seconds
+        For intervals and patience; virtual where hosts are simulated.
+
+    Attributes
+    ----------
+    ran : dict of int to Ran
+        What each node reported of the last run.
+    """
+
+    runs_ahead = True
+    needs_spec = True
+    _make_task = staticmethod(make_ring_task)
+
+    def __init__(self, hosts: HostsApi, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(workers_from(None), serial=False)
+        self.hosts = hosts
+        self.ran: dict[int, Ran] = {}
+        self._clock = clock
+        self._runs = Runs(hosts, clock)
+        self._plans: dict[int, CrewPlan] = {}  # by the id of the spec, which the plan keeps alive
+        self._plan: CrewPlan | None = None  # the one that ran last
+        self._numbered = 0
+        self._parts: Parts | None = None
+        self._begun = False
+        self._ending = False
+        self._gathered_at = self._clock()
+        self._gather_seconds = 0.1
+
+    def run(
+        self,
+        step: Step,
+        profile: str,
+        finished: Ints | None = None,
+        seconds: float | None = None,
+        *,
+        drain: bool = False,
+        again: bool = False,
+        then: Step | None = None,
+    ) -> Done:
+        """As `Crew.run`; on the nodes when the step has a spec. `then` is begun there without another word, when
+        nothing that this step leaves in the driver can change it."""
+        if step.spec is None:
+            if self._plan is not None and self._plan.is_ahead_of(step.args):
+                self.gather()
+            return super().run(step, profile, finished, seconds, drain=drain, again=again)
+        self._ending = False
+        if not drain:
+            try:
+                with deferring_ctrl_c():
+                    return self._run(step, profile, finished, seconds, drain, again, then)
+            except KeyboardInterrupt:
+                self._forget()  # half a result would be taken for a whole one
+                raise
+        with heeding_ctrl_c(self) as ctrl_c:
+            done = self._run(step, profile, finished, seconds, drain, again, then)
+            interrupted = ctrl_c.heard()
+        return replace(done, interrupted=done.finished is not None) if interrupted else done
+
+    def _run(
+        self,
+        step: Step,
+        profile: str,
+        finished: Ints | None,
+        seconds: float | None,
+        drain: bool,
+        again: bool,
+        then: Step | None,
+    ) -> Done:
+        if step.gathers:
+            self._gather()
+        if step.before is not None:
+            step.before(finished is None)
+        if not again:
+            with raising_ctrl_c():
+                _compile_here(step, profile)
+        started = np.zeros(0, np.int64) if finished is None else np.asarray(finished, np.int64)
+        if step.spec is not None and step.spec.waves is not None:
+            return self._run_wave(step, self._switch(step, profile))
+        plan, turns = self._switch(step, profile), turns_of(step.order, started)
+        if plan.ahead and not np.array_equal(turns, plan.turns):
+            self.gather()
+        plan.take(step, turns)
+        kept = plan.next_run(started)
+        if not self._runs.expects(plan, kept):
+            self._forget()  # what was told ahead is not what is asked for
+        after = None if then is None or self._due() else plan.run_after(then)
+        deadline = None if seconds is None else self._clock() + seconds
+
+        def ending() -> bool:
+            return (self._ending and (drain or seconds is not None)) or (drain and self.asked)
+
+        while True:
+            try:
+                self._ready(plan, ending)
+                over = self._make(plan, kept, after, deadline, ending)
+                break
+            except HostLost as lost:
+                self._lost(lost)
+            except _Stopped:
+                self._forget()
+                return Done(step, 0.0, np.zeros((0, claims.LOG_COLUMNS), np.int64), started, None, drain)
+        self.hosts.progressed()
+        self.ran = over.ran
+        failed = plan.collect(over.ran)
+        log = np.concatenate([one.log for one in over.ran.values()])
+        made = np.union1d(log[:, 0], started).astype(np.int64)
+        whole = len(made) == len(step.order)
+        if over.torn:
+            self._forget()
+        else:
+            plan.advance(kept, made, whole)
+            if failed is not None or not whole or (self._due() and not self.told_ahead):
+                self.gather()
+        if whole and failed is None and step.after is not None:
+            if step.gathers:
+                self._gather()
+            step.after()
+        return Done(
+            step,
+            over.seconds,
+            log[np.argsort(log[:, 2], kind="stable")],
+            finished=None if whole else made,
+            failed=failed,
+            interrupted=drain and self.asked and not whole,
+        )
+
+    def _run_wave(self, step: Step, plan: CrewPlan) -> Done:
+        """Make the visits of one wave, phase by phase: fetch what they touch, make them, take back what they wrote."""
+        assert step.visits is not None
+        started = plan.started(step.visits)
+        turns = turns_of(plan.order, started)
+        if plan.ahead and not np.array_equal(turns, plan.turns):
+            self.gather()
+        plan.take(step, turns, within=bool(len(started)))
+        logs, seconds, failed, ran = [], 0.0, None, {}
+        for phase in plan.phases(step.visits):
+            kept = plan.next_run(started, phase)
+            if not self._runs.expects(plan, kept):
+                self._forget()
+            while True:
+                try:
+                    self._ready(plan)
+                    over = self._make(plan, kept)
+                    break
+                except HostLost as lost:
+                    self._lost(lost)
+            self.hosts.progressed()
+            ran, seconds = over.ran, seconds + over.seconds
+            failed = plan.collect(over.ran)
+            logs += [one.log for one in over.ran.values()]
+            started = np.union1d(started, np.concatenate([one.made for one in over.ran.values()])).astype(np.int64)
+            plan.advance(kept, started, len(started) == len(plan.order))
+            if not plan.learns:
+                plan.settle()
+            elif failed is not None or self._due() or plan.kept_bytes > _KEPT_BYTES:
+                self.gather()
+            if failed is not None:
+                break
+        self.ran = ran
+        place = np.zeros(len(plan.order), np.int64)
+        place[step.visits] = np.arange(len(step.visits))
+        log = np.concatenate(logs)
+        log[:, 0] = place[log[:, 0]]
+        made = np.sort(log[:, 0])
+        failed = None if failed is None else int(place[failed])
+        finished = None if len(made) == len(step.visits) else made
+        return Done(step, seconds, log[np.argsort(log[:, 2], kind="stable")], finished=finished, failed=failed)
+
+    @property
+    def apart(self) -> int:  # type: ignore[override]
+        """Hosts that there are now."""
+        return len(set(self.hosts.where))
+
+    def shares(self, count: int, readers: Ints | None = None) -> list[Sequence[int]]:
+        """One for each host; neighbours are apart, since files may be sorted by how much work their entries are."""
+        if readers is not None:
+            return [np.flatnonzero(readers == host).tolist() for host in range(self.apart)]
+        return [range(k, count, self.apart) for k in range(min(self.apart, count))]
+
+    def apply(self, function: Callable[[Any, Crew], Any], items: Sequence[Any]) -> list[Any]:
+        """On the hosts. The function is pure: what a lost host did is done again."""
+        self.gather()
+        while True:
+            found: list[Any] = [None] * len(items)
+
+            def call(host: int, mine: Sequence[int], found: list[Any] = found) -> None:
+                answers = self.hosts.ask_one(host, "apply", function, [items[k] for k in mine], timeout=_APPLY)
+                for k, answer in zip(mine, answers, strict=True):
+                    found[k] = answer
+
+            try:
+                self._begin()
+                hosts = sorted(set(self.hosts.where))
+                shares = [(host, range(k, len(items), len(hosts))) for k, host in enumerate(hosts)]
+                self._together([partial(call, host, mine) for host, mine in shares if mine], lambda: False)
+                self.hosts.progressed()
+                return found
+            except HostLost as lost:
+                self._lost(lost)
+
+    def gather(self) -> None:
+        """Bring the driver's arrays up to date."""
+        with deferring_ctrl_c():
+            self._gather()
+
+    def _gather(self) -> None:
+        plan = self._plan
+        if plan is None or not plan.ahead:
+            return
+        if self.told_ahead:
+            self._forget()  # the nodes are in an epoch that nobody has asked for: they begin again, and end before it
+        began = self._clock()
+        while True:
+            try:
+                self._ready(plan)
+                self._runs.settle(plan)
+                timeout = WITHIN + plan.state_bytes / _SLOW
+                answers = self.hosts.ask("fetch", plan.number, plan.turns, timeout=timeout)
+                break
+            except HostLost as lost:
+                self._lost(lost)
+        plan.gathered([pieces for answer in answers.values() for pieces in answer.values()])
+        self._gathered_at = self._clock()
+        self._gather_seconds = self._gathered_at - began
+
+    def parts(self) -> Parts:
+        """Parts of data that the nodes hold; what steps have left on the nodes is gathered before they begin."""
+        if self._parts is None:
+            self._parts = self._make_parts()
+        return self._parts
+
+    def _make_parts(self) -> Parts:
+        return Parts(self.hosts, make_parts_task, self._leave_steps)
+
+    def _leave_steps(self) -> None:
+        """The nodes begin something else."""
+        self.gather()
+        self._forget()
+
+    @property
+    def told_ahead(self) -> bool:
+        """Whether the nodes were told of a step that nobody has asked for yet."""
+        return self._runs.ahead
+
+    def stop(self) -> None:
+        """Ask the running step to end after the visits now being made."""
+        self._ending = True
+        super().stop()
+
+    # -- having everything in place ----------------------------------------------------------------------------------
+
+    def _switch(self, step: Step, profile: str) -> CrewPlan:
+        """The plan of a step; what another has learned is gathered first, for they may share arrays."""
+        plan = self._plans.get(id(step.spec))
+        if plan is not self._plan or (plan is not None and plan.other_arrays(step)):
+            self.gather()
+        if plan is None:
+            plan = CrewPlan.of(self._numbered, step, profile, self.hosts.nodes)
+            plan.memory = None if self._walk is None else self._walk.disk.budget
+            self._numbered += 1
+            for oldest in list(self._plans)[: 1 - _PLANS]:
+                self._drop(self._plans.pop(oldest))
+            self._plans[id(step.spec)] = plan
+        self._plan = plan
+        return plan
+
+    def _drop(self, plan: CrewPlan) -> None:
+        """Nobody will ask for its steps again, as far as one can tell."""
+        try:
+            if self._begun and plan.loaded:
+                self.hosts.ask("drop", plan.number)
+        except HostLost as lost:
+            self._lost(lost)
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self.hosts.begin(self._make_task, dict.fromkeys(range(self.hosts.nodes)))
+            self._begun = True
+
+    def _ready(self, plan: CrewPlan, ending: Callable[[], bool] = lambda: False) -> None:
+        """Have everything on the nodes that a run needs, and lost runs recomputed."""
+        self._begin()
+        if not plan.loaded:
+            # Nodes that read files themselves walk all of them, on processors that may be shared.
+            rate = _SLOW if plan.spec.reader is None else _READ
+            self._send("load", plan.loads(self.hosts.nodes), WITHIN + plan.entry_bytes / rate, ending)
+            plan.loaded = True
+        if plan.stale or not plan.settled:
+            self._send("put", plan.puts(self.hosts.nodes), WITHIN + plan.state_bytes / _SLOW, ending)
+            plan.stale.clear()
+            plan.settled = True
+        while plan.made < len(plan.since):
+            self._make(plan, plan.since[plan.made], again=True)
+            plan.made += 1
+
+    def _send(self, what: str, values: dict[int, Any], within: float, ending: Callable[[], bool]) -> None:
+        """To every host what its nodes need. within: seconds after which a host that does not answer is lost."""
+        hosts = sorted(set(self.hosts.where))
+        shares = {host: {n: v for n, v in values.items() if self.hosts.where[n] == host} for host in hosts}
+        self._together(
+            [partial(self.hosts.ask_one, host, what, shares[host], timeout=within) for host in hosts], ending
+        )
+
+    def _lost(self, lost: HostLost) -> None:
+        """A host is gone, and with it what the nodes have: all begin again."""
+        self.hosts.lose(lost)
+        self._forget()
+
+    def _forget(self) -> None:
+        self._begun = False
+        self._runs.forget()
+        for plan in self._plans.values():
+            plan.forget()
+
+    def _due(self) -> bool:
+        """Whether so much has been learned since the last gathering that losing it would cost more than gathering."""
+        mean = self._failure_seconds() / self.hosts.nodes
+        interval = interval_seconds(self._gather_seconds, mean_time_to_failure=mean)
+        return self._clock() - self._gathered_at > interval
+
+    def _failure_seconds(self) -> float:
+        """Mean time between losses of one host."""
+        return _FAILURE_SECONDS
+
+    def _together(self, calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> None:
+        """Make calls of hosts at the same time; _Stopped when an end is asked for meanwhile."""
+        _together(calls, ending)
+
+    def _make(
+        self,
+        plan: CrewPlan,
+        kept: Kept,
+        then: Kept | None = None,
+        deadline: float | None = None,
+        ending: Callable[[], bool] = lambda: False,
+        *,
+        again: bool = False,
+    ) -> Made:
+        """One run on all nodes, see `Runs.make`. again: it was made before, and was lost."""
+        if kept.served and (serves := plan.serves(kept, again=again)):
+            nbytes = sum(found.nbytes for one in serves.values() for found in one.elements.values())
+            self._send("serve", serves, WITHIN + nbytes / _SLOW, ending)
+        if not plan.warm:
+            self._together([partial(self.hosts.ask, "warm", plan.go(kept), timeout=_COMPILE)], ending)
+            plan.warm = True
+        try:
+            return self._runs.make(plan, kept, then, deadline, ending)
+        except RunError:
+            self._forget()
+            raise
+
+
+class _Stopped(Exception):
+    """An end was asked for before anything was begun."""
+
+
+def _together(calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> None:
+    """Make calls that may take long, each on a thread; _Stopped when an end is asked for meanwhile."""
+    pool = ThreadPoolExecutor(len(calls))
+    try:
+        left: Collection[Future[Any]] = [pool.submit(call) for call in calls]
+        while left:
+            done, left = wait(left, timeout=GLANCE, return_when=FIRST_EXCEPTION)
+            for one in done:
+                one.result()
+            check_ctrl_c()
+            if left and ending():
+                raise _Stopped
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _compile_here(step: Step, profile: str) -> None:
+    """Compile the worker in this process first: an error is then the caller's, and other processes of this machine find
+    the machine code."""
+    step.kernel[profile](claims.stopped(), 0, step.out, *step.args)

@@ -1,0 +1,238 @@
+"""Runs that the nodes are making, as the driver sees them: one, and perhaps already the one after it.
+
+    runs = Runs(hosts)
+    made = runs.make(plan, kept, then, deadline, ending)    # what each node told of `kept`
+    runs.ahead                                              # `then` has been begun, or will be, without another word
+
+A run that follows for certain is told ahead, so that a node begins it the moment it has made its own visits of the one
+before: blocks are there or come, and nobody waits for the slowest node or for the driver.
+
+An end is asked for in two steps, since some nodes may be in the next epoch already. First every node says which epoch
+it has begun, and begins no later one. Then all end in the latest of these: who is still in the one before finishes it
+(nobody it waits for has stopped there), and makes no visit of the next. So what the nodes have is always some visits of
+one epoch, and all of those before it.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from stretto.errors import RunError
+from stretto.runtime.cluster.hosts.calls import HostLost, Told
+from stretto.runtime.cluster.hosts.failure_detector import Standstill
+from stretto.runtime.tables.stalls import AFTER
+
+from .driver_step import CrewPlan, Kept
+from .node import Ran
+from .task import WITHIN
+
+_LOOK = 0.2  # seconds between looks whether somebody asked for an end
+_CRAWL = 1e5  # bytes a second at which a block is on its way even on the slowest network
+
+
+class Patient(Protocol):
+    """What is needed of `spec.Cluster`."""
+
+    @property
+    def patience(self) -> str | float: ...
+
+
+class HostsApi(Protocol):
+    """What is needed of `hosts.Hosts`."""
+
+    nodes: int
+    where: tuple[int, ...]
+    incarnation: int
+
+    @property
+    def spec(self) -> Patient: ...
+
+    def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
+    def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]: ...
+    def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any: ...
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]: ...
+    def events(self, wait: float) -> list[Told]: ...
+    def lose(self, lost: HostLost) -> None: ...
+    def progressed(self) -> None: ...
+
+
+class Made(NamedTuple):
+    """A run that is over. ran: by node. torn: what the nodes have is not of one epoch."""
+
+    ran: dict[int, Ran]
+    seconds: float
+    torn: bool
+
+
+@dataclass(eq=False)
+class Sent:
+    """A run that the nodes were told of, and what they have told of it."""
+
+    plan: CrewPlan
+    kept: Kept
+    ran: dict[int, Ran] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> bool:
+        return any(one.failed >= 0 for one in self.ran.values())
+
+    def is_for(self, plan: CrewPlan, kept: Kept) -> bool:
+        """Whether it is the run that is asked for now."""
+        mine = self.kept
+        same = plan is self.plan and (kept.epoch, kept.numbers) == (mine.epoch, mine.numbers)
+        return same and np.array_equal(kept.finished, mine.finished)
+
+
+class Runs:
+    """What was sent in this incarnation and is not over. clock: in seconds; virtual ones where hosts are simulated."""
+
+    def __init__(self, hosts: HostsApi, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hosts, self._clock = hosts, clock
+        self._sent: list[Sent] = []
+        self._ends_at: int | None = None  # an end was asked for, in this epoch
+        self._longest = 0.0  # seconds of the longest visit so far
+        self._patience = float(hosts.spec.patience)
+        self._still, self._warn_after = Standstill(self._patience), AFTER
+        self._look_at = 0.0
+
+    @property
+    def ahead(self) -> bool:
+        """Whether a run was told ahead that nobody has asked for yet."""
+        return bool(self._sent)
+
+    def expects(self, plan: CrewPlan, kept: Kept) -> bool:
+        """Whether this run is what was told ahead, if anything was."""
+        return not self._sent or self._sent[0].is_for(plan, kept)
+
+    def forget(self) -> None:
+        """The incarnation is over."""
+        self._sent.clear()
+        self._ends_at = None
+
+    def make(
+        self,
+        plan: CrewPlan,
+        kept: Kept,
+        then: Kept | None = None,
+        deadline: float | None = None,
+        ending: Callable[[], bool] = lambda: False,
+    ) -> Made:
+        """Have a run made, or wait for it if it was told ahead; then: the one that follows for certain."""
+        began = self._clock()
+        now = self._send(plan, kept, then)
+        self._still, self._warn_after = Standstill(self._patience), AFTER
+        self._look_at = began + min(self._patience, AFTER)
+        while not self._over(now):
+            left = _LOOK
+            if deadline is not None and self._ends_at is None:
+                left = min(left, max(0.0, deadline - self._clock()))
+            for told in self._hosts.events(left):
+                self._note(told)
+            late = deadline is not None and self._clock() >= deadline
+            if now.failed:
+                self._end(kept.epoch)  # others may wait for it in vain
+            elif self._ends_at is None and (late or ending()):
+                self._end(self._latest())
+            if self._clock() >= self._look_at:
+                self._check(plan)
+        self._sent.remove(now)
+        begun = any(len(one.made) for sent in self._sent for one in sent.ran.values())
+        torn = now.failed and begun
+        if now.failed or (self._ends_at is not None and not begun):
+            self._sent.clear()
+        if not self._sent:
+            self._ends_at = None
+        return Made(now.ran, self._clock() - began, torn)
+
+    def settle(self, plan: CrewPlan) -> None:
+        """Wait for blocks that are on their way. HostLost if one that has sent them is gone: they may never come."""
+        began = self._clock()
+        while not all(self._hosts.ask("arrived", plan.number, plan.turns, _LOOK).values()):
+            for told in self._hosts.events(0.0):
+                self._note(told)
+            if self._clock() - began > WITHIN + plan.block_bytes / _CRAWL:
+                raise RunError(
+                    f"blocks that nodes have sent to each other have not come for {self._clock() - began:.0f} s; "
+                    "please report this, with the logs of the hosts"
+                )
+
+    def _send(self, plan: CrewPlan, kept: Kept, then: Kept | None) -> Sent:
+        """Tell the nodes of those runs that they do not know of; the one that is asked for."""
+        gos = []
+        if not self._sent:
+            self._sent.append(Sent(plan, kept))
+            gos.append(plan.go(kept))
+        now = self._sent[0]
+        if then is not None and self._ends_at is None and not now.failed:
+            self._sent.append(Sent(plan, then))
+            gos.append(replace(plan.go(then), ahead=True))
+        if gos:
+            self._hosts.ask("run", *gos)
+        return now
+
+    def _over(self, now: Sent) -> bool:
+        """Once an end was asked for, or has to be, what was told ahead has to end too."""
+        sent = [now] if self._ends_at is None and not now.failed else self._sent
+        return all(len(one.ran) == self._hosts.nodes for one in sent)
+
+    def _note(self, told: Told) -> None:
+        if told.what == "failed":
+            raise RunError(f"node {told.node} of the cluster, on host {told.host}: {told.value[2]}")
+        if told.what == "ran":
+            ran: Ran = told.value
+            for sent in self._sent:
+                if sent.kept.epoch == ran.epoch:
+                    sent.ran[told.node] = ran
+            if len(ran.log):
+                self._longest = max(self._longest, float((ran.log[:, 3] - ran.log[:, 2]).max()) * 1e-9)
+
+    def _latest(self) -> int:
+        """The latest epoch that a node has begun; none begins a later one from now on."""
+        first = self._sent[0].kept.epoch
+        if len(self._sent) == 1:
+            return first
+        reached: dict[int, dict[int, int]] = self._hosts.ask("reached", first)
+        return max(epoch for nodes in reached.values() for epoch in nodes.values())
+
+    def _end(self, epoch: int) -> None:
+        """Have the nodes make no more visits of this epoch, nor of later ones."""
+        if self._ends_at is None or epoch < self._ends_at:
+            self._ends_at = epoch
+            self._hosts.ask("stop", epoch)
+
+    def _check(self, plan: CrewPlan) -> None:
+        """See whether everybody gets on. HostLost if one does not; RunError if nobody can."""
+        now = self._clock()
+        self._look_at = now + min(self._patience, AFTER)
+        told = {node: one for nodes in self._hosts.ask("progress").values() for node, one in nodes.items()}
+        self._still.see(now, told)
+        slow, for_seconds = self._still.slowest(now)
+        if for_seconds >= self._warn_after:
+            self._warn_after = 2 * for_seconds
+            warnings.warn(
+                f"node {slow}, on host {self._hosts.where[slow]}, has been in one visit for {for_seconds:.0f} s; the "
+                f"longest so far took {self._longest:.1f} s. It counts as lost after "
+                f"{self._still.limit(self._longest):.0f} s",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        if found := self._still.stuck(now, self._longest):
+            node, seconds = found
+            raise HostLost(
+                self._hosts.where[node],
+                f"node {node} has visits to make and has not got on for {seconds:.0f} s; the longest visit so far took "
+                f"{self._longest:.1f} s (if such visits are to be expected, give more patience=)",
+            )
+        if self._still.idle(now) > WITHIN + plan.block_bytes / _CRAWL:
+            raise RunError(
+                f"all nodes have waited {self._still.idle(now):.0f} s for blocks that others have sent; please report "
+                "this, with the logs of the hosts"
+            )

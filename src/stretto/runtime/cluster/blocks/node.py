@@ -1,0 +1,468 @@
+"""One node's part of the steps of a plan: its memory, and the column blocks that arrive and leave. No thread, no clock.
+
+`RingNode` is what the nodes of a cluster (`ring_threads`: compiled workers on threads) and simulated nodes
+(`simulated.rotation_node`: one visit after another in virtual time) have in common. Whoever makes the visits calls
+
+    started = node.start(go)            # a run begins; None: it was stopped before
+    node.hand_on(loaded, block)         # a block has come to the turn at which it leaves
+    node.arrives(message)               # a block has come
+    node.result(started, …)             # what to report of the run
+"""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import RunError
+from stretto.kernels.core import claims
+from stretto.plan.arrays import Pieces, StepSpec
+from stretto.runtime.blocks.parted import Exchange
+from stretto.runtime.cluster.net.elements import Elements
+from stretto.runtime.cluster.pages import Pages
+from stretto.runtime.files.mapped_arrays import Disk
+from stretto.schedule.orders.order import Ints, Order
+from stretto.schedule.orders.route import Route
+
+from .exchange import Exchanges
+from .ring import Block, Ring, raw
+from .served_copies import ServedCopies
+
+
+@dataclass(frozen=True, eq=False)
+class Load:
+    """A step for one node: everything that is the same in every run. shapes: of the arrays that are cut."""
+
+    plan: int
+    spec: StepSpec
+    order: Order
+    owner: Ints
+    priority: Ints
+    profile: str
+    shapes: dict[str, tuple[tuple[int, ...], str]]
+    given: dict[str, Any]  # constants, and arrays for faults
+    pieces: dict[str, Pieces]  # of those cut by visits and only read, this node's
+    scratch: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of one worker's
+    memory: int | None = None  # bytes of owned arrays that may be in memory; None: all of them
+    nodes: int = 1  # of the job
+
+
+@dataclass(frozen=True, eq=False)
+class Put:
+    """States for one node, as they are after turns[c] visits of each column block in this epoch."""
+
+    plan: int
+    epoch: int
+    turns: Ints
+    pieces: dict[str, Pieces]
+
+
+@dataclass(frozen=True, eq=False)
+class Go:
+    """A run: make every visit that is not in `finished`. parts: what each element of those per visit begins as.
+
+    ahead: told while the run before it was being made, and begun only when that one has made all its visits. only: make
+    these visits and no others, `finished` among them, and of each block the first. phase: make these visits alone, and
+    count them from 0; those in `finished` were made in earlier phases.
+    """
+
+    plan: int
+    epoch: int
+    finished: Ints
+    numbers: dict[str, Any]
+    wholes: dict[str, NDArray[Any]]
+    parts: dict[str, NDArray[Any]]
+    ahead: bool = False
+    only: Ints | None = None
+    phase: Ints | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """What came of a run on a node. made: visits, and what they gave; log in nanoseconds since the node began."""
+
+    epoch: int
+    made: Ints
+    out: NDArray[np.float64]
+    parts: dict[str, NDArray[Any]]
+    log: Ints
+    failed: int  # −1: none
+    faults: dict[str, NDArray[Any]]
+    seconds: float
+    waited: float  # seconds that workers waited for blocks, added up
+    moved: int  # bytes of blocks sent
+    fresh: dict[str, Pieces]  # of arrays that are zeros when an epoch begins, cut by rows: what there is now
+    served: dict[str, Elements] = field(default_factory=dict)  # elements of served arrays that visits have changed
+    slot_visits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    slots: dict[str, Elements] = field(default_factory=dict)  # of arrays per slot, those of `slot_visits`
+
+
+@dataclass(eq=False)
+class Loaded:
+    """A step on this node."""
+
+    load: Load
+    route: Route
+    ring: Ring
+    compiled: Callable[..., Any]
+    args: dict[str, Any]
+    pages: dict[str, Pages]
+    own: Ints  # visits
+    served: ServedCopies
+    sizes: list[list[int]] = field(default_factory=list)  # [C][…] bytes of each rotating array's block
+    disk: Disk | None = None  # where owned arrays are, if not in memory
+
+    @classmethod
+    def of(
+        cls,
+        load: Load,
+        node: int,
+        threads: int,
+        route: Route | None = None,
+        pages: dict[str, Pages] | None = None,
+        exchange: Exchange | None = None,
+    ) -> Loaded:
+        """Allocate and fill a node's memory. route, pages: those to use, where several nodes are in one process.
+        exchange: with nodes that read other parts of the data."""
+        spec = load.spec
+        route = Route(load.order, load.owner) if route is None else route
+        args: dict[str, Any] = dict.fromkeys(spec.arrays) | load.given
+        disk = None if load.memory is None else Disk(Path(tempfile.gettempdir()), load.memory)
+        if pages is None:
+            on_disk = set() if disk is None else {k for k in spec.cut() if spec.ranges(k).by != "cols"}
+            on_disk = {k for k in on_disk if spec.ranges(k).axis == 0}
+            pages = {k: Pages(*one) for k, one in load.shapes.items() if k not in on_disk}
+            own = {"rows": route.own_rows(node), "visits": route.own_visits(node)}
+            for k in on_disk:
+                assert disk is not None
+                ranges = spec.ranges(k)
+                args[k] = disk.array(k, *load.shapes[k], ranges.spans(own[ranges.by]))
+        for k, (shape, dtype) in load.scratch.items():
+            args[k] = np.zeros((threads, *shape), dtype)
+        for k, made in pages.items():
+            args[k] = made.array
+        for k in spec.of("flat view"):
+            args[k] = args[spec.arrays[k].of].reshape(len(args[spec.arrays[k].of]), -1)
+        if spec.reader is not None:
+            arrays = {k: args[k] for k in spec.entries}
+            spec.reader.fill(route.own_visits(node), arrays, threads, disk, exchange, load.owner)
+        for k, pieces in load.pieces.items():
+            spec.ranges(k).fill(args[k], pieces)
+        if disk is not None:
+            disk.release_all()
+        kernel = spec.kernel.load()[load.profile]
+        served = ServedCopies(spec, args)
+        found = cls(load, route, Ring(node, route), kernel, args, pages, route.own_visits(node), served, disk=disk)
+        found.sizes = [[int(found.view(k, block).nbytes) for k in spec.rotating] for block in range(load.order.cols)]
+        return found
+
+    def view(self, k: str, block: int) -> NDArray[Any]:
+        """A block of a rotating array, live."""
+        ranges = self.load.spec.ranges(k)
+        return ranges.view(
+            self.args[k], (int(ranges.first[block]), max(int(ranges.first[block]), int(ranges.last[block])))
+        )
+
+    def put(self, put: Put, node: int) -> None:
+        for k, pieces in put.pieces.items():
+            self.load.spec.ranges(k).fill(self.args[k], pieces)
+        if self.disk is not None:
+            self.disk.release_all()
+        self.ring.settle(put.epoch, put.turns)
+
+    def clear(self, by: str, blocks: Ints) -> None:
+        """What is zeros when an epoch begins, of blocks for which one does."""
+        spec = self.load.spec
+        for k in spec.fresh(by):
+            for _, piece in spec.ranges(k).pieces(self.args[k], blocks):
+                piece[...] = 0
+
+    def call(self) -> list[Any]:
+        """Arguments as the worker takes them."""
+        return self.load.spec.nested(self.args)
+
+    def prepare(self, go: Go, results: Results | None = None) -> NDArray[np.float64]:
+        """Set the arguments of a run; return the array that visits write their numbers to."""
+        out, parts = results_of(go, len(self.load.order)) if results is None else results
+        for k in self.load.spec.of("numbering"):
+            self.args[k] = np.arange(len(self.load.order), dtype=np.int64) if go.phase is None else go.phase
+        for k, number in go.numbers.items():
+            self.args[k] = number
+        for k, array in go.wholes.items():
+            self.args[k] = array
+        for k, part in parts.items():
+            self.args[k] = part
+        for k in self.load.spec.of("fault"):
+            self.args[k] = np.zeros_like(self.args[k])
+        return out
+
+    def mine(self, phase: Ints) -> Ints:
+        """Places in a phase of the visits that this node makes."""
+        return np.flatnonzero(self.route.node[phase] == self.ring.node).astype(np.int64)
+
+
+Results = tuple[NDArray[np.float64], dict[str, NDArray[Any]]]  # out [V], and the arguments with role `parts`
+
+
+def results_of(go: Go, visits: int) -> Results:
+    """Allocate what the visits of a run write their results to."""
+    out = np.zeros(visits if go.phase is None else len(go.phase))
+    return out, {k: np.repeat(one, visits, axis=0) for k, one in go.parts.items()}
+
+
+def turns_of(order: Order, finished: Ints) -> Ints:
+    """[C] how many visits of each column block are among the finished ones."""
+    return np.bincount(order.col_block[finished], minlength=order.cols).astype(np.int64)
+
+
+def nothing(epoch: int) -> Ran:
+    """The report of a run that was stopped before it began."""
+    none = np.zeros(0, np.int64)
+    return Ran(epoch, none, np.zeros(0), {}, np.zeros((0, claims.LOG_COLUMNS), np.int64), -1, {}, 0.0, 0.0, 0, {})
+
+
+class Progress(NamedTuple):
+    """Where a node stands. mark: changes whenever it has got on; busy: what it could do now, visits and blocks to be
+    sent on; 0: it waits for blocks, or for a run."""
+
+    mark: tuple[int, ...]
+    busy: int
+
+
+class Started(NamedTuple):
+    """A run that has begun: its step, what it was asked for, and where its visits write their numbers to."""
+
+    loaded: Loaded
+    go: Go
+    out: NDArray[np.float64]
+
+
+class RingNode(ABC):
+    """A node.
+
+    Parameters
+    ----------
+    number : int
+    threads : int
+        Workers that make visits at the same time.
+    send : function(node, block)
+        Have a block carried to another node.
+    guard : context manager
+        Held around what other threads may see, where there are any.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        threads: int,
+        send: Callable[[int, Block], None],
+        guard: AbstractContextManager[Any] | None = None,
+    ) -> None:
+        self.number, self._send, self._threads = number, send, threads
+        self._guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
+        self._plans: dict[int, Loaded] = {}
+        self.exchanges = Exchanges(number, send)
+        self._counted: int | None = None  # the plan of the run whose visits wait for blocks
+        self._epoch = -1  # begun last
+        self._stop_from: float = inf  # no visit of this epoch or a later one is claimed
+        self._halted = False
+
+    # -- what those who make visits do in their own way --------------------------------------------------------------
+
+    @abstractmethod
+    def _begin_visits(self, loaded: Loaded, go: Go, done: Ints, stopped: bool) -> None:
+        """A run begins. done [C]: turns of each block that were made, −1 for one that is under way to here."""
+
+    @abstractmethod
+    def _end_visits(self) -> None:
+        """Claim no more visits of the run."""
+
+    @abstractmethod
+    def _release(self, block: int, turn: int) -> None:
+        """The visits of a block from this turn on may be made."""
+
+    def _came(self) -> None:  # noqa: B027 (most need not know)
+        """A block has come, for this run or the next."""
+
+    def _prepare(self, loaded: Loaded, go: Go) -> NDArray[np.float64]:
+        return loaded.prepare(go)
+
+    # -- calls of the driver -----------------------------------------------------------------------------------------
+
+    def load(self, load: Load) -> None:
+        """Allocate what a step needs, and fill in what never changes."""
+        exchange = None if load.spec.reader is None else self.exchanges.begin(load.plan, load.nodes)
+        self._plans[load.plan] = Loaded.of(load, self.number, self._threads, exchange=exchange)
+        self.exchanges.end(load.plan)
+
+    def drop(self, plan: int) -> None:
+        """Free a step."""
+        self._plans.pop(plan, None)
+
+    def put(self, put: Put) -> None:
+        """Take over the driver's states."""
+        with self._guard:
+            self._plans[put.plan].put(put, self.number)
+            self._counted = None
+
+    def serve(self, plan: int, elements: dict[str, Elements]) -> None:
+        """Take over elements of served arrays."""
+        args = self._plans[plan].args
+        for k, found in elements.items():
+            found.write(args[k].reshape(-1))
+
+    def warm(self, go: Go) -> None:
+        """Have what a run needs compiled before time is measured."""
+        loaded = self._plans[go.plan]
+        out = self._prepare(loaded, go)
+        loaded.compiled(claims.stopped(), 0, out, *loaded.call())
+
+    def arrived(self, plan: int, turns: Ints, seconds: float) -> bool:
+        """Whether all blocks are here that should be after turns[c] visits of each; waits so long for them."""
+        return self._plans[plan].ring.complete(turns)
+
+    def fetch(self, plan: int, turns: Ints) -> dict[str, Pieces]:
+        """This node's part of what is learned."""
+        loaded = self._plans[plan]
+        spec = loaded.load.spec
+        own, begun = loaded.route.own(self.number, turns), bool(turns.any())
+        learned = {k: spec.ranges(k) for k in spec.cut(written=True) if begun or not spec.arrays[k].fresh}
+        return {k: r.pieces(loaded.args[k], own[r.by]) for k, r in learned.items()}
+
+    def stop(self, epoch: int) -> None:
+        """Claim no more visits of this epoch, nor of later ones."""
+        with self._guard:
+            self._stop_from = epoch
+            if self._counted is not None and self._epoch >= epoch:
+                self._end_visits()
+
+    def reached(self, least: int) -> int:
+        """The epoch that was begun last, `least` if it was one before that; from now on no later one is begun."""
+        with self._guard:
+            found = max(self._epoch, least)
+            self._stop_from = min(self._stop_from, found + 1)
+            return found
+
+    def halt(self) -> None:
+        """End everything."""
+        self._halted = True
+        self.exchanges.halt()
+        self.stop(0)
+
+    def begin(self, go: Go) -> None:
+        """A run is about to be made, and no other is: what `stop` said of the one before no longer holds."""
+        with self._guard:
+            self._epoch, self._stop_from = go.epoch - 1, inf
+
+    def sizes(self, plan: int, block: int) -> list[int] | None:
+        """Bytes of every rotating array's block, None if there is no such block."""
+        loaded = self._plans.get(plan)
+        return loaded.sizes[block] if loaded is not None and 0 <= block < len(loaded.sizes) else None
+
+    # -- a run -------------------------------------------------------------------------------------------------------
+
+    def start(self, go: Go) -> Started | None:
+        """Begin a run; None if it was stopped before, while the ring is still in the epoch before."""
+        loaded = self._plans[go.plan]
+        out = self._prepare(loaded, go)
+        with self._guard:
+            stopped = self._halted or go.epoch >= self._stop_from
+            if go.ahead and stopped:
+                return None
+            self._epoch = go.epoch
+            if not len(go.finished):
+                # Blocks that are on their way still are cleared when they come.
+                own = loaded.route.own(self.number, np.zeros_like(loaded.route.turns))
+                loaded.clear("rows", own["rows"])
+                loaded.clear("cols", own["cols"])
+            done = loaded.ring.start(go.epoch, turns_of(loaded.load.order, go.finished))
+            if go.phase is not None:
+                loaded.served.begin(go.phase[loaded.mine(go.phase)])
+            self._begin_visits(loaded, go, done, stopped)
+            self._counted = go.plan
+        return Started(loaded, go, out)
+
+    def result(
+        self, started: Started, log: Ints, left: int, failed: int, seconds: float, waited: float, moved: int
+    ) -> Ran:
+        """The report of a run. log in nanoseconds since it began; left: visits not made; failed: visit, or −1.
+
+        Visits of a phase are those that were counted from 0.
+        """
+        loaded, go, out = started
+        out = out[log[:, 0]]
+        if go.phase is not None:
+            log[:, 0] = go.phase[log[:, 0]]
+            failed = int(go.phase[failed]) if failed >= 0 else -1
+        made = np.ascontiguousarray(log[:, 0])
+        if left:
+            with self._guard:  # a run that was told ahead is not begun
+                self._stop_from = min(self._stop_from, go.epoch)
+        spec, own_rows = loaded.load.spec, loaded.route.own_rows(self.number)
+        return Ran(
+            go.epoch,
+            made,
+            out,
+            {k: loaded.args[k][made] for k in spec.of("per visit")},
+            log,
+            failed,
+            {k: loaded.args[k] for k in spec.of("fault")},
+            seconds,
+            waited,
+            moved,
+            {k: spec.ranges(k).pieces(loaded.args[k], own_rows) for k in spec.fresh("rows")},
+            *(() if go.phase is None else loaded.served.end(go.phase, loaded.mine(go.phase))),
+        )
+
+    def _mark(self, ring: Ring, left: int) -> tuple[int, ...]:
+        """Numbers that change whenever the node gets on with a run."""
+        return (self._epoch, left, int(ring.here.sum()), ring.departing)
+
+    # -- blocks ------------------------------------------------------------------------------------------------------
+
+    def hand_on(self, loaded: Loaded, block: int) -> int:
+        """Send on a block that has come to the turn of another node; the bytes of the message."""
+        parts = tuple(raw(loaded.view(k, block)) for k in loaded.load.spec.rotating)
+        with self._guard:
+            leave = loaded.ring.leaves(block)
+        self._forget(loaded, block)
+        message = Block(loaded.load.plan, leave.epoch, block, leave.turn, parts)
+        self._send(leave.node, message)
+        return message.nbytes
+
+    def _forget(self, loaded: Loaded, block: int) -> None:
+        for k in loaded.load.spec.rotating:
+            ranges = loaded.load.spec.ranges(k)
+            if ranges.axis == 0:
+                loaded.pages[k].forget(int(ranges.first[block]), int(ranges.last[block]))
+
+    def arrives(self, message: Block) -> None:
+        """A block has come. RunError if it does not belong here: the run could never end."""
+        loaded = self._plans.get(message.plan)
+        with self._guard:
+            why = "there is no such plan" if loaded is None else loaded.ring.refuses(message)
+            if not why and loaded is not None and [len(part) for part in message.parts] != loaded.sizes[message.block]:
+                why = "it has another size"
+            if why or loaded is None:
+                raise RunError(
+                    f"node {self.number} cannot take block {message.block} after turn {message.turn} of epoch "
+                    f"{message.epoch}: {why}; please report this, with the logs of the hosts"
+                )
+            for k, part in zip(loaded.load.spec.rotating, message.parts, strict=True):
+                place = loaded.view(k, message.block)
+                place[...] = part.view(place.dtype).reshape(place.shape)
+            turn = loaded.ring.arrives(message)
+            if turn == 0:  # of the run that is being made; of the next, that clears it
+                loaded.clear("cols", np.array([message.block]))
+            if turn is not None and self._counted == message.plan:
+                self._release(message.block, turn)
+            self._came()

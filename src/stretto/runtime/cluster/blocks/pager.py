@@ -1,0 +1,104 @@
+"""What of a node's arrays is in memory while its visits are made, where the arrays are in files.
+
+Visits find their elements wherever they are: a page that is not in memory is read when it is touched. So this decides
+nothing but time and memory. One thread reads ahead what the next visits need, in the order of the plan, as far as the
+budget goes, and releases what visits that are made leave behind: the entries of a visit at once, the rows of a row
+block after its last visit.
+"""
+
+from __future__ import annotations
+
+import threading
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from stretto.kernels.core import claims
+from stretto.plan.arrays import StepSpec
+from stretto.runtime.files.mapped_arrays import Disk
+from stretto.schedule.orders.order import Ints, Order
+
+_LOOK = 0.003  # seconds between two looks at what was made
+
+
+class Pager:
+    """For one run: `with Pager(…):` while visits are made. own: the node's visits that are to be made."""
+
+    def __init__(
+        self, disk: Disk, spec: StepSpec, order: Order, args: dict[str, Any], own: Ints, pass_: claims.Pass
+    ) -> None:
+        self._disk, self._order, self._args, self._pass = disk, order, args, pass_
+        held = [name for name in spec.cut() if disk.holds(args[name])]
+        self._ranges = {
+            by: [(args[name], spec.ranges(name)) for name in held if spec.ranges(name).by == by]
+            for by in ("visits", "rows")
+        }
+        self._waiting = np.sort(own)  # visits that are not read yet, in the plan's order
+        self._left = np.bincount(order.row_block[own], minlength=order.rows)  # visits of each row block to be made
+        self._read: dict[tuple[str, int], int] = {}  # bytes of what is in memory
+        self._in_memory, self._seen = 0, 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="stretto-pager", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._ahead()  # the first visits find what they need
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._disk.release_all()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_LOOK):
+            self._behind()
+            self._ahead()
+
+    def _behind(self) -> None:
+        """Release what visits that were made since leave behind."""
+        log = self._pass.log[self._seen : int(self._pass.control[claims.LOGGED])]
+        if not len(log):
+            return
+        made = log[:, 3] > 0
+        # Those before the first that is still being made are done with; the others are looked at again.
+        whole = len(log) if made.all() else int(made.argmin())
+        for visit in log[:whole, 0].tolist():
+            row = int(self._order.row_block[visit])
+            self._forget("visits", visit)
+            self._left[row] -= 1
+            if not self._left[row]:
+                self._forget("rows", row)
+        self._seen += whole
+
+    def _ahead(self) -> None:
+        """Read for the next visits, until the budget is used."""
+        at = 0
+        for visit in self._waiting.tolist():
+            if self._in_memory >= self._disk.budget and at:
+                break
+            at += 1
+            if not self._pass.taken[visit]:
+                self._need("visits", visit)
+                self._need("rows", int(self._order.row_block[visit]))
+            if self._in_memory >= self._disk.budget:
+                break
+        self._waiting = self._waiting[at:]
+
+    def _need(self, by: str, block: int) -> None:
+        if (by, block) in self._read:
+            return
+        size = 0
+        for array, ranges in self._ranges[by]:
+            for first, last in ranges.spans([block]):
+                self._disk.load(array, first, last)
+                size += (last - first) * (array.nbytes // max(1, len(array)))
+        self._read[by, block] = size
+        self._in_memory += size
+
+    def _forget(self, by: str, block: int) -> None:
+        self._in_memory -= self._read.pop((by, block), 0)
+        for array, ranges in self._ranges[by]:
+            for first, last in ranges.spans([block]):
+                self._disk.release(array, first, last)

@@ -1,0 +1,47 @@
+"""A node's side of served arrays: what its visits have changed, and what they wrote to arrays per slot."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.plan.arrays import StepSpec
+from stretto.runtime.cluster.net.elements import Elements, bits, nonzero, pack
+from stretto.schedule.orders.order import Ints
+
+
+class ServedCopies:
+    """args: the node's arrays, in their full shape; of a served one the elements that were fetched are valid."""
+
+    def __init__(self, spec: StepSpec, args: dict[str, Any]) -> None:
+        self._spec, self._args = spec, args
+        self._written = [k for k in spec.of("served") if spec.arrays[k].written]
+        self._slots = [k for k in spec.of("per slot") if spec.arrays[k].written]
+        self._lists: dict[tuple[str, bytes], NDArray[Any]] = {}  # what the visits of a phase touch
+        self._before: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
+
+    def begin(self, visits: Ints) -> None:
+        """Visits are about to be made, and what they touch has been fetched."""
+        for k in self._written:
+            key = k, visits.tobytes()
+            if key not in self._lists:
+                self._lists[key] = self._spec.touched(k).by(visits)
+            at = self._lists[key]
+            self._before[k] = at, self._args[k].reshape(-1)[at]
+
+    def end(self, phase: Ints, mine: Ints) -> tuple[dict[str, Elements], Ints, dict[str, Elements]]:
+        """Visits phase[mine] were made: elements that they changed; the visits; what they wrote to their slots."""
+        served = {}
+        for k, (at, before) in self._before.items():
+            after = self._args[k].reshape(-1)[at]
+            changed = bits(after) != bits(before)
+            served[k] = pack(at[changed], after[changed])
+        slots = {}
+        for k in self._slots:
+            array = self._args[k]
+            slots[k] = nonzero(array[mine])
+            array[mine] = 0
+        self._before.clear()
+        return served, np.ascontiguousarray(phase[mine]), slots

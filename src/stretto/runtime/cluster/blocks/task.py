@@ -1,0 +1,246 @@
+"""What a host does when steps run on several nodes: its nodes, the links between them and others, the driver's calls.
+
+    ask("load", {node: Load})       a step: room, and what never changes
+    ask("apply", function, items)   → [function(item, crew), …]
+    ask("put", {node: Put})         the driver's states
+    ask("serve", {node: Serve})     elements of served arrays that the next run touches
+    ask("warm", Go)                 compile what a run needs
+    ask("run", Go, …)               begin a run, and when it is made the next
+    ask("stop", epoch)              claim no more visits of this epoch or a later one
+    ask("reached", least)           → {node: epoch}, begun last, or `least`; no later one is begun from now on
+    ask("progress")                 → {node: Progress} of those that are making a run
+    ask("arrived", plan, turns, s)  → whether all blocks have come that belong here then; waits so long for them
+    ask("fetch", plan, turns)       → {node: {argument: pieces}}, what was learned
+    ask("drop", plan)               forget a step
+    ask("counters")                 → (frames that came twice, gaps)
+
+Told are "ran", node, Ran when a node has made its visits, and "failed", node, (−1, epoch, error).
+
+`RingTask` says nothing of how visits are made: on threads (`ring_threads`), or in virtual time
+(`simulated.rotation_task`).
+"""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from math import inf
+from typing import Any, cast
+
+from stretto.comm.link import Frame, Link
+from stretto.errors import RunError
+from stretto.runtime.cluster.hosts.calls import RING, Begin, HostApi, Told
+from stretto.runtime.cluster.hosts.remote_errors import portable
+from stretto.runtime.cluster.net.frame_checks import Malformed, NoCheck, Shape
+from stretto.runtime.runtimes import Threads
+
+from .exchange import entries_fit
+from .node import Go, Load, Progress, Put, RingNode
+from .ring import ENTRIES, TAKEN, Block
+from .served_arrays import Serve
+
+WITHIN = 60.0  # seconds for a block to arrive that was sent
+
+
+class BlockCheck(NoCheck):
+    """What may come over the wire: blocks of the steps that are loaded, of their right sizes."""
+
+    def __init__(self, task: RingTask) -> None:
+        self._task = task
+
+    def table(self, number: int) -> Shape | None:
+        raise Malformed("a table where there are blocks")
+
+    def block(self, plan: int, block: int, sizes: Sequence[int]) -> None:
+        if plan in (ENTRIES, TAKEN):
+            if sizes and (plan == TAKEN or not entries_fit(sizes)):
+                raise Malformed("entries of wrong sizes")
+            return
+        known = next((node.sizes(plan, block) for node in self._task.nodes.values()), None)
+        if known is None:
+            raise Malformed("no such block")
+        if list(sizes) != known:
+            raise Malformed("a block of another size")
+
+
+class RingTask(ABC):
+    """One incarnation of the ring on a host."""
+
+    channel = RING
+
+    def __init__(self, host: HostApi, begin: Begin) -> None:
+        self._host, self._begin = host, begin
+        self._links: dict[tuple[int, int], Link] = {}
+        self._lock = threading.Lock()  # of the links: frames are posted in the order of their numbers
+        self._touched: set[tuple[int, int]] = set()  # links that have sent or received since `tend`
+        self._due: dict[tuple[int, int], float] = {}  # links with something to do, and when
+        self._wake = inf  # no later than the first of these
+        self._halted = False
+        self.nodes: Mapping[int, RingNode] = {node: self._node(node) for node in begin.nodes_of(host.number)}
+        self.check = BlockCheck(self)
+
+    @abstractmethod
+    def _node(self, number: int) -> RingNode:
+        """Make a node."""
+
+    @abstractmethod
+    def _run(self, go: Go) -> None:
+        """Begin a run on all nodes, after those that were begun before."""
+
+    @abstractmethod
+    def _progress(self) -> dict[int, Progress]:
+        """Of the nodes that are making a run."""
+
+    def start(self) -> None:  # noqa: B027 (part of `hosting.Task`)
+        """Nothing is done before the driver asks for it."""
+
+    def halt(self) -> None:
+        """Make no more visits, and send nothing."""
+        with self._lock:
+            self._halted = True
+        for node in self.nodes.values():
+            node.halt()
+
+    # -- the wire ----------------------------------------------------------------------------------------------------
+
+    def _link(self, node: int, peer: int) -> Link:
+        link = self._links.get((node, peer))
+        if link is None:
+            link = self._links[node, peer] = Link(node, peer, self._begin.incarnation)
+        return link
+
+    def _send(self, node: int, to: int, block: Block) -> None:
+        with self._lock:
+            if self._halted:
+                return
+            link = self._link(node, to)
+            self._touched.add((node, to))
+            quiet = not link.unacknowledged
+            frame = link.send(cast(Any, block))
+            self._host.post(self._begin, node, to, RING, [frame])
+        if quiet:
+            self._host.rouse()  # so that somebody looks whether it is acknowledged
+
+    def receive(self, now: float, source: int, target: int, frames: Sequence[Frame]) -> None:
+        """Frames of another node, or of another on this host."""
+        node = self.nodes.get(target)
+        if node is None:
+            return
+        with self._lock:
+            link = self._link(target, source)
+            self._touched.add((target, source))
+            blocks: list[Any] = []
+            for frame in frames:
+                if frame.incarnation == self._begin.incarnation:
+                    blocks += link.receive(frame)
+            replies, link.replies[:] = list(link.replies), []
+            if replies and not self._halted:
+                self._host.post(self._begin, target, source, RING, replies)
+        for block in blocks:
+            if isinstance(block, Block):
+                self._take(node, source, block)
+
+    def _take(self, node: RingNode, source: int, block: Block) -> None:
+        try:
+            if block.plan in (ENTRIES, TAKEN):
+                node.exchanges.arrives(source, block)
+            else:
+                node.arrives(block)
+        except Exception as error:
+            self._tell("failed", node.number, (-1, block.epoch, portable(error)))
+
+    def tend(self, now: float) -> float:
+        """Acknowledge and send again what is due."""
+        with self._lock:
+            if self._halted:
+                return inf
+            touched, self._touched = self._touched, set()
+            for ends in sorted(touched):
+                self._tend_link(ends, now)
+            if self._wake <= now:
+                for ends, due in list(self._due.items()):
+                    if due <= now:
+                        self._tend_link(ends, now)
+                self._wake = min(self._due.values(), default=inf)
+        return self._wake
+
+    def _tend_link(self, ends: tuple[int, int], now: float) -> None:
+        link = self._links[ends]
+        due = link.tend(now)
+        if due < inf:
+            self._due[ends] = due
+            self._wake = min(self._wake, due)
+        else:
+            self._due.pop(ends, None)
+        if link.replies:
+            replies, link.replies[:] = list(link.replies), []
+            self._host.post(self._begin, *ends, RING, replies)
+
+    def reset(self, now: float, nodes: Sequence[int]) -> None:
+        """The connection to these nodes was lost and is there again."""
+        with self._lock:
+            for (node, peer), link in self._links.items():
+                again = link.reset() if peer in nodes and not self._halted else []
+                if again:
+                    self._touched.add((node, peer))
+                    self._host.post(self._begin, node, peer, RING, again)
+
+    # -- the driver --------------------------------------------------------------------------------------------------
+
+    def ask(self, what: str, *args: Any) -> Any:
+        """See above."""
+        match what:
+            case "load":
+                # Those that read files wait for each other.
+                loads = cast(dict[int, Load], args[0])
+                with ThreadPoolExecutor(max(1, len(loads))) as pool:
+                    list(pool.map(self._load, loads, loads.values()))
+            case "apply":
+                function, items = args
+                with Threads(self._host.threads).open() as crew:
+                    return [function(item, crew) for item in items]
+            case "put":
+                for node, put in cast(dict[int, Put], args[0]).items():
+                    self.nodes[node].put(put)
+            case "serve":
+                for node, serve in cast(dict[int, Serve], args[0]).items():
+                    self.nodes[node].serve(serve.plan, serve.elements)
+            case "warm":
+                for ring_node in self.nodes.values():
+                    ring_node.warm(args[0])
+            case "run":
+                for go in args:
+                    self._run(go)
+            case "stop":
+                for ring_node in self.nodes.values():
+                    ring_node.stop(args[0])
+            case "reached":
+                return {n: ring_node.reached(args[0]) for n, ring_node in self.nodes.items()}
+            case "progress":
+                return self._progress()
+            case "fetch":
+                return {n: ring_node.fetch(*args) for n, ring_node in self.nodes.items()}
+            case "arrived":
+                return all(ring_node.arrived(*args) for ring_node in self.nodes.values())
+            case "drop":
+                for ring_node in self.nodes.values():
+                    ring_node.drop(args[0])
+            case "counters":
+                links = self._links.values()
+                return sum(link.duplicates for link in links), sum(link.gaps for link in links)
+            case _:
+                raise RunError(f"a host of the ring cannot answer {what!r}")
+        return None
+
+    def _load(self, node: int, load: Load) -> None:
+        try:
+            self.nodes[node].load(load)
+        except BaseException:
+            for other in self.nodes.values():  # which would wait for ever
+                other.exchanges.halt()
+            raise
+
+    def _tell(self, what: str, node: int, value: Any) -> None:
+        self._host.tell(Told(self._begin.incarnation, self._host.number, what, node, value))

@@ -1,0 +1,267 @@
+"""A node of the cluster: compiled workers on threads make its visits.
+
+The workers are the same over the same `Pass` as on one machine, except that only the visits of the node's own row
+blocks are there. One more thread looks for column blocks that have to leave (`kernels.core.departures`), copies them out and
+sends them; blocks that arrive are copied into their place on the wire's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+
+from stretto.kernels.core import claims
+from stretto.kernels.core.clock import read_cycles
+from stretto.kernels.core.departures import arrive, await_departures
+from stretto.runtime.blocks import pass_control
+from stretto.runtime.blocks.team import Team
+from stretto.runtime.cluster.hosts.calls import Begin, HostApi
+from stretto.runtime.cluster.hosts.remote_errors import portable
+from stretto.schedule.orders.order import Ints
+
+from .node import Go, Loaded, Progress, Ran, RingNode, nothing
+from .pager import Pager
+from .ring import Block
+from .task import RingTask
+
+# Microseconds between two looks, of workers that wait for a block and of the thread that waits for blocks to leave. A
+# look costs some ten microseconds of a processor that others could use, and a block travels for milliseconds.
+NAP, WATCH = 250, 500
+
+
+def make_ring_task(host: HostApi, begin: Begin) -> RingTask:
+    """For `Begin.make`."""
+    return ThreadedTask(host, begin)
+
+
+class ThreadedTask(RingTask):
+    """A ring task whose nodes make their visits on threads."""
+
+    nodes: dict[int, ThreadedNode]
+
+    def __init__(self, host: HostApi, begin: Begin) -> None:
+        self._runs: dict[int, threading.Thread] = {}  # by node: makes the runs that are to be made
+        self._gos: dict[int, deque[Go]] = {}  # those runs, the one that is being made first
+        self._turns = threading.Lock()  # of these two
+        super().__init__(host, begin)
+
+    def _node(self, number: int) -> ThreadedNode:
+        return ThreadedNode(number, self._host.threads, lambda to, block: self._send(number, to, block))
+
+    def halt(self) -> None:
+        """End all threads."""
+        with self._lock:
+            self._halted = True
+        for node in self.nodes.values():
+            node.stop(0)
+        for thread in list(self._runs.values()):
+            thread.join()
+        super().halt()
+
+    def _progress(self) -> dict[int, Progress]:
+        return {n: self.nodes[n].progress() for n, gos in self._gos.items() if gos}
+
+    def _run(self, go: Go) -> None:
+        for number, node in self.nodes.items():
+            if not go.ahead:
+                node.begin(go)
+            with self._turns:
+                gos = self._gos.setdefault(number, deque())
+                gos.append(go)
+                if len(gos) > 1:
+                    continue  # somebody makes the one before, and then looks for the next
+                name = f"stretto-ring-{number}"
+                self._runs[number] = threading.Thread(target=self._make, args=(node, gos), name=name, daemon=True)
+                self._runs[number].start()
+
+    def _make(self, node: ThreadedNode, gos: deque[Go]) -> None:
+        """Make a node's runs until there are no more."""
+        more = True
+        while more:
+            go = gos[0]
+            what: str
+            value: Any
+            try:
+                what, value = "ran", node.run(go)
+            except BaseException as error:
+                what, value = "failed", (-1, go.epoch, portable(error))
+                node.stop(0)
+            # Told after it is taken off: whoever hears of it may ask for the next run at once.
+            with self._turns:
+                gos.popleft()
+                more = bool(gos)
+            self._tell(what, node.number, value)
+
+
+class ThreadedNode(RingNode):
+    """A node. send(block, to): have a message carried to another node."""
+
+    def __init__(self, number: int, threads: int, send: Callable[[int, Block], None]) -> None:
+        self._changed = threading.Condition()
+        super().__init__(number, threads, send, self._changed)
+        self._team = Team(threads)
+        self._pass: claims.Pass | None = None  # of the run that is counted
+
+    def warm(self, go: Go) -> None:
+        super().warm(go)
+        none = np.empty(0, np.int64)
+        await_departures.exact(none, none, claims.stopped()[: claims.CONTROL_SLOTS], none, 0)
+        arrive.exact(np.zeros(1, np.int64), 0, 0)
+
+    def arrived(self, plan: int, turns: Ints, seconds: float) -> bool:
+        ring = self._plans[plan].ring
+        with self._changed:
+            return self._changed.wait_for(lambda: self._halted or ring.complete(turns), seconds) and not self._halted
+
+    def halt(self) -> None:
+        self.exchanges.halt()
+        with self._changed:
+            self._halted = True
+            self._changed.notify_all()
+        super().halt()
+        self._team.close()
+
+    def run(self, go: Go) -> Ran:
+        """Make this node's visits; on a thread of its own."""
+        started = self.start(go)
+        if started is None:
+            return nothing(go.epoch)
+        pass_ = self._pass
+        assert pass_ is not None
+        loaded, control = started.loaded, pass_.control
+
+        def halt() -> None:
+            control[claims.STOP] = 1
+
+        began, cycles = time.perf_counter_ns(), read_cycles()
+        args = loaded.call()
+        shares = [(pass_.words, worker, started.out, *args) for worker in range(self._threads)]
+        with self._pager(loaded, pass_):
+            call = self._team.call(loaded.compiled, shares, halt)
+            ready = np.zeros(loaded.load.order.cols, np.int64)
+            moved = self._hand_all_on(loaded, pass_, ready)
+            call.wait()
+            moved += self._hand_all_on(loaded, pass_, ready)  # after a stop: those whose last visit was being made
+        nanoseconds, gone = time.perf_counter_ns() - began, read_cycles() - cycles
+        call.check()
+        log = pass_control.logged(pass_)
+        each = nanoseconds / max(1, gone)
+        log[:, 2:] = (log[:, 2:] - cycles) * each
+        log[:, 1] += self.number * self._threads
+        left, failed = int(control[claims.LEFT]), int(control[claims.FAILED]) - 1
+        waited = float(control[claims.WAITED]) * each / 1e9
+        return self.result(started, log, left, failed, nanoseconds / 1e9, waited, moved)
+
+    def _pager(self, loaded: Loaded, pass_: claims.Pass) -> AbstractContextManager[Any]:
+        """What keeps the right part of arrays in memory, where they are in files."""
+        if loaded.disk is None:
+            return nullcontext()
+        own = loaded.own[pass_.taken[loaded.own] == 0]
+        return Pager(loaded.disk, loaded.load.spec, loaded.load.order, loaded.args, own, pass_)
+
+    def progress(self) -> Progress:
+        """How far the run that is being made has come."""
+        with self._changed:
+            pass_ = self._pass
+            if self._counted is None or self._counted not in self._plans or pass_ is None:
+                return Progress((self._epoch,), 1)
+            ring, left = self._plans[self._counted].ring, int(pass_.control[claims.LEFT])
+            mark = self._mark(ring, left)
+            if left == 0 or pass_.control[claims.STOP]:
+                return Progress(mark, 1)  # it has to end
+            at = pass_.row_first[:-1] + pass_.row_done
+            visits = pass_.row_visits[at[at < pass_.row_first[1:]]]
+            ready = pass_.col_done[pass_.col_block[visits]] == pass_.col_turn[visits]
+            leaving = (ring.leave_at >= 0) & (pass_.col_done == ring.leave_at)
+            return Progress(mark, int(ready.sum() + leaving.sum()))
+
+    # -- visits ------------------------------------------------------------------------------------------------------
+
+    def _begin_visits(self, loaded: Loaded, go: Go, done: Ints, stopped: bool) -> None:
+        if go.phase is None:
+            self._pass = pass_of(loaded, go.finished, done, go.only)
+        else:
+            self._pass = pass_of_phase(loaded, go.phase, done)
+        self._pass.control[claims.STOP] = stopped
+
+    def _end_visits(self) -> None:
+        if self._pass is not None:
+            self._pass.control[claims.STOP] = 1
+
+    def _release(self, block: int, turn: int) -> None:
+        if self._pass is not None:
+            arrive.exact(self._pass.col_done, block, turn)
+
+    def _came(self) -> None:
+        self._changed.notify_all()
+
+    def _hand_all_on(self, loaded: Loaded, pass_: claims.Pass, ready: Ints) -> int:
+        """Send blocks on as they come to the turn of another node, until the pass is over; the bytes of them."""
+        ring, moved = loaded.ring, 0
+        while count := await_departures.exact(pass_.col_done, ring.leave_at, pass_.control, ready, WATCH):
+            moved += sum(self.hand_on(loaded, block) for block in ready[:count].tolist())
+        return moved
+
+
+def pass_of(loaded: Loaded, finished: Ints, col_done: Ints, only: Ints | None = None) -> claims.Pass:
+    """The pass over a node's visits, or over those of them that are in `only`."""
+    order = loaded.load.order
+    taken = np.zeros(len(order), np.int64)
+    taken[finished] = 1
+    mine = np.zeros(len(order), bool)
+    mine[loaded.own if only is None else np.intersect1d(loaded.own, only)] = True
+    row_visits = order.row_visits[mine[order.row_visits]]
+    counts = np.bincount(order.row_block[mine], minlength=order.rows)
+    done = finished[mine[finished]]
+    left = len(row_visits) - len(done)
+    made = claims.Pass(
+        row_block=order.row_block,
+        col_block=order.col_block,
+        row_turn=order.row_turn,
+        col_turn=order.col_turn,
+        priority=loaded.load.priority,
+        row_first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+        row_visits=row_visits,
+        row_last=np.full(order.rows, -1, np.int64),
+        row_done=np.bincount(order.row_block[done], minlength=order.rows).astype(np.int64),
+        col_done=col_done,
+        taken=taken,
+        script=np.empty(0, np.int64),
+        log=np.zeros((left, claims.LOG_COLUMNS), np.int64),
+    )
+    made.control[claims.LEFT], made.control[claims.NAP] = left, NAP
+    return made
+
+
+def pass_of_phase(loaded: Loaded, phase: Ints, col_done: Ints) -> claims.Pass:
+    """The pass over a node's visits of a phase, counted from 0; the row blocks that they visit, likewise."""
+    order, mine = loaded.load.order, loaded.mine(phase)
+    rows, row = np.unique(order.row_block[phase[mine]], return_inverse=True)
+    by_row = np.argsort(row, kind="stable")
+    first = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=len(rows)))]).astype(np.int64)
+    row_block, row_turn = np.zeros(len(phase), np.int64), np.zeros(len(phase), np.int64)
+    row_block[mine] = row
+    row_turn[mine[by_row]] = np.arange(len(mine)) - first[row[by_row]]
+    made = claims.Pass(
+        row_block=row_block,
+        col_block=order.col_block[phase],
+        row_turn=row_turn,
+        col_turn=order.col_turn[phase],
+        priority=loaded.load.priority[phase],
+        row_first=first,
+        row_visits=mine[by_row],
+        row_last=np.full(len(rows), -1, np.int64),
+        row_done=np.zeros(len(rows), np.int64),
+        col_done=col_done,
+        taken=np.zeros(len(phase), np.int64),
+        script=np.empty(0, np.int64),
+        log=np.zeros((len(mine), claims.LOG_COLUMNS), np.int64),
+    )
+    made.control[claims.LEFT], made.control[claims.NAP] = len(mine), NAP
+    return made

@@ -1,0 +1,252 @@
+"""A host: one process of a job. It holds a wire to the others and, in each incarnation, a task.
+
+    host = Host(0, job="…", threads=2)
+    host.address()                  how others reach it
+    host.begin(begin)               a task, with whom to talk to; the one before is halted
+    host.events(1.0)                what the task has to tell
+    host.close()
+
+The driver calls it through a fleet, several calls at a time. The wire calls it from its own thread, and is never made
+to wait for a call of the driver's.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from importlib.metadata import PackageNotFoundError, version
+from math import inf
+from pathlib import Path
+from typing import Any
+
+from stretto.comm.link import Frame
+from stretto.errors import RunError
+from stretto.runtime.cluster.net.curve_keys import new_pair
+from stretto.runtime.cluster.net.wire import Wire
+
+from .calls import Address, Begin, Task, Told
+from .remote_errors import portable
+
+_log = logging.getLogger("stretto.cluster")
+
+
+class Host:
+    """number: among the hosts of the job. ip: to listen on. threads: workers that may run at a time. log: where what
+    this process writes lies, for people. patience: seconds of silence after which another host is reported.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        job: str,
+        *,
+        ip: str = "127.0.0.1",
+        threads: int = 1,
+        encrypt: bool = True,
+        log: str | None = None,
+        patience: float = 5.0,
+    ) -> None:
+        self.number, self.threads = number, threads
+        self._log = log or ""
+        self._keys = new_pair() if encrypt else None
+        # The last incarnation, what began it (until it is halted), and its task (once that is made). Always replaced as
+        # a whole: other threads look at it.
+        self._life: tuple[int, Begin | None, Task | None] = (0, None, None)
+        self._early: list[tuple[int, int, int, list[Frame]]] = []  # came before the task: channel, source, target, …
+        self._beginning = threading.Lock()  # one begin, halt or close at a time
+        self._told: deque[Told] = deque()
+        self._news = threading.Condition()
+        self._closed = False
+        self._wire = Wire(
+            number,
+            job,
+            ip=ip,
+            keys=self._keys,
+            deliver=self._deliver,
+            tend=self._tend,
+            silent=self._silent,
+            patience=patience,
+            reset=self._reset,
+        )
+
+    # -- what the driver calls ---------------------------------------------------------------------------------------
+
+    def address(self) -> Address:
+        """How others reach it, and what runs here."""
+        from stretto.kernels.core.compile import target
+
+        return Address(
+            self.number,
+            self._wire.endpoint,
+            "" if self._keys is None else self._keys.public,
+            _machine(self._wire.endpoint),
+            os.getpid(),
+            self._log,
+            versions(),
+            target(),
+            _starved(),
+        )
+
+    def begin(self, begin: Begin) -> None:
+        """Begin a task; returns when it runs."""
+        with self._beginning:
+            if self._closed:
+                raise RunError(f"host {self.number} was told to begin after it was closed")
+            self._halt()
+            with self._news:
+                self._told.clear()  # of lives that are over
+            known = replace(begin, payload=None)  # which may be large
+            self._life = (begin.incarnation, known, None)
+            task = begin.make(self, begin)
+            check = getattr(task, "check", None)
+            self._wire.meet(begin.roster, begin.incarnation, where=begin.where, check=check)
+            self._life = (begin.incarnation, known, task)
+            task.start()
+            self._wire.rouse()
+
+    def events(self, wait: float) -> list[Told]:
+        """What there is to tell, all of it, in order; waits until there is something, for so many seconds at most."""
+        with self._news:
+            if not self._told and not self._closed:
+                self._news.wait(wait)
+            found = list(self._told)
+            self._told.clear()
+        return found
+
+    def ask(self, what: str, *args: Any) -> Any:
+        """A question to the task; "wire": to the host itself, what its wire has counted."""
+        if what == "wire":
+            return self._wire.counters
+        _, _, task = self._life
+        if task is None:
+            raise RunError(f"host {self.number} was asked for {what!r} and has nothing to do")
+        return task.ask(what, *args)
+
+    def heard(self, host: int) -> float:
+        """Seconds since anything came from another host."""
+        return self._wire.heard(host)
+
+    def halt(self) -> None:
+        """End the task; returns when its threads have ended."""
+        with self._beginning:
+            self._halt()
+
+    def close(self) -> None:
+        """End everything."""
+        with self._beginning:
+            self._halt()
+            self._closed = True
+            self._wire.close()
+        with self._news:
+            self._news.notify_all()
+
+    def _halt(self) -> None:
+        number, _, task = self._life
+        self._life = (number, None, None)
+        if task is not None:
+            task.halt()
+
+    # -- what tasks call ---------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """Seconds of a steady clock."""
+        return time.monotonic()
+
+    def post(self, begin: Begin, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
+        """Send frames of one node to another; dropped when the task's time is over."""
+        number, known, _ = self._life
+        if begin.incarnation == number and known is not None:
+            self._wire.post(begin.where[target], channel, source, target, frames)
+
+    def backlog(self, node: int) -> int:
+        """Bytes on their way to a node's host that credit or the connection holds back."""
+        _, begin, _ = self._life
+        return 0 if begin is None else self._wire.backlog(begin.where[node])
+
+    def tell(self, event: Told) -> None:
+        """Have an event told to the driver."""
+        with self._news:
+            self._told.append(event)
+            self._news.notify()
+
+    def rouse(self) -> None:
+        """Have `tend` called soon."""
+        self._wire.rouse()
+
+    # -- what the wire calls, on its thread --------------------------------------------------------------------------
+
+    def _deliver(self, now: float, host: int, channel: int, source: int, target: int, frames: list[Frame]) -> None:
+        number, begin, task = self._life
+        if begin is None or frames[0].incarnation != number:
+            return
+        if task is None or self._early:
+            self._early.append((channel, source, target, frames))
+        elif channel == task.channel:
+            self._guard(task.receive, now, source, target, frames)
+
+    def _tend(self, now: float) -> float:
+        _, _, task = self._life
+        if task is None:
+            return inf
+        early, self._early = self._early, []
+        for channel, source, target, frames in early:  # tasks look at incarnations themselves
+            if channel == task.channel:
+                self._guard(task.receive, now, source, target, frames)
+        due: float | None = self._guard(task.tend, now)
+        return now + 1.0 if due is None else due
+
+    def _reset(self, now: float, host: int) -> None:
+        """The connection to a host was lost and is there again."""
+        _, begin, task = self._life
+        again = getattr(task, "reset", None)
+        if begin is not None and again is not None:
+            self._guard(again, now, begin.nodes_of(host))
+
+    def _guard(self, call: Any, *args: Any) -> Any:
+        """Nothing a task does wrong may end the wire's thread."""
+        number, _, _ = self._life
+        try:
+            return call(*args)
+        except Exception as error:
+            _log.exception("host %d: a task failed on the wire's thread", self.number)
+            self.tell(Told(number, self.number, "failed", -1, (-2, -1, portable(error))))
+            return None
+
+    def _silent(self, host: int, seconds: float) -> None:
+        number, begin, _ = self._life
+        if begin is not None:
+            self.tell(Told(number, self.number, "silent", -1, (host, seconds)))
+
+
+def _machine(endpoint: str) -> str:
+    """The machine's name and the IP address it is reached at."""
+    return f"{socket.gethostname()} ({endpoint.removeprefix('tcp://').rpartition(':')[0]})"
+
+
+def versions() -> dict[str, str]:
+    """What must be the same on every machine of a job."""
+    found = {name: _version(name) for name in ("stretto", "numba", "numpy", "ray", "pyzmq")}
+    return found | {"python": platform.python_version()}
+
+
+def _starved() -> int:
+    """How many processes the kernel of this machine has ended for lack of memory so far; −1: it does not say."""
+    try:
+        lines = Path("/proc/vmstat").read_text().splitlines()
+    except OSError:
+        return -1
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), -1)
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"

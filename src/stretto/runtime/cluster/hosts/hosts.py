@@ -1,0 +1,381 @@
+"""The hosts of a job, from the driver's side: who is there, who holds which node, and who is lost.
+
+    with Hosts(spec) as hosts:
+        hosts.begin(make, payloads)         # halts what runs, replaces who is gone, begins everywhere
+        for event in hosts.events(1.0): …   # HostLost: begin again
+
+A host is lost when its process has ended, when it does not answer the driver, or when the others have not heard of it
+for longer than `patience`. It is killed before anything else happens, and whatever it may still have sent belongs to an
+incarnation that nobody listens to any more. It is the same while a job starts: who is lost then is replaced too, unless
+it happens again and again, or another process would fail for the same reason.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import warnings
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from queue import Empty, SimpleQueue
+from types import TracebackType
+from typing import Any, Self
+
+from stretto.errors import RunError
+from stretto.runtime.cluster.spec import Cluster
+from stretto.runtime.interrupts import GLANCE, check_ctrl_c, deferring_ctrl_c, shielding_ctrl_c
+
+from .calls import Address, Begin, Told
+from .failure_detector import STARTS, FailureDetector, Losses
+from .fleet import HostLost, Member, NotStarted, Settings, fleet_of, wait_for
+from .host import versions
+
+_ASKING = 0.5  # seconds that a host may take to find something to tell
+_GRACE = 1.0  # seconds in which accusations are collected
+_BEGIN = 300.0  # seconds in which a task has to begin: the first time everything is compiled
+_SLACK = 20.0  # beyond patience, for the driver's own calls
+_STARVED = 3  # times that a host may end for lack of memory
+
+
+class Hosts:
+    """N hosts for N nodes at first; fewer when lost ones cannot be replaced."""
+
+    def __init__(self, spec: Cluster) -> None:
+        self.spec = spec
+        self.nodes = spec.nodes
+        self.incarnation = 0
+        self.where: tuple[int, ...] = tuple(range(spec.nodes))
+        self.addresses: dict[int, Address] = {}
+        self.losses: list[tuple[float, str, str]] = []  # (seconds since the start, host in words, why)
+        self.began = time.monotonic()
+        self._patience = float(spec.patience)
+        settings = Settings(os.urandom(8).hex(), spec.threads, spec.encrypt, self._patience)
+        self._fleet = fleet_of(spec, settings)
+        self._members: dict[int, Member] = {}
+        self._gone: dict[int, bool] = {}  # hosts without a process → whether one was waited for in vain
+        self._told: SimpleQueue[Told | tuple[Member, HostLost]] = SimpleQueue()
+        self._sent: deque[Any] = deque()  # answers of calls that nobody waits for
+        self._detector = FailureDetector(self._patience, _GRACE)
+        self._answered: dict[int, float] = {}  # when a host last answered the driver
+        self.counted = Losses(spec.restarts)
+        self._starved: Counter[int] = Counter()  # losses for lack of memory
+
+    def __enter__(self) -> Self:
+        try:
+            with deferring_ctrl_c():
+                self._start()
+        except BaseException as error:
+            self._end(isinstance(error, Exception))
+            raise
+        return self
+
+    def _start(self) -> None:
+        deadline = time.monotonic() + float(self.spec.start_within)
+        self._members = dict(self._fleet.start(range(self.nodes)))
+        for number in list(self._members):
+            try:
+                self._greet(number, max(1.0, deadline - time.monotonic()))
+            except TimeoutError as error:
+                raise RunError(
+                    f"{self.words(number)} did not start within {self.spec.start_within:g} s; give it longer with "
+                    "start_within=, or see whether its machine has too much to do"
+                ) from error
+            except NotStarted as error:
+                raise RunError(f"{self.words(number)} did not start: {error.why}") from error
+            except HostLost as lost:
+                self.lose(lost, "another is started in its place")
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        with shielding_ctrl_c():
+            members, self._members = self._members, {}
+            if kind is None:
+                for answer in [member.call("close") for member in members.values()]:
+                    try:
+                        answer.result(5.0)
+                    except Exception:
+                        break  # they are ended below in any case
+            self._end(isinstance(error, Exception))
+
+    def _end(self, failed: bool) -> None:
+        """End whoever is left. Logs are kept if the job has failed, not if somebody has stopped it."""
+        with shielding_ctrl_c():
+            self._members = {}
+            self._fleet.close(keep_logs=failed)
+
+    # -- incarnations ------------------------------------------------------------------------------------------------
+
+    def begin(
+        self,
+        make: Callable[..., Any],
+        payloads: Mapping[int, Any] | Callable[[int, list[int]], Any],
+    ) -> None:
+        """A task on every host, in a new incarnation. payloads: by node (a host gets those of its nodes), or
+        function(host, nodes) -> payload. Hosts that are lost meanwhile are replaced, and it begins once more.
+        """
+        while True:
+            self.incarnation += 1
+            self._replace()
+            self._sent.clear()
+            self._detector.begin()
+            try:
+                begins = {number: self._begin(number, make, payloads) for number in self._members}
+                answers = [(number, self._call(number, "begin", begin)) for number, begin in begins.items()]
+                for number, answer in answers:
+                    self._result(number, answer, _BEGIN)
+                self.counted.began()
+                return
+            except HostLost as lost:
+                self.lose(lost)
+
+    def _begin(self, number: int, make: Callable[..., Any], payloads: Any) -> Begin:
+        nodes = [node for node, at in enumerate(self.where) if at == number]
+        payload = payloads(number, nodes) if callable(payloads) else {node: payloads[node] for node in nodes}
+        roster = {host: self.addresses[host] for host in self._members}
+        return Begin(self.incarnation, roster, self.where, make, payload)
+
+    def _replace(self) -> None:
+        """Have lost hosts replaced, or their nodes held by others."""
+        for number, vain in sorted(self._gone.items()):
+            within = 2.0 if vain else float(self.spec.replace_within)
+            why = self._try_to_replace(number, within)
+            if not why:
+                del self._gone[number]
+                continue
+            if not vain and len(self._gone) < self.nodes:
+                self._warn(f"nothing came in the place of host {number}: {why}; the others share its work")
+            self._gone[number] = True
+        if not self._members:
+            raise RunError(f"no host of the cluster is left; {self.story()}")
+        left = sorted(self._members)
+        self.where = tuple(node if node in self._members else left[node % len(left)] for node in range(self.nodes))
+
+    def _try_to_replace(self, number: int, within: float) -> str:
+        """Why there is no replacement, "" if there is one."""
+        deadline, why = time.monotonic() + within, ""
+        for _ in range(STARTS):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            before = self.addresses.get(number)
+            try:
+                member = self._fleet.replace(number, left)
+                if member is None:
+                    return f"no room for it within {within:g} s"
+                self._members[number] = member
+                self._greet(number, self._patience + _SLACK)
+            except NotStarted as lost:
+                return lost.why
+            except RunError as error:
+                if (gone := self._members.pop(number, None)) is not None:
+                    gone.kill()
+                return str(error)
+            except (HostLost, TimeoutError) as lost:
+                why = str(lost)
+                if (gone := self._members.pop(number, None)) is not None:
+                    gone.kill()
+                continue
+            self._look_for_memory(number, before)
+            return ""
+        return why or f"none came within {within:g} s"
+
+    def _look_for_memory(self, number: int, before: Address | None) -> None:
+        """Whether the host that was there before ended for lack of memory: its machine's kernel counts those."""
+        here = self.addresses[number]
+        if before is None or before.machine != here.machine or not 0 <= before.starved < here.starved:
+            return
+        self._starved[number] += 1
+        what = (
+            f"{self.words(number)} was lost when that machine ran out of memory: its "
+            f"kernel has ended {here.starved - before.starved} processes there since it started"
+        )
+        if self._starved[number] >= _STARVED:
+            raise RunError(f"{what}, and this was the third time; use more nodes, or machines with more memory")
+        self._warn(what)
+
+    def lose(self, lost: HostLost, then: str = "what it did is done again") -> None:
+        """A host is gone: see that it is, note it, and tell the user. then: how the job goes on, in words."""
+        member = self._members.pop(lost.host, None)
+        if member is None:
+            return
+        member.kill()
+        self._gone[lost.host] = False
+        at = self.words(lost.host, member)
+        self.losses.append((time.monotonic() - self.began, at, lost.why))
+        why = self.counted.lost(lost.host)
+        if why:
+            printed = "".join(f"\n    {line}" for line in member.tail())
+            raise RunError(f"{why}; {self.story()}{printed and f'. What it printed last:{printed}'}") from lost
+        self._warn(f"{at} was lost: {lost.why}; {then}")
+
+    def progressed(self) -> None:
+        """The job has got further than it ever was."""
+        self.counted.progressed()
+
+    def words(self, host: int, member: Member | None = None) -> str:
+        """A host, its machine, and its log if there is something in it."""
+        member, where = member or self._members.get(host), self.addresses.get(host)
+        log = ("" if member is None else member.log()) or ("" if where is None else where.log)
+        at = f" on {where.machine}" if where is not None else f" ({member.note})" if member is not None else ""
+        return f"host {host}{at}{log and f' (log: {log})'}"
+
+    def _warn(self, text: str) -> None:
+        warnings.warn(text, RuntimeWarning, stacklevel=4)
+
+    def story(self) -> str:
+        """What became of the lost hosts, in words."""
+        if not self.losses:
+            return "none was lost before"
+        seconds, host, why = self.losses[-1]
+        return f"the last loss, after {seconds:.1f} s, was {host}: {why}"
+
+    # -- calls -------------------------------------------------------------------------------------------------------
+
+    def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]:
+        """A call of the task on every host at the same time: results by host."""
+        answers = {number: self._call(number, "ask", what, *args) for number in self._members}
+        return {number: self._result(number, answer, timeout) for number, answer in answers.items()}
+
+    def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any:
+        """The same on one host."""
+        return self._result(host, self._call(host, "ask", what, *args), timeout)
+
+    def ask_each(
+        self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
+    ) -> dict[int, Any]:
+        """A call on several hosts at the same time, each with arguments of its own.
+
+        It may take long: a host is lost as soon as it answers nothing else either.
+        """
+        answers = {number: self._call(number, "ask", what, *mine) for number, mine in args.items()}
+        seconds = self._patience + _SLACK if timeout is None else timeout
+        return {number: self._heard_result(number, answer, seconds) for number, answer in answers.items()}
+
+    def send(self, host: int, what: str, *args: Any) -> None:
+        """A call of the task on one host whose answer nobody waits for; what it raises is raised by `events`."""
+        self._sent.append(self._call(host, "ask", what, *args))
+
+    def _check_sent(self) -> None:
+        while self._sent:
+            try:
+                self._sent[0].result(0.0)
+            except TimeoutError:
+                return
+            except HostLost:
+                pass  # the thread that listens to it hears of it too
+            self._sent.popleft()
+
+    def halt(self) -> None:
+        """End the task everywhere."""
+        for number, answer in [(number, self._call(number, "halt")) for number in self._members]:
+            self._result(number, answer)
+
+    def events(self, wait: float) -> list[Told]:
+        """What hosts of this incarnation have told, after `wait` seconds at most. Raises HostLost."""
+        found: list[Told] = []
+        deadline = time.monotonic() + wait
+        while True:
+            check_ctrl_c()
+            left = 0.0 if found else max(0.0, deadline - time.monotonic())
+            try:
+                told = self._told.get(timeout=min(left, GLANCE)) if left else self._told.get_nowait()
+            except Empty:
+                self._check_sent()
+                self._judge()
+                if found or time.monotonic() >= deadline:
+                    return found
+                continue
+            if not isinstance(told, Told):
+                member, lost = told
+                if self._members.get(lost.host) is member:
+                    raise lost
+            elif told.what == "silent":
+                if told.incarnation == self.incarnation:
+                    self._detector.silent(time.monotonic(), told.host, int(told.value[0]), float(told.value[1]))
+            elif told.incarnation == self.incarnation:
+                found.append(told)
+
+    def _judge(self) -> None:
+        """Let the failure detector decide, which has those asked again who did not hear others."""
+        now = time.monotonic()
+        recent = self._patience / 2 + _ASKING
+        answering = [host for host, when in self._answered.items() if now - when < recent]
+        if found := self._detector.judge(now, self._silence, answering):
+            whom, votes, silence = found
+            raise HostLost(whom, f"{votes} other hosts have heard nothing of it for {silence:.1f} s")
+
+    def _silence(self, by: int, whom: int) -> float:
+        """How long a host has not heard another; 0 where one of them is not there, or does not say."""
+        if by not in self._members or whom not in self._members:
+            return 0.0
+        try:
+            return float(self._call(by, "heard", whom).result(_GRACE))
+        except (HostLost, TimeoutError):
+            return 0.0
+
+    def _call(self, number: int, method: str, *args: Any) -> Any:
+        member = self._members.get(number)
+        if member is None:
+            raise HostLost(number, "is not there any more")
+        return member.call(method, *args)
+
+    def _result(self, number: int, answer: Any, timeout: float | None = None) -> Any:
+        seconds = self._patience + _SLACK if timeout is None else timeout
+        try:
+            return wait_for(answer, seconds)
+        except TimeoutError:
+            raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
+
+    def _heard_result(self, number: int, answer: Any, seconds: float) -> Any:
+        """As `_result`, while the host answers the thread that asks for its events."""
+        began = time.monotonic()
+        while True:
+            try:
+                return wait_for(answer, _ASKING)
+            except TimeoutError:
+                now = time.monotonic()
+                silent = now - max(began, self._answered.get(number, began))
+                if silent > self._patience + _SLACK:
+                    raise HostLost(number, f"has not answered the driver for {silent:.0f} s") from None
+                if now - began > seconds:
+                    raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
+
+    # -- listening ---------------------------------------------------------------------------------------------------
+
+    def _greet(self, number: int, within: float) -> None:
+        """Learn a new host's address, and listen to it from now on."""
+        member = self._members[number]
+        address: Address = wait_for(member.call("address"), within)
+        self._check_versions(address)
+        self.addresses[number] = address
+        threading.Thread(target=self._listen, args=(member,), name=f"stretto-events-{number}", daemon=True).start()
+
+    def _listen(self, member: Member) -> None:
+        """On a thread for each host: ask for events until it is gone, or somebody else is in its place."""
+        while self._members.get(member.number) is member:
+            try:
+                for told in member.call("events", _ASKING).result(self._patience + _SLACK):
+                    self._told.put(told)
+                self._answered[member.number] = time.monotonic()
+            except TimeoutError:
+                self._told.put((member, HostLost(member.number, "does not answer the driver any more")))
+                return
+            except HostLost as lost:
+                self._told.put((member, lost))
+                return
+            except Exception as error:
+                self._told.put((member, HostLost(member.number, f"{type(error).__name__}: {error}")))
+                return
+
+    def _check_versions(self, address: Address) -> None:
+        """What runs there must be what runs here, or with the first."""
+        others = {"the driver's machine, " + socket.gethostname(): versions()}
+        others |= {other.machine: other.versions for other in list(self.addresses.values())[:1]}
+        for machine, theirs in others.items():
+            for name, version in address.versions.items():
+                if theirs.get(name) != version:
+                    raise RunError(
+                        f"{name} is {version} on {address.machine} and {theirs.get(name)} on {machine}: a job needs "
+                        "the same on every machine of the cluster; install one of them everywhere"
+                    )

@@ -1,0 +1,1 @@
+"""Messages between hosts: frames, encryption, connections, the thread that owns the sockets."""

@@ -1,0 +1,433 @@
+"""The wire of a host: frames of nodes go out and come in over ZeroMQ, on a thread of its own.
+
+    wire = Wire(0, job, keys=new_pair(), deliver=…, tend=…, silent=…)
+    wire.meet(roster, incarnation, where=where, check=TableCheck(layout))
+    wire.post(host, TABLES, source, target, frames)          # from any thread, never waits
+
+One PULL socket takes in what others send; to every other host go two PUSH sockets, one for messages and one for what is
+short and urgent. A PUSH that cannot send says so and the message waits here, where a ROUTER would have dropped it
+without a word (docs/decisions). The wire may lose what a broken connection held, and never repeats or changes anything:
+`comm.link` numbers, acknowledges and resends.
+
+Who sent a message is known from the key of the connection it came on (see `gate`), and a node speaks only from the
+host it is placed on. Whatever is not as it should be is counted, logged the first time, and dropped.
+
+The callbacks run on the wire's thread and must not wait:
+    deliver(now, source host, channel, source node, target node, frames)
+    tend(now) -> when to be called again; after frames were delivered, after `rouse`, and when that time has come
+    silent(host, seconds)      nothing came from there for `patience` seconds; once for each silence
+    reset(now, host)           the connection to a host was lost and is there again: links should send all again
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from math import ceil, inf
+from typing import Any
+
+import zmq
+
+from stretto.comm.link import Frame
+from stretto.errors import RunError
+from stretto.runtime.cluster.hosts.calls import PROBE, Address
+
+from .allow_list import DOMAIN, Gate
+from .counters import Counters
+from .curve_keys import KeyPair
+from .envelope import MAX_PART, Buffer, Envelopes, Letter
+from .frame_checks import Checker, Malformed, NoCheck
+from .freed_memory import keep_freed
+from .peer import QUEUED, Peer, Route
+from .serialization import LARGEST
+from .wakeup import Bell
+
+MIB = 1 << 20
+_ROUND = 64  # messages taken in before what they caused goes out
+_EARLY = 16 * MIB  # bytes kept of an incarnation that others have begun and this host has not
+_DEADLINE = 30.0  # seconds the thread may take for an order
+_NEWS = 0.25  # seconds between looks at what became of connections
+_EVENTS, _HERE, _AT_ONCE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)  # plain numbers: see `line`
+_log = logging.getLogger("stretto.cluster")
+
+Deliver = Callable[[float, int, int, int, int, list[Frame]], None]
+
+
+class Wire:
+    """host: our number. job: an id nobody can guess, the same on all hosts. keys: None for no encryption, where any
+    process that reaches the port can speak for any host: for measuring. credit: bytes on their way from one node to
+    another at most. check: what frames may hold, until `meet` says otherwise."""
+
+    def __init__(
+        self,
+        host: int,
+        job: str,
+        *,
+        ip: str = "127.0.0.1",
+        keys: KeyPair | None,
+        deliver: Deliver,
+        tend: Callable[[float], float],
+        silent: Callable[[int, float], None],
+        credit: int = 32 * MIB,
+        patience: float = 5.0,
+        check: Checker | None = None,
+        reset: Callable[[float, int], None] | None = None,
+    ) -> None:
+        keep_freed()
+        self.host, self.incarnation = host, -1
+        self._keys, self._credit, self._patience = keys, credit, patience
+        self._deliver, self._tend, self._silent, self._reset = deliver, tend, silent, reset
+        self._check: Checker = check or NoCheck()
+        self._where: tuple[int, ...] | None = None
+        self._envelopes = Envelopes(job, host)
+        self._counters = Counters()
+        self._peers: dict[int, Peer] = {}
+        self._hosts: dict[str, int] = {}  # by public key
+        self._here: deque[tuple[Route, list[Frame]]] = deque()  # for this host itself
+        self._early: list[tuple[int, Letter, int]] = []  # host, letter, bytes
+        self._lock = threading.Lock()  # guards _inbox with the counts of what is in it
+        self._inbox: deque[tuple[int, Route, list[Frame]]] = deque()
+        self._roused = self._ended = False
+        self._tend_at = inf
+        self._look_at = 0.0  # when to look for silences and send heartbeats
+        self._bell = Bell(f"the wire of host {host}")
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._gate = Gate(self._context) if keys is not None else None
+        self._pull = self._context.socket(zmq.PULL)
+        try:
+            self._bind(ip)
+        except zmq.ZMQError as error:
+            self._free()
+            raise RunError(f"cannot listen on {ip}: {error}; give an IP address of this machine") from error
+        self._thread = threading.Thread(target=self._run, name=f"stretto-wire-{host}", daemon=True)
+        self._thread.start()
+
+    # -- from any thread ---------------------------------------------------------------------------------------------
+
+    def meet(
+        self,
+        roster: Mapping[int, Address],
+        incarnation: int,
+        *,
+        where: Sequence[int] | None = None,
+        check: Checker | None = None,
+    ) -> None:
+        """From now on these hosts and this incarnation: connect to new addresses, close those that are gone, let in
+        whom the roster names and nobody else, and forget what waits of older incarnations. Returns when done.
+
+        where: the host of each node; None: any host may speak for any node. check: what frames may hold; None: nothing
+        is known of it. Frames that came before their incarnation did are delivered now.
+        """
+        placed = None if where is None else tuple(where)
+        self._order(lambda: self._meet(dict(roster), incarnation, placed, check))
+
+    def post(self, host: int, channel: int, source: int, target: int, frames: Sequence[Frame]) -> None:
+        """Send frames of one node to another. Those to a host that is not on the roster are dropped."""
+        size, urgent = 0, False
+        for frame in frames:
+            size += frame.nbytes
+            urgent = urgent or frame.sequence == 0
+            if frame.nbytes > LARGEST:
+                raise RunError(
+                    f"a message of {frame.nbytes / 2**30:.1f} GiB from node {source} to node {target}; at most "
+                    f"{LARGEST / 2**30:.0f} GiB travel at once: tick more often, or use more nodes"
+                )
+        with self._lock:
+            peer = self._peers.get(host)
+            if peer is not None:
+                peer.posted += size
+            self._inbox.append((host, (channel, source, target), list(frames)))
+        # Where the socket takes no more, the thread waits for it to do so, and finds these then.
+        if urgent or peer is None or not peer.data.blocked:
+            self._bell.ring()
+
+    def backlog(self, host: int) -> int:
+        """Bytes for a host that credit or the connection holds back."""
+        peer = self._peers.get(host)
+        return 0 if peer is None else max(0, peer.posted - peer.left)
+
+    def heard(self, host: int) -> float:
+        """Seconds since anything came from a host, or since it was met; 0 for this host, infinity for one not met."""
+        peer = self._peers.get(host)
+        if peer is None:
+            return 0.0 if host == self.host else inf
+        return max(0.0, time.monotonic() - peer.heard)
+
+    def rouse(self) -> None:
+        """Have `tend` called soon."""
+        self._roused = True
+        self._bell.ring()
+
+    def cut(self, host: int) -> None:
+        """Break the connection to a host and connect again; what was on its way may be lost. For tests of faults."""
+        self._order(self._peers[host].reopen)
+
+    @property
+    def counters(self) -> Counters:
+        """What was counted so far."""
+        found = self._counters
+        found.refused = 0 if self._gate is None else self._gate.refused
+        found.resent = sum(peer.resent for peer in list(self._peers.values()))
+        return found
+
+    def close(self) -> None:
+        """End the thread and close all sockets; what waits is lost. Not from a callback."""
+        if not self._ended:
+            self._ended = True
+            self._bell.ring(always=True)
+            self._thread.join()
+            self._free()
+
+    def _order(self, work: Callable[[], None]) -> None:
+        if threading.current_thread() is self._thread:
+            work()
+        else:
+            self._bell.order(work, _DEADLINE)
+
+    # -- on the wire's thread ----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._ended:
+                now = time.monotonic()
+                self._bell.take_orders()
+                self._take_posts(now)
+                self._send(now)
+                received = self._receive(now)
+                if received or self._roused or now >= self._tend_at:
+                    self._roused = False
+                    due = self._call(self._tend, now)
+                    self._tend_at = now + 1.0 if due is None else due
+                if now >= self._look_at:
+                    self._look(now)
+                if received < _ROUND and not self._inbox and not self._here:
+                    self._sleep()
+        except Exception:
+            _log.exception("host %d: the wire has failed", self.host)
+            self._ended = True
+            self._free()
+
+    def _sleep(self) -> None:
+        """Wait until there is something to do."""
+        bell = self._bell
+        bell.asleep = True
+        if self._inbox or bell.orders or self._roused or self._ended:
+            bell.asleep = False
+            return
+        sockets: list[tuple[Any, int]] = [(self._pull, zmq.POLLIN), (bell.fd, zmq.POLLIN)]
+        blocked = [line for peer in self._peers.values() for line in peer.lines if line.blocked]
+        sockets += [(line.socket, zmq.POLLOUT) for line in blocked]
+        left = min(self._tend_at, self._look_at) - time.monotonic()
+        ready = {found for found, _ in zmq.zmq_poll(sockets, max(0, ceil(left * 1000)))}
+        bell.asleep = False
+        if bell.fd in ready:
+            bell.answer()
+        for line in blocked:
+            if line.socket in ready:
+                line.blocked = False  # or the next wait would end at once until there is something to send
+
+    def _take_posts(self, now: float) -> None:
+        inbox, peers = self._inbox, self._peers
+        for _ in range(len(inbox)):
+            host, route, frames = inbox.popleft()
+            if frames and frames[0].incarnation != self.incarnation:
+                peer = peers.get(host)
+                if peer is not None:
+                    peer.left += sum(frame.nbytes for frame in frames)
+                self._counters.dropped += 1
+            elif host == self.host:
+                self._here.append((route, frames))
+            elif host in peers:
+                peers[host].put(route, frames)
+            else:
+                self._counters.stranger(self.host)
+
+    def _send(self, now: float) -> None:
+        counters = self._counters
+        for peer in self._peers.values():
+            if peer.waiting:
+                messages, size = peer.send(now, self._encode)
+                counters.sent += messages
+                counters.bytes_sent += size
+
+    def _encode(self, route: Route, frames: list[Frame]) -> list[Buffer]:
+        return self._envelopes.encode(*route, frames, self._check)
+
+    def _receive(self, now: float) -> int:
+        """Take in what has come, a round at most; how many messages."""
+        count = 0
+        while self._here and count < _ROUND:
+            (channel, source, target), frames = self._here.popleft()
+            self._call(self._deliver, now, self.host, channel, source, target, frames)
+            count += 1
+        pull, counters = self._pull, self._counters
+        recv, asked = pull.recv, pull.get
+        while count < _ROUND and int(asked(_EVENTS)) & _HERE:  # being told so is cheaper than an exception
+            try:
+                part = recv(_AT_ONCE, copy=False)
+            except zmq.Again:  # what was there belonged to a connection that has ended
+                break
+            count += 1
+            parts, size = [part], len(part)
+            while part.more:
+                part = recv(_AT_ONCE, copy=False)
+                parts.append(part)
+                size += len(part)
+            counters.received += 1
+            counters.bytes_received += size
+            try:
+                host, letter = self._open(now, parts)
+                if letter is not None and self._timely(host, letter, size):
+                    self._hand_over(now, host, letter)
+            except Malformed as wrong:
+                counters.wrong(self.host, str(wrong))
+        return count
+
+    def _open(self, now: float, parts: list[zmq.Frame]) -> tuple[int, Letter | None]:
+        """Who sent it and what it says; no letter: nobody we know, or nothing but that the host is there."""
+        host = -1
+        if self._keys is not None:
+            key = parts[0].get("User-Id")
+            host = self._hosts.get(key if isinstance(key, str) else "", -1)
+        letter = None
+        if self._keys is None or host >= 0:
+            letter = self._envelopes.open([part.buffer for part in parts])
+            host = letter.host if self._keys is None else host
+        peer = self._peers.get(host)
+        if peer is None or letter is None:
+            self._counters.stranger(self.host)
+            return host, None
+        peer.heard, peer.silent = now, False
+        if letter.host != host:
+            raise Malformed("another host's name")
+        return host, None if letter.channel == PROBE else letter
+
+    def _timely(self, host: int, letter: Letter, size: int) -> bool:
+        """Whether it is of this incarnation; one of the next is kept for when that begins here."""
+        if letter.incarnation == self.incarnation:
+            return True
+        kept = sum(entry[2] for entry in self._early)
+        if letter.incarnation > self.incarnation and kept + size <= _EARLY:
+            self._early.append((host, letter, size))
+        else:
+            self._counters.dropped += 1
+        return False
+
+    def _hand_over(self, now: float, host: int, letter: Letter) -> None:
+        where, source, target = self._where, letter.source, letter.target
+        if where is not None and not (source < len(where) and target < len(where)):
+            raise Malformed("no such node")
+        if where is not None and (where[source] != host or where[target] != self.host):
+            raise Malformed("a node of another host")
+        frames = letter.frames(self._check)
+        back = (letter.channel, target, source)
+        peer = self._peers[host]
+        for frame in frames:
+            if not peer.acknowledged(back, frame.acknowledges):
+                raise Malformed("acknowledges what was not sent")
+        if frames:
+            self._call(self._deliver, now, host, letter.channel, source, target, frames)
+
+    def _look(self, now: float) -> None:
+        """Connections, heartbeats and silences."""
+        beat = self._patience / 10
+        self._look_at = now + min(beat / 2, _NEWS)
+        self._take_news(now)
+        for host, peer in self._peers.items():
+            for line in peer.lines:
+                line.persist(now)
+            if now - peer.spoke >= beat * 0.75:
+                peer.speak(now, self._envelopes.encode(PROBE, 0, 0, ()))
+            if now - peer.heard > self._patience and not peer.silent:
+                peer.silent = True
+                self._call(self._silent, host, now - peer.heard)
+
+    def _take_news(self, now: float) -> None:
+        """What became of connections. Now and then: asking hundreds of them whenever something comes takes longer than
+        what has come."""
+        for host, peer in self._peers.items():
+            peer.express.news()
+            if peer.data.news():
+                self._counters.reconnects += 1
+                if self._reset is not None:
+                    self._call(self._reset, now, host)
+
+    def _meet(
+        self, roster: dict[int, Address], incarnation: int, where: tuple[int, ...] | None, check: Checker | None
+    ) -> None:
+        now = time.monotonic()
+        others = {host: address for host, address in roster.items() if host != self.host}
+        if incarnation != self.incarnation:
+            with self._lock:
+                for peer in self._peers.values():
+                    peer.forget()
+                self._inbox = deque(post for post in self._inbox if _life(post[2]) == incarnation)
+                self._here.clear()
+        self.incarnation, self._where, self._check = incarnation, where, check or NoCheck()
+        met = {}
+        for host, address in others.items():
+            known = self._peers.pop(host, None)
+            if known is not None and (known.address.endpoint, known.address.public) != (
+                address.endpoint,
+                address.public,
+            ):
+                known.close()
+                known = None
+            if known is None:
+                known = Peer(self._context, address, self._keys, self._credit, now)
+            known.heard, known.silent = now, False
+            met[host] = known
+        for gone in self._peers.values():
+            gone.close()
+        self._peers = met
+        self._hosts = {address.public: host for host, address in others.items()}
+        if self._gate is not None:
+            self._gate.allow(self._hosts)
+        self._look_at = 0.0
+        early, self._early = self._early, []
+        for host, letter, size in early:
+            if host in met and self._timely(host, letter, size):
+                try:
+                    self._hand_over(now, host, letter)
+                except Malformed as wrong:
+                    self._counters.wrong(self.host, str(wrong))
+        self._roused = True
+
+    def _call(self, callback: Callable[..., Any], *args: Any) -> Any:
+        """A callback's error is its owner's; the wire goes on."""
+        try:
+            return callback(*args)
+        except Exception:
+            self._counters.failures += 1
+            _log.exception("host %d: %s failed on the wire's thread", self.host, callback)
+            return None
+
+    # -- beginning and end -------------------------------------------------------------------------------------------
+
+    def _bind(self, ip: str) -> None:
+        self._pull.linger = 0
+        self._pull.rcvhwm = QUEUED
+        self._pull.maxmsgsize = MAX_PART
+        self._pull.handshake_ivl = 5000
+        if self._keys is not None:
+            self._pull.curve_server = True
+            self._pull.curve_secretkey = self._keys.secret.encode()
+            self._pull.zap_domain = DOMAIN
+        self._pull.bind(f"tcp://{ip}:*")
+        self.endpoint = self._pull.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def _free(self) -> None:
+        for peer in self._peers.values():
+            peer.close()
+        self._pull.close(0)
+        if self._gate is not None:
+            self._gate.close()
+        self._context.destroy(0)
+        self._bell.close()
+
+
+def _life(frames: Sequence[Frame]) -> int:
+    return frames[0].incarnation if frames else -1

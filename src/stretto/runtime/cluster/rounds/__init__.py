@@ -1,0 +1,1 @@
+"""Rounds of programs on a cluster."""

@@ -1,0 +1,405 @@
+"""The driver of rounds whose updates run on nodes: the pipeline decides, hosts make updates, the driver does the rest.
+
+    HostRounds(pipeline, work, hosts, make_rounds_task, pack=packed).run()
+
+The schedule, `aggregate` and the objective run here. A node holds its parts of the data and gets, round by round, what
+changed of the parameters and the jobs; it reports results as events, so that several rounds are in flight.
+
+When a host is lost, all begin again: updates that were not reported are assigned once more, with the parameters that
+their rounds read. Where parts have state, nodes start from the last saved states, and all updates since are recomputed,
+those that were reported before without reporting them twice. The bits are the same.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from stretto.errors import RunError
+from stretto.runtime.cluster.hosts.calls import HostLost, Told
+from stretto.runtime.rounds.rounds import RoundsRun, Work
+from stretto.schedule.pipeline import AGGREGATE, CHOOSE, STAGES, UPDATE, Pipeline, Task
+
+from .node import Assign, ChooseRound, Load, NodeWork, Outcome, Report, SaveStates
+from .patches import PatchLog
+from .remote_choices import RemoteChoices
+
+_LOADING = 600.0  # seconds in which a host must have taken its parts of the data
+
+
+class RemoteWork(Work, Protocol):
+    """What is done in a round, where nodes make the updates.
+
+    Attributes
+    ----------
+    parts : int
+        Parts of the data; 0: every node holds all of it.
+    stateful : bool
+        Whether parts have state.
+    schedulers : int
+        Schedulers on nodes of their own, the last ones; they are parts as well, after those of the data. 0: the driver
+        chooses.
+    """
+
+    parts: int
+    stateful: bool
+    schedulers: int
+
+    def request(self, number: int) -> bytes | None:
+        """What the scheduler of a round needs to choose it; None: there is no such round."""
+        ...
+
+    def received(self, number: int, outcome: Outcome) -> None:
+        """A scheduler has chosen a round; raises where it failed."""
+        ...
+
+    def assignment(self, number: int, update: int) -> tuple[Any, int]:
+        """(job, part) of an update; the part is −1 where data are not cut."""
+        ...
+
+    def checks(self, number: int, update: int) -> str:
+        """How an update is checked, "" where it is not; for `NodeWork.update`."""
+        ...
+
+    def params(self, number: int) -> Mapping[str, NDArray[Any]]:
+        """The parameters that a round reads."""
+        ...
+
+    def node_work(self, parts: Sequence[int], updates: bool) -> NodeWork:
+        """What a node with these parts needs. updates: whether it makes updates where data are not cut."""
+        ...
+
+    def returned(self, number: int, update: int, outcome: Outcome) -> None:
+        """An update was made; raises where it failed."""
+        ...
+
+    def saves(self, number: int) -> bool:
+        """Whether the state of parts is saved after this round."""
+        ...
+
+    def saved(self, number: int, states: dict[int, Outcome]) -> None:
+        """The states of all parts after a round have come."""
+        ...
+
+    def states(self) -> tuple[int, Mapping[int, bytes] | None]:
+        """The round after which states were saved last, and the states; None: they are made from the parts."""
+        ...
+
+
+class RoundsHosts(Protocol):
+    """What is needed of `hosts.Hosts`."""
+
+    nodes: int
+    where: tuple[int, ...]
+    incarnation: int
+
+    def begin(self, make: Callable[..., Any], payloads: Any) -> None: ...
+    def ask_each(self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None) -> Any: ...
+    def send(self, host: int, what: str, *args: Any) -> None: ...
+    def events(self, wait: float) -> list[Told]: ...
+    def lose(self, lost: HostLost) -> None: ...
+    def progressed(self) -> None: ...
+
+
+class HostRounds(RoundsRun):
+    """A run on hosts.
+
+    Parameters
+    ----------
+    make : function(host, begin) -> Task
+        Makes the task of a host.
+    pack : function(NodeWork) -> bytes or NodeWork
+        Makes what nodes need ready to be sent.
+    clock, cpu : function() -> seconds
+        Time, and processor time of the driver; virtual where hosts are simulated.
+    wait : float
+        Seconds between two checks whether an end was asked for.
+
+    Attributes
+    ----------
+    halting : bool
+        Whether it ends because an end was asked for.
+    """
+
+    work: RemoteWork
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        work: RemoteWork,
+        hosts: RoundsHosts,
+        make: Callable[..., Any],
+        *,
+        pack: Callable[[NodeWork], NodeWork | bytes],
+        clock: Callable[[], float] = time.perf_counter,
+        cpu: Callable[[], float] = time.thread_time,
+        wait: float = 0.2,
+    ) -> None:
+        super().__init__(pipeline, work)
+        self.hosts = hosts
+        self.halting = False
+        self._make_task, self._pack = make, pack
+        self._clock, self._cpu, self._wait = clock, cpu, wait
+        self._log = PatchLog(work.params(pipeline.done + 1))
+        self._out: list[Task] = []  # updates to be assigned
+        self._stamps: dict[int, int] = {}  # by round: the version of the parameters that it reads
+        self._assigned: dict[int, list[tuple[int, Any, int]]] = {}  # by round, since states were saved
+        self._states: dict[int, dict[int, Outcome]] = defaultdict(dict)  # by round, by part: as they come
+        self._numbers: Counter[int] = Counter()  # messages sent to each host
+        self._has: dict[int, int] = {}  # by host: the version of the parameters that it has
+        self._choices = RemoteChoices(work.schedulers)
+
+    def clock(self) -> float:
+        return self._clock()
+
+    def _make(self) -> None:
+        self._begin()
+        while not self._over():
+            try:
+                self._advance()
+            except HostLost as lost:
+                self.hosts.lose(lost)
+                self._begin()
+
+    def _over(self) -> bool:
+        if not self.pipeline.settled:
+            return False
+        awaited = any(number <= self.pipeline.done for number in self._assigned if self.work.saves(number))
+        return self.asked or bool(self._errors) or self._struck is not None or not awaited
+
+    def _advance(self) -> None:
+        """Do what the pipeline asks for; without anything to do, assign updates and wait for reports."""
+        if self.asked:
+            self.pipeline.halt()
+            self.halting = True
+        self._request()
+        while (task := self.pipeline.take()) is not None:
+            if task.stage == UPDATE:
+                self._out.append(task)
+            elif task.stage == AGGREGATE or self._choices.ready(task.round):
+                self._do(task)
+            else:
+                self._choices.waiting = task
+            self._request()
+        self._flush()
+        if not self._over():
+            for event in self.hosts.events(self._wait):
+                self._hear(event)
+
+    def _do(self, task: Task) -> None:
+        """A task of the driver's own."""
+        began = self._cpu()
+        try:
+            if task.stage == CHOOSE:
+                self._choices.check(task.round)
+                self.pipeline.chosen(task, *self.work.choose(task.round))
+            else:
+                self._aggregate(task)
+        except BaseException as error:
+            self._fail(task, error)
+        self.spent[STAGES[task.stage]] += self._cpu() - began
+
+    def _aggregate(self, task: Task) -> None:
+        last = self.pipeline.last_job(task)
+        self.work.aggregate(task.round, task.job, last)
+        if last:
+            began = self._cpu()
+            if self.work.enough(task.round):
+                self.pipeline.stop(after=task.round)
+            self.spent[STAGES[AGGREGATE]] -= self._cpu() - began
+        self.pipeline.aggregated(task)
+        if last:
+            self.hosts.progressed()
+            self._forget()
+
+    # -- schedulers on nodes -----------------------------------------------------------------------------------------
+
+    def _request(self) -> None:
+        """Ask schedulers for the rounds whose earlier rounds are known, before the pipeline needs them."""
+        choices = self._choices
+        while choices.schedulers and choices.asked < self.pipeline.done + self.pipeline.depth:
+            request = self.work.request(choices.asked + 1)
+            if request is None:
+                return
+            self._choose(choices.ask(request))
+
+    def _choose(self, number: int) -> None:
+        choices = self._choices
+        scheduler = (number - 1) % choices.schedulers
+        message = ChooseRound(
+            number, self.work.parts + scheduler, choices.requests[number], silent=number in choices.received
+        )
+        self._send(self.hosts.where[self._workers + scheduler], message)
+
+    def _chosen(self, number: int, outcome: Outcome) -> None:
+        """A scheduler has chosen a round."""
+        choices = self._choices
+        if number in choices.received:
+            return
+        choices.received.add(number)
+        task, choices.waiting = choices.waiting, None
+        try:
+            self.work.received(number, outcome)
+        except Exception as error:
+            choices.failed[number] = error
+        if task is not None and choices.ready(task.round):
+            self._do(task)
+        else:
+            choices.waiting = task
+
+    @property
+    def _workers(self) -> int:
+        """Nodes that make updates, the first ones."""
+        return self.hosts.nodes - self.work.schedulers
+
+    # -- assigning ---------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        """Assign the updates that were taken."""
+        out, self._out = self._out, []
+        for number, tasks in groupby(out, key=lambda task: task.round):
+            updates = [(task.job, *self.work.assignment(number, task.job)) for task in tasks]
+            if self.work.stateful:
+                self._assigned[number] = updates
+            self._assign(number, updates)
+
+    def _assign(self, number: int, updates: list[tuple[int, Any, int]], silent: frozenset[int] = frozenset()) -> None:
+        stamp = self._stamp(number)
+        shares: dict[int, list[tuple[int, Any, int]]] = defaultdict(list)
+        for update in updates:
+            shares[self._host_of(*update)].append(update)
+        for host, share in shares.items():
+            base, patches = self._log.since(self._has.get(host), stamp)
+            self._has[host] = stamp
+            mine = silent.intersection(update for update, _, _ in share)
+            checks = {update: how for update, _, _ in share if (how := self.work.checks(number, update))}
+            self._send(host, Assign(number, base, patches, _packed(number, share), mine, checks))
+        if self.work.stateful and self.work.saves(number):
+            self._choices.saving[number] = self._choices.asked
+            for host, parts in self._parts().items():
+                self._send(host, SaveStates(number, tuple(parts)))
+
+    def _stamp(self, number: int) -> int:
+        """The version of the parameters that a round reads. Jobs that wait for each other read the newest."""
+        if number not in self._stamps or self.pipeline.in_turns(number):
+            self._stamps[number] = self._log.advance(self.work.params(number))
+        return self._stamps[number]
+
+    def _forget(self) -> None:
+        """Drop what no update needs that may have to be recomputed."""
+        last = self.work.states()[0] if self.work.stateful else self.pipeline.done
+        for number in [number for number in self._stamps if number <= last]:
+            del self._stamps[number]
+            self._assigned.pop(number, None)
+        self._log.trim(min(self._stamps.values(), default=self._log.stamp))
+
+    def _host_of(self, update: int, job: Any, part: int) -> int:
+        nodes = self._workers
+        return self.hosts.where[update % nodes if part < 0 else part * nodes // self.work.parts]
+
+    def _parts(self) -> dict[int, list[int]]:
+        """The parts that each host holds."""
+        found: dict[int, list[int]] = {host: [] for host in sorted(set(self.hosts.where))}
+        for part in range(self.work.parts):
+            found[self._host_of(0, None, part)].append(part)
+        for scheduler in range(self.work.schedulers):
+            found[self.hosts.where[self._workers + scheduler]].append(self.work.parts + scheduler)
+        return found
+
+    def _send(self, host: int, message: Any) -> None:
+        number = self._numbers[host]
+        self._numbers[host] += 1
+        self.hosts.send(host, "do", self.hosts.incarnation, number, message)
+
+    # -- hearing -----------------------------------------------------------------------------------------------------
+
+    def _hear(self, event: Told) -> None:
+        if event.what == "failed":
+            if isinstance(event.value, RunError):
+                raise event.value
+            raise RunError(
+                f"host {event.host} could not take its part of the program: {type(event.value).__name__}: "
+                f"{event.value}; what the program refers to must be importable on every node"
+            ) from event.value
+        report: Report = event.value
+        for outcome in report.outcomes:
+            if report.choice:
+                self._chosen(report.round, outcome)
+            elif report.states:
+                self._states[report.round][outcome.number] = outcome
+            else:
+                self._returned(Task(UPDATE, report.round, outcome.number), outcome)
+        self.spent[STAGES[UPDATE]] += report.seconds
+        self._adopt()
+
+    def _adopt(self) -> None:
+        """Take states from which nodes can start: those of all parts, after updates that are all reported."""
+        for number in sorted(self._states):
+            waits = any(task.stage == UPDATE and task.round <= number for task in self.pipeline.running)
+            if waits or len(self._states[number]) < self.work.parts + self.work.schedulers:
+                return
+            if not self._choices.saved(number):
+                return
+            self.work.saved(number, self._states.pop(number))
+            self._forget()
+
+    def _returned(self, task: Task, outcome: Outcome) -> None:
+        try:
+            self.work.returned(task.round, task.job, outcome)
+        except Exception as error:
+            self._fail(task, error)
+        else:
+            self.pipeline.updated(task)
+
+    # -- beginning, for the first time and after a loss --------------------------------------------------------------
+
+    def _begin(self) -> None:
+        while True:
+            try:
+                self.hosts.begin(self._make_task, dict.fromkeys(range(self.hosts.nodes)))
+                self._load()
+                self._assign_again()
+                return
+            except HostLost as lost:
+                self.hosts.lose(lost)
+
+    def _load(self) -> None:
+        self._numbers.clear()
+        self._has.clear()
+        self._states.clear()
+        _, states = self.work.states()
+        loads = {}
+        for host, parts in self._parts().items():
+            mine = None if states is None else {part: states[part] for part in parts}
+            updates = host in self.hosts.where[: self._workers]
+            loads[host] = (self.hosts.incarnation, 0, Load(self._pack(self.work.node_work(parts, updates)), mine))
+            self._numbers[host] = 1
+        self.hosts.ask_each("do", loads, timeout=_LOADING)
+
+    def _assign_again(self) -> None:
+        """What was assigned and is not reported, and where parts have state, everything since it was saved."""
+        self._choices.saving.clear()
+        for number in sorted(self._choices.requests):
+            self._choose(number)
+        running = {task for task in self.pipeline.running if task.stage == UPDATE}
+        for number, updates in sorted(self._assigned.items()):
+            again = {update for update, _, _ in updates if Task(UPDATE, number, update) in running}
+            self._assign(number, updates, frozenset(update for update, _, _ in updates if update not in again))
+        self._out = sorted((task for task in running if task.round not in self._assigned), key=lambda task: task.key)
+
+
+def _packed(number: int, share: list[tuple[int, Any, int]]) -> bytes:
+    """Jobs of a round as bytes."""
+    try:
+        return pickle.dumps(share, protocol=5)
+    except Exception as error:
+        raise RunError(
+            f"the jobs of round {number} cannot be pickled to be sent to nodes: {error}; let the schedule return "
+            "numbers, text, or tuples of these"
+        ) from error

@@ -1,0 +1,330 @@
+"""A job over tables on a cluster, from the driver's side.
+
+Hosts run the workers and report how far they are and their parts of cuts. What that means is decided by
+`tables.table_run`; the driver carries it out: it evaluates the objective, saves, and begins again from the last
+complete cut when a host is lost. An evaluation by clock is one of a cut, and every cut is a checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys
+from stretto.errors import RunError
+from stretto.runtime.cluster.blocks.array_parts import split, whole
+from stretto.runtime.cluster.hosts.calls import Told
+from stretto.runtime.cluster.hosts.fleet import HostLost
+from stretto.runtime.cluster.hosts.hosts import Hosts
+from stretto.runtime.cluster.spec import Cluster
+from stretto.runtime.files.checkpoint import interval_seconds, writing
+from stretto.runtime.interrupts import heeding_ctrl_c
+from stretto.runtime.tables.checkpoints import Cut, Part, Shelf
+from stretto.runtime.tables.job import Moment, Outcome, TableJob
+from stretto.runtime.tables.run.cut_parts import CutParts
+from stretto.runtime.tables.run.evaluations import Evaluate, Evaluations
+from stretto.runtime.tables.run.node_cuts import CutPlan
+from stretto.runtime.tables.run.table_run import TableRun
+from stretto.runtime.tables.stalls import Seen, Stalls, warn
+from stretto.store.layout import Layout
+from stretto.store.node import NodePart
+
+from .events import Lives
+from .final_state import arrays_of, joined, merged, tables_of
+from .task import TablePayload, make_table_task
+
+_LOOK = 0.2  # seconds between two looks at the clock
+_AHEAD = 0.3  # seconds of clocks by which a cut is planned ahead
+_STILL = 60.0  # seconds without any news after which workers are asked what they do
+
+
+def run(spec: Cluster, job: TableJob) -> Outcome:
+    """Run a job to its end."""
+    with Hosts(spec) as hosts:
+        driver = _Driver(hosts, job)
+        with writing(None if job.keeping is None else job.keeping.folder):
+            return driver.run()
+
+
+class _Driver:
+    def __init__(self, hosts: Hosts, job: TableJob) -> None:
+        self.hosts, self.job = hosts, job
+        self.layout = job.layout(hosts.nodes, reserve=True)
+        self.shelf = Shelf(job.keeping) if job.keeping is not None else None
+        self.first = self.shelf.begin() if self.shelf is not None else Cut(0)
+        timed = job.keeping is None or job.keeping.every is None
+        self.state = TableRun(
+            job.workers,
+            hosts.nodes,
+            members=hosts.nodes,
+            evaluations=Evaluations.of(job, self.first.history),
+            begin=_parts_of(self.first, self.layout),
+            interval=self._interval if timed else None,
+            ahead=_AHEAD,
+            losses=hosts.counted,
+        )
+        self._lives = Lives()
+        self._began = time.monotonic() - self.first.seconds
+        self._watching = 0.0  # seconds spent evaluating, which do not count
+        self._asked = False
+        self._at_end = False  # the cut of the end is being made
+        self._evaluated = self.state.last
+
+    # -- from start to end -------------------------------------------------------------------------------------------
+
+    def ask(self) -> None:
+        """Ctrl-C: end at the end of a clock."""
+        self._asked = True
+
+    def run(self) -> Outcome:
+        with heeding_ctrl_c(self) as ctrl_c:
+            due = self.state.begin(self.now())
+            while True:
+                try:
+                    self._begin(due)
+                    self._follow()
+                    if self.shelf is not None and not self.state.stopped:
+                        self._save_end()
+                    outcome = self._outcome()
+                    if ctrl_c.heard() and outcome.stopped == "done":  # too late to stop anything, and told all the same
+                        outcome.stopped = "interrupted"
+                    return outcome
+                except HostLost as lost:
+                    self.hosts.lose(lost, f"the run goes on from clock {self.state.last.clock}")
+                    self._lives.restart(self.now(), self.state.last.clock)
+                    due = self.state.restart(self.now())
+
+    def now(self) -> float:
+        return time.monotonic() - self._began - self._watching
+
+    def _interval(self, save_seconds: float) -> float:
+        return interval_seconds(save_seconds, mean_time_to_failure=86_400.0 / self.layout.nodes)
+
+    def _begin(self, due: list[Evaluate]) -> None:
+        cut, job, layout = self.state.last, self.job, self.layout
+        self._at_end = False
+        self._news = time.monotonic()
+        self._evaluate(due, cut)
+        plain = replace(job, watch=None, until=None, seconds=None, keeping=None)
+        every = {job.every if job.watch is not None else None, job.keeping.every if job.keeping is not None else None}
+        plan = CutPlan(tuple(sorted(clocks for clocks in every if clocks)), cut.clock)
+        began_at = time.time() - self.now()
+
+        def payload(host: int, nodes: list[int]) -> TablePayload:
+            workers = [worker for node in nodes for worker in layout.workers_of(node)]
+            start = {node: NodePart(cut.clock, cut.shards[node], cut.residuals[node]) for node in nodes if cut.shards}
+            return TablePayload(
+                job=plain,
+                layout=layout,
+                start=start or None,
+                parts={worker: cut.workers[worker] for worker in workers if worker in cut.workers},
+                clock=cut.clock,
+                cuts=plan,
+                began_at=began_at,
+            )
+
+        self.hosts.begin(make_table_task, payload)
+
+    def _follow(self) -> None:
+        """Until all that workers added is at the shards, or somebody said it is enough."""
+        stalls, look_at = Stalls(), time.monotonic()
+        self._through = False
+        while not self._through:
+            if time.monotonic() >= look_at:
+                look_at = time.monotonic() + stalls.after / 4
+                self._look_for_stalls(stalls)
+            if self.state.stopped == "until":
+                self.hosts.ask("stop", None)
+                return
+            told = self.hosts.events(max(0.0, min(_LOOK, self.state.due_at - self.now())))
+            for event in told:
+                self._take(event)
+                if self.state.stopped == "until":
+                    break
+            if told:
+                self._news = time.monotonic()
+            elif time.monotonic() - self._news > _STILL:
+                self._check_still()
+            self._time()
+            self._plan()
+
+    def _save_end(self) -> None:
+        """All workers have ended: save that, so that a run with more clocks can go on from here."""
+        self._at_end = all(self.hosts.ask("cut", None).values())
+        until = time.monotonic() + _STILL
+        while self._at_end and time.monotonic() < until:
+            for event in self.hosts.events(_LOOK):
+                self._take(event)
+
+    # -- events ------------------------------------------------------------------------------------------------------
+
+    def _take(self, event: Told) -> None:
+        what, node, value = event.what, event.node, event.value
+        if what == "moved":
+            self.state.moved(node, *value)
+        elif what == "worker":
+            self._cut(self.state.worker_part(*value))
+        elif what == "node":
+            clock, residuals = value
+            self._cut(self.state.node_part(clock, node, residuals))
+        elif what == "shard":
+            clock, arrays, _, nbytes = value
+            self._cut(self.state.shard_part(clock, node, arrays, self.now(), nbytes))
+        elif what == "recorded":
+            self._lives.take(node, *value)
+        elif what == "drained":
+            self._through = self.state.drained(node)
+        elif what == "failed":
+            worker, clock, error = value
+            self._stop_quietly()
+            if not isinstance(error, Exception):
+                raise RunError(f"worker {worker} ended with {error!r} at clock {clock}")
+            if hasattr(error, "add_note"):
+                error.add_note(f"on {self.hosts.words(event.host)}")
+            if worker < 0:
+                raise error
+            self.job.blame(worker, clock, error)
+
+    def _cut(self, cut: CutParts | None) -> None:
+        """A cut is complete: evaluate it, keep it, save it if it is time."""
+        if cut is None:
+            return
+        if not self._at_end:
+            self._evaluate(self.state.at_cut(cut), cut)
+        self.state.keep(cut)
+        every = None if self.job.keeping is None else self.job.keeping.every
+        by_clock = every is not None and cut.clock % every == 0
+        if self.shelf is None:
+            self.state.saved(self.now(), self.state.save_seconds)
+        elif by_clock or self.state.save_due(self.now()) or self._at_end or cut.clock == self.state.stop_clock:
+            took = self.shelf.save(self._whole(cut))
+            self.state.saved(self.now(), took)
+        self._at_end = False
+
+    def _whole(self, cut: CutParts) -> Cut:
+        """A cut as it is saved: without a trace of how many nodes there were."""
+        node = whole(cut.clock, cut.shards.values(), cut.residuals.values()) if cut.shards else None
+        return Cut(cut.clock, cut.workers, node, history=list(cut.history), seconds=self.now())
+
+    def _plan(self) -> None:
+        """Have a cut made when one is due, or when the user wants to stop."""
+        clock = self.state.cut_due(self.now(), at_once=self._asked)
+        if clock is not None and self._open(clock) and self._asked:
+            self.state.interrupt(clock)
+            self.hosts.ask("stop", clock)
+
+    def _open(self, clock: int) -> bool:
+        """Have all nodes take part in a cut; if one of them is beyond its clock, there will be none."""
+        if all(self.hosts.ask("cut", clock).values()):
+            return True
+        self.hosts.ask("cancel", clock)
+        self.state.refused(clock)
+        return False
+
+    def _time(self) -> None:
+        """Carry out what is due at this second."""
+        for due in self.state.time(self.now(), self.state.next_clock(self.now()) - 1):
+            if isinstance(due, Evaluate):
+                self._evaluate([due], self._present())
+            else:
+                self._open(due.clock)
+
+    def _present(self) -> CutParts:
+        """The tables as the shards have them now; workers' own values as in the last cut."""
+        found = {node: part for nodes in self.hosts.ask("present").values() for node, part in nodes.items()}
+        shards = {node: arrays_of(self.layout, tables) for node, (tables, _) in sorted(found.items())}
+        nbytes = sum(nbytes for _, nbytes in found.values())
+        return CutParts(self.state.low, self.state.last.workers, {}, shards, self.now(), nbytes)
+
+    def _stop_quietly(self) -> None:
+        with contextlib.suppress(HostLost):  # an error is on its way to the user, and the hosts are ended with it
+            self.hosts.halt()
+
+    def _look_for_stalls(self, stalls: Stalls) -> None:
+        """Tell the user of workers that do not tick."""
+        standing = [seat for seats in self.hosts.ask("standing").values() for seat in seats if not seat.ended]
+        warn(stalls.see(time.monotonic(), {seat.worker: Seen(seat.clock, seat.waits) for seat in standing}))
+
+    def _check_still(self) -> None:
+        """No news for long: fine while somebody computes; if all wait for each other, that is our mistake."""
+        standing = [seat for seats in self.hosts.ask("standing").values() for seat in seats if not seat.ended]
+        if any(not seat.waits for seat in standing):
+            self._news = time.monotonic()
+            return
+        where = ", ".join(f"worker {seat.worker} at clock {seat.clock} ({seat.waits})" for seat in standing[:8])
+        raise RunError(
+            f"the run has made no progress for {_STILL:g} s: {where or 'all workers have ended'}; please report this"
+        )
+
+    # -- evaluating --------------------------------------------------------------------------------------------------
+
+    def _evaluate(self, due: list[Evaluate], cut: CutParts) -> None:
+        """Evaluate the tables of a cut."""
+        for at in due:
+            self._evaluated = cut
+            began, seconds = time.monotonic(), cut.seconds or self.now()
+
+            def values(table: int) -> tuple[Keys, NDArray[Any]]:
+                spec = self.layout.tables[table]
+                if not cut.shards:
+                    return np.empty(0, np.int64), np.empty((0, spec.cols), spec.kept)
+                parts = cut.shards.values()
+                keys = np.concatenate([part[f"{spec.name}/keys"] for part in parts])
+                return keys, np.concatenate([part[f"{spec.name}/values"] for part in parts])
+
+            local = tuple(cut.workers.get(worker, Part()).local for worker in range(self.job.workers))
+            try:
+                self.state.evaluated(*self.job.evaluate(Moment(at.clock, seconds, cut.nbytes, values, local)))
+            except Exception as error:
+                self._stop_quietly()
+                self.job.blame(-1, at.clock, error)
+            self._watching += time.monotonic() - began
+
+    def _outcome(self) -> Outcome:
+        found = self.hosts.ask("final", timeout=_STILL)
+        seconds = self.now()
+        rests = sorted((rest for nodes in found.values() for rest in nodes.values()), key=lambda rest: rest.node)
+        recording = merged(self.layout, self.job.record, rests, self._lives, self.first)
+        recording.seconds = seconds
+        if self.state.stopped == "until":  # with what was evaluated, not with what came after
+            recording.closed = min(rest.closed for rest in rests)
+            tables = tables_of(self.layout, self._whole(self._evaluated))
+            kept = {worker: self._evaluated.workers.get(worker, Part()) for worker in range(self.job.workers)}
+            clocks = {worker: part.clock for worker, part in kept.items()}
+            local = {worker: part.local for worker, part in kept.items()}
+        else:
+            tables = tuple(map(joined, zip(*(rest.tables for rest in rests), strict=True)))
+            clocks = {worker: clock for rest in rests for worker, clock in rest.clocks.items()}
+            local = {worker: kept for rest in rests for worker, kept in rest.local.items()}
+            parts = {worker: Part(kept) for worker, kept in local.items()}
+            end = CutParts(self.state.most, parts, {}, {0: arrays_of(self.layout, tables)}, seconds, recording.bytes)
+            self._evaluate(self.state.ended(), end)
+        lag = np.zeros((self.job.workers, 32), np.int64)
+        for rest in rests:
+            workers = self.layout.workers_of(rest.node)
+            lag[workers.start : workers.stop] = rest.staleness
+        return Outcome(
+            tables,
+            tuple(clocks[worker] for worker in range(self.job.workers)),
+            seconds,
+            tuple(local[worker] for worker in range(self.job.workers)),
+            self.state.stopped or "done",
+            self.state.history,
+            lag,
+            recording.traffic(),
+            recording,
+            sum(rest.items for rest in rests),
+        )
+
+
+def _parts_of(cut: Cut, layout: Layout) -> CutParts:
+    """The parts of a saved cut for the nodes of a layout."""
+    parts = CutParts(cut.clock, dict(cut.parts), history=list(cut.history))
+    for node, part in ({} if cut.node is None else split(layout, cut.node)).items():
+        parts.shards[node], parts.residuals[node] = part.shard, part.residuals
+    return parts

@@ -1,0 +1,262 @@
+"""One node on a host: the state machine, its workers' seats, its cuts. Everything is called with the task's lock held,
+but where it is said otherwise; what the node has to say to others is handed to the wire before the lock is let go, so
+that frames leave in the order the links numbered them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import inf
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from stretto.comm.link import Frame
+from stretto.comm.messages import Keys
+from stretto.runtime.tables.checkpoints import Part
+from stretto.runtime.tables.job import FAR, Ended, Rest
+from stretto.runtime.tables.run.node_cuts import NodeCuts
+from stretto.store.node import Node
+
+from .events import Fresh
+from .final_state import NodeRecording, NodeRest
+from .workers import TableSeat
+
+if TYPE_CHECKING:
+    from .task import TableTask
+
+_APART = 0.05  # seconds between two words about clocks
+_LOOK = 0.5  # seconds after which links are looked at in any case
+
+
+class Room:
+    """A node and its workers. asleep: nothing the node knows of would have it send something between clocks."""
+
+    def __init__(self, task: TableTask, number: int) -> None:
+        payload, begin = task.payload, task.begin
+        layout, job = payload.layout, payload.job
+        self.task, self.number = task, number
+        self.turns, self.lock, self.pressure = task.turns, task.turns.lock, task.pressure
+        self.recording = NodeRecording(layout, job.record)
+        saved = payload.start.get(number) if payload.start else None
+        self.node = Node(
+            layout, number, incarnation=begin.incarnation, recording=self.recording, locks=True, saved=saved
+        )
+        # Whoever records wants one order of everything.
+        self.free = [not (lock or self.recording.full) for lock in self.node.cache.needs_lock]
+        self.asleep = False
+        workers = layout.workers_of(number)
+        self.seats = [
+            TableSeat(self, worker, payload.parts.get(worker, Part(clock=payload.clock))) for worker in workers
+        ]
+        self.left = sum(not seat.ended for seat in self.seats)  # threads that have not ended
+        self._fresh = Fresh(self.recording) if self.recording.full else None
+        self.cuts = NodeCuts(self.node, payload.cuts, self._tell_cut)
+        self.drained = False
+        self._first = workers.start
+        self._managed = layout.policy.managed
+        self._ship = task.ship
+        self._due = -inf  # when links have to be looked at
+        self._told = (-1, -1)  # the clocks that were told last, when, and the lowest there is
+        self._told_at = -inf
+        self._low = -1
+
+    # -- what workers do; without the lock ---------------------------------------------------------------------------
+
+    @contextmanager
+    def inside(self) -> Iterator[float]:
+        """With the lock, at a time; what came of it is carried out."""
+        with self.lock:
+            if self.turns.ending:
+                raise Ended
+            yield self.task.now()
+            self.after()
+
+    def read(self, seat: TableSeat, table: int, keys: Keys, out: NDArray[Any]) -> None:
+        """Read under the lock, and wait while the rule does not allow it."""
+        with self.inside() as began:
+            if self.node.read(began, seat.worker, table, keys, out):
+                return
+            while True:
+                self.after()
+                self._park(seat, "read")
+                if self.node.read(self.task.now(), seat.worker, table, keys, out):
+                    break
+            self.recording.waited(seat.worker, "read", self.task.now() - began)
+
+    def tick(self, seat: TableSeat) -> None:
+        """A worker's clock ends."""
+        task, node = self.task, self.node
+        if self.pressure.look(task.now()):
+            self.ease(seat)
+        with self.inside() as began:
+            self.cuts.open_to(seat.clock + 1)
+            free = node.tick(began, seat.worker)
+            seat.clock += 1
+            self.cuts.reached(seat.worker, seat.clock, seat.part)
+            self._moved(began)
+            self.after()
+            if not free:
+                while node.holds_up(seat.worker):
+                    self._park(seat, "tick")
+                self.recording.waited(seat.worker, "tick", task.now() - began)
+            if task.last is not None and seat.clock >= task.last:
+                raise Ended
+            self.turns.yield_(seat)
+
+    def ease(self, seat: TableSeat) -> None:
+        """Wait while more is on its way than the network takes away."""
+        with self.lock:
+            began = self.task.now()
+            self.task.host.rouse()
+            while self.pressure.high:
+                self.pressure.waiting.append(seat)
+                self._park(seat, "network")
+            self.recording.waited(seat.worker, "tick", self.task.now() - began)
+
+    def rouse(self) -> None:
+        """Something was added that might be sent before its clock ends."""
+        self.asleep = False
+        self.task.host.rouse()
+
+    # -- the course of things ----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Before the first worker begins: those that had ended before are not waited for."""
+        now = self.task.now()
+        for seat in self.seats:
+            if seat.ended:
+                self.cuts.reached(seat.worker, FAR, seat.part)
+                self.node.leave(now, seat.worker)
+        self._moved(now)
+        self.node.poll(now)
+        self.after()
+        if not self.left:
+            self.tell("ended")
+
+    def leave(self, seat: TableSeat) -> None:
+        """A worker has ended."""
+        if self.turns.ending:
+            return
+        seat.ended = True
+        now = self.task.now()
+        self.cuts.reached(seat.worker, FAR, seat.part)
+        self.node.leave(now, seat.worker)
+        self._moved(now)
+        self.after()
+
+    def receive(self, now: float, source: int, frames: Sequence[Frame]) -> None:
+        """Frames of another node."""
+        self.cuts.ahead(frames)
+        self.node.receive(now, source, *frames)
+        self._due = min(self._due, self.node.tend(now, source))
+        self.after()
+
+    def reset(self, peers: Sequence[int]) -> None:
+        """What these nodes have not acknowledged may be lost."""
+        for peer in peers:
+            if peer != self.number:
+                self.node.reset(self.task.now(), peer)
+        self.after()
+
+    def tend(self, now: float) -> float:
+        """Timers; when to call again."""
+        node = self.node
+        self.asleep = self._managed  # before looking: a thread may be adding
+        if now >= self._due or now >= node.wake_at or (self._managed and node.cache.dirty):
+            self._due = min(node.tend(now), now + _LOOK)
+        self.after()
+        if node.wake_at < inf:
+            self.asleep = False
+        due = min(self._due, node.wake_at)
+        if self._low != self._told[0]:
+            self._tell_clocks(now)
+            if self._low != self._told[0]:
+                due = min(due, self._told_at + _APART)
+        return due
+
+    def after(self) -> None:
+        """Carry out what the node said."""
+        node = self.node
+        if node.frames:
+            frames, node.frames = node.frames, []
+            self._ship(self.number, frames)
+        if node.woken:
+            for worker in node.woken:
+                self.turns.rouse(self.seats[worker - self._first])
+            node.woken.clear()
+        if node.wake_at < self.task.due and not self.task.on_wire:
+            self.task.due = node.wake_at
+            self.task.host.rouse()
+        shard = node.shard
+        if shard.saving is not None:
+            self.task.save()
+        if shard.clock >= FAR and not self.drained:
+            self.drained = True
+            self._tell_clocks(inf)
+            self.tell("drained")
+
+    def rest(self) -> NodeRest:
+        """What the node holds now, and what it has counted."""
+        shard, seats = self.node.shard, self.seats
+        tables = range(len(self.task.payload.layout.tables))
+        return NodeRest(
+            self.number,
+            self.tables(),
+            tuple(shard.witness(table) for table in tables) if self.recording.full else (),
+            {seat.worker: seat.clock for seat in seats},
+            {seat.worker: seat.local for seat in seats},
+            sum(seat.items for seat in seats),
+            self.node.cache.staleness,
+            shard.clock,
+            self.recording.packed(self.task.late),
+        )
+
+    def tables(self) -> tuple[Rest, ...]:
+        """What the node's shard holds now."""
+        shard = self.node.shard
+        tables = range(len(self.task.payload.layout.tables))
+        return tuple(Rest(*shard.table(table), tuple(shard.states(table))) for table in tables)
+
+    def tell(self, what: str, value: Any = None) -> None:
+        """Have the driver told."""
+        self.task.tell(what, self.number, value)
+
+    def _tell_cut(self, what: str, value: Any) -> None:
+        """A part of a cut; with a worker's, what it has done since the last, which is lost if this process is."""
+        if what == "worker" and self._fresh is not None:
+            self.tell("recorded", (self.task.late, self._fresh.take(value[1])))
+        self.tell(what, value)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _moved(self, now: float) -> None:
+        """A worker's clock has moved on."""
+        low = min(self.node.clock, FAR)
+        if low == self._low:
+            return
+        self._low = low
+        self.cuts.look()
+        if low < FAR:
+            self.recording.moved_on(now, low, self._most())
+        self._tell_clocks(now)
+
+    def _tell_clocks(self, now: float) -> None:
+        """Not every time: nobody looks so closely."""
+        if now - self._told_at < _APART and self._low < FAR:
+            return
+        told = self._low, self._most()
+        if told != self._told:
+            self._told, self._told_at = told, min(now, self.task.now())
+            self.tell("moved", told)
+
+    def _most(self) -> int:
+        return max((seat.clock for seat in self.seats), default=self.task.payload.clock)
+
+    def _park(self, seat: TableSeat, what: str) -> None:
+        seat.waits = (what, self.task.now())
+        try:
+            self.turns.park(seat)
+        finally:
+            seat.waits = ("", 0.0)

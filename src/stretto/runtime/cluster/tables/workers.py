@@ -1,0 +1,71 @@
+"""A logical worker's place on a host: what is there is read and changed at once, the rest is the room's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys
+from stretto.errors import PlanError
+from stretto.runtime.tables.checkpoints import Part
+from stretto.runtime.tables.job import Ended
+from stretto.runtime.tables.turn_order import Sitter
+
+if TYPE_CHECKING:
+    from .node import Room
+
+
+class TableSeat(Sitter):
+    """What the handle of one worker sits on. waits: what for ("" when it runs), and since when."""
+
+    def __init__(self, room: Room, worker: int, part: Part) -> None:
+        part = part.copy()  # it may be needed once more
+        super().__init__(worker, part.clock, part.ended, room.turns)
+        self.node = room.node.number
+        self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
+        self.items = 0.0
+        self.waits: tuple[str, float] = ("", 0.0)
+        self._room, self._turns = room, room.turns
+        self._cache, self._free = room.node.cache, room.free
+
+    def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
+        if self._turns.ending:
+            raise Ended
+        if not (self._free[table] and self._cache.read(self.worker, table, keys, out)):
+            self._room.read(self, table, keys, out)
+
+    def ask(self, table: int, keys: Keys) -> None:
+        with self._room.inside() as now:
+            self._room.node.ask(now, self.worker, table, keys)
+
+    def add(self, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
+        room = self._room
+        if self._turns.ending:
+            raise Ended
+        if room.pressure.high:
+            room.ease(self)
+        if not self._free[table]:
+            with room.inside() as now:
+                room.node.add(now, self.worker, table, keys, deltas)
+            return
+        self._cache.add(self.worker, table, keys, deltas)
+        if room.asleep and self._cache.dirty:
+            room.rouse()
+
+    def announce(self, table: int, keys: Keys, clock: int) -> None:
+        with self._room.inside() as now:
+            self._room.node.announce(now, self.worker, table, keys, clock)
+
+    def tick(self) -> None:
+        self._room.tick(self)
+
+    def work(self, items: float) -> None:
+        self.items += items
+
+    def shared(self, table: int) -> NoReturn:
+        raise PlanError("placement='shared' is memory of one process, and a cluster has several: leave it out")
+
+    def part(self) -> Part:
+        """A copy of what belongs to a cut."""
+        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()

@@ -1,0 +1,1 @@
+"""Files of a run: checkpoints, named arrays, arrays mapped from disk."""

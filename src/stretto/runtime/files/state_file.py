@@ -1,0 +1,126 @@
+"""One state in one file: whole or not at all, and checked when it is read.
+
+The file is in the safetensors layout, so that other programs can read it: the array as `state` (or one array for each
+field of a structured one, `state.x`, with their order in `fields`) and the SHA-256 digest of type, shape and bytes as
+`sha256`. Of a state with sparse rows it holds those that exist, with their numbers as `rows` and the shape of the whole
+as `shape`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import CheckpointError
+from stretto.runtime.files import array_file
+
+_WHOLE, _FIELDS, _DIGEST, _ROWS, _SHAPE = "state", "fields", "sha256", "rows", "shape"
+
+
+class Kept(NamedTuple):
+    """What a file holds.
+
+    array : the state, or the rows of it that exist
+    rows : [n] which rows these are; None for all
+    shape : of the whole state
+    """
+
+    array: NDArray[Any]
+    rows: NDArray[np.int64] | None
+    shape: tuple[int, ...]
+
+
+def save(
+    path: str | os.PathLike[str],
+    array: NDArray[Any],
+    rows: NDArray[np.int64] | None = None,
+    shape: tuple[int, ...] = (),
+) -> None:
+    """Write `array`, or its rows [n] of a state of this shape.
+
+    A file of that name is replaced in one step, after the new one is safely on disk.
+    """
+    target = Path(path)
+    arrays = split(array)
+    if rows is not None:
+        arrays |= {_ROWS: rows, _SHAPE: np.array(shape, np.int64)}
+    work = ""
+    try:
+        arrays[_DIGEST] = _digest(arrays)
+        handle, work = tempfile.mkstemp(prefix=f".{target.name}-", dir=target.parent)
+        with os.fdopen(handle, "wb") as file:
+            array_file.write(file.write, arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(work, 0o666 & ~mask)  # made private; a state is read by others as any file is
+        os.replace(work, target)
+    except TypeError as error:
+        raise CheckpointError(f"{target}: the state cannot be kept: {error}") from error
+    except OSError as error:
+        raise CheckpointError(
+            f"{target}: could not save {array.nbytes / 2**20:.1f} MiB: {error.strerror or error}; check the folder, "
+            "its permissions and the free space. A file already there is untouched"
+        ) from error
+    finally:
+        if work and os.path.exists(work):
+            os.unlink(work)
+
+
+def load(path: str | os.PathLike[str]) -> Kept:
+    """What `save` wrote."""
+    try:
+        with open(path, "rb") as file:
+            arrays = array_file.read(file, os.fstat(file.fileno()).st_size, lambda piece: None)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be read: {error.strerror or error}; name a file State.save wrote"
+        ) from error
+    except array_file.DamagedFile as error:
+        raise CheckpointError(f"{path} is damaged: {error}; restore it from a copy") from error
+    wanted = arrays.pop(_DIGEST, None)
+    if wanted is None or not (_WHOLE in arrays or _FIELDS in arrays):
+        raise CheckpointError(
+            f"{path}: holds {', '.join(arrays) or 'nothing'}, not a state; name a file State.save wrote"
+        )
+    if not np.array_equal(wanted, _digest(arrays)):
+        raise CheckpointError(f"{path} is damaged: its bytes are not those that were written; restore it from a copy")
+    array, rows = joined(arrays), arrays.get(_ROWS)
+    return Kept(array, rows, array.shape if rows is None else tuple(arrays[_SHAPE].tolist()))
+
+
+def joined(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
+    """The array of which `split` made these."""
+    if _WHOLE in arrays:
+        return arrays[_WHOLE]
+    names = arrays[_FIELDS].tolist()
+    fields = [arrays[f"{_WHOLE}.{name}"] for name in names]
+    whole = np.empty(fields[0].shape, dtype=[(name, field.dtype) for name, field in zip(names, fields, strict=True)])
+    for name, field in zip(names, fields, strict=True):
+        whole[name] = field
+    return whole
+
+
+def split(array: NDArray[Any]) -> dict[str, NDArray[Any]]:
+    """An array by names, one for each field of a structured one."""
+    names = array.dtype.names
+    if names is None:
+        return {_WHOLE: array}
+    return {_FIELDS: np.array(names), **{f"{_WHOLE}.{name}": array[name] for name in names}}
+
+
+def _digest(arrays: dict[str, NDArray[Any]]) -> NDArray[np.uint8]:
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        little = np.ascontiguousarray(arrays[name].astype(arrays[name].dtype.newbyteorder("<"), copy=False))
+        digest.update(f"{name} {little.dtype.str} {arrays[name].shape} ".encode())
+        raw: Any = little.reshape(-1).view(np.uint8)
+        digest.update(raw)
+    return np.frombuffer(digest.digest(), dtype=np.uint8)

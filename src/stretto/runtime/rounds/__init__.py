@@ -1,0 +1,1 @@
+"""Rounds of programs on threads."""

@@ -1,0 +1,213 @@
+"""Rounds, made: a pipeline decides what may be done now, threads do it.
+
+    Rounds(Pipeline(depth=3), work, Threads(2)).run()
+
+`work` is what a door hands over: functions in Python that choose, update and aggregate. Every free worker takes the
+most urgent task, does it and tells the pipeline, all under one lock that is held for microseconds. Serial does the same
+on the caller's own thread, where a debugger finds it.
+
+Whatever fails, the error that is raised is the one the serial order would have met first.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Condition
+from typing import Protocol
+
+from stretto.runtime.blocks.team import Team
+from stretto.runtime.runtimes import Runtime, Serial
+from stretto.schedule.pipeline import AGGREGATE, CHOOSE, STAGES, UPDATE, Pipeline, Task
+from stretto.schedule.waiting import Turns
+
+
+class Work(Protocol):
+    """What is done in a round."""
+
+    def choose(self, number: int) -> tuple[int, Turns | None]:
+        """Choose round `number`: how many jobs it has (0: nothing is left), and which of them wait for which."""
+        ...
+
+    def update(self, number: int, job: int) -> None:
+        """One job; the results are kept until they are aggregated."""
+        ...
+
+    def aggregate(self, number: int, job: int, last: bool) -> None:
+        """Put the results of a round, or of one job that is aggregated by itself, into the parameters.
+
+        last: the round is over with it.
+        """
+        ...
+
+    def due(self, number: int) -> bool:
+        """Whether somebody wants to look at the parameters after this round; nothing new is begun meanwhile."""
+        ...
+
+    def enough(self, number: int) -> bool:
+        """Look, where it is due; whether this round was the last."""
+        ...
+
+
+class RoundsRun(ABC):
+    """One run of some work, wherever its updates are made.
+
+    Attributes
+    ----------
+    asked : bool
+        Whether an end was asked for.
+    spent : dict of str to float
+        Seconds of processor time in each stage, evaluations apart.
+    """
+
+    def __init__(self, pipeline: Pipeline, work: Work) -> None:
+        self.pipeline, self.work = pipeline, work
+        self.asked = False
+        self.spent = dict.fromkeys(STAGES, 0.0)
+        self._errors: list[tuple[Task, Exception]] = []
+        self._struck: BaseException | None = None  # Ctrl-C or sys.exit() in the middle of a task
+
+    @abstractmethod
+    def clock(self) -> float:
+        """Seconds, from any start; virtual where time is."""
+
+    @abstractmethod
+    def _make(self) -> None:
+        """Make rounds until the pipeline is over."""
+
+    def run(self) -> None:
+        """Make rounds until the pipeline is over; raise what went wrong first."""
+        self._make()
+        errors = [(task.key, error) for task, error in self._errors if self.pipeline.reached(task)]
+        first = self._struck or min(errors, key=lambda found: found[0], default=(None, None))[1]
+        if first is not None:
+            raise first.with_traceback(None)  # which thread met it is of no use to anybody
+
+    def ask(self) -> None:
+        """Ask for an end as soon as the parameters are whole. Only sets a flag: a signal may come at any moment."""
+        self.asked = True
+
+    def _fail(self, task: Task, error: BaseException) -> None:
+        self.pipeline.failed(task)
+        if isinstance(error, Exception):
+            self._errors.append((task, error))
+        else:
+            self._struck = error
+            self.pipeline.stop(after=-1)
+
+
+class Rounds(RoundsRun):
+    """A run on threads of this process, or on the caller's own."""
+
+    def __init__(self, pipeline: Pipeline, work: Work, runtime: Runtime) -> None:
+        super().__init__(pipeline, work)
+        self._runtime = runtime
+        self._changed = Condition()
+        self._idle = 0
+        self._looking = False
+
+    def clock(self) -> float:
+        return time.perf_counter()
+
+    def _make(self) -> None:
+        if self._runtime == Serial():  # on the caller's own thread
+            self._work()
+        else:
+            self._run_on(Team(self._runtime.workers), self._runtime.workers)
+
+    def _run_on(self, team: Team, workers: int) -> None:
+        # Settings of the caller such as np.errstate hold for the workers too; a context is entered by one at a time.
+        shares = [(contextvars.copy_context(),) for _ in range(workers)]
+        try:
+            call = team.call(lambda context: context.run(self._work), shares)
+            try:
+                call.wait()
+            except BaseException:  # a second Ctrl-C
+                with self._changed:
+                    self.pipeline.stop(after=-1)
+                call.wait()
+                raise
+            call.check()
+        finally:
+            team.close()
+
+    def _work(self) -> None:
+        """What every worker does: take a task, do it, tell."""
+        task = self._next()
+        while task is not None:
+            jobs, turns, enough = 0, None, False
+            error: BaseException | None = None
+            began = time.thread_time()
+            try:
+                if task.stage == CHOOSE:
+                    jobs, turns = self.work.choose(task.round)
+                elif task.stage == UPDATE:
+                    self.work.update(task.round, task.job)
+                else:
+                    enough = self._aggregate(task)
+            except BaseException as problem:
+                error = problem
+            spent = time.thread_time() - began
+            with self._changed:
+                self.spent[STAGES[task.stage]] += spent
+                if error is not None:
+                    self._fail(task, error)
+                elif task.stage == CHOOSE:
+                    self.pipeline.chosen(task, jobs, turns)
+                elif task.stage == UPDATE:
+                    self.pipeline.updated(task)
+                else:
+                    if enough:
+                        self.pipeline.stop(after=task.round)
+                    self.pipeline.aggregated(task)
+                task = self._taken()
+
+    def _next(self) -> Task | None:
+        with self._changed:
+            return self._taken()
+
+    def _taken(self) -> Task | None:
+        """The next task for this worker, when there is one; None at the end. The lock is held."""
+        pipeline = self.pipeline
+        while True:
+            if self.asked:
+                pipeline.halt()
+            if not self._looking:
+                task = pipeline.take()
+                if task is not None:
+                    if self._idle and pipeline.ready:
+                        self._changed.notify()  # and that one wakes the next
+                    return task
+                if not pipeline.running:
+                    self._changed.notify_all()
+                    return None
+            self._idle += 1
+            self._changed.wait()
+            self._idle -= 1
+
+    def _aggregate(self, task: Task) -> bool:
+        last = self.pipeline.last_job(task)
+        self.work.aggregate(task.round, task.job, last)
+        if not last:
+            return False
+        if not self.work.due(task.round):
+            return self.work.enough(task.round)
+        with self._alone():
+            return self.work.enough(task.round)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody begins anything new, so that the time of a look can be told from the time of the rounds."""
+        began = time.thread_time()
+        with self._changed:
+            self._looking = True
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._looking = False
+                self.spent[STAGES[AGGREGATE]] -= time.thread_time() - began
+                self._changed.notify_all()

@@ -1,0 +1,1 @@
+"""Static plans in virtual time: the cluster's own driver and nodes over simulated hosts."""

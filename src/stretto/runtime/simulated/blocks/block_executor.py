@@ -1,0 +1,117 @@
+"""The crew of a simulated cluster: the cluster's own driver, over hosts in virtual time.
+
+Steps with a spread run on simulated nodes; `Done.seconds` and logs are in virtual time. Other steps run on the driver's
+threads and take no virtual time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.step import Done, Step
+from stretto.runtime.cluster.blocks.block_executor import ClusterCrew
+from stretto.runtime.cluster.parts.driver import Held, Parts
+from stretto.runtime.cluster.parts.task import Work
+from stretto.runtime.simulated.spec import Simulated
+from stretto.schedule.orders.order import Ints
+
+from .host import make_virtual_parts, make_virtual_task
+from .hosts import VirtualHosts
+from .report import PassReport, RotationReport
+
+_FAILURE_SECONDS = 86_400.0  # mean time between losses of one node, where the spec says nothing of it
+
+
+class SimulatedCrew(ClusterCrew):
+    """report: what the nodes did so far, in virtual time."""
+
+    hosts: VirtualHosts
+    _make_task = staticmethod(make_virtual_task)
+
+    def __init__(self, spec: Simulated) -> None:
+        hosts = VirtualHosts(spec)
+        super().__init__(hosts, hosts.now)
+        hosts.asked = lambda: self.asked or self._ending
+        self._spec = spec
+        self.report = RotationReport(spec.nodes, spec.threads)
+        spec._ran(self.report)
+
+    def run(self, step: Step, profile: str, *args: Any, **options: Any) -> Done:
+        """As `ClusterCrew.run`."""
+        began = self.hosts.now()
+        done = super().run(step, profile, *args, **options)
+        if step.spec is None:
+            # Which thread made which visit when is no part of the simulation.
+            log = done.log[np.argsort(done.log[:, 0], kind="stable")]
+            log[:, 1:] = 0
+            return replace(done, seconds=0.0, log=log)
+        self._note(step, began, done)
+        return done
+
+    apart = 0  # counting takes no virtual time: it is done here
+
+    def shares(self, count: int, readers: Ints | None = None) -> list[Sequence[int]]:
+        """As `apart`."""
+        return Crew.shares(self, count)
+
+    def apply(self, function: Callable[[Any, Crew], Any], items: Sequence[Any]) -> list[Any]:
+        """As `apart`."""
+        return Crew.apply(self, function, items)
+
+    def _make_parts(self) -> Parts:
+        return VirtualParts(self)
+
+    def note_call(self, name: str, began: float, computed: float) -> None:
+        """Add a call of a function over parts to the report."""
+        elapsed = self.hosts.now() - began
+        waited = np.zeros(self._spec.nodes)
+        self.report.passes.append(PassReport(name, began, elapsed, elapsed, computed, 0, waited))
+        self._note_time()
+
+    def _gather(self) -> None:
+        super()._gather()
+        self._note_time()
+
+    def _note(self, step: Step, began: float, done: Done) -> None:
+        ran = self.ran
+        computed = float((done.log[:, 3] - done.log[:, 2]).sum()) * 1e-9
+        waited = np.array([ran[node].waited if node in ran else 0.0 for node in range(self._spec.nodes)])
+        moved, elapsed = sum(one.moved for one in ran.values()), self.hosts.now() - began
+        self.report.passes.append(PassReport(step.name, began, elapsed, done.seconds, computed, moved, waited))
+        self._note_time()
+
+    def _note_time(self) -> None:
+        self.report.seconds = self.hosts.now()
+        self.report.driver_bytes = self.hosts.carried
+        self.report.losses = list(self.hosts.losses)
+
+    def _failure_seconds(self) -> float:
+        return self._spec.mean_failure() or _FAILURE_SECONDS
+
+    def _send(self, what: str, values: dict[int, Any], within: float, ending: Callable[[], bool]) -> None:
+        self.hosts.ask_each(what, {node: ({node: value},) for node, value in values.items()})
+
+    def _together(self, calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> None:
+        for call in calls:
+            call()
+
+
+class VirtualParts(Parts):
+    """Parts on simulated nodes, whose calls are in the crew's report."""
+
+    def __init__(self, crew: SimulatedCrew) -> None:
+        super().__init__(crew.hosts, make_virtual_parts(crew), crew._leave_steps)
+        self._crew = crew
+
+    def call(self, held: Held, work: Work | None) -> dict[int, Any]:
+        """As `Parts.call`."""
+        began = self._crew.hosts.now()
+        found = super().call(held, work)
+        name, items = (held.function, held.items) if work is None else (work.function, work.items)
+        self._crew.note_call(name.__name__, began, items * self._crew.hosts.spec.seconds_per_item)
+        return found

@@ -1,0 +1,243 @@
+"""The driver of a simulated job over tables: it receives cuts, notices lost nodes and restarts the run.
+
+What it decides is in `tables.table_run`, who is lost and when a job gives up in `cluster.judging`: the code that the
+cluster runs. Only the messages are simulated here. A report of a node reaches the driver after the latency, its part of
+a cut after the time that saving takes as well. Reports are lost with their node, and repeated after a connection reset.
+
+    a node crashes or stalls → after `detect` the others report its silence → the failure detector calls it lost → it is
+    ended, and is back after a while → all begin again from the last complete cut, in a new incarnation
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from stretto.errors import RunError
+from stretto.runtime.cluster.hosts.failure_detector import FailureDetector
+from stretto.runtime.files.checkpoint import interval_seconds
+from stretto.runtime.simulated.spec import drawn
+from stretto.runtime.tables.run.evaluations import Evaluations
+from stretto.runtime.tables.run.node_cuts import CutPlan, NodeCuts
+from stretto.runtime.tables.run.table_run import TableRun
+from stretto.store.node import Node
+
+if TYPE_CHECKING:
+    from .job import Cluster
+
+_DRIVER = -1  # reports a silent node where no other node is left to do so
+
+
+class Report(NamedTuple):
+    """What a node tells the driver."""
+
+    incarnation: int
+    node: int
+    what: str  # "worker", "node", "shard": parts of a cut; "refused": that clock is over; "final": its results
+    value: Any
+
+
+class Driver:
+    """cutting : whether cuts are made. lost : nodes that count as lost. finished : when all updates were at the shards,
+    the results being gathered."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._hub = cluster, cluster.hub
+        self._spec, job = cluster.spec, cluster.job
+        spec = self._spec
+        self._latency = float(spec.latency)
+        self.every = () if not job.every_clocks else (job.every_clocks,)
+        by_time = job.every_clocks is None and spec.can_fail
+        self.cutting = bool(self.every) or by_time
+        sizes = (
+            (table.rows or 0) * table.cols * table.kept.itemsize * (1 + table.apply.states) for table in job.tables
+        )
+        self.run = TableRun(
+            job.workers,
+            spec.nodes,
+            evaluations=Evaluations.of(job),
+            interval=self._interval if by_time else None,
+            ahead=2 * self._latency,
+            save_seconds=sum(sizes) // spec.nodes / spec.save_rate,
+        )
+        self.lost: set[int] = set()
+        self.finished: float | None = None
+        self._detector = FailureDetector(float(spec.detect), grace=0.0)  # all reports come at the same moment
+        self._silent_since: dict[int, float] = {}
+        self._back_at: dict[int, float] = {}  # when a lost node is there again
+        self._restart_at = 0.0
+        self._said: dict[int, Report] = {}  # the last report of each node
+        self._reports = 0
+
+    def _interval(self, save_seconds: float) -> float:
+        mean, saving = self._spec.mean_failure(), max(save_seconds, 1e-6)
+        return 10 * saving if mean is None else interval_seconds(saving, mean, self._spec.nodes)
+
+    # -- cuts --------------------------------------------------------------------------------------------------------
+
+    def cuts_of(self, node: Node) -> NodeCuts:
+        """The cuts that go through a node of this life."""
+        number = node.number
+        return NodeCuts(
+            node, CutPlan(self.every, self.run.last.clock), lambda what, value: self.tell(number, what, value)
+        )
+
+    def tell(self, node: int, what: str, value: Any, seconds: float = 0.0) -> None:
+        """A node reports something, which takes so much longer than the latency. Nobody relies on their order."""
+        self._said[node] = report = Report(self.run.incarnation, node, what, value)
+        self._reports += 1
+        jitter = float(self._spec.jitter) * drawn(self._spec.seed, node, self._reports)
+        self._hub.at(self._hub.now + self._latency + jitter + seconds, self._take, report)
+
+    def save(self, node: Node, cuts: NodeCuts) -> None:
+        """Have a shard's parts of complete cuts saved."""
+        shard = node.shard
+        while (clock := shard.saving) is not None:
+            arrays = shard.saved()
+            if arrays is not None and cuts.saved(clock):
+                nbytes = sum(array.nbytes for array in arrays.values())
+                self.tell(node.number, "shard", (clock, arrays), nbytes / self._spec.save_rate)
+
+    def reset(self, node: int) -> None:
+        """A node's connections broke: it does not know whether its last report arrived, and repeats it."""
+        if node in self._said:
+            self._hub.at(self._hub.now + self._latency, self._take, self._said[node])
+
+    def _take(self, report: Report) -> None:
+        """A report arrives, unless its node or its life is gone."""
+        life, node, what, value = report
+        if life != self.run.incarnation or self._cluster.nodes[node] is None:
+            return
+        run, cut = self.run, None
+        if what == "worker":
+            cut = run.worker_part(*value)
+        elif what == "node":
+            cut = run.node_part(value[0], node, value[1])
+        elif what == "shard":
+            cut = run.shard_part(value[0], node, value[1], self._hub.now)
+        elif what == "refused":
+            self._refused(value)
+        elif self.finished is not None and run.gathered(node) and not self._cluster.down:
+            self._hub.over = True
+        if cut is not None and not run.missed(cut.clock):  # what a crashed node held could not be evaluated
+            run.keep(cut)
+            run.saved(self._hub.now, cut.size() / self._spec.save_rate)
+
+    def plan(self) -> None:
+        """Have a cut made, if one by time is due."""
+        clock = self.run.cut_due(self._hub.now)
+        if clock is not None:
+            self._ask(self._open, clock)
+
+    def _ask(self, call: Any, clock: int) -> None:
+        for node in range(self.run.nodes):
+            self._hub.at(self._hub.now + self._latency, call, (self.run.incarnation, node, clock))
+
+    def _open(self, asked: tuple[int, int, int]) -> None:
+        """A node is told of a planned cut; it refuses if one of its workers has reached the clock."""
+        cluster, (life, node, clock) = self._cluster, asked
+        if life != self.run.incarnation or cluster.nodes[node] is None:
+            return
+        if not cluster.trouble.puts_off(node, self._open, asked):
+            workers = (cluster.seats[worker] for worker in cluster.layout.workers_of(node))
+            if any(not seat.ended and seat.clock >= clock for seat in workers) or not cluster.cuts[node].open(clock):
+                self.tell(node, "refused", clock)
+            cluster.after(cluster.node(node))
+
+    def _refused(self, clock: int) -> None:
+        if self.run.planned == clock:
+            self.run.refused(clock)
+            self._ask(self._cancel, clock)
+
+    def _cancel(self, asked: tuple[int, int, int]) -> None:
+        life, node, clock = asked
+        if life == self.run.incarnation and self._cluster.nodes[node] is not None:
+            self._cluster.cuts[node].cancel(clock)
+
+    # -- losses ------------------------------------------------------------------------------------------------------
+
+    def crashed(self, node: int, back_after: float) -> None:
+        """A node is gone, which nobody knows yet."""
+        self._back_at[node] = self._hub.now + back_after
+        self.silent(node)
+
+    def silent(self, node: int) -> None:
+        """From now on nobody hears of a node."""
+        since, patience = self._hub.now, self._detector.patience
+        when = since + patience
+        while when - since < patience:  # rounding
+            when = math.nextafter(when, math.inf)
+        self._hub.at(when, self._report_silence, (self.run.incarnation, node, since))
+
+    def _is_silent(self, node: int) -> bool:
+        return self._cluster.nodes[node] is None or self._cluster.trouble.paused_until[node] > self._hub.now
+
+    def _report_silence(self, what: tuple[int, int, float]) -> None:
+        """Those who have not heard of a node for too long say so, and the failure detector decides."""
+        life, node, since = what
+        now, nodes = self._hub.now, range(self.run.nodes)
+        if life != self.run.incarnation or node in self.lost or not self._is_silent(node):
+            return
+        self._silent_since[node] = since
+        answering = [other for other in nodes if not self._is_silent(other)]
+        for by in answering or [_DRIVER]:
+            self._detector.silent(now, by, node, now - since)
+        found = self._detector.judge(now, self._silence, answering)
+        if found is not None:
+            self._lose(found[0])
+
+    def _silence(self, by: int, whom: int) -> float:
+        if whom in self.lost or not self._is_silent(whom):
+            return 0.0
+        return self._hub.now - self._silent_since[whom]
+
+    def _lose(self, node: int) -> None:
+        """A node counts as lost: end it, if it only stalled, and restart when all lost ones are back."""
+        now = self._hub.now
+        if self._cluster.nodes[node] is not None:
+            self._cluster.lose(node)
+            self._back_at[node] = now + float(self._spec.back_after)
+        self.lost.add(node)
+        why = self.run.losses.lost(node)
+        if why:
+            raise RunError(
+                f"{why}; the last loss was node {node}, after {now:.4g} virtual seconds, and the run had come to clock "
+                f"{self.run.last.clock}: nodes fail faster than checkpoints can be taken; take them more often, or "
+                "make nodes fail less"
+            )
+        reading = self.run.last.size() / self._spec.save_rate
+        self._restart_at = max(now, *(self._back_at[lost] for lost in self.lost)) + reading
+        self._hub.at(self._restart_at, self._restart, None)
+
+    def _restart(self, _: None) -> None:
+        """Have all nodes begin again, if all answer."""
+        cluster, now = self._cluster, self._hub.now
+        if not self.lost or now < self._restart_at:
+            return
+        gone = [node for node, found in enumerate(cluster.nodes) if found is None and node not in self.lost]
+        for node in gone:  # lost as well, which shows now
+            self._lose(node)
+        stalled = max(cluster.trouble.paused_until)
+        if not gone and stalled > now:  # their answer is waited for, until they too count as lost
+            self._hub.at(stalled, self._restart, None)
+        elif not gone:
+            self.lost.clear()
+            self.finished = None
+            self._detector.begin()
+            self._said.clear()
+            due = self.run.restart(now)
+            self.run.losses.began()
+            cluster.restart(self.run.last, due)
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    def drained(self) -> None:
+        """All that was added is at the shards; what a lost node had is lost even now."""
+        if any(node is None for node in self._cluster.nodes):
+            return
+        if not self._spec.can_fail:
+            self._hub.over = True
+            return
+        self.finished = self._hub.now
+        for node in range(self.run.nodes):
+            self.tell(node, "final", None, self.run.last.size() / self._spec.save_rate)

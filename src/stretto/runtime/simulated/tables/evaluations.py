@@ -1,0 +1,100 @@
+"""Evaluations of a simulated job over tables: what `tables.table_run` says is due, at clocks and at virtual seconds.
+
+The simulator sees all shards at once, so an evaluation takes no time and sends nothing. A shard that is ahead of the
+clock that is evaluated has kept what its tables held then.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys
+from stretto.runtime.tables.job import Moment, Rest
+from stretto.runtime.tables.run.evaluations import Evaluate
+from stretto.store.node import Node
+from stretto.store.shard.shard import Past
+
+if TYPE_CHECKING:
+    from .job import Cluster
+
+
+class Evaluator:
+    """Evaluates the tables of a cluster, and reads them."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._hub = cluster, cluster.hub
+        self._at: int | None = None  # the clock that is evaluated, where shards may be ahead of it
+        self._awaited = False  # a call of `_time` is on its way
+        self._exact = cluster.job.watch is not None and cluster.job.rule.exact
+
+    def watch(self, node: Node) -> None:
+        """Have a new node's shard keep the tables of clocks that will be evaluated."""
+        if self._exact:
+            node.shard.keep_past(self._cluster.job.every or 0)
+
+    def await_time(self) -> None:
+        """Have the next evaluation made that is due at a second."""
+        due_at = self._cluster.state.due_at
+        if due_at < math.inf and not self._awaited and not self._hub.over:
+            self._awaited = True
+            self._hub.at(max(self._hub.now, due_at), self._time, None)
+
+    def _time(self, _: None) -> None:
+        """While a node is lost, or nothing else is left to happen, no second is waited for."""
+        cluster = self._cluster
+        self._awaited = False
+        if self._hub.idle or cluster.driver.finished is not None or cluster.down:
+            return
+        for due in cluster.state.time(self._hub.now, max(cluster.shards)):
+            if isinstance(due, Evaluate):
+                self.evaluate([due])
+                continue
+            for node in self._nodes():
+                node.shard.keep_clock(due.clock)
+        self.await_time()
+
+    def evaluate(self, due: Iterable[Evaluate]) -> None:
+        """Evaluate what is due, until that is enough."""
+        cluster, state = self._cluster, self._cluster.state
+        for at in due:
+            if state.stopped == "until" or cluster.failure is not None:  # what was enough stays to be seen
+                return
+            self._at = at.clock if at.past else None
+            local = tuple(seat.local for seat in cluster.seats)
+            moment = Moment(at.clock, cluster.now, cluster.recording.bytes, self.values, local)
+            try:
+                state.evaluated(*cluster.job.evaluate(moment))
+            except Exception as error:
+                cluster.fail(-1, at.clock, error)
+            if state.stopped == "until":
+                self._hub.over = True
+            elif at.past:
+                self._at = None
+                for node in self._nodes():
+                    node.shard.past.pop(at.clock, None)
+
+    def values(self, table: int) -> tuple[Keys, NDArray[Any]]:
+        """keys [n] and rows [n, cols] that the shards hold, at the clock that is evaluated or now."""
+        keys, rows, _ = zip(*self._then(table), strict=True)
+        return np.concatenate(keys), np.concatenate(rows)
+
+    def rest(self, table: int) -> Rest:
+        """The same, with what the server function keeps beside the rows."""
+        states = zip(*(states for _, _, states in self._then(table)), strict=True)
+        return Rest(*self.values(table), tuple(np.concatenate(parts) for parts in states))
+
+    def _then(self, table: int) -> list[Past]:
+        """What each shard holds of a table, at the clock that is evaluated or now."""
+        found = []
+        for node in self._nodes():
+            view = None if self._at is None else node.shard.past.get(self._at)
+            found.append((*node.shard.table(table), node.shard.states(table)) if view is None else view[table])
+        return found
+
+    def _nodes(self) -> list[Node]:
+        return [node for node in self._cluster.nodes if node is not None]

@@ -1,0 +1,78 @@
+"""Faults as they happen to a running cluster: nodes that stall, and nodes that are gone.
+
+What happens to links is in `network`; who counts as lost, and when all restart, in `driver`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from stretto.runtime.simulated.faults import Crash, Pause, schedule
+
+if TYPE_CHECKING:
+    from .job import Cluster
+
+Later = tuple[Callable[[Any], None], Any]
+
+
+class Trouble:
+    """Pauses and crashes of nodes.
+
+    Attributes
+    ----------
+    paused_until : list of float
+        By node, when it goes on.
+    stalls : bool
+        Whether any node has stalled so far; before that nothing is ever put off.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster, self._hub, spec = cluster, cluster.hub, cluster.spec
+        self.paused_until = [0.0] * spec.nodes
+        self.stalls = False
+        self._backlog: list[list[Later]] = [[] for _ in range(spec.nodes)]
+        schedule(spec, self._hub, self._pause, self._crash)
+
+    def puts_off(self, node: int, call: Callable[[Any], None], argument: Any) -> bool:
+        """Whether a node stands still; then call(argument) happens when it goes on."""
+        if self.paused_until[node] > self._hub.now or self._backlog[node]:
+            self._backlog[node].append((call, argument))
+            return True
+        return False
+
+    def _pause(self, fault: Pause) -> None:
+        cluster, number = self._cluster, fault.node
+        until = self._hub.now + float(fault.seconds)
+        more = until - max(self._hub.now, self.paused_until[number])
+        if cluster.nodes[number] is None or more <= 0:
+            return
+        self.paused_until[number] = until
+        self.stalls = True
+        for worker in cluster.layout.workers_of(number):
+            self._hub.hold_up(cluster.seats[worker].sleeper, more)
+        self._hub.at(until, self._resume, number)
+        cluster.driver.silent(number)
+
+    def _resume(self, number: int) -> None:
+        if self.paused_until[number] > self._hub.now:
+            return
+        backlog, self._backlog[number] = self._backlog[number], []
+        for call, argument in backlog:
+            call(argument)
+
+    def _crash(self, fault: Crash) -> None:
+        cluster, number = self._cluster, fault.node
+        if cluster.nodes[number] is None:
+            return
+        cluster.lose(number)
+        cluster.driver.crashed(number, float(fault.back_after))
+
+    def end(self, number: int) -> None:
+        """A node is gone, and what waited for it as well."""
+        self._backlog[number] = []
+        self.paused_until[number] = 0.0
+
+    def forget(self) -> None:
+        """A new life: what waited for stalled nodes is of the one before."""
+        self._backlog = [[] for _ in self._backlog]

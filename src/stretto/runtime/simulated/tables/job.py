@@ -1,0 +1,364 @@
+"""A job over tables on a simulated cluster: nodes, network, workers, faults and checkpoints put together.
+
+What the door hands over and gets back, and what a worker's handle sits on, is `stretto.runtime.tables.job`: TableJob in,
+Outcome out, a Seat for each worker (here `seats.SimulatedSeat`).
+
+    from stretto.runtime.simulated.tables.job import run
+    outcome = run(Simulated(nodes=4), job)
+
+Whenever something has been done with a node, `Cluster.after(node)` carries out what it said: frames go to the network,
+woken workers go on, the next poll is asked for, and whoever waits for a shard's clock is told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from stretto.comm.link import Frame
+from stretto.consistency.clocks import Clocks
+from stretto.errors import RunError
+from stretto.runtime.interrupts import heeding_ctrl_c
+from stretto.runtime.simulated.network import Network, Train
+from stretto.runtime.simulated.spec import Simulated
+from stretto.runtime.simulated.virtual_time import Hub
+from stretto.runtime.tables.job import FAR, Ended, Outcome, TableJob
+from stretto.runtime.tables.run.cut_parts import CutParts
+from stretto.runtime.tables.run.evaluations import Evaluate
+from stretto.runtime.tables.run.node_cuts import NodeCuts
+from stretto.store.node import Node, NodePart
+from stretto.store.recording import Recording
+
+from .driver import Driver
+from .evaluations import Evaluator
+from .fault_injection import Trouble
+from .workers import SimulatedSeat
+
+WIRE = 32  # bytes that the network adds to a frame
+
+
+def run(spec: Simulated, job: TableJob) -> Outcome:
+    """Run a job to its end."""
+    cluster = Cluster(spec, job)
+    try:
+        return cluster.run()
+    finally:
+        cluster.close()
+
+
+class Cluster:
+    """Everything that is there while a job runs."""
+
+    def __init__(self, spec: Simulated, job: TableJob) -> None:
+        self.spec, self.job = spec, job
+        self.layout = layout = job.layout(spec.nodes)
+        self.recording = Recording(layout, job.record)
+        self.hub = Hub()
+        self.network = Network(spec, self.hub, self._arrived, self._told)
+        self.driver = Driver(self)
+        self.state = self.driver.run
+        self._cutting = self.driver.cutting
+        self.evaluator = Evaluator(self)
+        self.nodes: list[Node | None] = []
+        self.cuts: list[NodeCuts] = []
+        self.seats: list[SimulatedSeat] = []
+        self.spent = [0.0] * spec.nodes  # seconds that handling messages took
+        self.waiting: dict[int, tuple[str, int]] = {}  # worker → (what it is parked for, table)
+        self.items = 0.0
+        self.failure: tuple[int, int, Exception] | None = None
+        self._poll_at = [math.inf] * spec.nodes
+        self._message_cost = spec.message_cost  # seconds for a message and for a byte
+        self._lag = np.zeros((layout.workers, 32), dtype=np.int64)
+        # Workers of a node share its cores when there are more of them than cores.
+        self._per_item = [
+            spec.seconds_per_item * max(1.0, len(layout.workers_of(node)) / spec.threads) / speed
+            for node, speed in enumerate(spec.speeds)
+        ]
+        self.trouble = Trouble(self)
+
+    # -- from start to end ------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Until every worker has ended and all they added is at the shards, or somebody says it is enough."""
+        due = self.state.begin(0.0)
+        self._begin(self.state.last)
+        self.evaluator.evaluate(due)
+        self.evaluator.await_time()
+        with heeding_ctrl_c(self) as ctrl_c:
+            if not self.hub.run():
+                raise self._stuck()
+            ctrl_c.heard()
+        if self.failure is None and not self.state.stopped:
+            self.evaluator.evaluate(self.state.ended())
+        if self.failure is not None:
+            self.job.blame(*self.failure)
+        return self._outcome()
+
+    def ask(self) -> None:
+        """Ctrl-C: end with what is there; while a node is down, as soon as everybody has gone back to a checkpoint."""
+        self.state.interrupt()
+        self.hub.over = not self.down
+
+    @property
+    def down(self) -> bool:
+        """Whether a node is lost."""
+        return any(node is None for node in self.nodes)
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds of the run; gathering the results is not counted."""
+        return self.hub.now if self.driver.finished is None else self.driver.finished
+
+    def close(self) -> None:
+        """End whoever still runs."""
+        for seat in self.seats:
+            self._end(seat)
+
+    def _begin(self, cut: CutParts) -> None:
+        """Make nodes and workers, at the start or from a cut."""
+        layout, clock = self.layout, cut.clock
+        self.nodes, self.cuts = [], []
+        for number in range(layout.nodes):
+            saved = NodePart(clock, cut.shards[number], cut.residuals[number]) if cut.shards else None
+            life = self.state.incarnation
+            node = Node(layout, number, incarnation=life, recording=self.recording, saved=saved)
+            self.evaluator.watch(node)
+            self.nodes.append(node)
+            self.cuts.append(self.driver.cuts_of(node))
+        self.shards = Clocks(layout.nodes, clock)
+        self.seats = []
+        for worker in range(layout.workers):
+            node = self.node(layout.node_of(worker))
+            seat = SimulatedSeat(self, worker, node, clock, cut.workers.get(worker))
+            seat.sleeper = self.hub.spawn(self._body(seat))
+            self.seats.append(seat)
+        self.driver.plan()
+
+    def _body(self, seat: SimulatedSeat) -> Callable[[], None]:
+        def body() -> None:
+            try:
+                if not seat.ended:
+                    self.job.work(seat)
+            except Ended:
+                return
+            except Exception as error:
+                self.fail(seat.worker, seat.clock, error)
+                return
+            if self.seats[seat.worker] is seat and self.nodes[seat.node] is not None:
+                self._left(seat)
+
+        return body
+
+    def lose(self, number: int) -> None:
+        """A node and its workers are gone."""
+        for worker in self.layout.workers_of(number):
+            self._end(self.seats[worker])
+        self.nodes[number] = None
+        self.trouble.end(number)
+
+    def restart(self, cut: CutParts, due: list[Evaluate]) -> None:
+        """Everybody begins again from a cut."""
+        self._count_lag()
+        self.close()
+        self.trouble.forget()
+        self._poll_at = [math.inf] * self.layout.nodes
+        self.recording.restarted(self.hub.now, cut.clock, self.state.incarnation)
+        self._begin(cut)
+        self.evaluator.evaluate(due)
+        self.evaluator.await_time()
+        self.hub.over = self.hub.over or bool(self.state.stopped)
+
+    def _end(self, seat: SimulatedSeat) -> None:
+        seat.gone()
+        self.waiting.pop(seat.worker, None)
+        self.hub.end(seat.sleeper, Ended())
+
+    def node(self, number: int) -> Node:
+        """A node that is there."""
+        node = self.nodes[number]
+        if node is None:
+            raise RunError(f"node {number} was used after it crashed")
+        return node
+
+    # -- what workers do --------------------------------------------------------------------------------------------
+
+    def work_seconds(self, node: int, items: float) -> float:
+        """How long a worker of a node computes so many items, if it begins now."""
+        now = self.hub.now
+        self.items += items
+        seconds = items * self._per_item[node] * self.spec.slowness(node, now)
+        return seconds + max(0.0, self.trouble.paused_until[node] - now)
+
+    def tick(self, seat: SimulatedSeat) -> bool:
+        """A worker makes a tick; whether it may go on at once."""
+        node, cuts = self.node(seat.node), self.cuts[seat.node]
+        cuts.open_to(seat.clock + 1)
+        free = node.tick(self.hub.now, seat.worker)
+        seat.clock += 1
+        cuts.reached(seat.worker, seat.clock, seat.part)
+        self._moved(seat.worker, seat.clock, seat.clock, node)
+        return free
+
+    def _left(self, seat: SimulatedSeat) -> None:
+        """A worker's function has returned."""
+        seat.ended = True
+        node = self.node(seat.node)
+        self.cuts[seat.node].reached(seat.worker, FAR, seat.part)
+        node.leave(self.hub.now, seat.worker)
+        self._moved(seat.worker, FAR, seat.clock, node)
+
+    def _moved(self, worker: int, low: int, most: int, node: Node) -> None:
+        """A worker's clock has moved on."""
+        self.cuts[node.number].look()
+        if self.state.moved(worker, low, most):
+            if self.state.low < FAR:
+                self.recording.moved_on(self.hub.now, self.state.low, self.state.most)
+            self.driver.plan()
+        self.after(node)
+
+    # -- nodes and the network --------------------------------------------------------------------------------------
+
+    def after(self, node: Node) -> None:
+        """Carry out what a node said."""
+        if node.frames:
+            self._ship(node)
+        if node.woken:
+            for worker in node.woken:
+                self.hub.wake(self.seats[worker].sleeper)
+            node.woken.clear()
+        number = node.number
+        if self._cutting and node.shard.saving is not None:
+            self.driver.save(node, self.cuts[number])
+        wake_at = node.wake_at
+        if wake_at < self._poll_at[number]:
+            self._poll_at[number] = wake_at
+            hub = self.hub
+            hub.at(wake_at if wake_at > hub.now else hub.now, self._poll, node)
+        if node.shard.clock != self.shards.values[number]:
+            self._shard_moved(node)
+
+    def _ship(self, node: Node) -> None:
+        """Give a node's frames to the network; those with the same target travel together."""
+        frames, node.frames = node.frames, []
+        number, send, total = node.number, self.network.send, 0
+        per_message, per_byte = self._message_cost
+        if len(frames) == 1:
+            target, frame = frames[0]
+            total = WIRE + frame.nbytes
+            send(number, target, [frame], total)
+            self.spent[number] += per_message + per_byte * total
+            return
+        trains: dict[int, list[Frame]] = {}
+        for target, frame in frames:
+            if target in trains:
+                trains[target].append(frame)
+            else:
+                trains[target] = [frame]
+        for target, train in trains.items():
+            size = WIRE * len(train)
+            for frame in train:
+                size += frame.nbytes
+            total += size
+            send(number, target, train, size)
+        self.spent[number] += per_message * len(frames) + per_byte * total
+
+    def _arrived(self, train: Train) -> None:
+        number = train.target
+        node = self.nodes[number]
+        if node is None or self.driver.finished is not None:
+            return
+        if self.trouble.stalls and self.trouble.puts_off(number, self._arrived, train):
+            return
+        per_message, per_byte = self._message_cost
+        frames = train.frames
+        self.spent[number] += per_message * len(frames) + per_byte * train.nbytes
+        if self._cutting:
+            self.cuts[number].ahead(frames)
+        node.receive(self.hub.now, train.source, *frames)
+        self.after(node)
+
+    def _poll(self, node: Node) -> None:
+        number = node.number
+        if self.nodes[number] is not node or self.driver.finished is not None:
+            return
+        if self.trouble.stalls and self.trouble.puts_off(number, self._poll, node):
+            return
+        now = self.hub.now
+        if now < self._poll_at[number]:
+            return  # an earlier call came in between and asked for a later one
+        self._poll_at[number] = math.inf
+        if node.wake_at <= now:
+            node.poll(now)
+        self.after(node)
+
+    def _told(self, ends: tuple[int, int]) -> None:
+        """A node learns that its connection to another was lost and is there again."""
+        number, peer = ends
+        node = self.nodes[number]
+        if node is None or self.driver.finished is not None or self.trouble.puts_off(number, self._told, ends):
+            return
+        self.driver.reset(number)
+        node.reset(self.hub.now, peer)
+        self.after(node)
+
+    def _shard_moved(self, node: Node) -> None:
+        """The clock of a node's shard is another one."""
+        if not self.shards.advance(node.number, node.shard.clock):
+            return
+        if not self.down:  # otherwise rows are missing, and the clock will be recomputed
+            self.evaluator.evaluate(self.state.closed(self.shards.low))
+        if self.shards.low >= FAR:
+            self.driver.drained()
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def fail(self, worker: int, clock: int, error: Exception) -> None:
+        """The first error ends the run."""
+        self.failure = self.failure or (worker, clock, error)
+        self.hub.over = True
+
+    def _outcome(self) -> Outcome:
+        recording = self.recording
+        recording.seconds = self.now
+        nodes = [node for node in self.nodes if node is not None]
+        recording.closed = min(node.shard.clock for node in nodes) if self.state.stopped else None
+        tables = []
+        for table in range(len(self.layout.tables)):
+            tables.append(self.evaluator.rest(table))
+            if recording.full:  # as it is now, whatever clock was evaluated
+                keys, counts = zip(*(node.shard.witness(table) for node in nodes), strict=True)
+                recording.final[table] = np.concatenate(keys), np.concatenate(counts)
+                recording.final_values[table] = np.concatenate([node.shard.table(table)[1] for node in nodes])
+        self._count_lag()
+        return Outcome(
+            tuple(tables),
+            tuple(seat.clock for seat in self.seats),
+            self.now,
+            tuple(seat.local for seat in self.seats),
+            self.state.stopped or "done",
+            self.state.history,
+            self._lag,
+            recording.traffic(),
+            recording,
+            self.items,
+        )
+
+    def _count_lag(self) -> None:
+        for node in self.nodes:
+            if node is not None:
+                workers = self.layout.workers_of(node.number)
+                self._lag[workers.start : workers.stop] += node.cache.staleness
+
+    def _stuck(self) -> RunError:
+        """Nothing is left to happen, and workers wait: that is our own mistake."""
+        shards = [node.shard.clock if node is not None else None for node in self.nodes]
+        told = [
+            f"worker {worker} at clock {self.seats[worker].clock} ({reason}, table {table})"
+            for worker, (reason, table) in list(self.waiting.items())[:5]
+        ]
+        return RunError(
+            f"the simulated cluster stands still at {self.hub.now:.6f} s: {len(self.waiting)} workers wait, such as "
+            f"{'; '.join(told) or 'none'}; shard clocks are {shards[:20]}; please report it with seed {self.spec.seed}"
+        )

@@ -1,0 +1,135 @@
+"""Which cuts go through a node, and what of it belongs to each.
+
+A cut at clock C is everything at C (see `table_run`): the driver receives its parts as they come to be.
+
+    ("worker", node, (C, worker, Part))         as the worker was when its clock became C, or when it ended
+    ("node", node, (C, residuals))              what rounding had left in the cache, all its workers being at C
+    ("shard", node, (C, arrays, seconds))       the rows, with exactly the updates of clocks < C
+
+A shard has to know of a cut before it is given anything of clock C or later. With cuts every 10 clocks it is told of
+the one at 20 when a worker of its own node is about to come to 20, or when a message of another node says that somebody
+there is that far, whichever is first: nobody has to be asked, and all nodes come to the same cuts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from stretto.comm.link import Frame
+from stretto.comm.messages import NodeClock, Update
+from stretto.errors import RunError
+from stretto.runtime.tables.checkpoints import Part
+from stretto.runtime.tables.job import FAR
+from stretto.store.node import Node
+
+
+@dataclass(frozen=True)
+class CutPlan:
+    """A cut at every multiple of each of these numbers of clocks, after clock `start`.
+
+    >>> CutPlan((10, 4), start=8).between(8, 20)
+    [10, 12, 16, 20]
+    """
+
+    every: tuple[int, ...] = ()
+    start: int = 0
+
+    def between(self, low: int, high: int) -> list[int]:
+        """Clocks of the cuts after low, up to high."""
+        low = max(low, self.start)
+        return sorted({clock for step in self.every for clock in range((low // step + 1) * step, high + 1, step)})
+
+
+@dataclass(eq=False)
+class _Open:
+    """workers: those whose parts were told."""
+
+    workers: set[int] = field(default_factory=set)
+    node: bool = False
+
+
+class NodeCuts:
+    """The cuts of one node that are in the making. ended: parts of workers that have ended, as they were then."""
+
+    def __init__(self, node: Node, plan: CutPlan, tell: Callable[[str, Any], None]) -> None:
+        self.ended: dict[int, Part] = {}
+        self._node, self._plan, self._tell = node, plan, tell
+        self._planned = plan.start  # all cuts of the plan up to here were opened
+        self._last = FAR  # nothing later is wanted
+        self._open: dict[int, _Open] = {}
+
+    def ahead(self, frames: Sequence[Frame]) -> None:
+        """Before these frames are handed to the node."""
+        if not self._plan.every:
+            return
+        for frame in frames:
+            message = frame.message
+            kind = type(message)
+            if kind is Update or kind is NodeClock:
+                self.open_to(message.clock)  # type: ignore[union-attr]
+
+    def open_to(self, clock: int) -> None:
+        """Somebody is about to come to this clock, or is there. Beyond FAR nobody is: that is how ended ones count."""
+        if self._planned < clock < FAR and self._plan.every:
+            for at in self._plan.between(self._planned, min(clock, self._last)):
+                self.open(at)
+            self._planned = clock
+
+    def open(self, clock: int) -> bool:
+        """A cut at this clock; False: it is too late for that."""
+        if clock in self._open:
+            return True
+        try:
+            self._node.shard.checkpoint(clock)
+        except RunError:
+            return False
+        self._open[clock] = _Open()
+        for worker, part in self.ended.items():
+            self._worker(clock, worker, part)
+        self.look()
+        return True
+
+    def reached(self, worker: int, clock: int, part: Callable[[], Part]) -> bool:
+        """A worker has come to this clock, FAR: it has ended, and the node will be told next. True: a cut is there."""
+        crossed = [at for at, cut in self._open.items() if at <= clock and worker not in cut.workers]
+        if crossed or clock >= FAR:
+            now = part()
+            if clock >= FAR:
+                self.ended[worker] = now
+            for at in crossed:
+                self._worker(at, worker, now)
+        return bool(crossed)
+
+    def look(self) -> None:
+        """Whether all workers of the node are at some cut now."""
+        low = self._node.clock
+        for clock, cut in self._open.items():
+            if clock <= low and not cut.node:
+                cut.node = True
+                self._tell("node", (clock, self._node.cache.residuals(clock)))
+
+    def saved(self, clock: int) -> bool:
+        """The shard's part is there; whether somebody wants it."""
+        cut = self._open.get(clock)
+        if cut is None:
+            return False
+        if cut.node and len(cut.workers) == len(self._node.cache.clocks):
+            del self._open[clock]
+        return True
+
+    def cancel(self, clock: int) -> None:
+        """This one is not wanted any more."""
+        self._open.pop(clock, None)
+        self._node.shard.forget_checkpoint(clock)
+
+    def end(self, last: int) -> None:
+        """Everybody stops at this clock, though not because they are through: nothing later is to be saved."""
+        self._last = last
+        for clock in [clock for clock in self._open if clock > last]:
+            self.cancel(clock)
+
+    def _worker(self, clock: int, worker: int, part: Part) -> None:
+        self._open[clock].workers.add(worker)
+        self._tell("worker", (clock, worker, part))

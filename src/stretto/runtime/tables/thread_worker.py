@@ -1,0 +1,68 @@
+"""A logical worker's place on `Threads`: reads and adds that need no lock are made at once, the rest is the hall's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys
+
+from .checkpoints import Part
+from .job import Ended
+from .turn_order import Sitter
+
+if TYPE_CHECKING:
+    from .threads import Hall
+
+
+class HallSeat(Sitter):
+    """What the handle of one worker sits on."""
+
+    node = 0
+
+    def __init__(self, hall: Hall, worker: int, part: Part) -> None:
+        super().__init__(worker, part.clock, part.ended, hall.turns)
+        self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
+        self.items = 0.0
+        self._hall, self._turns = hall, hall.turns
+        self._cache, self._free = hall.node.cache, hall.free
+
+    def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
+        if self._turns.ending:
+            raise Ended
+        if not (self._free[table] and self._cache.read(self.worker, table, keys, out)):
+            self._hall.read(self, table, keys, out)
+
+    def ask(self, table: int, keys: Keys) -> None:
+        hall = self._hall
+        with hall.inside():
+            hall.node.ask(hall.now(), self.worker, table, keys)
+
+    def add(self, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
+        if self._turns.ending:
+            raise Ended
+        if self._free[table]:
+            self._cache.add(self.worker, table, keys, deltas)
+            return
+        hall = self._hall
+        with hall.inside():
+            hall.node.add(hall.now(), self.worker, table, keys, deltas)
+
+    def announce(self, table: int, keys: Keys, clock: int) -> None:
+        hall = self._hall
+        with hall.inside():
+            hall.node.announce(hall.now(), self.worker, table, keys, clock)
+
+    def tick(self) -> None:
+        self._hall.tick(self)
+
+    def work(self, items: float) -> None:
+        self.items += items
+
+    def shared(self, table: int) -> tuple[NDArray[Any], Any]:
+        return self._hall.arrays[table], self._hall.adding
+
+    def part(self) -> Part:
+        """What of this worker belongs to a checkpoint, as it is now."""
+        return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()

@@ -1,0 +1,417 @@
+"""Tables on `Threads`: one node in this process.
+
+Logical workers are threads, of which at most `n` run at a time (`served_turns`). They share the node's cache, and the
+shard is in the same process, so what one has to say to the other is delivered at once, by the thread that ticks or
+misses a row, under one lock. Reads and adds of tables whose cache needs no lock take none.
+
+A worker whose function has returned holds nobody back: it counts as being at a clock nobody reaches. So whoever stands
+at the lowest clock can always go on, and no run hangs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys
+from stretto.errors import RunError
+from stretto.runtime.files.checkpoint import interval_seconds, writing
+from stretto.runtime.interrupts import heeding_ctrl_c
+from stretto.store.node import Node, NodePart
+from stretto.store.recording import Recording
+from stretto.store.shard.shard import Past
+
+from .checkpoints import Cut, Part, Shelf
+from .job import FAR, Ended, Moment, Outcome, Rest, TableJob
+from .run.cut_parts import CutParts
+from .run.evaluations import Evaluate, Evaluations
+from .run.node_cuts import CutPlan, NodeCuts
+from .run.table_run import TableRun
+from .stalls import Seen, Stalls, warn
+from .thread_worker import HallSeat
+from .turn_order import Turns
+
+_LOOK = 0.5  # seconds: a signal that arrives just before a wait begins is noticed when the wait ends
+
+OURS = -2  # whose mistake it was: not a worker's and not that of the watching function, which is −1
+
+
+def run(job: TableJob, threads: int) -> Outcome:
+    """Run a job to its end, at most so many threads at a time."""
+    hall = Hall(job, threads)
+    with writing(None if job.keeping is None else job.keeping.folder):
+        return hall.run()
+
+
+class Hall:
+    """One run: the node, the workers' seats, and who waits for what."""
+
+    def __init__(self, job: TableJob, threads: int) -> None:
+        self.job = job
+        layout = job.layout(1, reserve=True)
+        self.shelf = Shelf(job.keeping) if job.keeping is not None else None
+        begin = self.shelf.begin() if self.shelf is not None else Cut(0)
+        self.recording = Recording(layout, job.record)
+        if begin.node is not None:
+            self.recording.goes_on(begin.clock, begin.node.shard, begin.node.residuals)
+        self.node = Node(layout, 0, recording=self.recording, locks=True, saved=begin.node)
+        # Whoever records wants one order of everything.
+        self.free = [not (lock or self.recording.full) for lock in self.node.cache.needs_lock]
+        self.arrays = begin.shared or {
+            table: job.whole.start_rows(table, np.arange(job.tables[table].rows or 0)) for table in sorted(job.shared)
+        }
+        self.adding = threading.Lock()  # of shared tables
+        self.turns = Turns(threads)
+        self.lock = self.turns.lock
+        self.seats = [
+            HallSeat(self, worker, begin.parts.get(worker, Part(clock=begin.clock))) for worker in range(job.workers)
+        ]
+        every = None if job.keeping is None else job.keeping.every
+        self.state = TableRun(
+            job.workers,
+            1,
+            evaluations=Evaluations.of(job, begin.history),
+            begin=CutParts(begin.clock, dict(begin.parts)),
+            interval=interval_seconds if self.shelf is not None and every is None else None,
+        )
+        self._cuts = NodeCuts(self.node, CutPlan((every,) if every else (), begin.clock), self._cut_part)
+        self._at_cut: dict[int, Cut] = {}  # by clock: what the hall knew when everybody had reached it
+        self._items = begin.items
+        self._late: list[tuple[int, HallSeat]] = []  # waits until the lowest clock is so far
+        self._at: int | None = None  # the clock that is evaluated, where the shard is beyond it
+        if job.watch is not None and job.rule.exact:
+            self.node.shard.keep_past(job.every or 0)
+        self._failure: tuple[int, int, BaseException] | None = None
+        self._events: SimpleQueue[Any] = SimpleQueue()
+        self._began = time.perf_counter() - begin.seconds
+
+    def now(self) -> float:
+        """Seconds of the run; watching is not counted."""
+        return time.perf_counter() - self._began
+
+    # -- the thread that called ---------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Start the workers, save what is to be saved, wait for the end."""
+        threads = [
+            threading.Thread(target=self._body, args=(seat,), name=f"stretto-worker-{seat.worker}", daemon=True)
+            for seat in self.seats
+            if not seat.ended
+        ]
+        with heeding_ctrl_c(self) as ctrl_c:
+            try:
+                with self.lock:
+                    self._evaluate(self.state.begin(self.now()))
+                    for seat in self.seats:
+                        if seat.ended:
+                            self._cuts.reached(seat.worker, FAR, seat.part)
+                            self.node.leave(self.now(), seat.worker)
+                            self.state.moved(seat.worker, FAR, seat.clock)
+                for thread in threads:
+                    thread.start()
+                self._serve(len(threads))
+            except BaseException:
+                with self.lock:
+                    self.turns.end(self.seats)
+                raise
+            interrupted = ctrl_c.heard()
+        for thread in threads:
+            thread.join()
+        done = not self.state.stopped
+        if interrupted:  # perhaps too late to stop anything, and reported all the same
+            self.state.interrupt()
+        seconds = self.now()
+        if not self.turns.ending:
+            with self.lock:
+                self._evaluate(self.state.ended())
+        if self._failure is not None:
+            worker, clock, error = self._failure
+            if worker == OURS or not isinstance(error, Exception):
+                raise error
+            self.job.blame(worker, clock, error)
+        if self.shelf is not None and done and not self.shelf.at_end:
+            self._save_end()
+        return self._outcome(seconds)
+
+    def ask(self) -> None:
+        """Ctrl-C: everybody stops at the end of the clock. Called between two instructions of the thread that waits, so
+        it may not wait for a lock.
+        """
+        self._events.put("ask")
+
+    def _serve(self, left: int) -> None:
+        stalls = Stalls()
+        while left:
+            warn(stalls.see(time.monotonic(), self._seen()))
+            due = min(self.state.due_in(self.now()), self.state.due_at - self.now())
+            try:
+                event = self._events.get(timeout=max(0.0, min(due, _LOOK)))
+            except Empty:
+                if due <= _LOOK:
+                    with self.lock:
+                        self._due()
+                continue
+            if event == "ended":
+                left -= 1
+            elif event == "ask":
+                with self.lock:
+                    self._ask()
+            else:
+                self._save(event)
+
+    def _due(self) -> None:
+        """Carry out what is due at this second."""
+        now, shard = self.now(), self.node.shard
+        for due in self.state.time(now, shard.clock):
+            if isinstance(due, Evaluate):
+                self._evaluate([due])
+            else:
+                shard.keep_clock(due.clock)
+        clock = self.state.cut_due(now)
+        if clock is not None:
+            self._cuts.open(clock)
+
+    def _save(self, cut: Cut) -> None:
+        if self.shelf is not None:
+            took = self.shelf.save(cut)
+            with self.lock:
+                self.state.saved(self.now(), took)
+
+    def _seen(self) -> dict[int, Seen]:
+        """Where workers are; whoever has no turn waits for one."""
+        return {s.worker: Seen(s.clock, "" if s.turn and not s.parked else "turn") for s in self.seats if not s.ended}
+
+    def _ask(self) -> None:
+        if self.state.stopped or self.turns.ending:
+            return
+        clock = self.state.cut_due(self.now(), at_once=True)
+        if clock is not None and self.shelf is not None:
+            self._cuts.open(clock)
+        last = self.state.most + 1
+        self.state.interrupt(last)
+        self._cuts.end(last)
+
+    # -- the workers' threads -----------------------------------------------------------------------------------------
+
+    def _body(self, seat: HallSeat) -> None:
+        try:
+            with self.lock:
+                self.turns.take(seat)
+            if not self.turns.ending:
+                self.job.work(seat)
+            with self.lock:
+                self._leave(seat)
+        except Ended:
+            with self.lock:
+                self._leave(seat)
+        except BaseException as error:
+            with self.lock:
+                self._fail(seat.worker, seat.clock, error)
+        finally:
+            with self.lock:
+                self.turns.drop(seat)
+            self._events.put("ended")
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """With the lock; workers that something was done for are woken."""
+        with self.lock:
+            if self.turns.ending:
+                raise Ended
+            yield
+            self._wake()
+
+    def read(self, seat: HallSeat, table: int, keys: Keys, out: NDArray[Any]) -> None:
+        """Read under the lock, and wait while the rule does not allow it."""
+        with self.inside():
+            began = self.now()
+            waited = False
+            while not self.node.read(self.now(), seat.worker, table, keys, out):
+                waited = True
+                self._wake()
+                self._park(seat)
+            if waited:
+                self.recording.waited(seat.worker, "read", self.now() - began)
+
+    def tick(self, seat: HallSeat) -> None:
+        """A worker's clock ends."""
+        with self.inside():
+            if self.shelf is not None:
+                self._cuts.open_to(seat.clock + 1)
+            free = self.node.tick(self.now(), seat.worker)
+            seat.clock += 1
+            reached = self.shelf is not None and self._cuts.reached(seat.worker, seat.clock, seat.part)
+            self._moved(seat.worker, seat.clock, seat.clock)
+            self._wake()
+            if not free:
+                self._park(seat)
+            if self.job.shared:
+                self._keep_step(seat, seat.clock if reached else self.job.rule.need(seat.clock))
+            if self.state.stop_clock is not None and seat.clock >= self.state.stop_clock:
+                raise Ended
+            self.turns.yield_(seat)
+
+    def _keep_step(self, seat: HallSeat, need: int) -> None:
+        """Shared tables: wait until every worker is at least at this clock."""
+        began = self.now()
+        while self.state.low < need:
+            self._late.append((need, seat))
+            self._park(seat)
+        self.recording.waited(seat.worker, "tick", self.now() - began)
+
+    def _leave(self, seat: HallSeat) -> None:
+        """A worker has ended."""
+        if self.turns.ending:
+            return
+        seat.ended = True
+        self._cuts.reached(seat.worker, FAR, seat.part)
+        self.node.leave(self.now(), seat.worker)
+        self._moved(seat.worker, FAR, seat.clock)
+        self._wake()
+        self._check_parked()
+
+    def _moved(self, worker: int, clock: int, most: int) -> None:
+        """A worker's clock has moved on: save, rouse, evaluate."""
+        moved = self.state.moved(worker, clock, most)
+        low = self.state.low
+        if moved and low < FAR:
+            self.recording.moved_on(self.now(), low, self.state.most)
+        if self.shelf is not None:
+            self._cuts.look()
+            self._save_shard()
+        if not moved:
+            return
+        late, self._late = self._late, []
+        for need, seat in late:
+            if need <= low:
+                self.turns.rouse(seat)
+            else:
+                self._late.append((need, seat))
+        self._evaluate(self.state.closed(low))
+
+    def _save_shard(self) -> None:
+        """Take complete cuts from the shard; a lazy policy may have put off updates of earlier clocks."""
+        shard = self.node.shard
+        while (clock := shard.saving) is not None:
+            arrays = shard.saved()
+            if self._cuts.saved(clock):
+                self._cut_part("shard", (clock, arrays))
+
+    def _cut_part(self, what: str, value: Any) -> None:
+        """A part of a cut has come to be."""
+        clock, parts = value[0], None
+        if what == "worker":
+            parts = self.state.worker_part(*value)
+        elif what == "node":  # everybody is there: what is to be as it is at this moment
+            self._at_cut[clock] = Cut(
+                clock,
+                shared={table: array.copy() for table, array in self.arrays.items()},
+                seconds=self.now(),
+                items=self._items + sum(seat.items for seat in self.seats),
+            )
+            parts = self.state.node_part(clock, 0, value[1])
+        else:
+            parts = self.state.shard_part(clock, 0, value[1], self.now())
+        if parts is None:
+            return
+        self.state.keep(parts)
+        cut = self._at_cut.pop(clock)
+        cut.clock, cut.parts = parts.clock, parts.workers
+        cut.node = NodePart(parts.clock, parts.shards[0], parts.residuals[0])
+        cut.history = [look for look in parts.history if look.clock <= parts.clock]
+        self._events.put(cut)
+
+    def _save_end(self) -> None:
+        """All workers have ended: save that, so that a run with more clocks can go on from here."""
+        with self.lock:
+            self._cuts.open(self.node.shard.clock)
+            self._save_shard()
+        while not self._events.empty():
+            self._save(self._events.get())
+
+    def _park(self, seat: HallSeat) -> None:
+        seat.parked = True
+        self._check_parked()
+        self.turns.park(seat)
+
+    def _wake(self) -> None:
+        woken = self.node.woken
+        if woken:
+            for worker in woken:
+                self.turns.rouse(self.seats[worker])
+            woken.clear()
+
+    def _check_parked(self) -> None:
+        """Everybody waits for everybody: cannot be, so it is our mistake, and nobody shall hang because of it."""
+        alive = [seat for seat in self.seats if not seat.ended]
+        if alive and not self.turns.ending and all(seat.parked for seat in alive):
+            where = ", ".join(f"{seat.worker} at clock {seat.clock}" for seat in alive[:5])
+            self._fail(OURS, self.state.most, RunError(f"all workers wait ({where}); please report this"))
+
+    def _fail(self, worker: int, clock: int, error: BaseException) -> None:
+        if self._failure is None and not self.turns.ending:
+            self._failure = (worker, clock, error)
+        self.turns.end(self.seats)
+
+    # -- evaluating ---------------------------------------------------------------------------------------------------
+
+    def _evaluate(self, due: Iterable[Evaluate]) -> None:
+        for at in due:
+            if self.turns.ending:  # what was enough stays to be seen
+                return
+            self._at = at.clock if at.past else None
+            began, seconds = time.perf_counter(), self.now()
+            local = tuple(seat.local for seat in self.seats)
+            try:
+                self.state.evaluated(*self.job.evaluate(Moment(at.clock, seconds, 0, self._values, local)))
+            except Exception as error:
+                self._fail(-1, at.clock, error)
+            self._began += time.perf_counter() - began
+            if self.state.stopped == "until":
+                self.turns.end(self.seats)
+            elif at.past and not self.turns.ending:
+                self._at = None
+                self.node.shard.past.pop(at.clock, None)
+
+    def _then(self, table: int) -> Past:
+        """What the shard holds of a table, at the clock that is evaluated or now."""
+        shard = self.node.shard
+        past = None if self._at is None else shard.past.get(self._at)
+        return (*shard.table(table), shard.states(table)) if past is None else past[table]
+
+    def _values(self, table: int) -> tuple[Keys, NDArray[Any]]:
+        if table in self.arrays:
+            return np.arange(len(self.arrays[table])), self.arrays[table]
+        return self._then(table)[:2]
+
+    def _outcome(self, seconds: float) -> Outcome:
+        shard, recording = self.node.shard, self.recording
+        tables = []
+        for table in range(len(self.job.tables)):
+            keys, values = self._values(table)
+            states = () if table in self.arrays else self._then(table)[2]
+            tables.append(Rest(keys, values, states))
+            if recording.full:
+                recording.final[table] = shard.witness(table)
+                recording.final_values[table] = shard.table(table)[1]
+        recording.seconds = seconds
+        recording.closed = shard.clock if self.state.stopped == "until" else None
+        return Outcome(
+            tables=tuple(tables),
+            clocks=tuple(seat.clock for seat in self.seats),
+            seconds=seconds,
+            local=tuple(seat.local for seat in self.seats),
+            stopped=self.state.stopped or "done",
+            history=self.state.history,
+            staleness=self.node.cache.staleness,
+            traffic=recording.traffic(),
+            recording=recording,
+            items=self._items + sum(seat.items for seat in self.seats),
+        )

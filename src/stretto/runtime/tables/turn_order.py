@@ -1,0 +1,85 @@
+"""Whose turn it is: of all the workers' threads at most `n` run at a time.
+
+A turn goes to whoever is at the lowest clock. A worker gives its turn away while it waits, when it ends, and at a tick
+while another one is further behind; so workers stay close together even where no rule makes them.
+
+Everything is called with the lock held but `ending`, which may be read at any time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from itertools import count
+
+from .job import Ended
+
+
+class Sitter:
+    """One worker's thread, as far as waiting goes."""
+
+    def __init__(self, worker: int, clock: int, ended: bool, turns: Turns) -> None:
+        self.worker, self.clock, self.ended, self.unticked = worker, clock, ended, False
+        self.parked = False  # waits, and nobody has woken it
+        self.turn = False  # one of the `n` that run
+        self.condition = threading.Condition(turns.lock)
+
+
+class Turns:
+    """ending: everybody is to end at the next call, and nobody waits any more."""
+
+    def __init__(self, n: int) -> None:
+        self.lock = threading.Lock()
+        self.ending = False
+        self._left = n
+        self._ready: list[tuple[int, int, Sitter]] = []  # (clock, who came first, sitter): want a turn
+        self._came = count()
+
+    def take(self, sitter: Sitter) -> None:
+        """Wait for a turn."""
+        heappush(self._ready, (sitter.clock, next(self._came), sitter))
+        self._give()
+        while not (sitter.turn or self.ending):
+            sitter.condition.wait()
+
+    def drop(self, sitter: Sitter) -> None:
+        """Give the turn away, if it has one."""
+        if sitter.turn:
+            sitter.turn = False
+            self._left += 1
+            self._give()
+
+    def yield_(self, sitter: Sitter) -> None:
+        """Let those go first that are further behind."""
+        if self._ready and self._ready[0][0] < sitter.clock:
+            self.drop(sitter)
+            self.take(sitter)
+
+    def park(self, sitter: Sitter) -> None:
+        """Wait, without a turn, until roused; whoever calls looks again whether what it waits for is there."""
+        sitter.parked = True
+        self.drop(sitter)
+        while sitter.parked and not self.ending:
+            sitter.condition.wait()
+        self.take(sitter)
+        if self.ending:
+            raise Ended
+
+    def rouse(self, sitter: Sitter) -> None:
+        """What it waits for is there."""
+        sitter.parked = False
+        sitter.condition.notify()
+
+    def end(self, sitters: Sequence[Sitter]) -> None:
+        """Nobody waits any more."""
+        self.ending = True
+        for sitter in sitters:
+            sitter.condition.notify_all()
+
+    def _give(self) -> None:
+        while self._left and self._ready:
+            sitter = heappop(self._ready)[2]
+            sitter.turn = True
+            self._left -= 1
+            sitter.condition.notify()

@@ -1,0 +1,1 @@
+"""`schedule="auto"`: candidates, trials, and the choice between them."""

@@ -1,0 +1,187 @@
+"""`schedule="auto"`: the schedule is chosen from what is measured of the data, and changed when progress says so.
+
+    st.SparseRegression(X, y, alpha, schedule="auto")            # short for st.schedule.auto()
+    result = st.run(program, rounds=2000)
+    result.choices                                               # round, schedule, why
+
+`candidates` says what is tried, `trials` which of them is used. Same program, seed and kind of runtime: same choices.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import PlanError
+from stretto.schedule.checks import number, whole
+from stretto.schedule.spec import Chooser, Floats, Ints, Schedule
+
+from .candidates import COMPILED, Candidates, RoundCost, candidates, columns_or_none
+from .trials import Decision, Trials
+
+
+@dataclass(frozen=True, repr=False)
+class Auto(Schedule):
+    """The schedule that makes most progress per unit of work; see `auto`."""
+
+    width: int = 256
+    latency: float | None = None
+
+    def __post_init__(self) -> None:
+        whole("width", self.width)
+        if self.width < 1:
+            raise PlanError(f"a round has at least one job, got width={self.width}")
+        if self.latency is not None:
+            number("latency", self.latency)
+            if self.latency < 0:
+                raise PlanError(f"latency is a time in seconds, 0 or more, got {self.latency}")
+
+    def __repr__(self) -> str:
+        known = "" if self.latency is None else f", latency={self.latency}"
+        return f"Auto(width={self.width}{known})"
+
+    def start(self, size: int, seed: int, data: Any = None) -> AutoChooser:
+        """A chooser without an objective to go by, so a safe one; see `begin`."""
+        return self.begin(size, seed, data, objective=False)
+
+    def begin(
+        self,
+        size: int,
+        seed: int,
+        data: Any = None,
+        cost: RoundCost = COMPILED,
+        *,
+        depth: int = 1,
+        objective: bool = True,
+        learns: bool = True,
+        free: bool = False,
+    ) -> AutoChooser:
+        """The state before the first round; see `candidates` for the parameters."""
+        if size < 1:
+            raise PlanError("there is nothing to schedule: a program needs at least one parameter")
+        found = self.candidates(size, data, cost, depth=depth, objective=objective, learns=learns, free=free)
+        columns = columns_or_none(data, size)
+        entries = np.ones(size) if columns is None else np.asarray(columns.length, np.float64)
+        trials = Trials(found.tried, cost, float(entries.sum()), depth)
+        return AutoChooser(trials, size, seed, data, entries, observes=objective, lines=found.lines())
+
+    def candidates(self, size: int, data: Any, cost: RoundCost = COMPILED, **how: Any) -> Candidates:
+        """What would be tried for `size` jobs."""
+        return candidates(size, data, cost, widest=min(self.width, size), **how)
+
+    def explain(self) -> str:
+        rule = "the candidate with most progress per work, tried again when progress falls"
+        return f"auto: up to {self.width:,} together; {rule}"
+
+
+def auto(width: int = 256, *, latency: float | None = None) -> Auto:
+    """Choose the schedule from the correlation of the data and from progress; `schedule="auto"` is short for it.
+
+    Parameters
+    ----------
+    width : int
+        Jobs of a round at most.
+    latency : float or None
+        Seconds that a message between nodes takes, which decides what a round costs; None: that of the runtime, 0 in
+        one memory. The same latency and pipeline make the same choices on every runtime.
+
+    Candidates are cyclic rounds at the width that is safe for the spectral radius of the data, narrower ones, and
+    prioritised rounds where choosing them costs little beside their updates. They are compared by the decrease of the
+    objective per unit of work. Where no columns are given, rounds become wider only while the objective falls; where
+    there is no objective, one safe candidate is used.
+
+    >>> auto(64)
+    Auto(width=64)
+    """
+    return Auto(width, latency)
+
+
+def ready_schedule(schedule: Any) -> Any:
+    """A schedule as the user gave it, "auto" replaced by what it is short for."""
+    return auto() if isinstance(schedule, str) and schedule == "auto" else schedule
+
+
+class AutoChooser(Chooser):
+    """The choosers of the candidates, and which of them is in use.
+
+    Rounds in flight belong to the chooser that chose them, whichever is in use when they are learned from.
+    """
+
+    def __init__(
+        self,
+        trials: Trials,
+        size: int,
+        seed: int,
+        data: Any,
+        entries: Floats,
+        *,
+        observes: bool,
+        lines: Sequence[str],
+    ) -> None:
+        self.trials, self._size, self._seed, self._data, self._entries = trials, size, seed, data, entries
+        self._observes, self.lines = observes, tuple(lines)  # lines: the candidates in words
+        self._started: dict[int, Chooser] = {}
+        self._owners: deque[int] = deque()  # of rounds that were not learned from, in their order
+
+    @property
+    def due(self) -> bool:
+        """Whether the objective is to be given to `observe` before the next round is chosen."""
+        return self._observes and self.trials.due
+
+    @property
+    def learns(self) -> bool:
+        """Whether any candidate goes by how far jobs moved."""
+        return any(one.learns for one in self.trials.candidates)
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The choices made so far."""
+        return tuple(self.trials.decisions)
+
+    def observe(self, number: int, objective: float) -> None:
+        """The objective after round `number`, the newest that was learned from."""
+        self.trials.observe(number, objective)
+
+    def chooser(self, k: int) -> Chooser:
+        """The chooser of a candidate; it is started when it is first needed."""
+        if k not in self._started:
+            self._started[k] = self.trials.candidates[k].schedule.start(self._size, self._seed, self._data)
+        return self._started[k]
+
+    def choose(self) -> Ints:
+        if self._observes or self.learns:
+            self._owners.append(self.trials.current)
+        return self.chooser(self.trials.current).choose()
+
+    def learn(self, jobs: Ints, change: Floats) -> None:
+        if not self._owners:
+            return
+        owner = self._owners.popleft()
+        self.trials.account(float(self._entries[jobs].sum()), len(jobs), 1, owner)
+        if self.trials.candidates[owner].learns:
+            self.chooser(owner).learn(jobs, change)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        saved: dict[str, NDArray[Any]] = {"trials": self.trials.array(), "owners": np.array(self._owners, np.int64)}
+        for k, chooser in self._started.items():
+            saved |= {f"{k}/{name}": array for name, array in chooser.arrays().items()}
+        return saved
+
+    def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
+        if "trials" not in arrays:
+            raise PlanError("this is the state of another schedule: its 'trials' are missing")
+        self.trials.restore(arrays["trials"])
+        self._owners = deque(arrays["owners"].tolist())
+        self._started = {}
+        parts: dict[int, dict[str, NDArray[Any]]] = {}
+        for key, array in arrays.items():
+            k, _, name = key.partition("/")
+            if name:
+                parts.setdefault(int(k), {})[name] = array
+        for place, part in parts.items():
+            self.chooser(place).restore(part)

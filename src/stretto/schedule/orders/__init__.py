@@ -1,0 +1,1 @@
+"""Static schedules: partial orders over block visits."""

@@ -1,0 +1,253 @@
+"""Conflicts: iterations that touch common elements, put into groups that may run together.
+
+Given is which elements every iteration touches, and which of them it writes. Two iterations *conflict* when they touch
+an element that one of them writes. The schedule is a row of waves; a wave holds at most `width` visits, and no two
+visits of a wave conflict. Iterations that do conflict keep the order they came in, so the result is that of the serial
+loop itself.
+
+How it is found. A sequence of the iterations is cut into batches; in each batch the connected components of the
+conflicts are packed into visits of equal work, and the batches follow one another. Two kinds of sequence are tried:
+
+    batches     the order of the data: few waves, good where conflicts are rare
+    levels      sorted by level, which is one more than that of the last earlier iteration in conflict: a level has no
+                conflicts at all, so that it is a colour class. There are at least as many levels as iterations share
+                the hottest element; small levels (the tail, above all) are put together until a batch is worth a wave
+
+Both keep conflicting iterations in their order, and neither ever writes the pairs in conflict down: a hot element has
+a square number of them. Every step is linear in the number of touches. A first-fit colouring would find fewer classes,
+but needs the set of colours of every element, and gives up the order.
+
+Of all cuts that are tried, the one wins that takes least time on `width` workers, where a wave costs STEP for waiting;
+cuts of large data are judged by some of their batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.schedule.orders.order import Ints
+
+LEAST = 1.5  # parallelism below which running in groups is not worth the trouble
+STEP = 30_000  # work that a worker does in the time one more wave costs: touches of an element
+FEW_WAVES = 200  # so many cost so little that they are never too many
+_SAMPLE = 4_000_000  # work on which a cut is judged
+_FACTOR = 4  # batches of one cut are so much smaller than those of the one before
+
+
+class Colour(Protocol):
+    """The compiled loops that the work is left to: `stretto.kernels.rounds.colouring`, handed in by whoever asks."""
+
+    @property
+    def settle(self) -> Any: ...
+    @property
+    def sharers(self) -> Any: ...
+    @property
+    def levels(self) -> Any: ...
+    @property
+    def pack(self) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Touches:
+    """Iteration s touches keys[ptr[s]] to keys[ptr[s + 1]]: twice the element, plus one where it is written.
+
+    Each element at most once for an iteration (`touches` makes it so). elements: how many there are.
+    """
+
+    ptr: Ints  # [N + 1]
+    keys: Ints  # [K]
+    elements: int
+
+    def __len__(self) -> int:
+        return len(self.ptr) - 1
+
+    @property
+    def work(self) -> Ints:
+        """[N] one for each iteration and each element it touches."""
+        return np.diff(self.ptr) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class Hot:
+    """The written element that most iterations touch: they must follow one another."""
+
+    element: int
+    iterations: int
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """Visit v makes the iterations picked[ptr[v]] to picked[ptr[v + 1]]; wave k has visits waves[k] to waves[k + 1].
+
+    parallelism: all work over the work of the heaviest visits of the waves, one after another. waiting: what waiting
+    for each other between waves costs, in units of all the work.
+    """
+
+    picked: Ints  # [N]
+    ptr: Ints  # [V + 1]
+    waves: Ints  # [W + 1]
+    weight: Ints  # [V]
+    parallelism: float
+    waiting: float
+    kind: str  # 'batches' or 'levels'
+    levels: int
+
+    def __len__(self) -> int:
+        return len(self.ptr) - 1
+
+    @property
+    def worthwhile(self) -> bool:
+        """Whether there is parallelism, and waiting does not eat it up."""
+        few = len(self.waves) - 1 <= FEW_WAVES
+        return self.parallelism >= LEAST and (few or self.waiting + 1 / self.parallelism < 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Cut:
+    """One sequence cut one way. path: work on its critical path, estimated from some batches if there are many."""
+
+    kind: str
+    order: Ints
+    bounds: Ints
+    path: int
+
+    @property
+    def batches(self) -> int:
+        return len(self.bounds) - 1
+
+    @property
+    def cost(self) -> int:
+        return self.path + STEP * self.batches
+
+
+def touches(ptr: Ints, keys: Ints, elements: int, colour: Colour) -> Touches:
+    """Touches from keys in which an element may come several times for an iteration; they are not changed."""
+    ptr, keys = ptr.copy(), keys.copy()
+    kept = colour.settle(ptr, keys, np.full(elements, -1, np.int64))
+    return Touches(ptr, keys[:kept], elements)
+
+
+def hottest(given: Touches, colour: Colour) -> Hot | None:
+    """The written element that most iterations share; None where no written element is shared."""
+    count, written = np.zeros(given.elements, np.int64), np.zeros(given.elements, np.int64)
+    colour.sharers(given.ptr, given.keys, count, written)
+    count[written == 0] = 0
+    if not count.size or count.max() < 2:
+        return None
+    return Hot(int(count.argmax()), int(count.max()))
+
+
+def group(given: Touches, width: int, colour: Colour) -> Groups:
+    """The best schedule found. Its parallelism may be as low as 1; whether that is enough is for the caller to say."""
+    n, work = len(given), given.work
+    if n == 0:
+        none = np.zeros(0, np.int64)
+        return Groups(none, np.zeros(2, np.int64), np.array([0, 1]), np.zeros(1, np.int64), 1.0, 0.0, "batches", 0)
+    total = int(work.sum())
+    level = np.zeros(n, np.int32)
+    wrote, read = np.zeros(given.elements, np.int32), np.zeros(given.elements, np.int32)
+    highest = colour.levels(given.ptr, given.keys, wrote, read, level)
+    del wrote, read
+    by_level = np.argsort(level, kind="stable").astype(np.int64)
+    ends = np.cumsum(np.bincount(level, minlength=highest))
+    as_they_come = np.arange(n, dtype=np.int64)
+
+    best: _Cut | None = None
+    most = 0.0
+
+    def offer(kind: str, order: Ints, bounds: Ints) -> None:
+        nonlocal best, most
+        cut = _Cut(kind, order, bounds, _path(given, work, order, bounds, width, colour))
+        found = total / cut.path
+        enough, had = found >= min(LEAST, width), most >= min(LEAST, width)
+        better = best is None or (enough and not had) or (enough == had and _rank(cut, enough) < _rank(best, enough))
+        if better:
+            best, most = cut, found
+
+    for share in _shares(total, int(work.max()), width):
+        offer("batches", as_they_come, _bounds(work, total // share))
+        if best is not None and best.batches == 1 and most >= 0.75 * width:
+            break  # one wave that keeps every worker busy: nothing is better
+        if share > 1:
+            offer("levels", by_level, _merged(work[by_level], ends, total // share))
+    else:
+        offer("levels", by_level, np.concatenate([[0], ends]))
+    assert best is not None
+    return _grouped(given, best, work, width, highest, colour)
+
+
+def _rank(cut: _Cut, enough: bool) -> tuple[int, int]:
+    """What is small for a good cut: its time if it is worth running at all, else its critical path."""
+    return (cut.cost, cut.path) if enough else (cut.path, cut.cost)
+
+
+def _shares(total: int, heaviest: int, width: int) -> list[int]:
+    """Into how many batches of equal work to cut: 1, 4, 16, … as long as waiting does not outweigh the work by far."""
+    smallest = max(heaviest, min(STEP // 8, total // 256))
+    found = [1]
+    while total // (found[-1] * _FACTOR) >= smallest:
+        found.append(found[-1] * _FACTOR)
+    return found
+
+
+def _bounds(work: Ints, share: int) -> Ints:
+    """Cut a sequence where its running work passes multiples of `share`."""
+    before = np.cumsum(work) - work
+    batch = before // max(1, share)
+    inner = np.flatnonzero(np.diff(batch)) + 1
+    return np.concatenate([[0], inner, [len(work)]]).astype(np.int64)
+
+
+def _merged(work: Ints, ends: Ints, share: int) -> Ints:
+    """Whole levels put together until their work is at least `share`; what is left at the end joins the last."""
+    running = np.cumsum(work)[ends - 1]
+    bounds, start = [0], 0
+    for end, done in zip(ends.tolist(), running.tolist(), strict=True):
+        if done - start >= share:
+            bounds.append(end)
+            start = done
+    if bounds[-1] != len(work):
+        bounds[max(1, len(bounds) - 1) :] = [len(work)]
+    return np.array(bounds, np.int64)
+
+
+def _path(given: Touches, work: Ints, order: Ints, bounds: Ints, width: int, colour: Colour) -> int:
+    """Work on the critical path of a cut: of every batch, or of batches here and there where that is much."""
+    batches = len(bounds) - 1
+    every = max(1, min(batches, int(work.sum()) // _SAMPLE))
+    if every > 1:
+        some = np.arange(0, batches, every)
+        order = np.concatenate([order[bounds[b] : bounds[b + 1]] for b in some.tolist()])
+        bounds = np.concatenate([[0], np.cumsum(np.diff(bounds)[some])]).astype(np.int64)
+        total, seen = int(work.sum()), int(work[order].sum())
+    path = _packed(given, work, order, bounds, width, colour)[1]
+    return path if every == 1 else path * total // seen
+
+
+def _packed(
+    given: Touches, work: Ints, order: Ints, bounds: Ints, width: int, colour: Colour
+) -> tuple[NDArray[np.int32], int]:
+    """To which visit of its batch every position goes, and the work on the critical path."""
+    n = len(order)
+    place, path = np.empty(n, np.int32), np.zeros(len(bounds) - 1, np.int64)
+    owner, parent, size = np.full(given.elements, -1, np.int32), np.empty(n, np.int32), np.empty(n, np.int64)
+    colour.pack(order, bounds, given.ptr, given.keys, work, width, owner, parent, size, place, path)
+    return place, int(path.sum())
+
+
+def _grouped(given: Touches, cut: _Cut, work: Ints, width: int, highest: int, colour: Colour) -> Groups:
+    """The visits of a cut, wave by wave; iterations inside a visit keep the order of the sequence."""
+    batches, total = cut.batches, int(work.sum())
+    place, path = _packed(given, work, cut.order, cut.bounds, width, colour)
+    visit = np.repeat(np.arange(batches), np.diff(cut.bounds)) * width + place
+    sizes = np.bincount(visit, minlength=batches * width)
+    used = np.flatnonzero(sizes)
+    waves = np.searchsorted(used, np.arange(batches + 1) * width).astype(np.int64)
+    ptr = np.concatenate([[0], np.cumsum(sizes[used])]).astype(np.int64)
+    picked = cut.order[np.argsort(visit, kind="stable")]
+    weight = np.add.reduceat(work[picked], ptr[:-1])
+    return Groups(picked, ptr, waves, weight, total / path, batches * STEP / total, cut.kind, highest)

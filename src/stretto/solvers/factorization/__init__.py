@@ -1,0 +1,1 @@
+"""Matrix factorization by SGD, ALS and CCD++ as plans."""

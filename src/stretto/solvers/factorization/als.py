@@ -1,0 +1,261 @@
+"""Matrix factorisation by alternating least squares: rows, then columns, each row a small problem of its own.
+
+Explicit ratings minimise the objective of `mf_base`. Implicit feedback (counts of what somebody did) minimises
+
+    Σ c_ij (q_ij − w_i·h_j)² over *every* pair  +  reg·Σ c_ij (‖w_i‖² + ‖h_j‖²) over the entries
+
+with q = 1 and confidence c = 1 + alpha·value / mean |value| where the value is positive, q = 0 and c = 1 where there is
+none: an average entry counts 1 + alpha times as much as a missing one, in whatever unit values are counted. A negative
+value is a confident no: q = 0, c = 1 + alpha·|value| / mean |value|. Biases are one more column: see `kernels/factorization/als.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import Cut, straight
+from stretto.kernels.factorization import als
+from stretto.kernels.numeric.lanes import padded
+from stretto.plan.cost import Cost
+from stretto.plan.plan import Logical, Physical, Plan
+from stretto.runtime.blocks.compressed import Compressed, compress, compress_on_disk
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.job import Report
+from stretto.runtime.blocks.source import Entries, InMemory, Source
+from stretto.runtime.blocks.step import Step, make_step
+from stretto.runtime.blocks.survey import Survey
+from stretto.runtime.files.mapped_arrays import Disk, pieces_of
+from stretto.schedule.orders.rotation import independent
+from stretto.state.rows import Rows
+
+from .factors import Seen
+from .held_out import Held
+from .ndcg import HeldRanking
+from .problem import Factors, Problem, factor_reg, new_factors, units
+from .row_arrays import SIDES, specs_als, specs_ccd
+
+_FLOAT, _INT, _LONG = 4, 4, 8
+_NO_GRAM = np.zeros((0, 0), np.float32)
+_NO_BIAS = np.zeros(0, np.float32)
+
+
+def row_blocks(entries: int, width: int) -> int:
+    """How many blocks rows that do not wait for each other are cut into: enough to balance, few enough to be cheap."""
+    return max(1, min(16 * width, entries // 1024))
+
+
+def plan_rows(
+    program: str, problem: Problem, seen: Survey, *, seed: int, profile: str, width: int, physical: Physical
+) -> Plan:
+    """The plan of a solver that works row by row, then column by column, on data that look like `seen`."""
+    blocks = row_blocks(seen.entries, width)
+    names = ["rank", "reg", "biases", "init_scale"]
+    cg = problem.solver == "als" and problem.linear_solver == "cg"
+    names += ["implicit", "linear_solver"] * (problem.solver == "als") + ["alpha"] * problem.implicit
+    names += ["inner"] * (problem.solver == "ccd" or cg)
+    rows, cols = straight(seen.row_counts, blocks), straight(seen.col_counts, blocks)
+    order, parameters = independent(blocks), problem.parameters(*names)
+    logical = Logical(program, parameters, seen.digest, seed, profile, width, order, rows, cols)
+    per_row = _FLOAT * padded(problem.rank + problem.biases) + _LONG
+    rank = padded(problem.rank)
+    if problem.solver == "ccd":
+        work, bytes_kept, bytes_moved = 8 * rank * problem.inner, 2 * _FLOAT, 2 * rank * (_FLOAT + _INT) * problem.inner
+    else:
+        work, bytes_kept, bytes_moved = 4 * rank * (problem.inner + 1) if cg else rank * rank, 0, 2 * _FLOAT * rank
+    running = np.concatenate([[0], np.cumsum(seen.row_counts)])
+    cost = Cost(
+        seen.entries,
+        entry_bytes=seen.entries * (2 * (_INT + _FLOAT) + bytes_kept),
+        state_bytes=(len(rows) + len(cols)) * per_row,
+        moved_bytes=seen.entries * (2 * (_INT + _FLOAT) + bytes_moved),
+        flops=2 * (seen.entries * work + (len(rows) + len(cols)) * rank**3 // 3),
+    )
+    specs = specs_ccd if problem.solver == "ccd" else specs_als
+    steps = tuple(specs(problem, logical, (seen.row_counts, seen.col_counts)).values())
+    return Plan(logical, steps, np.diff(running[rows.bounds]).astype(np.int64), cost, physical)
+
+
+class AlsJob:
+    """ALS over compressed rows and columns."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        by_row: Compressed,
+        by_col: Compressed,
+        factors: Factors,
+        crew: Crew,
+        held: Held | HeldRanking | None,
+    ) -> None:
+        self.problem, self.plan, self.factors, self.crew, self.held = problem, plan, factors, crew, held
+        self.items, self.repeats = len(by_row.values), by_row.repeats
+        self._sides = (by_row, by_col)
+        width = factors.W.array.shape[1]
+        self._scratch = als.scratch(crew.workers, width)
+        size = width if problem.implicit else 0
+        self._grams = (np.zeros((size, size), np.float32), np.zeros((size, size), np.float32))
+        self._partial = np.zeros((plan.order.rows if size else 0, size, size), np.float32)
+        self._specs = {step.name: step for step in plan.steps}
+        self._grams_of = [step for step in plan.steps if step.name == "gram"]
+
+    def _states(self, side: int) -> tuple[Rows, Rows, NDArray[np.float32], NDArray[np.float32]]:
+        """(solved, fixed, bias of the solved, bias of the fixed) when rows (0) or columns (1) are solved."""
+        f = self.factors
+        return (f.W, f.H, f.b.array, f.c.array) if side == 0 else (f.H, f.W, f.c.array, f.b.array)
+
+    def _cut(self, side: int) -> Cut:
+        return self.plan.logical.rows if side == 0 else self.plan.logical.cols
+
+    def _gram(self, side: int) -> Step:
+        """Yᵀ Y of the side that is fixed next."""
+        array, partial, gram = self._states(side)[0].array, self._partial, self._grams[side]
+        cut = self._cut(side)
+        fold: Callable[[], None] = lambda: als.fold_gram(partial, gram)  # noqa: E731
+        args, spec = (cut.bounds, array, partial), self._grams_of[side]
+        return make_step("gram", als.gram_worker, self.plan.order, cut.sizes, *args, after=fold, spec=spec)
+
+    def _solve(self, side: int) -> Step:
+        problem, data, cut = self.problem, self._sides[side], self._cut(side)
+        solved, fixed, bias, offset = self._states(side)
+        rank = problem.rank
+
+        def borrow(fresh: bool) -> None:
+            if fresh:
+                solved.array[:, rank] = bias
+                fixed.array[:, rank] = 1.0
+
+        def give_back() -> None:
+            bias[:] = solved.array[:, rank]
+            solved.array[:, rank] = 0.0
+            fixed.array[:, rank] = 0.0
+
+        gram = self._grams[1 - side] if problem.implicit else _NO_GRAM
+        args: tuple[Any, ...] = (
+            cut.bounds,
+            data.indptr,
+            data.indices,
+            data.values,
+            solved.array,
+            fixed.array,
+            gram,
+            offset,
+        )
+        own = problem.rank if problem.biases else -1
+        args += (
+            np.float32(0.0),  # values are centred already
+            np.float32(factor_reg(problem, self.factors.scale)),
+            own,
+            np.float32(problem.bias_reg),
+            np.float32(self.factors.confidence),
+        )
+        weight = np.diff(data.indptr[cut.bounds])
+        name = f"solve {SIDES[side]}"
+        cg = problem.linear_solver == "cg"
+        kernel = als.cg_worker if cg else als.cholesky_worker
+        args += (problem.inner, self._scratch) if cg else (self._scratch,)
+        around: dict[str, Any] = {"before": borrow, "after": give_back, "gathers": True} if problem.biases else {}
+        return make_step(name, kernel, self.plan.order, weight, *args, spec=self._specs[name], **around)
+
+    def _measure(self) -> Step:
+        f, data, cut = self.factors, self._sides[0], self._cut(0)
+        weight = np.diff(data.indptr[cut.bounds])
+        args: tuple[Any, ...] = (cut.bounds, data.indptr, data.indices, data.values, f.W.array, f.H.array)
+        if self.problem.implicit:
+            args += (self._grams[1], np.float32(f.confidence), self._scratch)
+            return make_step("loss", als.implicit_worker, self.plan.order, weight, *args, spec=self._specs["loss"])
+        args += (f.b.array, f.c.array, np.float32(0.0))
+        return make_step("loss", als.squared_worker, self.plan.order, weight, *args, spec=self._specs["loss"])
+
+    def steps(self, epoch: int) -> Sequence[Step]:
+        """Solve rows, solve columns, measure."""
+        if not self.problem.implicit:
+            return [self._solve(0), self._solve(1), self._measure()]
+        first = [self._gram(1)] if epoch == 0 else []
+        return [*first, self._solve(0), self._gram(0), self._solve(1), self._gram(1), self._measure()]
+
+    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+        """Loss and penalty after the epoch."""
+        penalty = math.fsum(step.total() for step in steps if step.name.startswith("solve"))
+        total, unit = steps[-1].total(), self.factors.scale
+        if self.problem.implicit:
+            found = Report(total + penalty, {"train_loss": total / self.items})
+        else:
+            rmse = math.sqrt(total / self.items) * unit
+            found = Report((total + penalty) / self.items * unit**2, {"train_rmse": rmse})
+        if self.held is not None:
+            found.metrics.update(self.held.metrics(self.factors, "squared", self.crew))
+        return found
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Factors, biases and Gramians, live."""
+        grams = {"gram_w": self._grams[0], "gram_h": self._grams[1]} if self.problem.implicit else {}
+        return self.factors.arrays() | grams
+
+
+def lay_out_als(
+    problem: Problem,
+    plan: Plan,
+    seen: Survey,
+    source: Source,
+    crew: Crew,
+    *,
+    seed: int,
+    test: Entries | None = None,
+    disk: Disk | None = None,
+) -> AlsJob:
+    """Compress the ratings both ways and draw the first factors; the ratings in files where a disk is given."""
+    rows, cols = plan.logical.rows, plan.logical.cols
+    by_row, by_col = compress_source(source, plan, seen, disk)
+    mean, scale = units(problem, seen)
+    standardise((by_row, by_col), mean, scale, disk)
+    width = problem.rank + problem.biases
+    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, columns=width)
+    held: Held | HeldRanking | None = None
+    if problem.implicit:
+        unit = mean_size(by_row.values, disk)
+        factors = replace(factors, confidence=problem.alpha / unit if unit > 0 else 0.0)
+        held = None if test is None else HeldRanking.out(test, Seen(by_row.indptr, by_row.indices), cols)
+    elif test is not None:
+        held = Held.out(test, rows, cols)
+    return AlsJob(problem, plan, by_row, by_col, factors, crew, held)
+
+
+def compress_source(source: Source, plan: Plan, seen: Survey, disk: Disk | None) -> tuple[Compressed, Compressed]:
+    """(by row, by column): in memory, or in files."""
+    if disk is None:
+        assert isinstance(source, InMemory)
+        return compress(source.data, seen.row_counts, seen.col_counts)
+    rows, cols = plan.logical.rows, plan.logical.cols
+    return (
+        compress_on_disk(source, seen.row_counts, rows, disk, by_column=False),
+        compress_on_disk(source, seen.col_counts, cols, disk, by_column=True),
+    )
+
+
+def mean_size(values: NDArray[np.float32], disk: Disk | None) -> float:
+    """The mean of |values|, to the bit what NumPy's `mean` in double precision gives."""
+    if disk is None:
+        return float(np.abs(values).mean(dtype=np.float64))
+    total, at_once = np.float64(0.0), np.getbufsize()  # elements that NumPy converts at a time
+    for part in pieces_of(disk, values):
+        for first in range(part.start, part.stop, at_once):
+            total += np.add.reduce(np.abs(values[first : min(first + at_once, part.stop)]), dtype=np.float64)
+    return float(total / max(1, len(values)))
+
+
+def standardise(sides: tuple[Compressed, Compressed], mean: float, scale: float, disk: Disk | None = None) -> None:
+    """The values of both sides become (value − mean) / scale, in place."""
+    if (mean, scale) == (0.0, 1.0):
+        return
+    for side in sides:
+        for part in pieces_of(disk, side.values):
+            some = side.values[part]
+            np.subtract(some, np.float32(mean), out=some)
+            np.divide(some, np.float32(scale), out=some)

@@ -1,0 +1,72 @@
+"""What a fit costs, and the refusal before anything is allocated: rank, memory, time."""
+
+from __future__ import annotations
+
+from stretto.errors import PlanError
+from stretto.kernels.factorization.als import PACKED
+from stretto.kernels.numeric.lanes import padded
+from stretto.plan.cost import refuse_if_over
+from stretto.plan.plan import Plan
+from stretto.runtime.cpus import available_memory
+
+from .problem import Problem
+
+_FLOAT = 4
+# No matrix has a rank above its smaller side. Below this rank more is a waste that costs little.
+_HARMLESS_RANK = 1024
+# Operations per second and worker that no solver here has ever reached: times below are least times.
+_FASTEST = 1e11
+_DAYS = 30
+_DAY = 86_400
+
+
+def peak_memory(problem: Problem, plan: Plan, *, beside: bool = False) -> int:
+    """Bytes held at the worst moment of a fit in memory: the plan, what the solver needs beside it, and the result.
+
+    beside: only what the solver needs beside the plan.
+    """
+    rows = len(plan.logical.rows) + len(plan.logical.cols)
+    result = _FLOAT * rows * (problem.rank + problem.biases)
+    more = 0
+    width = padded(problem.rank + problem.biases)
+    if problem.solver == "als":
+        more = _FLOAT * plan.physical.workers * (width + 2 + PACKED) * width
+        more += _FLOAT * (plan.order.rows + 2) * width * width if problem.implicit else 0
+    if problem.solver == "ccd":
+        more = _FLOAT * rows * width  # latent columns, beside the same numbers as rows
+    return more if beside else plan.cost.memory + more + result
+
+
+def least_seconds(problem: Problem, plan: Plan) -> float:
+    """Seconds that all epochs take at least."""
+    return plan.cost.flops * problem.epochs / (_FASTEST * plan.physical.workers)
+
+
+def refuse_cost(problem: Problem, plan: Plan, remedy: str) -> None:
+    """PlanError for a rank that no matrix of this size can use, for too much memory, for a fit of more than 30 days."""
+    refuse_rank(problem, (len(plan.logical.rows), len(plan.logical.cols)))
+    budget = plan.physical.memory
+    if budget is None:
+        refuse_if_over(peak_memory(problem, plan), available_memory(), remedy)
+    else:
+        refuse_if_over(plan.cost.memory, budget, remedy)
+    refuse_time(problem, plan)
+
+
+def refuse_rank(problem: Problem, shape: tuple[int, int]) -> None:
+    """PlanError for a rank that a matrix of this shape cannot have."""
+    if problem.rank > max(_HARMLESS_RANK, min(shape)):
+        raise PlanError(
+            f"rank={problem.rank} for a matrix of {shape[0]} × {shape[1]}: no rank above the smaller side, "
+            f"{min(shape)}, can fit it better; lower rank (10 to 200 is usual)"
+        )
+
+
+def refuse_time(problem: Problem, plan: Plan) -> None:
+    """PlanError for a fit that cannot end within 30 days."""
+    days = least_seconds(problem, plan) / _DAY
+    if days > _DAYS:
+        raise PlanError(
+            f"rank={problem.rank} and epochs={problem.epochs} on {plan.cost.entries} ratings take {days:.0f} days or "
+            f"more with {plan.physical.workers} workers; lower rank or epochs, or use more workers"
+        )

@@ -1,0 +1,232 @@
+"""Using factors: predictions, the best columns for many rows at once.
+
+Every function takes factors in the user's numbering and a crew; work is cut into fixed parts, so answers do not depend
+on threads.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.records.ids import IdMap
+from stretto.errors import DataError
+from stretto.kernels.factorization import topn
+from stretto.kernels.factorization.compress import group_by, sort_rows
+from stretto.kernels.factorization.predict import predict_worker
+from stretto.kernels.numeric.lanes import padded
+from stretto.plan.cost import refuse_if_over
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.source import Source
+from stretto.runtime.blocks.step import Step, make_step, parts
+from stretto.runtime.cpus import available_memory
+from stretto.schedule.orders.rotation import independent
+from stretto.state.rows import Rows
+
+from .problem import Factors
+
+Floats = NDArray[np.float32]
+_NONE = np.zeros(0, np.float32)
+_PARTS, _LEAST = 64, 4096
+_ROWS_AT_ONCE = 64
+_ROWS_MOVED = 1 << 14
+_LARGE = 1e30  # spreads of ratings from which on biases may not fit
+
+
+@dataclass(frozen=True, eq=False)
+class Seen:
+    """What each row rated in training: row i has indices[indptr[i]:indptr[i + 1]], in rising order."""
+
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, source: Source, scratch: Path | None = None) -> Seen:
+        """Group the entries of a source by row; in a file of the scratch folder when one is given."""
+        counts = np.zeros(source.shape[0], np.int64)
+        for rows, _, _ in source.chunks():
+            counts += np.bincount(rows, minlength=len(counts))
+        indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        indices = new_array(scratch, "seen", (len(source),), np.int32)
+        at = indptr[:-1].copy()
+        for rows, cols, _ in source.chunks():
+            group_by(rows, cols, _NONE, at, indices, _NONE)
+        sort_rows(indptr, indices)
+        return cls(indptr, indices)
+
+
+def new_array(scratch: Path | None, name: str, shape: tuple[int, ...], dtype: Any) -> NDArray[Any]:
+    """An empty array: in memory, or mapped from a new file of the scratch folder."""
+    if scratch is None or 0 in shape:
+        return np.empty(shape, dtype)
+    return np.memmap(scratch / f"{name}.array", dtype, "w+", shape=shape)
+
+
+def in_units(factors: Factors, scratch: Path | None) -> dict[str, Any]:
+    """Factors and biases in the user's numbering and the ratings' units: the attributes of a fitted estimator.
+
+    Squared gradients stay those of ratings of spread 1, as the learning rate is.
+    """
+    root, scale = np.float32(math.sqrt(factors.scale)), np.float32(factors.scale)
+    found: dict[str, Any] = {
+        "row_factors_": _numbered(factors.W, root, scratch),
+        "col_factors_": _numbered(factors.H, root, scratch),
+        "row_bias_": _numbered(factors.b, scale, scratch),
+        "col_bias_": _numbered(factors.c, scale, scratch),
+    }
+    if factors.scale > _LARGE and not all(np.isfinite(found[name]).all() for name in ("row_bias_", "col_bias_")):
+        raise DataError("the ratings are too large for 32-bit floats; divide them by a constant first")
+    kept = {name: state for name, state in factors.squares.items() if len(state.array)}
+    return found | {"squares_": {name: _numbered(state, np.float32(1.0), scratch) for name, state in kept.items()}}
+
+
+def _numbered(state: Rows, unit: np.float32, scratch: Path | None) -> Floats:
+    """[n, width] or [n] rows in the user's numbering, times a unit; zeros where there are none."""
+    place = state.cut.place
+    shape = (len(place), state.width) if state.array.ndim > 1 else (len(place),)
+    values = new_array(scratch, state.name, shape, np.float32)
+    if not len(state.array):
+        values[:] = 0.0
+    for first in range(0, len(place) if len(state.array) else 0, _ROWS_MOVED):
+        rows = state.array[place[first : first + _ROWS_MOVED]]
+        values[first : first + len(rows)] = (rows[:, : state.width] if rows.ndim > 1 else rows) * unit
+    return values
+
+
+_NOTHING = Seen(np.zeros(1, np.int64), np.zeros(0, np.int32))
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """Factors ready for the kernels: rows padded to whole lanes."""
+
+    W: Floats  # [m, padded]
+    H: Floats  # [n, padded]
+    b: Floats  # [m]
+    c: Floats  # [n]
+    mean: float
+
+
+def whole_lanes(factors: Floats) -> Floats:
+    """The factors as rows of whole lanes; no copy when they are so already."""
+    width = padded(factors.shape[1])
+    if width == factors.shape[1]:
+        return np.ascontiguousarray(factors)
+    wide = np.zeros((len(factors), width), np.float32)
+    wide[:, : factors.shape[1]] = factors
+    return wide
+
+
+def served(model: Any) -> Served:
+    """The factors of a fitted estimator."""
+    return Served(
+        whole_lanes(model.row_factors_), whole_lanes(model.col_factors_), model.row_bias_, model.col_bias_, model.mean_
+    )
+
+
+def predict(model: Served, rows: NDArray[Any], cols: NDArray[Any], crew: Crew) -> Floats:
+    """[n] predictions of pairs; an index outside the factors adds nothing."""
+    result = np.empty(len(rows), np.float32)
+    bounds = parts(len(rows), _PARTS, _LEAST)
+    args = (bounds, rows, cols, model.W, model.H, model.b, model.c, np.float32(model.mean), result)
+    run(crew, make_step("predict", predict_worker, independent(len(bounds) - 1), np.diff(bounds), *args))
+    return result
+
+
+def run(crew: Crew, step: Step) -> Step:
+    """Run a step of a fitted model; DataError where its numbers overflow."""
+    if crew.run(step, "exact").failed is not None:
+        raise DataError(
+            f"{step.name}: a number became infinite or NaN: the values are too large for 32-bit floats, or too far "
+            "from those of training; check them, and divide them by a constant if they are right"
+        )
+    return step
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """Column factors laid out for the search of the best n."""
+
+    panels: Floats
+    bias: Floats
+    items: int
+
+    @classmethod
+    def over(cls, H: Floats, c: Floats, crew: Crew) -> Search:
+        """Lay out H [n, padded] and the column biases c [n] (or length 0)."""
+        panels, bias = topn.panels_for(len(H), H.shape[1])
+        bounds = parts(len(bias), _PARTS, 16)
+        step = make_step(
+            "pack", topn.pack_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, H, c, panels, bias
+        )
+        run(crew, step)
+        return cls(panels, bias, len(H))
+
+    def best(
+        self,
+        W: Floats,
+        rows: NDArray[Any],
+        n: Any,
+        crew: Crew,
+        *,
+        base: Floats = _NONE,
+        seen: Seen | None = None,
+        allowed: NDArray[np.bool_] | None = None,
+    ) -> tuple[NDArray[np.int32], Floats]:
+        """(ids, scores) [len(rows), n] of the best columns for rows of W; −1 and −inf where there are fewer.
+
+        n: at least 1; more than the number of columns gives that many.
+        """
+        n = min(int(n), self.items)
+        need = len(rows) * n * (np.dtype(np.int32).itemsize + np.dtype(np.float32).itemsize)
+        refuse_if_over(need, available_memory(), "ask for fewer items, or for some rows at a time")
+        ids, scores = np.empty((len(rows), n), np.int32), np.empty((len(rows), n), np.float32)
+        # Blocks of this many rows share each panel while it is in cache.
+        bounds = np.append(np.arange(0, len(rows), _ROWS_AT_ONCE), len(rows)).astype(np.int64)
+        seen = seen or _NOTHING
+        words = topn.allowed_words(self.items, allowed)
+        args = (bounds, rows, W, base, self.panels, self.bias, words, seen.indptr, seen.indices, ids, scores)
+        order = independent(len(bounds) - 1)
+        run(crew, make_step("recommend", topn.recommend_worker, order, np.diff(bounds), *args))
+        return ids, scores
+
+
+def leave_blank(found: tuple[NDArray[np.int32], Floats], W: Floats, rows: NDArray[Any]) -> None:
+    """No items, −1 and −inf, for rows without factors: every item would have the same score, 0."""
+    blank = ~W[rows].any(axis=1)
+    found[0][blank], found[1][blank] = -1, -np.inf
+
+
+def similar(factors: Floats, cols: NDArray[Any], n: int, crew: Crew) -> tuple[NDArray[np.int32], Floats]:
+    """(ids, cosines) [len(cols), n] of the columns nearest in direction, without the column itself.
+
+    A column without ratings has no factors: it is like none, and none is like it.
+    """
+    H = whole_lanes(factors)
+    unit = np.empty_like(H)
+    bounds = parts(len(H), _PARTS, _LEAST)
+    step = make_step("normalise", topn.normalise_worker, independent(len(bounds) - 1), np.diff(bounds), bounds, H, unit)
+    run(crew, step)
+    itself = Seen(np.arange(len(H) + 1, dtype=np.int64), np.arange(len(H), dtype=np.int32))
+    found = Search.over(unit, _NONE, crew).best(
+        unit, cols, n, crew, seen=itself, allowed=np.asarray(factors.any(axis=1))
+    )
+    leave_blank(found, unit, cols)
+    return found
+
+
+def names(found: NDArray[np.int32], ids: IdMap | None) -> NDArray[Any]:
+    """Indices as the ids users know; −1 (no such place) becomes an empty string where ids are text."""
+    if ids is None:
+        return found
+    named_ids = np.where(found >= 0, found, 0)
+    decoded = ids.decode(named_ids.ravel()).reshape(found.shape)
+    if ids.is_text:
+        decoded = decoded.astype(object)
+    decoded[found < 0] = "" if ids.is_text else -1
+    return decoded

@@ -1,0 +1,89 @@
+"""How well factors predict pairs held out from training."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import Cut
+from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.factorization.predict import cost_worker
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.source import Entries
+from stretto.runtime.blocks.step import make_step, parts
+from stretto.schedule.orders.order import Ints
+from stretto.schedule.orders.rotation import independent
+
+from .problem import Factors
+
+_PARTS = 64
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """Pairs to measure on, as positions in the plan's order; −1 for a row or column training never saw."""
+
+    rows: NDArray[np.int32]
+    cols: NDArray[np.int32]
+    values: NDArray[np.float32]
+    bounds: Ints
+
+    @classmethod
+    def out(cls, data: Entries, rows: Cut, cols: Cut) -> Held:
+        """Prepare held-out data for a plan with these cuts."""
+        return cls(
+            _places(data.rows, rows), _places(data.cols, cols), data.values, parts(len(data.values), _PARTS, 8192)
+        )
+
+    def cost(self, factors: Factors, loss: str, crew: Crew) -> float:
+        """Mean loss of the predictions, in the units of the ratings."""
+        if not len(self.values):
+            return math.nan
+        values = (
+            self.values
+            if factors.scale == 1.0 and factors.mean == 0.0
+            else (self.values - np.float32(factors.mean)) / np.float32(factors.scale)
+        )
+        step = make_step(
+            "measure",
+            cost_worker,
+            independent(len(self.bounds) - 1),
+            np.diff(self.bounds),
+            self.bounds,
+            self.rows,
+            self.cols,
+            values,
+            factors.W.array,
+            factors.H.array,
+            factors.b.array,
+            factors.c.array,
+            np.float32(0.0),
+            CODES[loss],
+        )
+        crew.run(step, "exact")
+        return mean_cost(step.total(), len(self.values), loss, factors.scale)
+
+    def metrics(self, factors: Factors, loss: str, crew: Crew) -> dict[str, float]:
+        """The held-out error under its usual name."""
+        return named("test", self.cost(factors, loss, crew), loss)
+
+
+def _places(index: NDArray[np.integer], cut: Cut) -> NDArray[np.int32]:
+    known = (index >= 0) & (index < len(cut))
+    return np.where(known, cut.place[np.where(known, index, 0)], np.int32(-1)).astype(np.int32)
+
+
+def mean_cost(total: float, entries: int, loss: str, scale: float) -> float:
+    """The mean loss in the units of the ratings, from the total in standardised units."""
+    power = {"squared": 2, "absolute": 1, "logistic": 0}[loss]
+    return total / entries * scale**power
+
+
+def named(prefix: str, cost: float, loss: str) -> dict[str, float]:
+    """The metric people expect of a loss: root mean squared error, mean absolute error or log loss."""
+    if loss == "squared":
+        return {f"{prefix}_rmse": math.sqrt(cost)}
+    return {f"{prefix}_{'mae' if loss == 'absolute' else 'logloss'}": cost}

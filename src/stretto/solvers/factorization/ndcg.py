@@ -1,0 +1,128 @@
+"""How well a model ranks: normalised discounted cumulative gain of its first ten items (NDCG@10).
+
+A row's relevant items are those it has in the held-out part with a positive value. Every other item that it has in
+training is left out of the ranking. The gain of a relevant item in place k = 1, 2, … is 1 / log₂(k + 1); a row's NDCG
+is the gain of its first ten items, divided by the largest gain that ten places can have. The score is the mean over the
+rows that have a relevant item.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import Cut
+from stretto.errors import DataError
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.source import Entries
+
+from .factors import Search, Seen, leave_blank
+from .problem import Factors
+
+PLACES = 10
+METRIC = f"test_ndcg{PLACES}"
+# Rows measured after each epoch; more hardly change the mean.
+_ROWS = 10_000
+
+Longs = NDArray[np.int64]
+
+
+def ndcg(found: NDArray[np.int32], relevant: Seen) -> float:
+    """The mean over rows of found [m, places], best first and −1 where there is none; row k's relevant items are row k
+    of `relevant`, which has at least one in every row.
+    """
+    places = found.shape[1]
+    counts = np.diff(relevant.indptr)
+    size = int(max(found.max(initial=0), relevant.indices.max(initial=0))) + 1
+    keys = np.repeat(np.arange(len(counts)), counts) * size + relevant.indices
+    asked = np.arange(len(found))[:, None] * size + found
+    at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+    hit = (keys[at] == asked) & (found >= 0)
+    gain = 1.0 / np.log2(np.arange(2, places + 2))
+    best = np.cumsum(gain)[np.minimum(counts, places) - 1]
+    return float(np.mean((hit @ gain) / best))
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """Rows to rank items for: what is relevant to each, and what is left out."""
+
+    rows: NDArray[np.int32]  # [r] rows of the factors; each has something relevant
+    relevant: Seen  # of rows[k] in row k; items unknown to the model are there too, with numbers of their own
+    left_out: Seen  # of rows[k] in row k
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of(cls, test: Entries, seen: Seen, items: int, *, at_most: int | None = None) -> Ranking:
+        """From held-out entries, whose rows are those of `seen` and whose columns are below `items`.
+
+        An index outside, −1 for instance, is one that the model does not know: an item that is never found, or a row
+        that is not counted here. at_most: rows taken, evenly spaced; None takes all.
+        """
+        known = (test.rows >= 0) & (test.rows < len(seen.indptr) - 1)
+        wanted = known & (test.values > 0)
+        rows = np.unique(test.rows[wanted])
+        if at_most is not None and len(rows) > at_most:
+            rows = rows[np.linspace(0, len(rows) - 1, at_most).astype(np.int64)]
+        place = np.full(len(seen.indptr) - 1, -1, np.int64)
+        place[rows] = np.arange(len(rows))
+        relevant = _grouped(test, wanted, place, len(rows), items)
+        tested = _grouped(test, known & (test.cols >= 0) & (test.cols < items), place, len(rows), items)
+        counts = np.diff(seen.indptr)[rows]
+        starts = np.repeat(seen.indptr[:-1][rows] - np.concatenate([[0], np.cumsum(counts)[:-1]]), counts)
+        trained = seen.indices[starts + np.arange(len(starts))].astype(np.int64)
+        at = np.repeat(np.arange(len(rows)), counts)
+        keep = ~np.isin(at * items + trained, _keys(tested, items))
+        indptr = np.concatenate([[0], np.cumsum(np.bincount(at[keep], minlength=len(rows)))]).astype(np.int64)
+        return cls(rows.astype(np.int32), relevant, Seen(indptr, trained[keep].astype(np.int32)))
+
+    def score(self, search: Search, W: NDArray[np.float32], crew: Crew) -> float:
+        """NDCG@10 of rows with factors W [m, padded]."""
+        mine = np.ascontiguousarray(W[self.rows])
+        every = np.arange(len(mine), dtype=np.int32)
+        found = search.best(mine, every, PLACES, crew, seen=self.left_out)
+        leave_blank(found, mine, every)
+        return ndcg(found[0], self.relevant)
+
+
+def _keys(seen: Seen, items: int) -> Longs:
+    return np.repeat(np.arange(len(seen.indptr) - 1), np.diff(seen.indptr)) * items + seen.indices
+
+
+def _grouped(test: Entries, which: NDArray[np.bool_], place: Longs, rows: int, items: int) -> Seen:
+    """The chosen entries by row, columns in rising order, each once; unknown columns are numbered from `items` on."""
+    at = np.flatnonzero(which)
+    at = at[place[test.rows[at]] >= 0]
+    cols = test.cols[at].astype(np.int64)
+    strange = (cols < 0) | (cols >= items)
+    cols[strange] = items + np.arange(int(strange.sum()))
+    size = items + len(at)
+    keys = np.unique(place[test.rows[at]] * size + cols)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(keys // size, minlength=rows))]).astype(np.int64)
+    return Seen(indptr, (keys % size).astype(np.int32))
+
+
+@dataclass(frozen=True, eq=False)
+class HeldRanking:
+    """Held-out entries of implicit feedback, measured after each epoch."""
+
+    ranking: Ranking
+
+    @classmethod
+    def out(cls, test: Entries, seen: Seen, cols: Cut) -> HeldRanking:
+        """Prepare held-out data for a plan whose rows and columns stand in their own order."""
+        found = Ranking.of(test, seen, len(cols), at_most=_ROWS)
+        if not len(found):
+            raise DataError(
+                "validation: implicit feedback is measured on positive values, and none are held out; hold out more"
+            )
+        return cls(found)
+
+    def metrics(self, factors: Factors, loss: str, crew: Crew) -> dict[str, float]:
+        """NDCG@10, of at most 10,000 rows."""
+        search = Search.over(factors.H.array, factors.c.array, crew)
+        return {METRIC: self.ranking.score(search, factors.W.array, crew)}

@@ -1,0 +1,294 @@
+"""What the three solvers of matrix factorisation share: the problem, its standardised ratings, the factors.
+
+With p = mean + b_i + c_j + w_i·h_j, explicit ratings r_ij minimise
+
+    Σ (r_ij − p_ij)² + reg·(‖w_i‖² + ‖h_j‖²) + bias_reg·(b_i² + c_j²)        over the ratings (i, j)
+
+so a row's penalty is counted once for each of its ratings. Every solver works on z = (r − mean) / scale, where scale is
+the ratings' standard deviation: w and h are then smaller by √scale, biases by scale, and the penalties are reg / scale
+and bias_reg. Hence reg is in the units of the ratings and bias_reg has none: ratings and reg multiplied by c give w and
+h multiplied by √c, and mean and biases by c.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import Cut
+from stretto.errors import DataError, PlanError
+from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.numeric.lanes import padded
+from stretto.kernels.numeric.random import fill_worker
+from stretto.models import checks
+from stretto.plan.arrays import StepSpec, by_rows, constant, number
+from stretto.plan.kernel_reference import named_kernel
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.step import make_step
+from stretto.runtime.blocks.survey import Survey
+from stretto.runtime.files.mapped_arrays import Disk, full_array, new_array
+from stretto.schedule.orders.rotation import independent
+from stretto.state.rows import Rows
+
+_KINDS: dict[str, Callable[[Any], Any]] = {
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "str": str,
+    "float | None": lambda value: None if value is None else float(value),
+    "str | None": str,
+}
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "solver": ("sgd", "als", "ccd"),
+    "loss": tuple(CODES),
+    "optimizer": ("sgd", "adagrad", "adarevision"),
+    "schedule": (None, "linear", "constant"),
+    "linear_solver": ("cholesky", "cg"),
+}
+_STRONGEST = 1e20
+_FINEST = 1e-36  # spreads below this are no normal numbers of 32 bits, or their inverses none
+# Learning rates for ratings of spread 1.
+RATES = {"sgd": 0.04, "adagrad": 0.1, "adarevision": 0.08}
+_NUMBERS: dict[str, dict[str, Any]] = {
+    "rank": {"least": 1, "whole": True},
+    "epochs": {"least": 1, "whole": True},
+    "inner": {"least": 1, "whole": True},
+    "reg": {"least": 0},
+    "bias_reg": {"least": 0},
+    "alpha": {"least": 0},
+}
+_NUMBERS_OR_NONE: dict[str, dict[str, Any]] = {"learning_rate": {"above": 0}, "init_scale": {"least": 0}}
+# What 32-bit floats can compute with. A very strong reg has a meaning of its own, and is bounded instead.
+_BOUNDS: dict[str, dict[str, Any]] = {
+    "bias_reg": {"most": 1e20},
+    "alpha": {"most": 1e20},
+    "learning_rate": {"least": 1e-20, "most": 1e20},
+    "init_scale": {"most": 1e15},
+}
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and spread of the ratings that a model has learned from, and how many they are."""
+
+    entries: int
+    mean: float
+    scale: float
+
+    def joined(self, other: Moments) -> Moments:
+        """Those of both sets of ratings together."""
+        entries = self.entries + other.entries
+        share = other.entries / entries
+        mean = self.mean + share * (other.mean - self.mean)
+        away = [(own.scale, own.mean - mean) for own in (self, other)]
+        inner, outer = (scale * scale + apart * apart for scale, apart in away)
+        scale = math.sqrt((1.0 - share) * inner + share * outer)
+        return Moments(entries, float(np.float32(mean)), float(np.float32(scale)))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The choices that define a factorisation, whoever solves it. Every one is part of the plan's fingerprint."""
+
+    rank: int
+    solver: str = "sgd"
+    loss: str = "squared"
+    reg: float = 0.05
+    bias_reg: float = 0.05
+    biases: bool = True
+    epochs: int = 20
+    learning_rate: float | None = None
+    schedule: str | None = None
+    optimizer: str = "sgd"
+    init_scale: float | None = None
+    implicit: bool = False
+    alpha: float = 1.0
+    inner: int = 3
+    linear_solver: str = "cholesky"
+    start: str = ""  # digest of the factors a fit goes on from
+    epochs_before: int = 0  # epochs those factors are old
+    before: Moments | None = None  # of the ratings learned from earlier, which those of this fit join
+
+    @property
+    def spread(self) -> float:
+        """Standard deviation of the first factors: small for SGD, so that biases are learned first; of length one for
+        the others.
+        """
+        scale = self.init_scale if self.init_scale is not None else (0.05 if self.solver == "sgd" else 1.0)
+        return scale / math.sqrt(self.rank)
+
+    @property
+    def fall(self) -> str:
+        """The schedule: as asked, or "linear", but "constant" for AdaRevision, whose steps shrink by themselves."""
+        if self.schedule is not None:
+            return self.schedule
+        return "constant" if self.optimizer == "adarevision" else "linear"
+
+    def step_at(self, epoch: int) -> float:
+        """The learning rate of an epoch, for ratings of spread 1."""
+        rate = self.learning_rate if self.learning_rate is not None else RATES[self.optimizer]
+        if self.fall == "constant":
+            return rate
+        return rate * max(1.0 - (self.epochs_before + epoch) / self.epochs, 1.0 / self.epochs)
+
+    def checked(self) -> Problem:
+        """Itself in Python's own types, or an error that names the parameter, what it may be and what it is."""
+        check = checks.of("MatrixFactorization")
+        for name, allowed in _CHOICES.items():
+            check.choice(name, getattr(self, name), allowed)
+        check.flags(biases=self.biases, implicit=self.implicit)
+        for name, bounds in _NUMBERS.items():
+            check.number(name, getattr(self, name), **bounds)
+        for name, bounds in _NUMBERS_OR_NONE.items():
+            check.optional(name, getattr(self, name), **bounds)
+        for name, bounds in _BOUNDS.items():
+            check.optional(name, getattr(self, name), **bounds)
+        if self.solver != "sgd" and self.loss != "squared":
+            raise PlanError(f"solver={self.solver!r} solves loss='squared' alone, got {self.loss!r}; use solver='sgd'")
+        if self.implicit and self.solver != "als":
+            raise PlanError(f"implicit feedback needs solver='als', got {self.solver!r}")
+        # Kernels and fingerprints know Python's own types, and no fractions or numbers of 16 bits.
+        kinds = {field.name: str(field.type) for field in fields(self)}
+        plain = [name for name, kind in kinds.items() if kind in {"int", "float", "bool", "float | None"}]
+        return replace(self, **{name: _KINDS[kinds[name]](getattr(self, name)) for name in plain})
+
+    def parameters(self, *names: str) -> tuple[tuple[str, Any], ...]:
+        """Names and values for the plan, in Python's own types: 1, 1.0 and np.float64(1) are one fingerprint."""
+        kinds = {field.name: str(field.type) for field in fields(self)}
+        going_on = ("start", "epochs_before") if self.start else ()
+        known = {"schedule": self.fall}
+        # A fit with equal penalties is the plan it was when there was one penalty for both.
+        own = ("bias_reg",) if self.biases and self.bias_reg != self.reg else ()
+        asked = (*names, *own, *going_on)
+        return tuple((name, _KINDS[kinds[name]](known.get(name, getattr(self, name)))) for name in asked)
+
+
+def units(problem: Problem, seen: Survey) -> tuple[float, float]:
+    """(mean, scale) by which ratings are standardised. Without biases nothing gives the mean back, so it is left in."""
+    if problem.loss == "logistic" or problem.implicit:
+        return 0.0, 1.0
+    mean, spread = (seen.mean, seen.std) if problem.biases else (0.0, math.hypot(seen.mean, seen.std))
+    if problem.before is not None:
+        found = problem.before.joined(Moments(seen.entries, mean, spread))
+        mean, spread = found.mean, found.scale
+    if 0 < spread < _FINEST:
+        raise DataError(
+            f"the ratings differ by no more than about {spread:.1g}, too little for 32-bit floats; multiply them by a "
+            "constant first"
+        )
+    return mean, spread if spread > 0 else 1.0
+
+
+def factor_reg(problem: Problem, scale: float) -> float:
+    """The penalty on factors of standardised ratings; bounded, so that a penalty far too strong stays a number."""
+    return min(problem.reg / scale, _STRONGEST)
+
+
+@dataclass(frozen=True, eq=False)
+class Factors:
+    """W, H and the biases, in the plan's order; predictions are W[i]·H[j] + b[i] + c[j], in units of `scale` around
+    `mean`. squares: sums of squared gradients, for the optimizers that keep them. confidence: what one unit of a value
+    adds to the confidence of implicit feedback.
+    """
+
+    W: Rows
+    H: Rows
+    b: Rows
+    c: Rows
+    mean: float
+    scale: float
+    squares: dict[str, Rows] = field(default_factory=dict)
+    confidence: float = 0.0
+
+    @property
+    def biased(self) -> bool:
+        return len(self.b.array) > 0
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        found = {state.name: state.array for state in (self.W, self.H, self.b, self.c, *self.squares.values())}
+        return {name: array for name, array in found.items() if len(array)}
+
+
+def squares_of(problem: Problem) -> dict[str, tuple[int, int]]:
+    """The sums of squared gradients that an optimizer keeps: name → (0 for rows or 1 for columns, how many for each).
+
+    AdaGrad keeps one number for a row, AdaRevision one for each element of the factors and for each bias. All are 1 at
+    the start.
+    """
+    if problem.solver != "sgd" or problem.optimizer == "sgd":
+        return {}
+    if problem.optimizer == "adagrad":
+        return {"gw": (0, 1), "gh": (1, 1)}
+    wide, bias = padded(problem.rank), int(problem.biases)
+    return {"zw": (0, wide), "zh": (1, wide), "zb": (0, bias), "zc": (1, bias)}
+
+
+def new_squares(problem: Problem, rows: Cut, cols: Cut, disk: Disk | None = None) -> dict[str, Rows]:
+    """The sums of `squares_of`, as they are at the start."""
+    found = {}
+    for name, (axis, wide) in squares_of(problem).items():
+        cut = (rows, cols)[axis]
+        shape = (len(cut), wide) if wide > 1 else (len(cut) * wide,)
+        array = full_array(disk, name, shape, np.float32, 1.0)
+        found[name] = Rows(name, array, problem.rank if wide > 1 else 1, cut)
+    return found
+
+
+def new_factors(
+    problem: Problem,
+    rows: Cut,
+    cols: Cut,
+    empty: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    seed: int,
+    crew: Crew,
+    *,
+    mean: float = 0.0,
+    scale: float = 1.0,
+    columns: int | None = None,
+    disk: Disk | None = None,
+) -> Factors:
+    """Factors drawn from the seed, each number keyed by its row and column and nothing else; biases zero; squares 1.
+
+    empty: rows and columns without a rating; nothing would ever move their factors, so they are zero.
+    columns: space for more columns than the rank (zeros), for solvers that need it. disk: where they are kept, if not
+    in memory.
+    """
+    half = math.sqrt(3.0) * problem.spread  # uniform in ± half has this standard deviation
+    states = []
+    for axis, (name, cut) in enumerate((("W", rows), ("H", cols))):
+        array = new_array(disk, name, (len(cut), padded(columns or problem.rank)), np.float32)
+        standing = np.empty(len(cut), np.int64)
+        standing[cut.place] = np.arange(len(cut))
+        fill = make_step(
+            "draw",
+            fill_worker,
+            independent(cut.blocks),
+            cut.sizes,
+            cut.bounds,
+            standing,
+            seed,
+            axis,
+            -half,
+            half,
+            problem.rank,
+            array,
+            spec=_drawn(name, cut) if disk is not None else None,
+        )
+        crew.run_here(fill, "exact")
+        array[cut.place[empty[axis]]] = 0.0
+        states.append(Rows(name, array, problem.rank, cut))
+    b = Rows("b", new_array(disk, "b", (len(rows) if problem.biases else 0,), np.float32), 1, rows)
+    c = Rows("c", new_array(disk, "c", (len(cols) if problem.biases else 0,), np.float32), 1, cols)
+    return Factors(states[0], states[1], b, c, mean, scale, new_squares(problem, rows, cols, disk))
+
+
+def _drawn(name: str, cut: Cut) -> StepSpec:
+    """The step that draws first factors."""
+    numbers = (number(what) for what in ("seed", "axis", "low", "high", "rank"))
+    factors = by_rows(name, cut.bounds)
+    return StepSpec("draw", named_kernel(fill_worker), (constant("bounds"), constant("standing"), *numbers, factors))

@@ -1,0 +1,116 @@
+"""The arrays of the solvers that work row by row, then column by column (ALS, CCD++).
+
+A visit is one block of the rows that are solved. It reads their entries, writes their factors, and may read every row
+of the other side: entries and factors of the solved side are cut, the other side is everywhere. In the other half of an
+epoch it is the other way round.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from stretto.kernels.factorization import als, ccd
+from stretto.kernels.numeric.lanes import padded
+from stretto.plan.arrays import (
+    Array,
+    StepSpec,
+    by_rows,
+    by_visits,
+    constant,
+    number,
+    per_visit,
+    per_worker,
+    replicated,
+)
+from stretto.plan.kernel_reference import named_kernel
+from stretto.plan.plan import Logical
+from stretto.schedule.orders.order import Ints
+
+from .problem import Problem
+
+SIDES = ("rows", "columns")
+_FACTORS, _BIASES = ("W", "H"), ("b", "c")
+
+
+class _Side:
+    """What the steps that solve rows (0) or columns (1) have in common. counts [m]: entries of each row."""
+
+    def __init__(self, problem: Problem, logical: Logical, counts: Ints, side: int) -> None:
+        cut, other = (logical.rows, logical.cols) if side == 0 else (logical.cols, logical.rows)
+        self.problem, self.side, self.bounds = problem, side, cut.bounds
+        self.solved, self.fixed = len(cut), len(other)
+        self._at = np.concatenate([[0], np.cumsum(counts)])[cut.bounds]
+        self._rows = "row" if side == 0 else "col"
+
+    def entries(self, values: str = "values", *, written: bool = False) -> tuple[Array, ...]:
+        """bounds, where each row's entries begin, the indices of the other side, and the values."""
+        total, name = int(self._at[-1]), self._rows
+        return (
+            constant(f"{name}_bounds"),
+            by_visits(f"{name}_ptr", self.bounds[:-1], self.bounds[1:] + 1, dtype="<i8", shape=(self.solved + 1,)),
+            by_visits(f"{name}_indices", self._at, dtype="<i4", shape=(total,)),
+            by_visits(f"{name}_{values}", self._at, written=written, dtype="<f4", shape=(total,)),
+        )
+
+    def factors(self, *, written: bool = True) -> Array:
+        """Of the side that is solved."""
+        width = padded(self.problem.rank + self.problem.biases)
+        shape = (self.solved, width)
+        return by_rows(_FACTORS[self.side], self.bounds, written=written, dtype="<f4", shape=shape)
+
+    def others(self) -> Array:
+        """Factors of the other side."""
+        width = padded(self.problem.rank + self.problem.biases)
+        return replicated(_FACTORS[1 - self.side], dtype="<f4", shape=(self.fixed, width))
+
+    def column(self, name: str, *, written: bool = True) -> Array:
+        """[m] one number for each row that is solved."""
+        return by_rows(name, self.bounds, written=written, dtype="<f4", shape=(self.solved,))
+
+
+def specs_als(problem: Problem, logical: Logical, counts: tuple[Ints, Ints]) -> dict[str, StepSpec]:
+    """The steps of ALS by name."""
+    cg = problem.linear_solver == "cg"
+    found = {}
+    for side, name in enumerate(SIDES):
+        here = _Side(problem, logical, counts[side], side)
+        numbers = [number(k) for k in ("mean", "reg", "own", "own_reg", "alpha", *(["inner"] if cg else []))]
+        rest = (here.others(), replicated("gram"), replicated(_BIASES[1 - side]), *numbers, per_worker("scratch"))
+        worker = als.cg_worker if cg else als.cholesky_worker
+        arguments = (*here.entries(), here.factors(), *rest)
+        found[f"solve {name}"] = StepSpec(f"solve {name}", named_kernel(worker), arguments)
+        if problem.implicit:
+            gram = (constant("bounds"), here.factors(written=False), per_visit("partial"))
+            found[f"gram {name}"] = StepSpec("gram", named_kernel(als.gram_worker), gram)
+    here = _Side(problem, logical, counts[0], 0)
+    common = (*here.entries(), here.factors(written=False), here.others())
+    if problem.implicit:
+        loss = (*common, replicated("gram"), number("alpha"), per_worker("scratch"))
+        found["loss"] = StepSpec("loss", named_kernel(als.implicit_worker), loss)
+    else:
+        biases = (here.column("b", written=False) if problem.biases else constant("b"), replicated("c"))
+        loss = (*common, *biases, number("mean"))
+        found["loss"] = StepSpec("loss", named_kernel(als.squared_worker), loss)
+    return found
+
+
+def specs_ccd(problem: Problem, logical: Logical, counts: tuple[Ints, Ints]) -> dict[str, StepSpec]:
+    """The steps of CCD++ by name; those of one name take one pair of columns after the other."""
+    found = {}
+    for side, name in enumerate(SIDES):
+        here = _Side(problem, logical, counts[side], side)
+        reg: Any = (number("reg"), number("weighted"))
+        turned = (here.column("x"), replicated("y"), replicated("old_y"))
+        last = (here.column("last_x", written=False), replicated("last_y"))
+        # Sweeps only read the residual, but other steps change it: it is no entry that is sent once.
+        residual = here.entries("residual", written=True)
+        sweep = (*residual, here.column("x"), replicated("y"), *reg)
+        for step, kernel, arguments in (
+            ("turn", ccd.turn_worker, (*residual, *turned, *last, *reg)),
+            ("sweep", ccd.sweep_worker, sweep),
+            ("settle", ccd.settle_worker, (*residual, *last)),
+        ):
+            found[f"{step} {name}"] = StepSpec(f"{step} {name}", named_kernel(kernel), arguments)
+    return found

@@ -1,0 +1,226 @@
+"""Matrix factorisation by stochastic gradient descent on a rotating schedule.
+
+Ratings are standardised first (mean 0, spread 1), so one learning rate suits stars, percentages and counts alike; `reg`
+is understood in the units of the ratings and converted. The step falls linearly from learning_rate to learning_rate /
+epochs; AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision divides by a root for
+each element and needs no fall: a rotating schedule delivers every gradient at once, so its corrections for late ones
+are zero and it is AdaGrad by element, beginning at 1 (`kernels/factorization/adarevision_sgd.py`). Where ratings lie more than
+`OUTLIER` spreads from the mean, the pull of one error is limited: a single count of a million must not throw its row
+away.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.data.partition import choose_blocks, cut
+from stretto.kernels.factorization.adarevision_sgd import adarevision_worker
+from stretto.kernels.factorization.losses import CODES
+from stretto.kernels.factorization.sgd import adagrad_worker, sgd_worker
+from stretto.kernels.numeric.lanes import padded, unrolled
+from stretto.plan.arrays import Array, Reader, StepSpec, by_cols, by_rows, by_visits, constant, number
+from stretto.plan.cost import Cost
+from stretto.plan.kernel_reference import named_kernel
+from stretto.plan.plan import Logical, Physical, Plan
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.job import Report
+from stretto.runtime.blocks.layout import Blocks, Tally, index_type, lay_out, lay_out_on_disk
+from stretto.runtime.blocks.source import Entries, InMemory, Source
+from stretto.runtime.blocks.step import Step, make_step
+from stretto.runtime.blocks.survey import Survey
+from stretto.runtime.files.mapped_arrays import Disk
+from stretto.schedule.orders.order import Ints, Order
+from stretto.schedule.orders.rotation import rotation
+
+from .held_out import Held, mean_cost, named
+from .problem import Factors, Problem, factor_reg, new_factors, squares_of, units
+
+_FLOAT = 4
+# Floating-point operations for each rating and each of its rank elements.
+_FLOPS = {"sgd": 8, "adagrad": 16, "adarevision": 34}
+# In standard deviations: farther from the mean than OUTLIER, and no error pulls harder than LIMIT.
+OUTLIER, LIMIT = 8.0, 5.0
+
+
+def logical_sgd(problem: Problem, seen: Survey, *, seed: int, profile: str, width: int) -> Logical:
+    """Everything that decides the numbers of an SGD run."""
+    blocks = choose_blocks(seen.entries, seen.shape, width)
+    names = ["rank", "loss", "reg", "biases", "optimizer", "learning_rate", "schedule", "init_scale"]
+    return Logical(
+        program="mf/sgd",
+        parameters=problem.parameters(*names, *(["epochs"] if problem.fall == "linear" else [])),
+        data=seen.digest,
+        seed=seed,
+        profile=profile,
+        width=width,
+        order=rotation(blocks),
+        rows=cut(seen.row_counts, blocks, seed=seed, axis=0),
+        cols=cut(seen.col_counts, blocks, seed=seed, axis=1),
+    )
+
+
+def limit_of(problem: Problem, seen: Survey) -> float:
+    """The largest error that pulls with its full size, in standard deviations; infinity for data without outliers."""
+    return LIMIT if problem.loss == "squared" and seen.farthest > OUTLIER * units(problem, seen)[1] else math.inf
+
+
+def row_bytes(problem: Problem) -> int:
+    """Bytes of everything kept for one row or column."""
+    squares = sum(wide for axis, wide in squares_of(problem).values() if axis == 0)
+    return _FLOAT * (padded(problem.rank) + problem.biases + squares)
+
+
+def entry_bytes(logical: Logical) -> int:
+    """Bytes of one entry in its block."""
+    return sum(np.dtype(index_type(cut)).itemsize for cut in (logical.rows, logical.cols)) + _FLOAT
+
+
+def plan_sgd(problem: Problem, logical: Logical, weight: Ints, physical: Physical) -> Plan:
+    """The plan of an SGD run whose visit v has weight[v] entries; nothing is allocated yet."""
+    rows, cols, order = logical.rows, logical.cols, logical.order
+    entries = int(weight.sum())
+    per_row, per_entry = row_bytes(problem), entry_bytes(logical)
+    touched = rows.sizes[order.row_block].sum() + cols.sizes[order.col_block].sum()
+    return Plan(
+        logical,
+        (spec_sgd(problem, logical, weight),),
+        weight,
+        Cost(
+            entries,
+            entry_bytes=entries * per_entry,
+            state_bytes=(len(rows) + len(cols)) * per_row,
+            moved_bytes=entries * per_entry + 2 * int(touched) * per_row,
+            flops=entries * problem.rank * _FLOPS[problem.optimizer],
+        ),
+        physical,
+    )
+
+
+class SgdJob:
+    """SGD over blocks held in memory."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        plan: Plan,
+        blocks: Blocks,
+        factors: Factors,
+        limit: float,
+        crew: Crew,
+        held: Held | None,
+        reader: Reader | None = None,
+    ) -> None:
+        self.problem, self.plan, self.blocks, self.factors, self.limit = problem, plan, blocks, factors, limit
+        self.crew, self.held = crew, held
+        self.items, self.repeats = len(blocks.r), blocks.repeats
+        self.steps_ahead = held is None
+        self.spec = plan.steps[0] if reader is None else replace(plan.steps[0], reader=reader)
+
+    def steps(self, epoch: int) -> Sequence[Step]:
+        """One pass over the grid."""
+        blocks, factors = self.blocks, self.factors
+        arrays = (blocks.ptr, blocks.u, blocks.i, blocks.r, blocks.row_base, blocks.col_base)
+        states = (factors.W.array, factors.H.array, factors.b.array, factors.c.array)
+        squares = tuple(state.array for state in factors.squares.values())
+        step = sgd_step(self.problem, self.plan.order, epoch, factors.scale, self.limit, arrays, states, squares)
+        return [replace(step, spec=self.spec)]
+
+    def report(self, epoch: int, steps: Sequence[Step]) -> Report:
+        """The loss met on the way through the epoch, and the held-out error after it."""
+        loss = self.problem.loss
+        cost = mean_cost(steps[0].total(), self.items, loss, self.factors.scale)
+        metrics = named("train", cost, loss)
+        if self.held is not None:
+            metrics |= self.held.metrics(self.factors, loss, self.crew)
+        return Report(cost, metrics)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Factors, biases and squared gradients, live."""
+        return self.factors.arrays()
+
+
+def sgd_step(
+    problem: Problem,
+    order: Order,
+    epoch: int,
+    scale: float,
+    limit: float,
+    arrays: tuple[Any, ...],
+    states: tuple[Any, ...],
+    squares: tuple[Any, ...],
+) -> Step:
+    """One pass of SGD: arrays are (ptr, u, i, r, row_base, col_base), states (W, H, b, c), squares those of
+    `squares_of`.
+    """
+    step = problem.step_at(epoch)
+    # A step takes at most all of a number away. Beyond 1 / step a stronger penalty would make it grow instead.
+    lam, lam_bias = (np.float32(min(reg, 1.0 / step)) for reg in (factor_reg(problem, scale), problem.bias_reg))
+    settings = (np.float32(step), lam, lam_bias, CODES[problem.loss], np.float32(limit))
+    name, weight, count = problem.optimizer, np.diff(arrays[0]), unrolled(states[0].shape[1])
+    if name == "adagrad":
+        tail = (*squares, *settings, problem.rank, count)
+        return make_step(name, adagrad_worker, order, weight, *arrays, *states, *tail)
+    if name == "adarevision":
+        return make_step(name, adarevision_worker, order, weight, *arrays, *states, *squares, *settings, count)
+    return make_step(name, sgd_worker, order, weight, *arrays, *states, *settings, count)
+
+
+def spec_sgd(problem: Problem, logical: Logical, weight: Ints) -> StepSpec:
+    """The pass of an epoch: entries belong to their visits, row factors are owned, column factors rotate."""
+    worker = {"sgd": sgd_worker, "adagrad": adagrad_worker, "adarevision": adarevision_worker}[problem.optimizer]
+    more = ("rank",) if problem.optimizer == "adagrad" else ()
+    rows, cols, ptr = logical.rows, logical.cols, np.concatenate([[0], np.cumsum(weight)])
+    entries, kinds = int(ptr[-1]), {"u": index_type(rows), "i": index_type(cols), "r": np.float32}
+
+    def state(name: str, axis: int, wide: int) -> Array:
+        """A state with `wide` numbers a row; one that is not wanted has no rows, and no blocks."""
+        if not wide:
+            return constant(name)
+        make, cut = ((by_rows, rows), (by_cols, cols))[axis]
+        shape = (len(cut), wide) if wide > 1 else (len(cut),)
+        return make(name, cut.bounds, dtype="f4", shape=shape)
+
+    wide, bias = padded(problem.rank), int(problem.biases)
+    arguments = (
+        constant("ptr"),
+        *(by_visits(name, ptr, dtype=np.dtype(kind).str, shape=(entries,)) for name, kind in kinds.items()),
+        constant("row_base"),
+        constant("col_base"),
+        *(state(name, axis, width) for name, axis, width in (("W", 0, wide), ("H", 1, wide))),
+        *(state(name, axis, bias) for name, axis in (("b", 0), ("c", 1))),
+        *(state(name, axis, width) for name, (axis, width) in squares_of(problem).items()),
+        *(number(name) for name in ("step", "lam", "lam_bias", "loss", "limit", *more, "count")),
+    )
+    return StepSpec(problem.optimizer, named_kernel(worker), arguments)
+
+
+def lay_out_sgd(
+    problem: Problem,
+    plan: Plan,
+    seen: Survey,
+    source: Source,
+    tallied: Tally | None,
+    crew: Crew,
+    *,
+    seed: int,
+    test: Entries | None = None,
+    disk: Disk | None = None,
+) -> SgdJob:
+    """Cut the ratings into blocks and draw the first factors; in files where a disk is given."""
+    rows, cols, order = plan.logical.rows, plan.logical.cols, plan.order
+    mean, scale = units(problem, seen)
+    if disk is not None:
+        blocks = lay_out_on_disk(source, rows, cols, order, plan.weight, crew, disk, mean=mean, scale=scale)
+    else:
+        assert isinstance(source, InMemory)
+        assert tallied is not None
+        blocks = lay_out(source.data, rows, cols, order, tallied, crew, mean=mean, scale=scale)
+    factors = new_factors(problem, rows, cols, seen.empty, seed, crew, mean=mean, scale=scale, disk=disk)
+    held = None if test is None else Held.out(test, rows, cols)
+    return SgdJob(problem, plan, blocks, factors, limit_of(problem, seen), crew, held)

@@ -1,0 +1,103 @@
+"""A design matrix as the compiled passes see it: one object that knows which kernel its storage needs.
+
+Every pass is cut into visits by the amount of data, never by the number of workers. What a pass finds of a column does
+not depend on the others, so that nodes which hold some of the columns each find the same bits (`node_columns`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.kernels.linear import columns
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.step import make_step
+from stretto.schedule.orders.rotation import independent
+
+from .regression import AnyDesign
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_ENTRIES = 1 << 16  # entries of a visit: some tens of microseconds
+
+
+def _cut(entries: Ints) -> Ints:
+    """Bounds that cut columns with so many entries each into visits of about equal work."""
+    before = np.concatenate([[0], np.cumsum(entries)])
+    count = max(1, min(256, int(before[-1]) // _ENTRIES))
+    inside = np.searchsorted(before, np.linspace(0, before[-1], count + 1)[1:-1])
+    return np.unique(np.concatenate([[0], inside, [len(entries)]])).astype(np.int64)
+
+
+class Columns:
+    """The passes over a design, run by a crew.
+
+    Attributes
+    ----------
+    n, p : int
+        Samples and features.
+    sparse : bool
+        How columns are stored.
+    entries : array of int64 [p]
+        Numbers stored of each column.
+    complete : bool
+        Whether all columns are in this memory, `parts` then being all of the matrix.
+    """
+
+    complete = True
+
+    def __init__(self, design: AnyDesign, crew: Crew, profile: str) -> None:
+        self.design, self.crew, self.profile = design, crew, profile
+        self.n, self.p = design.shape
+        self.sparse, self.nnz, self.entries = design.sparse, design.nnz, design.entries
+        kind = "sparse" if design.sparse else "dense"
+        self._kernels = {
+            name: getattr(columns, f"{name}_{kind}_worker") for name in ("survey", "price", "square", "add")
+        }
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What kernels take for the matrix; columns that were not asked for with `need` may be empty."""
+        return self.design.parts
+
+    def need(self, which: Ints) -> None:
+        """Have these columns in `parts`."""
+
+    def run(self, name: str, kernel: Any, bounds: Ints, *args: Any) -> Floats:
+        """One pass of a kernel over len(bounds) − 1 visits; what each visit said."""
+        step = make_step(name, kernel, independent(len(bounds) - 1), np.diff(bounds), bounds, *args)
+        self.crew.run(step, self.profile, again=True)
+        return step.out
+
+    def survey(
+        self, weight: Floats, centred: bool, v: Floats, mass: float | None = None
+    ) -> tuple[Floats, Floats, Floats]:
+        """Mean (zero unless centred), norm about it and product with v of every column, in one pass over the data.
+
+        mass : the sum of the weights, where it is known
+        """
+        mean, norm, product = np.empty(self.p), np.empty(self.p), np.empty(self.p)
+        mass = float(weight.sum()) if mass is None else mass
+        args = (*self.parts, weight, mass, centred, v, mean, norm, product)
+        self.run("survey", self._kernels["survey"], _cut(self.entries), *args)
+        return mean, norm, product
+
+    def price(self, which: Ints, v: Floats, product: Floats) -> None:
+        """product[j] = x_j · v for the columns of `which`."""
+        self.run("price", self._kernels["price"], _cut(self.entries[which]), which, *self.parts, v, product)
+
+    def squares(self, which: Ints, weight: Floats, mean: Floats, square: Floats) -> None:
+        """square[k] = Σ weight (x − mean[k])² for the columns which[k]."""
+        self.need(which)
+        mass = float(np.sum(weight))
+        bounds = _cut(self.entries[which])
+        self.run("square", self._kernels["square"], bounds, which, *self.parts, weight, mass, mean, square)
+
+    def add(self, which: Ints, coef: Floats, z: Floats) -> None:
+        """z += Σ coef_j x_j over the columns of `which`."""
+        self.need(which)
+        bounds = _cut(np.full(self.n, max(1, len(which)), np.int64)) if not self.sparse else np.array([0, self.n])
+        self.run("add", self._kernels["add"], bounds, which, coef, *self.parts, z)

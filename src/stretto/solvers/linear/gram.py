@@ -1,0 +1,175 @@
+"""Inner products of the columns a working set has met, kept from one round to the next.
+
+A column that enters gets a slot; G holds the products of all slots. Along a path the same columns come back at every
+penalty, so most of G is worked out once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.kernels.linear import gram as kernels
+
+from .columns import Columns
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_TURNS = 4  # times the data may be put by rows in part before all of it is
+_PANEL_BYTES = 1 << 30  # of packed columns that came sparse
+_STEP = 64  # slots are added in these numbers: whole panels, whole tiles
+
+
+def _up(count: int) -> int:
+    return -(-count // _STEP) * _STEP
+
+
+class Gram:
+    """G[a, b] = Σ_i weight_i (x_ia − mean_a)(x_ib − mean_b) for the columns that have a slot.
+
+    limit: slots that may be kept; when more are asked for, those not asked for are forgotten.
+    """
+
+    def __init__(self, columns: Columns, weight: Floats, mean: Floats, centred: bool, limit: int) -> None:
+        self.columns, self.centred, self.limit = columns, centred, limit
+        self._slot = np.full(columns.p, -1, np.int64)
+        self._all_rows: tuple[Any, ...] | None = None
+        self._turned = 0  # entries put by rows so far
+        self._G = np.zeros((0, 0))
+        self._panels = np.zeros((0, columns.n, kernels.PANEL))
+        self.renew(weight, mean)
+
+    def renew(self, weight: Floats, mean: Floats) -> None:
+        """Forget all products, for other weights and the means [p] under them; the memory is used again."""
+        self.weight, self.mean = weight, mean
+        self._mass = float(np.sum(weight)) if self.centred else 0.0
+        self._root = np.sqrt(weight)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._slot[:] = -1
+        self._column = np.empty(0, np.int64)  # [used] column of each slot
+        self._packed = True  # whether every slot has its place in a panel
+
+    def state(self, *, keep: bool) -> dict[str, NDArray[Any]]:
+        """Everything that decides the products to come. keep: those that are known hold for the next model, too."""
+        used = len(self._column) if keep else 0
+        counts = np.array([self._packed, self._turned, self._all_rows is not None], np.int64)
+        found: dict[str, NDArray[Any]] = {"counts": counts, "column": self._column[:used]}
+        return found | {"G": self._G[:used, :used], "mean": self.mean} if keep else found
+
+    def restore(self, state: Mapping[str, NDArray[Any]], weight: Floats) -> None:
+        """Go on from what `state` gave. weight : of the samples, under which the products hold"""
+        columns, column = self.columns, np.array(state["column"])
+        packed, self._turned, all_rows = state["counts"].tolist()
+        if all_rows:
+            self._turned = max(self._turned, _TURNS * columns.nnz + 1)
+            self._by_rows()
+            self._turned = int(state["counts"][1])
+        if "G" not in state:
+            return
+        self.renew(weight, np.array(state["mean"]))
+        used = len(column)
+        columns.need(np.sort(column))
+        self._column, self._packed = column, bool(packed)
+        self._slot[column] = np.arange(used)
+        self._G = np.zeros((_up(used), _up(used)))
+        self._G[:used, :used] = state["G"]
+        if self._packed and used:
+            self._pack(0, used)
+
+    def of(self, which: Ints) -> Floats:
+        """[k, step] products of these k columns, rows padded with zeros to a multiple of sixteen."""
+        fresh = which[self._slot[which] < 0]
+        if len(fresh):
+            if len(self._column) + len(fresh) > self.limit:
+                self._clear()
+                fresh = which
+            try:
+                self._enter(fresh)
+            except BaseException:
+                self._clear()  # slots without products would be taken for good ones
+                raise
+        slots = self._slot[which]
+        k = len(which)
+        made = np.zeros((k, -(-k // 16) * 16))
+        made[:, :k] = self._G[np.ix_(slots, slots)]
+        return made
+
+    def _enter(self, fresh: Ints) -> None:
+        used, count = len(self._column), len(self._column) + len(fresh)
+        self._slot[fresh] = np.arange(used, count)
+        self._column = np.concatenate([self._column, fresh])
+        if count > len(self._G):
+            room = _up(min(max(count, 2 * used), max(count, self.limit)))
+            wider = np.zeros((room, room))
+            wider[:used, :used] = self._G[:used, :used]
+            self._G = wider
+        self._packed = self._packed and self._full_enough()
+        if self._packed:
+            self._multiply_dense(used, count)
+        else:
+            self._multiply_sparse(used, count)
+
+    def _full_enough(self) -> bool:
+        """Whether the columns in slots are multiplied as dense ones: sixteen products at a time, zeros and all, beat
+        single ones where a fifth of the numbers is not zero.
+        """
+        columns = self.columns
+        size = columns.n * len(self._column)
+        full = int(columns.entries[self._column].sum()) >= 0.2 * size
+        return not columns.sparse or (full and 8 * size <= _PANEL_BYTES)
+
+    def _by_rows(self) -> tuple[Any, ...]:
+        """The entries by rows: of the columns in slots or, once that was done for many times the entries, of all.
+
+        A single fit meets few columns a few times; a path meets a few new ones at every penalty.
+        """
+        columns = self.columns
+        if self._all_rows is not None:
+            return self._all_rows
+        which = self._column
+        self._turned += int(columns.entries[which].sum())
+        if whole := columns.complete and self._turned > _TURNS * columns.nnz:
+            which = np.arange(columns.p, dtype=np.int64)
+        entries = int(columns.entries[which].sum())
+        start = np.empty(columns.n + 1, np.int64)
+        whose, value = np.empty(entries, np.int32), np.empty(entries)
+        kernels.by_rows[columns.profile](*columns.parts, which, len(which), np.arange(len(which)), start, whose, value)
+        if whole:
+            self._all_rows = start, whose, value
+        return start, whose, value
+
+    def _multiply_sparse(self, used: int, count: int) -> None:
+        columns = self.columns
+        by_rows = self._by_rows()
+        bounds = np.unique(np.linspace(used, count, min(64, count - used) + 1).astype(np.int64))
+        columns.run(
+            "products", kernels.sparse_worker, bounds, *columns.parts, self._column, self._slot,
+            self._all_rows is None, self.weight, self._mass, self.mean, *by_rows, self._G,
+        )  # fmt: skip
+
+    def _multiply_dense(self, used: int, count: int) -> None:
+        first, last = self._pack(used, count)
+        self.columns.run("products", kernels.dense_worker, np.arange(first, last + 1), self._panels, self._G)
+
+    def _pack(self, used: int, count: int) -> tuple[int, int]:
+        """Put the columns of slots used … count − 1 into panels: the first panel that changed, and the one after."""
+        columns = self.columns
+        # From the pair of panels that holds the first new slot, so that tiles on the diagonal are made whole.
+        first, last = used // (2 * kernels.PANEL) * 2, -(-count // (2 * kernels.PANEL)) * 2
+        if len(self._panels) < last:
+            wider = np.empty((max(last, min(2 * first, len(self._G) // kernels.PANEL)), columns.n, kernels.PANEL))
+            wider[:first] = self._panels[:first]
+            self._panels = wider
+        column = np.full(last * kernels.PANEL, -1, np.int64)
+        column[:count] = self._column
+        pack = kernels.pack_sparse_worker if columns.sparse else kernels.pack_worker
+        columns.run(
+            "pack", pack, np.arange(first, last + 1), *columns.parts, column, self.mean, self._root, self._panels
+        )  # fmt: skip
+        return first, last

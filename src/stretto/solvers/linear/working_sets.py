@@ -1,0 +1,277 @@
+"""Sparse regression by working sets: the solver behind `Lasso`, `ElasticNet` and `LogisticRegression`.
+
+    min over β, b:   Σ_i weight_i·loss(y_i, x_i·β + b)  +  l1·Σ_j scale_j|β_j|  +  ½·l2·Σ_j (scale_j β_j)²
+
+A round evaluates all columns that are still in the pool, which gives the duality gap; drops those the gap proves zero;
+picks the columns nearest to their constraints (`schedule/working_sets.py`); and solves for these alone, starting from
+where it stands. It ends when the gap is small enough, which is a proof and not a guess.
+
+Solving for a set (`solvers/linear/newton.py`) means: a quadratic model of the loss, exact for the squared one, in which the
+columns enter through their inner products (`solvers/linear/gram.py`), minimised by sweeps and Newton steps
+(`kernels/linear/quadratic.py`). Sets too large for a table of inner products are swept over the data itself
+(`solvers/linear/sweeping.py`). With the logistic loss and sparse columns a round takes all columns of the pool and makes one
+Newton step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.errors import RunError
+from stretto.runtime.blocks.crew import Crew
+from stretto.schedule.working_sets import WorkingSets
+
+from .newton import SetSolver
+from .point import Point, Setting, inside
+from .regression import Fit, Problem
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Columns whose products are kept: half a gigabyte. A constant, since what is kept can change the last bit.
+_SLOTS = 8192
+_ROUNDING = 2.0**-46  # of the objective at zero: a gap below that cannot be told from rounding, so none is asked for
+_IDLE = 20  # rounds that change nothing, each stricter than the last, after which no other will
+
+
+@dataclass
+class _Progress:
+    """Where a fit stands between two rounds."""
+
+    point: Point
+    pool: NDArray[np.bool_]  # [p] columns that are not proven zero
+    epochs: int = 0  # sweeps and Newton steps so far
+    dual: float = -np.inf  # the best dual value so far
+    strict: float = 1.0  # how much more closely sets are solved than the estimate says
+    number: int = 0  # rounds made
+    idle: int = 0  # the last so many changed nothing
+
+
+class Solver:
+    """A solver for one problem at any number of penalties; keep it along a path, it remembers inner products."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        crew: Crew,
+        *,
+        profile: str = "exact",
+        schedule: WorkingSets | None = None,
+        slots: int = _SLOTS,
+    ) -> None:
+        self.problem, self.crew = problem, crew
+        self.spec = schedule if schedule is not None else WorkingSets()
+        self.setting = Setting(problem, crew, profile)
+        # A Newton step takes a few sweeps; beside them it costs little to evaluate all sparse columns after every one.
+        self._whole = schedule is None and problem.design.sparse and not self.setting.loss.quadratic
+        self._sets = SetSolver(self.setting, slots)
+        self._last: tuple[Fit, Point] | None = None
+        self._now: _Progress | None = None  # of the fit under way, or of one that was restored
+
+    def largest_l1(self) -> float:
+        """The smallest l1 at which β = 0."""
+        return float(np.max(self._urge(self.setting.zero.pulls)[self.setting.usable], initial=0.0))
+
+    def _urge(self, pull: Floats) -> Floats:
+        """How hard each column is pulled, in units of the penalty."""
+        return (pull if self.problem.positive else np.abs(pull)) / self.setting.scale
+
+    def fit(
+        self,
+        l1: float,
+        l2: float = 0.0,
+        *,
+        gap: float,
+        share: float = np.inf,
+        max_rounds: int = 100,
+        start: Fit | None = None,
+        look: Callable[[dict[str, Any]], bool] | None = None,
+        ended: Callable[[], None] | None = None,
+    ) -> Fit:
+        """Solve to a duality gap of `gap`, and of `share` times the objective, from `start` (else from zero).
+
+        look(state) receives the state after every round: round, objective, gap, goal, coef, intercept, how many columns
+        are in the pool; it ends the fit by returning True. max_rounds=0 measures the start and changes nothing.
+        ended() is called between two rounds, when `state` may be saved. After `restore` in the middle of a fit, this
+        goes on from there, whatever `start` is.
+        """
+        self._now = self._now or self._started(l1, l2, gap, max_rounds, start)
+        try:
+            found = self._rounds(self._now, l1, l2, gap, share, max_rounds, look, ended)
+            self._last = found, self._now.point
+        finally:
+            self._now = None
+        return found
+
+    def _rounds(
+        self,
+        at: _Progress,
+        l1: float,
+        l2: float,
+        gap: float,
+        share: float,
+        max_rounds: int,
+        look: Callable[[dict[str, Any]], bool] | None,
+        ended: Callable[[], None] | None,
+    ) -> Fit:
+        """The rounds of a fit, from where it stands."""
+        setting = self.setting
+        least = _ROUNDING * setting.zero.at.value
+        point, pool = at.point, at.pool
+        while True:
+            pull = point.pulls - l2 * setting.scale**2 * point.coef if l2 else point.pulls
+            objective = setting.objective(point, l1, l2)
+            if not np.isfinite(objective):
+                raise RunError("the objective is not finite; standardize=True may help, or look for huge values in X")
+            dual, c = self._dual(point, pool, l1, l2)
+            at.dual = max(at.dual, dual)
+            left = objective - at.dual
+            if left < 0.0:
+                # Below zero by more than rounding the two contradict each other, and the gap is no better than that.
+                left = 0.0 if -left <= 1e-10 * abs(objective) else -left
+            at.number += 1
+            goal = min(gap, max(share * objective, least))
+            rounds = min(at.number, max_rounds)
+            found = Fit(point.coef, point.at.b, left, objective, rounds, at.epochs, left <= goal, goal)
+            if max_rounds == 0:
+                break
+            if self.spec.screen and l1 > 0.0:
+                self._screen(pool, point, c, objective - dual, l1)
+            state: dict[str, Any] = {"round": at.number, "objective": objective, "gap": left, "goal": goal}
+            state |= {"coef": point.coef, "intercept": point.at.b, "pool": int(np.count_nonzero(pool))}
+            if look is not None and look(state):
+                break
+            if found.converged or at.number >= max_rounds or self.crew.asked or at.idle == _IDLE:
+                break
+            chosen = np.flatnonzero(pool).astype(np.int64) if self._whole else self._choose(pool, point, pull, l1)
+            if not len(chosen):
+                break
+            tolerance = at.strict * self._tolerance(point, pull, pool, chosen, l1, left, goal)
+            before = point.coef[chosen]
+            made = self._sets.solve(point, chosen, l1, l2, tolerance, once=self._whole)
+            at.epochs += made
+            at.idle = at.idle + 1 if np.array_equal(point.coef[chosen], before) else 0
+            # A set that was found good enough as it was must be solved more closely, whatever the estimate says.
+            at.strict = at.strict if made > int(setting.loss.quadratic) else 0.2 * at.strict
+            setting.pull(point, np.flatnonzero(pool).astype(np.int64))
+            if ended is not None:
+                ended()
+        return found
+
+    def _started(self, l1: float, l2: float, gap: float, max_rounds: int, start: Fit | None) -> _Progress:
+        """Where a fit begins."""
+        setting = self.setting
+        self._sets.start()
+        point, known = self._begin(start)
+        at = _Progress(point, setting.usable.copy())
+        if not known:
+            # Along a path the last penalty's pulls say well enough where to begin; a look at all columns comes after.
+            if max_rounds > 0 and l1 > 0.0:
+                pull = point.pulls - l2 * setting.scale**2 * point.coef
+                size = l1 * float(np.sum(np.abs(setting.scale * point.coef)))
+                tolerance = l1 * min(0.3, 0.3 * gap / max(size, gap, 1e-300))
+                at.epochs = self._sets.solve(point, self._choose(at.pool, point, pull, l1), l1, l2, tolerance)
+            setting.pull(point, np.flatnonzero(at.pool).astype(np.int64))
+        return at
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that decides the rounds to come: of the fit under way, or of the next one along a path."""
+        if (at := self._now) is not None:
+            found = {f"point/{name}": array for name, array in at.point.state().items()}
+            found |= {f"sets/{name}": array for name, array in self._sets.state(at.point).items()}
+            counts = np.array([at.epochs, at.number, at.idle], np.int64)
+            return found | {"pool": at.pool, "numbers": np.array([at.dual, at.strict]), "counts": counts}
+        if self._last is None:
+            return {}
+        fit, point = self._last
+        found = {f"point/{name}": array for name, array in point.state().items()}
+        found |= {f"sets/{name}": array for name, array in self._sets.state(None).items()}
+        counts = np.array([fit.rounds, fit.epochs, fit.converged], np.int64)
+        return found | {"numbers": np.array([fit.intercept, fit.gap, fit.objective, fit.goal]), "counts": counts}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> Fit | None:
+        """Go on from what `state` gave; the last fit, for the next one along the path to start from."""
+        if not state:
+            return None
+        point = self.setting.restored(inside(state, "point"))
+        self._sets.restore(inside(state, "sets"), point)
+        if "pool" in state:
+            (dual, strict), (epochs, number, idle) = state["numbers"].tolist(), state["counts"].tolist()
+            self._now = _Progress(point, np.array(state["pool"]), epochs, dual, strict, number, idle)
+            return None
+        intercept, gap, objective, goal = state["numbers"].tolist()
+        rounds, epochs, converged = state["counts"].tolist()
+        fit = Fit(point.coef, intercept, gap, objective, rounds, epochs, bool(converged), goal)
+        self._last = fit, point
+        return fit
+
+    def _begin(self, start: Fit | None) -> tuple[Point, bool]:
+        """A point to start from, and whether its pulls are those of all columns: after a fit, those of columns that
+        left the pool are old.
+        """
+        if start is None:
+            return self.setting.zero.copy(), True
+        if self._last is not None and self._last[0] is start:
+            return self._last[1].copy(), False
+        return self.setting.stand(start.coef, start.intercept), True
+
+    def _dual(self, point: Point, pool: NDArray[np.bool_], l1: float, l2: float) -> tuple[float, float]:
+        """The better of two dual values, and its c: θ = c·v at the largest c ≤ 1 that keeps every constraint and, with
+        l2, where they are costs and not limits, at c = 1.
+        """
+        urge = self._urge(point.pulls)[pool]
+        top = float(np.max(urge, initial=0.0))
+        c = min(1.0, l1 / top) if top > 0.0 else 1.0
+        value = self.setting.loss.dual(point.at, c)
+        if l2 > 0.0:
+            beyond = np.maximum(urge - l1, 0.0)
+            whole = self.setting.loss.dual(point.at, 1.0) - float(np.sum(beyond * beyond)) / (2.0 * l2)
+            if whole > value:
+                return whole, 1.0
+        return value, c
+
+    def _screen(self, pool: NDArray[np.bool_], point: Point, c: float, gap: float, l1: float) -> None:
+        """Take out of the pool what θ = c·v proves zero, whose own gap this is. The dual is strongly concave: its
+        optimum lies in a ball around θ.
+        """
+        urge = self._urge(point.pulls)
+        # ∂²conj ≥ 1 for the squared loss, ≥ 4 for the logistic one, in units of the weights.
+        radius = float(np.sqrt(2.0 * max(0.0, gap) / (1.0 if self.setting.loss.quadratic else 4.0)))
+        norm = self.setting.norm / self.setting.scale
+        if not self.setting.loss.quadratic and self.problem.intercept:
+            norm = np.sqrt(norm**2 + float(np.sum(self.problem.weight)) * (self.setting.mean / self.setting.scale) ** 2)
+        out = pool & self.spec.safe(c * urge, norm, np.full(len(urge), l1), radius) & (point.coef == 0.0)
+        pool[out] = False
+
+    def _choose(self, pool: NDArray[np.bool_], point: Point, pull: Floats, l1: float) -> Ints:
+        norm = np.where(self.setting.usable, self.setting.norm, 1.0)
+        distance = (l1 - self._urge(pull)) * self.setting.scale / norm
+        distance[~pool] = np.inf
+        return self.spec.choose(point.support, distance, self.setting.columns.n, sparse=self.problem.design.sparse)
+
+    def _tolerance(
+        self, point: Point, pull: Floats, pool: NDArray[np.bool_], chosen: Ints, l1: float, left: float, gap: float
+    ) -> float:
+        """To which violation a set is solved: at the end as the gap asks, before no closer than the columns that are
+        left out deserve.
+        """
+        if l1 <= 0.0:
+            # Without l1 the gap grows with the square of what is left.
+            return 1e-3 * float(np.max(np.abs(pull), initial=0.0))
+        size = l1 * float(np.sum(np.abs(self.setting.scale * point.coef)))
+        final = min(0.3, 0.3 * gap / max(size, left))  # the gap grows with this share of the penalty
+        urge = np.where(pool, self._urge(pull), 0.0)
+        beyond = float(np.max(urge, initial=0.0)) / l1 - 1.0
+        if left <= 100.0 * gap or beyond <= 0.0:
+            return l1 * final
+        urge[chosen] = 0.0
+        closed = float(np.max(urge, initial=0.0)) <= l1  # what pulls too hard is all in the set
+        # More columns than samples: a loose solution would leave many of them with a little each, and the next set
+        # would be larger still.
+        crowded = len(chosen) > self.setting.columns.n
+        return l1 * max(final, (0.01 if closed else 0.05 if crowded else 0.3) * beyond)

@@ -1,0 +1,1 @@
+"""Softmax regression: quasi-Newton, Newton and stochastic steps."""

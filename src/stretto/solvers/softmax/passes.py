@@ -1,0 +1,216 @@
+"""The passes of softmax regression over rows, run by a crew: one object that knows which kernels its storage needs.
+
+Every pass is cut into visits by the amount of data, never by the number of workers, and what visits made is added up in
+their order. So the bits are the same at any number of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.kernels.linear import softmax as kernels
+from stretto.kernels.linear import softmax_vectors as vectors
+from stretto.kernels.linear.softmax_tiles import strips
+from stretto.runtime.blocks.crew import Crew
+from stretto.runtime.blocks.step import make_step
+from stretto.schedule.orders.rotation import independent
+
+from .rows import Rows
+
+Array = NDArray[Any]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_VISITS = 32
+_NUMBERS = 1 << 15  # of X in a visit, at least
+_ROOM = 1 << 23  # numbers in the gradients of all visits together, at most, unless two need more
+
+
+def _cut(work: Ints, at_most: int) -> Ints:
+    """Bounds that cut items with so much work each into at most so many visits of about equal work."""
+    before = np.concatenate([[0], np.cumsum(work)])
+    count = max(1, min(at_most, int(before[-1]) // _NUMBERS))
+    inside = np.searchsorted(before, np.linspace(0, before[-1], count + 1)[1:-1])
+    return np.unique(np.concatenate([[0], inside, [len(work)]])).astype(np.int64)
+
+
+def column_bounds(csc: tuple[Array, ...]) -> Ints:
+    """Columns at which the visits of a sum over columns begin."""
+    return _cut(np.diff(csc[0]).astype(np.int64) + 2, _VISITS)
+
+
+class Passes:
+    """Loss, gradient and curvature of weights W [p + 1, K] (the last row: intercepts) over some rows.
+
+    y [n]: numbers of the classes; weight [n]. bounds: rows at which visits begin, instead of a cut by the data.
+    `look(W)` gives the loss and leaves what `gradient`, `entropy` and `curve` build on; the arithmetic is that of W's
+    type.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        y: Ints,
+        weight: Floats,
+        classes: int,
+        crew: Crew,
+        profile: str,
+        *,
+        bounds: Ints | None = None,
+    ) -> None:
+        self.rows, self.y, self.weight, self.classes = rows, y, weight, classes
+        self.crew, self.profile = crew, profile
+        self.n, self.p = rows.shape
+        self.width, self.strip = strips(classes)
+        self.shape = self.p + 1, self.width
+        if bounds is not None:
+            self._bounds = bounds
+        elif rows.sparse:
+            self._bounds = _cut(np.diff(rows.parts[0]).astype(np.int64) + 8, _VISITS)
+        else:
+            most = max(2, min(_VISITS, _ROOM // (self.shape[0] * self.width)))
+            self._bounds = _cut(np.full(self.n, self.p + 8, np.int64), most)
+        self._visits = len(self._bounds) - 1
+        self._columns: Ints | None = None
+        self._features = _cut(np.full(self.p + 1, 4 * self.width, np.int64), _VISITS)
+        self.wrong, self.spread = np.empty(self.n), np.empty(self.n)
+        self._made: dict[tuple[str, str], Array] = {}
+        self._type = np.dtype(np.float64)  # that of the last look
+
+    def run(self, name: str, kernel: Any, bounds: Ints, *args: Any) -> Floats:
+        """One pass of a kernel over len(bounds) − 1 visits; what each visit said."""
+        step = make_step(name, kernel, independent(len(bounds) - 1), np.diff(bounds), bounds, *args)
+        self.crew.run(step, self.profile, again=True)
+        return step.out
+
+    def _room(self, name: str, shape: tuple[int, ...], dtype: Any = np.float64) -> Array:
+        """An array that is kept from pass to pass."""
+        key = name, np.dtype(dtype).name
+        if key not in self._made:
+            self._made[key] = np.empty(shape, dtype)
+        return self._made[key]
+
+    def look(self, W: Array) -> float:
+        """Σ weight·loss at W."""
+        self._type = W.dtype
+        P = self._room("P", (self.n, self.width), W.dtype)
+        given = (*self.rows.parts, self.y, self.weight, W, self.classes, self.strip, P)
+        worker = kernels.look_sparse_worker if self.rows.sparse else kernels.look_dense_worker
+        out = self.run("look", worker, self._bounds, *given, *self.left, self.wrong, self.spread)
+        return math.fsum(out)
+
+    @property
+    def left(self) -> tuple[Array, ...]:
+        """What the last pass leaves to be summed: the visits' gradients G [V, p + 1, K], or where rows are sparse the
+        residuals R [n, K] and the visits' sums of them [V, K].
+        """
+        if not self.rows.sparse:
+            return (self._room("G", (self._visits, *self.shape)),)
+        return self._room("R", (self.n, self.width), self._type), self._room("gb", (self._visits, self.width))
+
+    def probabilities(self) -> Array:
+        """[n, K] of the classes at the last look."""
+        return self._room("P", (self.n, self.width), self._type)
+
+    def gradient(self) -> Floats:
+        """[p + 1, K] the gradient of the loss at the last look, in an array of its own."""
+        return self._gather()
+
+    def curve(self, V: Array) -> Floats:
+        """[p + 1, K] the product of the loss's Hessian at the last look with V, whose type must be that of the look."""
+        self._bend(V, self.left)
+        return self._gather()
+
+    def bend(self, V: Array) -> tuple[Array, ...]:
+        """What is summed to `curve(V)`, in arrays of its own."""
+        made = tuple(np.empty_like(one) for one in self.left)
+        self._bend(V, made)
+        return made
+
+    def _bend(self, V: Array, into: tuple[Array, ...]) -> None:
+        given = (*self.rows.parts, self.weight, self.probabilities(), V, self.classes, self.strip)
+        worker = kernels.curve_sparse_worker if self.rows.sparse else kernels.curve_dense_worker
+        self.run("curve", worker, self._bounds, *given, *into)
+
+    def _gather(self) -> Floats:
+        """What the rows gave, summed."""
+        total = np.empty(self.shape)
+        if not self.rows.sparse:
+            self.run("fold", kernels.fold_worker, self._features, *self.left, total)
+            return total
+        R, sums = self.left
+        self._back(R, total)
+        total[self.p] = sums.sum(axis=0)
+        return total
+
+    def _back(self, R: Array, total: Floats) -> None:
+        """Sums of residuals over the columns."""
+        if self._columns is None:
+            self._columns = column_bounds(self.rows.csc)
+        self.run("back", kernels.back_worker, self._columns, *self.rows.csc, R, self.strip, total)
+
+    def entropy(self, share: float = 1.0) -> float:
+        """Σ weight·entropy of share·p + (1 − share)·(the sample's own class) at the last look."""
+        return float(kernels.mixed_entropy[self.profile](self.wrong, self.spread, self.weight, share))
+
+    def unsure(self) -> Floats:
+        """[K] the mean of p(1 − p) over the samples at the last look, for every class."""
+        P = self.probabilities()
+        total = np.zeros(self.width)
+        for top in range(0, self.n, 4096):
+            part = P[top : top + 4096].astype(np.float64)
+            total += (part * (1.0 - part) * self.weight[top : top + 4096, None]).sum(axis=0)
+        return np.maximum(total / max(float(self.weight.sum()), 1e-300), 1e-12)
+
+    def sums(self) -> Floats:
+        """[p + 1] Σ_i weight_i x_ij, and Σ_i weight_i for the intercept."""
+        return self._moments(lambda part: part)
+
+    def squares(self) -> Floats:
+        """[p + 1] Σ_i weight_i x_ij², and Σ_i weight_i for the intercept."""
+        return self._moments(np.square)
+
+    def _moments(self, of: Callable[[Floats], Floats]) -> Floats:
+        made = np.zeros(self.p + 1)
+        made[self.p] = self.weight.sum()
+        if not self.rows.sparse:
+            [X] = self.rows.parts
+            for top in range(0, self.n, 1024):
+                part = of(X[top : top + 1024].astype(np.float64)) * self.weight[top : top + 1024, None]
+                made[: self.p] += part.sum(axis=0)
+            return made
+        indptr, indices, values = self.rows.csc
+        terms = np.append(self.weight[indices] * of(values.astype(np.float64)), 0.0)
+        made[: self.p] = np.where(np.diff(indptr) > 0, np.add.reduceat(terms, indptr[:-1].astype(np.int64)), 0.0)
+        return made
+
+    # --- long vectors -------------------------------------------------------------------------------------------------
+
+    def products(self, H: Array, count: int, X: Floats) -> Floats:
+        """[count, r] products of the first rows of H [m, N] with the rows of X [r, N]."""
+        bounds = self._places(H.shape[1])
+        made = np.zeros((len(bounds) - 1, H.shape[0], len(X)))
+        self.run("products", vectors.products_worker, bounds, H, count, X, made)
+        return np.asarray(made.sum(axis=0)[:count])
+
+    def mix(self, H: Array, factor: Floats, scale: float, x: Floats) -> Floats:
+        """scale·x + Σ_i factor[i]·H[i], [N]."""
+        made = np.empty(H.shape[1])
+        bounds = self._places(H.shape[1])
+        self.run("mix", vectors.mix_worker, bounds, H, len(factor), np.ascontiguousarray(factor), scale, x, made)
+        return made
+
+    def over_features(self, name: str, kernel: Any, sums: int, *args: Any) -> Floats:
+        """A pass over the features; what its visits said, [V, sums]."""
+        made = np.zeros((len(self._features) - 1, sums))
+        self.run(name, kernel, self._features, *args, made)
+        return made
+
+    def _places(self, size: int) -> Ints:
+        count = max(1, min(_VISITS, size // (1 << 14)))
+        return np.unique(np.append(np.linspace(0, size // 16, count + 1).astype(np.int64)[:-1] * 16, size))

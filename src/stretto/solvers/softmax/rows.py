@@ -1,0 +1,166 @@
+"""`Rows`: the matrix of a classification by rows, as the softmax kernels read it.
+
+Dense data are used in C order, sparse data as CSR; a turned copy by columns (CSC) is made once, when the first gradient
+asks for it, since a gradient is a sum over each column. A sparse matrix is never made dense.
+
+    >>> rows = Rows.of(np.array([[1, 0], [0, 2]]))
+    >>> rows.shape, rows.sparse, rows.note
+    ((2, 2), False, 'int64 values turned into float64')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.cached import cached_property
+from stretto.data.convert.sparse_structure import is_sparse, verified
+from stretto.data.design.design import Design, _value_type, for_kernels, refuse_unbounded
+from stretto.errors import DataError
+
+Array = NDArray[Any]
+
+_INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """`dense` [n, p] in C order, or `csr` (indptr [n + 1], indices, values). Never both. Make one with `Rows.of`."""
+
+    shape: tuple[int, int]
+    dense: Array | None = None
+    csr: tuple[Array, Array, Array] | None = None
+    note: str = ""  # the conversions that were made; empty when the arrays are the caller's own
+
+    @staticmethod
+    def of(X: Any, *, checked: bool = False) -> Rows:
+        """From a dense array or a sparse matrix of any format. NaN and infinity are refused, with their place.
+
+        checked: the structure of a sparse X is known to be sound (`structure.verified`).
+        """
+        return _from_sparse(X, checked) if is_sparse(X) else _from_dense(np.asarray(X))
+
+    @property
+    def sparse(self) -> bool:
+        return self.dense is None
+
+    @property
+    def entries(self) -> int:
+        """Numbers stored: for a dense matrix all of them."""
+        return self.shape[0] * self.shape[1] if self.csr is None else len(self.csr[2])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.parts[-1].dtype
+
+    @property
+    def nbytes(self) -> int:
+        return sum(part.nbytes for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[Array, ...]:
+        """What kernels take for the matrix."""
+        if self.dense is not None:
+            return (self.dense,)
+        return self._csr
+
+    @property
+    def _csr(self) -> tuple[Array, Array, Array]:
+        if self.csr is None:
+            raise DataError("these rows are dense: read their `dense`")
+        return self.csr
+
+    @property
+    def storage(self) -> str:
+        """How it is stored, in words."""
+        if self.dense is not None:
+            return f"dense {self.dtype} by rows"
+        share = self.entries / max(1, self.shape[0] * self.shape[1])
+        return f"sparse {self.dtype} by rows (CSR), {self.entries:,} entries, {share:.2%} of the cells"
+
+    @cached_property
+    def csc(self) -> tuple[Array, Array, Array]:
+        """A sparse matrix by columns: indptr [p + 1], indices, values."""
+        import scipy.sparse
+
+        indptr, indices, values = self._csr
+        turned = scipy.sparse.csr_array((values, indices, indptr), shape=self.shape, copy=False).tocsc()
+        return turned.indptr, turned.indices, turned.data
+
+    def between(self, first: int, last: int) -> Rows:
+        """The rows first … last − 1, which share memory with these but for their bounds."""
+        shape = last - first, self.shape[1]
+        if self.dense is not None:
+            return Rows(shape, dense=self.dense[first:last])
+        indptr, indices, values = self._csr
+        low, high = indptr[first], indptr[last]
+        return Rows(shape, csr=(indptr[first : last + 1] - low, indices[low:high], values[low:high]))
+
+    def usable(self) -> Rows:
+        """The same for kernels, after it was sent."""
+        if self.dense is not None:
+            return Rows(self.shape, dense=for_kernels(self.dense))
+        indptr, indices, values = self._csr
+        return Rows(self.shape, csr=(for_kernels(indptr), for_kernels(indices), for_kernels(values)))
+
+    def columns(self, which: NDArray[np.int64]) -> Rows:
+        """A sparse matrix of these features alone."""
+        import scipy.sparse
+
+        indptr, indices, values = self.csc
+        part = scipy.sparse.csc_array((values, indices, indptr), shape=self.shape, copy=False)[:, which]
+        turned = part.tocsr()
+        return Rows((self.shape[0], len(which)), csr=(turned.indptr, turned.indices, turned.data))
+
+    def spread(self, weight: NDArray[np.float64]) -> NDArray[np.float64]:
+        """[p] standard deviation of each column under these weights [n]; 1 for a column that is constant."""
+        if self.dense is not None:
+            return Design(self.shape, dense=self.dense).spread(weight)
+        indptr, indices, values = self.csc
+        return Design(self.shape, indptr=indptr.astype(np.int64), indices=indices, values=values).spread(weight)
+
+
+def _from_dense(X: Array) -> Rows:
+    if X.ndim != 2:
+        raise DataError(
+            f"samples and features make two dimensions; got shape {X.shape}. Reshape your data: "
+            "X.reshape(-1, 1) is one feature, X.reshape(1, -1) one sample"
+        )
+    dtype = _value_type(X.dtype)
+    found = [] if X.dtype == dtype else [f"{X.dtype} values turned into {dtype}"]
+    if not X.flags.c_contiguous:
+        found.append("copied into C order once")
+    try:
+        dense = np.ascontiguousarray(X, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"X holds numbers: {error}") from error
+    width = dense.shape[1]
+    refuse_unbounded(dense.ravel(), lambda at: (at // width, at % width))
+    return Rows((dense.shape[0], width), dense=for_kernels(dense), note=", ".join(found))
+
+
+def _from_sparse(X: Any, checked: bool) -> Rows:
+    given = X
+    X = X if checked else verified(X, "X")
+    dtype = _value_type(X.dtype)
+    found = [] if given.format == "csr" else [f"{given.format.upper()} turned into CSR once"]
+    if given.dtype != dtype:
+        found.append(f"{given.dtype} values turned into {dtype}")
+    # First, because repeated entries are added up, and small integers would wrap around.
+    X = X.astype(dtype, copy=False)
+    matrix = X.tocsr()
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy() if matrix is X else matrix
+        matrix.sum_duplicates()
+        found.append("column numbers sorted, repeated entries added")
+    indptr, indices, values = matrix.indptr, matrix.indices, matrix.data
+    refuse_unbounded(values, lambda at: (int(np.searchsorted(indptr, at, side="right")) - 1, int(indices[at])))
+    n, p = X.shape
+    if indices.dtype == np.int64 and max(n, p, len(values)) < _INT32:  # one type for kernels, as small as it can be
+        indptr, indices = indptr.astype(np.int32), indices.astype(np.int32)
+        found.append("column numbers turned into int32")
+    csr = (for_kernels(indptr), for_kernels(indices), for_kernels(values))
+    return Rows((int(n), int(p)), csr=csr, note=", ".join(found))

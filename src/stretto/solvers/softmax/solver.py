@@ -1,0 +1,321 @@
+"""Softmax regression, minimised: quasi-Newton steps in a good metric, then Newton's where those no longer pay.
+
+A round is five steps of L-BFGS, each one pass over the data, or one of Newton's with many. With an L1 penalty steps
+stay in an orthant; where the metric is a table, which knows no orthants, the corner of |w| is rounded, ever less. The
+gap is known after every step and ends the fit.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.models.linear.logistic_options import STEPS
+from stretto.models.linear.saving import FitSaving
+from stretto.runtime.blocks.crew import Crew
+from stretto.solvers.linear.point import inside
+
+from .metric import Diagonal, Table, fits_table, room_for_table
+from .newton import newton_step, smooth_step
+from .nodes import passes_of
+from .point import Point, Problem
+from .quasi_newton import Memory
+
+Floats = NDArray[np.float64]
+
+_ROUNDING = 1e-15  # of the objective and of every logarithm in it
+_CLOSE = 0.3, 0.1, 0.03  # how closely the first of Newton's systems are solved; the last holds for all later ones
+_COARSE = 1e-4  # of the loss of the model without features
+_ROUNDINGS = (50.0, 15.0, 5.0)  # of a corner, in units of what the gap asked for allows
+_MANY = 1 << 18  # weights: the memory of steps is float32, and short
+_LARGE = 1 << 22  # products of a pass: float32 is worth it where the data allow it
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxFit:
+    """A solution. gap: no weights have an objective smaller by more than this."""
+
+    W: Floats  # [p + 1, K]
+    gap: float
+    objective: float
+    rounds: int
+    passes: int
+    converged: bool
+
+
+def solve(
+    problem: Problem,
+    crew: Crew,
+    *,
+    gap: float,
+    max_rounds: int,
+    profile: str = "exact",
+    seed: int = 0,
+    start: Floats | None = None,
+    look: Callable[[dict[str, Any]], bool] | None = None,
+    saved: FitSaving | None = None,
+) -> SoftmaxFit:
+    """Solve to a duality gap of `gap`, from `start` [p + 1, K], else from the model without features. saved: saves the
+    state between rounds, and has that of a fit to go on from.
+    """
+    passes = passes_of(problem, crew, profile)
+    small = problem.rows.entries * passes.width < _LARGE
+    single = not small and (problem.rows.sparse or problem.rows.dtype == np.float32)
+    point = Point(problem, passes, np.float32 if single else np.float64)
+    saved = saved or FitSaving()
+    found = saved.take("softmax")
+    if start is not None and found is None:
+        point.start(start)
+    search = Search(point, gap, max_rounds, seed, look, saved.ended)
+    if found is not None:
+        search.restore(found)
+    with saved.level("softmax", search.state):
+        return search.run()
+
+
+_PHASES = "rounded", "smooth", "quasi", "newton", "widened"  # the last: Newton's rounds in float64 after float32
+
+
+@dataclass
+class _Place:
+    """Where a search stands between two rounds."""
+
+    phase: str
+    step: int = 0  # rounding of the corner, or Newton's step with a rounded one
+    failed: int = 0  # Newton's last so many rounds gained nothing
+    closeness: float = 0.1  # to which Newton's systems are solved
+    values: tuple[float, ...] = ()  # objectives of the quasi-Newton rounds so far
+
+
+class Search:
+    """A fit while it lasts."""
+
+    def __init__(
+        self,
+        point: Point,
+        gap: float,
+        max_rounds: int,
+        seed: int,
+        look: Callable[[dict[str, Any]], bool] | None,
+        ended: Callable[[], None] | None = None,
+    ) -> None:
+        self.point, self.wanted, self.max_rounds, self.look, self._ended = point, gap, max_rounds, look, ended
+        problem, passes = point.problem, point.passes
+        self.cornered = bool(np.any(problem.l1 > 0.0))
+        self.metric: Diagonal | Table
+        if fits_table(problem) and room_for_table(problem):
+            self.metric = Table(problem, passes, seed)
+        else:
+            self.metric = Diagonal(problem, passes)
+        size = passes.shape[0] * passes.width
+        many = size > _MANY
+        self.memory = Memory(passes, size, 10 if many else 30, np.float32 if many else np.float64)
+        self.looks, self.rounds, self.stopped = 1, 0, False
+        self._place = _Place("")
+        self._restored: _Place | None = None  # where to go on, until it is reached
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Everything that decides the rounds to come, to be saved between two of them."""
+        at = self._place
+        found = {f"point/{name}": array for name, array in self.point.state().items()}
+        found |= {f"memory/{name}": array for name, array in self.memory.state().items()}
+        counts = [_PHASES.index(at.phase), at.step, at.failed, self.looks, self.rounds]
+        return found | {"counts": np.array(counts, np.int64), "numbers": np.array([at.closeness, *at.values])}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what `state` gave."""
+        self.point.restore(inside(state, "point"))
+        self.memory.restore(inside(state, "memory"))
+        phase, step, failed, self.looks, self.rounds = state["counts"].tolist()
+        closeness, *values = state["numbers"].tolist()
+        self._restored = _Place(_PHASES[phase], step, failed, closeness, tuple(values))
+
+    def _reached(self, place: _Place) -> None:
+        """Between two rounds."""
+        self._place = place
+        if self._ended is not None and self.rounds:
+            self._ended()
+
+    def _take(self, *phases: str) -> _Place | None:
+        """The place to go on from, where it is in one of these phases."""
+        at = self._restored
+        if at is None or at.phase not in phases:
+            return None
+        self._restored = None
+        return at
+
+    def run(self) -> SoftmaxFit:
+        """Quasi-Newton rounds, then Newton's where those no longer pay."""
+        point = self.point
+        at = self._restored
+        if at is None or at.phase in ("rounded", "smooth", "quasi"):
+            if isinstance(self.metric, Table) and self.cornered:
+                self._rounded(self.metric)
+            else:
+                if isinstance(self.metric, Table):
+                    self.metric.renew(1.0)
+                if at is None:
+                    point.scale = self.metric.scale
+                    point.start(point.W)
+                self._quasi(self._slow if self.cornered else self._still)
+        if at is None or at.phase != "widened":
+            self._newton("newton")
+            if point.dtype != np.float64:
+                point.widen()
+                self._newton("widened")
+        else:
+            self._newton("widened")
+        return SoftmaxFit(point.W, point.gap, point.plain, self.rounds, self.looks, point.gap <= self.wanted)
+
+    @property
+    def over(self) -> bool:
+        return self.stopped or self.point.gap <= self.wanted or self.rounds >= self.max_rounds
+
+    def _tell(self, phase: str) -> None:
+        """A round is over."""
+        point = self.point
+        self.rounds += 1
+        state = {"round": self.rounds, "objective": point.plain, "gap": point.gap, "looks": self.looks}
+        self.stopped |= point.passes.crew.asked
+        if self.look is not None:
+            self.stopped |= self.look({**state, "W": point.W, "phase": phase})
+
+    # --- quasi-Newton -------------------------------------------------------------------------------------------------
+
+    def _quasi(self, enough: Callable[[list[float]], bool]) -> None:
+        """Rounds until `enough` of the objectives so far, or no step helps."""
+        at = self._take("quasi")
+        values = [self.point.value] if at is None else list(at.values)
+        while not self.over:
+            self._reached(_Place("quasi", values=tuple(values)))
+            moved = True
+            for _ in range(STEPS):
+                moved = self._step()
+                if not moved or self.point.gap <= self.wanted:
+                    break
+            self._tell("quasi")
+            values.append(self.point.value)
+            if not moved or enough(values):
+                if self.point.dtype == np.float64 or self.over:
+                    return
+                # What stopped it may be the digits; begin again with all of them.
+                self.point.widen()
+                self.memory.clear()
+                values = [self.point.value]
+
+    def _slow(self, values: list[float]) -> bool:
+        """Two rounds gained less than the gap asked for: what is left of the gap is the dual point's."""
+        return len(values) > 2 and values[-3] - values[-1] <= 0.5 * self.wanted
+
+    def _still(self, values: list[float]) -> bool:
+        return len(values) > 2 and values[-3] - values[-1] <= 1e-3 * self.wanted
+
+    def _step(self) -> bool:
+        """One step; whether there was one that lowers the objective."""
+        point, metric = self.point, self.metric
+        metric.pull(point.turned)
+        d = self.memory.direction(point.turned.reshape(3, -1), first=1.0).reshape(point.passes.shape)
+        way = metric.push(d)
+        t = 1.0
+        if not self.memory.order and not isinstance(metric, Table):
+            bent = point.passes.curve(way.astype(point.dtype)) + point.problem.ridge[:, None] * way
+            along = float(np.sum(way * bent))
+            t = -float(np.sum(way * point.slope)) / along if along > 0.0 else 1.0
+        t = self._walk(way, t)
+        if isinstance(metric, Table):
+            point.turned[0] = t * d
+        return t > 0.0
+
+    def _walk(self, way: Floats, t: float, *, free: bool = False) -> float:
+        """Go along the way as far as the objective falls by a fair part of what the slope promises; 0: nowhere."""
+        point = self.point
+        before, slope = point.value, None
+        noise = _ROUNDING * (abs(before) + float(point.problem.weight.sum()))
+        for _ in range(25):
+            value = point.attempt(way, t, free=free)
+            self.looks += 1
+            # At the end steps change the objective by less than its rounding, and still lower the gap.
+            if value <= before + 1e-4 * min(point.fall, 0.0) + noise:
+                point.settle()
+                return t
+            slope = float(np.sum(point.slope * way)) if slope is None else slope
+            rise = value - before - t * slope
+            t *= min(0.5, max(0.1, -t * slope / (2.0 * rise))) if np.isfinite(value) and rise > 0.0 else 0.1
+        point.attempt(way, 0.0, free=True)
+        point.settle()
+        return 0.0
+
+    # --- L1 in the metric of a table ----------------------------------------------------------------------------------
+
+    def _rounded(self, metric: Table) -> None:
+        """The corner of |w| rounded ever less: smooth problems that a table of products suits."""
+        point, problem = self.point, self.point.problem
+        count = problem.classes * problem.rows.shape[1]
+        # A gap that asks for more than this is left to Newton's steps, which find zeros for good.
+        coarse = max(self.wanted, _COARSE * problem.empty)
+        least = coarse / max(float(problem.l1.mean()) * count, 1e-300)
+        at = self._take("rounded", "smooth")
+        if at is None:
+            point.scale = metric.scale
+        begin = 0 if at is None else at.step if at.phase == "rounded" else len(_ROUNDINGS)
+        for k, times in enumerate(_ROUNDINGS[begin:], begin):
+            if at is None:
+                point.round = times * least
+                point.start(point.W)
+            at = None
+            while not self.over:
+                self._reached(_Place("rounded", k))
+                metric.renew(point.spread(), problem.l1[:, None] / np.hypot(point.W, point.round))
+                self.memory.clear()
+                first = point.value
+                for _ in range(2 * STEPS):
+                    if not self._step():
+                        break
+                self._tell("rounded")
+                if first - point.value <= 0.2 * times * coarse:
+                    break
+                point.start(point.W)
+        if at is None:
+            point.round = least
+            point.start(point.W)
+        for turn in itertools.count(0 if at is None else at.step):
+            if self.over or point.gap <= coarse:
+                break
+            self._reached(_Place("smooth", turn))
+            if self._walk(smooth_step(point, metric, _CLOSE[min(turn, len(_CLOSE) - 1)]), 1.0) == 0.0:
+                break
+            self._tell("smooth")
+        self._sharpen()
+
+    def _sharpen(self) -> None:
+        """Weights that only the rounding keeps from zero become zero, as long as the objective allows it."""
+        point = self.point
+        small = (np.abs(point.W) <= 3.0 * point.round) & (point.problem.l1[:, None] > 0.0)
+        kept, before, gap = point.W, point.plain, point.gap
+        point.round = 0.0
+        point.start(np.where(small, 0.0, kept))
+        if point.gap > max(self.wanted, gap) and point.plain > before:
+            point.start(kept)
+
+    # --- Newton -------------------------------------------------------------------------------------------------------
+
+    def _newton(self, phase: str) -> None:
+        """Newton's rounds until the gap is small enough."""
+        point = self.point
+        at = self._take(phase) or _Place(phase)
+        closeness, failed = at.closeness, at.failed
+        while not self.over and failed < 3:
+            self._reached(_Place(phase, failed=failed, closeness=closeness))
+            if point.dtype != np.float64 and (failed or self.wanted < 1e-5 * point.plain):
+                point.widen()
+                continue
+            before, value = point.gap, point.value
+            t = self._walk(newton_step(point, self.metric, closeness), 1.0, free=True)
+            failed = failed + 1 if t == 0.0 or (point.gap >= before and point.value >= value) else 0
+            closeness = max(1e-10, closeness * (0.1 if t == 1.0 or point.gap >= before else 0.5))
+            self._tell("newton")

@@ -1,0 +1,218 @@
+"""Changes that were made here and not yet sent.
+
+A *slip* holds the changes of one clock: those of one worker in exact runs, else those of all workers of the node, added
+together. Rows of a slip are keys, or keys with the version of the row that the change was computed from. A row is
+*changed* while it holds something that was not sent.
+
+    buffer.current[i].places(keys)       where worker i of the node adds now
+    buffer.close(5)                      the slips of clocks < 5, to be sent and then given back (`reuse`)
+
+Shared slips of a table with reserved rows never move anything, so that threads may add to them at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys
+from stretto.kernels.tables import cached_rows, pending_changes
+from stretto.store.index import Index, Places, longer
+from stretto.store.layout import Layout, TableSpec
+
+NO_LOCKS = np.empty(0, np.int64)
+Locks = NDArray[np.int64]
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Changes on their way, sorted by shard, key and version: keys, shards [n], deltas [n, width], versions [n] where
+    the table has them, witness [n, workers] (0 columns without)."""
+
+    keys: Keys
+    shards: NDArray[np.int64]
+    deltas: NDArray[Any]
+    versions: NDArray[np.int32] | None
+    witness: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def only(self, chosen: NDArray[np.bool_]) -> Batch:
+        """Some of the rows."""
+        if chosen.all():
+            return self
+        versions = None if self.versions is None else self.versions[chosen]
+        return Batch(self.keys[chosen], self.shards[chosen], self.deltas[chosen], versions, self.witness[chosen])
+
+
+class Slip:
+    """Changes of one clock, by place: keys, versions, changed [places], deltas [places, width], witness [places, W].
+
+    reserved: rows of the table, each with room from the start; otherwise None, and the columns grow.
+    """
+
+    def __init__(self, spec: TableSpec, versioned: bool, witnesses: int, reserved: int | None) -> None:
+        self.clock, self.worker = 0, -1
+        self.index = Index(versioned) if reserved is None else None
+        rows = self.index.capacity if self.index else reserved or 0
+        self.deltas: NDArray[Any] = np.zeros((rows, spec.cols), spec.kept)
+        self.witness: NDArray[np.int32] = np.zeros((rows, witnesses), np.int32)
+        self.changed: NDArray[np.uint8] = np.zeros(rows, np.uint8)
+        # Of a reserved slip: the place of every row, the key at every place, how many places are taken.
+        self._places: NDArray[np.int64] = np.full(0 if self.index else rows, -1)
+        self._keys: Keys = np.zeros(len(self._places), np.int64)
+        self._count: NDArray[np.int64] = np.zeros(1, np.int64)
+
+    @property
+    def count(self) -> int:
+        return int(self._count[0]) if self.index is None else self.index.count
+
+    @property
+    def keys(self) -> Keys:
+        return self._keys if self.index is None else self.index.keys
+
+    @property
+    def versions(self) -> NDArray[np.int32] | None:
+        return self.index.marks if self.index is not None and self.index.marked else None
+
+    @property
+    def addresses(self) -> tuple[int, int, int]:
+        """Where a reserved slip lies, for `served.install`."""
+        return self._places.ctypes.data, self.deltas.ctypes.data, self.witness.ctypes.data
+
+    def places(self, keys: Keys, versions: NDArray[np.int32] | None = None, locks: Locks = NO_LOCKS) -> Places:
+        """[n] the place of each row, made where there is none."""
+        index = self.index
+        if index is None:
+            out = np.empty(len(keys), np.int64)
+            pending_changes.reserve.exact(self._places, self._keys, self._count, keys, locks, out)
+            return out
+        places = index.place(keys, versions)
+        if index.capacity > len(self.changed):
+            capacity = index.capacity
+            self.deltas = longer(self.deltas, capacity)
+            self.witness = longer(self.witness, capacity)
+            self.changed = longer(self.changed, capacity)
+        return places
+
+    def add_to(self, keys: Keys, out: NDArray[Any], seen: NDArray[np.int32]) -> None:
+        """Add what is here for these rows to out [n, width], and the witness to seen (unless that is empty)."""
+        assert self.index is not None
+        lookup = self.index.lookup
+        cached_rows.add_found.exact(lookup.keys, lookup.slots, self.deltas, self.witness, keys, out, seen)
+
+    def add_to_held(
+        self,
+        keys: Keys,
+        slots: Places,
+        through: NDArray[np.int64],
+        values: NDArray[Any],
+        witness: NDArray[np.int32],
+    ) -> None:
+        """Add what is here for these rows to those of a cache, at `slots` [n], that are held (through ≥ 0)."""
+        assert self.index is not None
+        cached_rows.add_to_held.exact(
+            *self.index.lookup.both, self.deltas, self.witness, keys, slots, through, values, witness
+        )
+
+    def dirty(self) -> Places:
+        """The places of rows that were changed and not sent. Others may be adding: NumPy counts first and fills then,
+        so it gets a copy."""
+        return np.flatnonzero(self.changed[: self.count].copy())
+
+    def clear(self) -> None:
+        """Empty again, with all its room."""
+        count = self.count
+        self.deltas[:count] = 0
+        self.witness[:count] = 0
+        self.changed[:count] = 0
+        if self.index is None:
+            self._places[self._keys[:count]] = -1
+            self._count[0] = 0
+        else:
+            self.index.clear()
+
+
+class Buffer:
+    """The slips of one table on one node: open ones in `slips`, by (clock, worker), worker = −1 for shared ones."""
+
+    def __init__(self, layout: Layout, table: int, workers: range) -> None:
+        self._layout, self._table = layout, table
+        self._spec = layout.tables[table]
+        self._workers = workers
+        self._shared = not layout.rule.exact
+        # In exact runs all that is read in a clock is one version, and shards keep none.
+        self._versioned = self._spec.versioned and self._shared
+        # Private slips are small and many; versions need an index.
+        self._reserved = layout.reserved(table) if self._shared and not self._versioned else None
+        self._spare: list[Slip] = []
+        self.slips: dict[tuple[int, int], Slip] = {}
+        self.current: list[Slip] = []
+        self.begin(0)
+
+    @property
+    def reserved(self) -> bool:
+        """Whether threads may add to the slips without a lock on all of them."""
+        return self._reserved is not None
+
+    def begin(self, clock: int) -> None:
+        """All workers are at this clock, and nothing was changed."""
+        self.slips, self.current = {}, []
+        for i in range(len(self._workers)):
+            self.move(i, clock)
+
+    def move(self, i: int, clock: int) -> None:
+        """From now on worker i of the node adds to the slip of this clock."""
+        worker = -1 if self._shared else self._workers[i]
+        slip = self.slips.get((clock, worker))
+        if slip is None:
+            slip = self._spare.pop() if self._spare else self._new()
+            slip.clock, slip.worker = clock, worker
+            self.slips[clock, worker] = slip
+        if i < len(self.current):
+            self.current[i] = slip
+        else:
+            self.current.append(slip)
+
+    def _new(self) -> Slip:
+        return Slip(self._spec, self._versioned, self._layout.witnesses, self._reserved)
+
+    def close(self, before: int) -> list[Slip]:
+        """Take out the slips of clocks < before, by clock and worker."""
+        ended = sorted(at for at in self.slips if at[0] < before)
+        return [self.slips.pop(at) for at in ended]
+
+    def reuse(self, slip: Slip) -> None:
+        """The slip was sent; its room serves again."""
+        if len(self._spare) <= len(self._workers):
+            slip.clear()
+            self._spare.append(slip)
+
+    def addresses(self) -> NDArray[np.int64]:
+        """[k, 3] where the open reserved slips lie, empty ones too: threads may be about to add to them."""
+        found = [slip.addresses for slip in self.slips.values() if slip.index is None]
+        return np.array(found, np.int64).reshape(-1, 3)
+
+    def batch(self, slip: Slip, places: Places, keep: bool, locks: Locks = NO_LOCKS) -> tuple[Batch, Places]:
+        """Rows of a slip as they are to be sent, now marked unchanged, and their places in the same order.
+
+        keep: they stay as they are; otherwise they are zero afterwards.
+        """
+        keys = slip.keys[places]
+        versions = None if slip.versions is None else slip.versions[places]
+        shards = self._layout.shard_of(self._table, keys)
+        order = np.argsort(keys) if versions is None else np.lexsort((versions, keys))
+        if self._layout.nodes > 1:
+            order = order[np.argsort(shards[order].astype(np.uint16), kind="stable")]
+        places = places[order]
+        deltas = np.empty((len(places), slip.deltas.shape[1]), slip.deltas.dtype)
+        witness = np.empty((len(places), slip.witness.shape[1]), np.int32)
+        pending_changes.lift.exact(
+            places, slip.keys, slip.deltas, slip.witness, slip.changed, locks, keep, deltas, witness
+        )
+        versions = None if versions is None else versions[order]
+        return Batch(keys[order], shards[order], deltas, versions, witness), places

@@ -1,0 +1,118 @@
+"""The rows that a cache holds, as columns.
+
+A row has a slot. Where the layout reserves a table's rows, every row has one from the start, its key: nothing is ever
+moved, so that threads may read and change rows while others come in. Otherwise, as for sparse tables, slots are given
+out as keys are first seen, and the columns grow to twice their length when they are full. Threads may then still read
+rows while others come in, but not change them: a change could go to a column that has been replaced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.messages import Keys
+from stretto.store.index import Index, Places, longer
+from stretto.store.layout import Layout
+
+# What new slots hold in each column.
+_FILLS = {"values": 0, "through": -1, "shard": 0, "witness": 0, "version": -1, "scale": 1, "pending": -1}
+_SPARE = 8  # a full cache lets go of an eighth, so that making room is rare
+
+
+class Pool:
+    """Columns by slot: values [slots, width]; through, −1 where the row is not held; shard; witness [slots, workers];
+    version, −1 without; scale; pending: the need of the Fetch under way, −1 without; used: the clock of the last read
+    or change (only with a bound on rows)."""
+
+    def __init__(self, layout: Layout, table: int) -> None:
+        spec = layout.tables[table]
+        self._layout, self._table = layout, table
+        self.bound = spec.cache_rows
+        self.held = 0
+        reserved = layout.reserved(table)
+        self.index = Index() if reserved is None else None
+        slots = reserved if self.index is None else self.index.capacity
+        assert slots is not None
+        self.values: NDArray[Any] = np.zeros((slots, spec.cols), spec.kept)
+        self.through: NDArray[np.int64] = np.full(slots, -1)
+        self.shard: NDArray[np.int32] = np.zeros(slots, np.int32)
+        self.witness: NDArray[np.int32] = np.zeros((slots, layout.witnesses), np.int32)
+        versioned = spec.versioned and not layout.rule.exact
+        self.version: NDArray[np.int32] = np.full(slots if versioned else 0, -1, np.int32)
+        self.scale: NDArray[np.float32] = np.ones(slots, np.float32)
+        self.pending: NDArray[np.int64] = np.full(slots, -1)
+        self.used: NDArray[np.int64] = np.zeros(0 if self.bound is None else slots, np.int64)
+        if self.index is None:
+            self.shard[:] = layout.shard_of(table, np.arange(slots))
+
+    def find(self, keys: Keys) -> Places:
+        """[n] the slot of each row, −1 where it has none."""
+        return keys if self.index is None else self.index.find(keys)
+
+    def place(self, keys: Keys) -> Places:
+        """[n] the slot of each row, a new one where it had none."""
+        index = self.index
+        if index is None:
+            return keys
+        before = index.count
+        index.make_room(before + len(keys))
+        if index.capacity > len(self.through):
+            self._grow(index.capacity)
+        slots = index.place(keys)  # threads may find them from now on, so their columns are there
+        if index.count > before:
+            new = slice(before, index.count)
+            self.shard[new] = self._layout.shard_of(self._table, index.keys[new])
+        return slots
+
+    def keys_at(self, slots: Places) -> Keys:
+        """[n] the key of the row in each slot."""
+        return slots if self.index is None else self.index.keys[slots]
+
+    def versions_at(self, slots: Places) -> NDArray[np.int32]:
+        """[n] the version of the row in each slot, −1 where none is held or there is no slot."""
+        versions = self.version[slots]
+        versions[slots < 0] = -1
+        return versions
+
+    def _grow(self, capacity: int) -> None:
+        # A reader takes `through` first: if that has grown, all others have.
+        for name, fill in sorted(_FILLS.items(), key=lambda column: column[0] == "through"):
+            if name != "version" or len(self.version):
+                setattr(self, name, longer(getattr(self, name), capacity, fill))
+        if self.bound is not None:
+            self.used = longer(self.used, capacity)
+
+    def surplus(self, pinned: Keys, since: int) -> Places:
+        """Slots of rows to let go, the longest unused first; none while the bound is kept.
+
+        Rows that are asked for or pinned stay, and so do those used in clocks ≥ since, even beyond the bound.
+        """
+        if self.bound is None or self.held <= self.bound:
+            return np.empty(0, np.int64)
+        free = (self.through >= 0) & (self.pending < 0) & (self.used < since)
+        slots = self.find(pinned)
+        free[slots[slots >= 0]] = False
+        candidates = np.flatnonzero(free)
+        oldest = np.argsort(self.used[candidates], kind="stable")
+        return candidates[oldest[: self.held - (self.bound - self.bound // _SPARE)]]
+
+    def let_go(self, slots: Places) -> None:
+        """These rows are no longer held."""
+        self.held -= len(slots)
+        self.through[slots] = -1
+        if len(self.version):
+            self.version[slots] = -1
+        if self.index is None:
+            return
+        count = self.index.count
+        stay = np.flatnonzero((self.through[:count] >= 0) | (self.pending[:count] >= 0))
+        self.index.keep(stay)
+        for name, fill in _FILLS.items():
+            column = getattr(self, name)
+            if len(column):
+                column[: len(stay)] = column[stay]
+                column[len(stay) : count] = fill
+        self.used[: len(stay)] = self.used[stay]

@@ -1,0 +1,161 @@
+"""One table of a cache: the rows held, the changes not sent, the changes on their way, what rounding left."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stretto.comm.codec import travels_short, value_bytes
+from stretto.comm.messages import Keys, Rows
+from stretto.comm.sizes import keys_of_burst
+from stretto.kernels.tables import cached_rows, pending_changes
+from stretto.store.index import NO_INDEX
+from stretto.store.layout import Layout
+
+from .buffer import NO_LOCKS, Buffer, Locks, Slip
+from .in_flight import Flight
+from .pool import Pool
+from .rounding import Leftovers
+
+NO_SLIPS = np.empty((0, 3), np.int64)
+
+
+class CachedTable:
+    """own: changes show in the cached rows at once, for all workers of the node. aside: in exact runs a worker's own
+    changes are added to what it reads. short: changes travel as 16-bit floats, of `wire` bytes a value in any case.
+    keys_at_once: in a message of keys at most, None for no bound.
+    locks: of rows that threads share (empty without); read_locks: those that a read has to take. seen [shards]: the
+    last of our Updates that each shard has."""
+
+    def __init__(self, layout: Layout, table: int, workers: range, seen: NDArray[np.int64], locks: Locks) -> None:
+        spec, exact = layout.tables[table], layout.rule.exact
+        self.number, self.spec = table, spec
+        self.pool = Pool(layout, table)
+        self.buffer = Buffer(layout, table, workers)
+        self.own = spec.own_writes and not exact
+        self.aside = spec.own_writes and exact
+        self.versioned = spec.versioned and not exact
+        self.short = travels_short(spec.dtype, layout.policy.codec)
+        self.wire = value_bytes(spec.dtype, layout.policy.codec)
+        self.keys_at_once = keys_of_burst(layout.policy, spec.cols, self.wire)
+        # Without a lock on everything threads may read and add to a table whose slips are reserved, and never move, or
+        # private, and nobody looks into them before they are closed. Private ones leave the rows of the pool as they
+        # are, so that these may be found by an index that grows, unless they are let go and move.
+        private = exact and not layout.policy.managed
+        moves = self.pool.index is not None and not (private and self.pool.bound is None)
+        self.free = not moves and (self.buffer.reserved or private)
+        self.locks = NO_LOCKS if moves else locks
+        # In an exact run a row that is fresh enough to be read keeps its value until its readers end their clock: its
+        # shard closes no clock before. Without a lock for each row, readers do not pass cache lines to and fro.
+        self.read_locks = NO_LOCKS if exact else self.locks
+        self.unread = np.empty((0, layout.witnesses), np.int32)[:, :0]  # in place of a witness that nobody asked for
+        self.flight = Flight(layout, table, seen) if self.own else None
+        self._no_log = Flight.none(spec.cols, spec.kept, layout.witnesses)
+        # Rounding: what it left of the node's changes, or in exact runs, what a worker takes into a clock.
+        self.settles = self.short and exact
+        self.leftovers = Leftovers(spec.cols, spec.kept) if self.short and not exact else None
+        self._lost: dict[tuple[int, int], tuple[Keys, NDArray[Any]]] = {}
+        self._taken: list[tuple[Keys, NDArray[Any]]] = []  # leftovers that early sends of the clock that ends next took
+        self._before: dict[int, tuple[Keys, NDArray[Any]]] = {}  # leftovers before clocks that ended together did
+        self._from = 0  # the clock of the node
+
+    def lost(self, clock: int) -> dict[int, tuple[Keys, NDArray[Any]]]:
+        """By worker (−1: the node), keys and rows of what rounding took from changes of clocks before this one, which
+        is that of the node or one it has just jumped over: a restart from there makes all later changes again."""
+        if self.leftovers is None:
+            return {worker: lost for (at, worker), lost in sorted(self._lost.items()) if at == clock}
+        later = min((at for at in self._before if at >= clock), default=None)
+        if later is not None:
+            return {-1: self._before[later]}
+        keys, rows = (np.concatenate(parts) for parts in zip(self.leftovers.arrays(), *self._taken, strict=True))
+        order = np.argsort(keys)
+        return {-1: (keys[order], rows[order])}
+
+    def take_leftovers(self, keys: Keys, deltas: NDArray[Any]) -> None:
+        """Add what is left of these rows to changes of the clock that ends next, which go early."""
+        assert self.leftovers is not None
+        left = np.zeros_like(deltas)
+        self.leftovers.move_to(keys, left)
+        deltas += left
+        some = left.any(axis=1)
+        if some.any():
+            self._taken.append((keys[some], left[some]))
+
+    def starts_ending(self) -> None:
+        """The clock of the node has moved on."""
+        self._before.clear()
+
+    def ends(self, clock: int) -> None:
+        """Changes of this clock are about to be sent, together with those of clocks around it."""
+        if self.leftovers is not None and clock not in self._before:
+            self._before[clock] = self.leftovers.arrays()
+
+    def keep_lost(self, slip: Slip, keys: Keys, rows: NDArray[Any]) -> None:
+        """Exact runs: a worker begins the clock of this slip with what rounding took from its changes in the last."""
+        self._lost[slip.clock, slip.worker] = keys, rows
+        places = slip.places(keys)
+        pending_changes.put_back.exact(places, slip.keys, slip.deltas, NO_LOCKS, rows)
+        slip.changed[places] = 1
+
+    def forget_lost(self, clock: int) -> None:
+        """The node has come to this clock; what `lost` may be asked for are the clocks since the one it was in."""
+        for at in [at for at in self._lost if at[0] < self._from]:
+            del self._lost[at]
+        self._from = clock
+        self._taken.clear()
+
+    def give_back(self, worker: int, keys: Keys, rows: NDArray[Any]) -> None:
+        """What `lost` gave, after a restart."""
+        if self.leftovers is not None:
+            self.leftovers.keep(keys, rows)
+            return
+        for slip in self.buffer.current:
+            if slip.worker == worker:
+                self.keep_lost(slip, keys, rows)
+
+    def install(self, message: Rows) -> NDArray[np.int64]:
+        """Put rows into the pool, with this node's changes that are not in them; [n] their slots.
+
+        Only rows that are held are taken from a push: others were let go while it was on its way.
+        """
+        pool, buffer, keys = self.pool, self.buffer, message.keys
+        index = NO_INDEX
+        if pool.index is None:
+            slots = keys
+        elif message.reply:
+            slots = pool.place(keys)
+        else:  # the kernel finds them
+            slots, index = np.empty(len(keys), np.int64), pool.index.lookup.both
+        values, witness = message.values, self.unread if message.witness is None else message.witness
+        flight = self.flight
+        log = self._no_log if flight is None else flight.log(message.shard)
+        if flight is not None and self.leftovers:
+            # The order of a row's sum is fixed: what is on its way, what rounding left, the slips by age.
+            values, witness, log = values.copy(), witness.copy(), self._no_log
+            if flight.waits_for(message.shard):
+                flight.add_to(message.seen, keys, values, witness)
+            self.leftovers.add_to(keys, values)
+        new: int = cached_rows.install.exact(
+            *index,
+            keys,
+            slots,
+            values,
+            witness,
+            message.through,
+            message.reply,
+            pool.values,
+            pool.through,
+            pool.witness,
+            self.locks,
+            buffer.addresses() if flight is not None and buffer.reserved else NO_SLIPS,
+            *log,
+            message.seen,
+        )
+        pool.held += new
+        if flight is not None and not buffer.reserved:
+            for slip in buffer.slips.values():
+                if slip.count:
+                    slip.add_to_held(keys, slots, pool.through, pool.values, pool.witness)
+        return slots

@@ -1,0 +1,1 @@
+"""The server side of tables: rows, versions, server functions, snapshots."""
