@@ -140,7 +140,7 @@ class Corpus:
             self.shares.append(Share(its, word[low:high], topic[low:high], len(own), made))
 
     def likelihood(self, topics: list[Array]) -> float:
-        """Joint log-likelihood per token of the topics that each worker's tokens have (stretto.models.topics.priors)."""
+        """Joint log-likelihood per token of the topics of each worker's tokens (stretto.models.topics.priors)."""
         K, lengths, found = self.topics, [], 0.0
         words = np.zeros(self.words * K, np.int64)
         for share, topic in zip(self.shares, topics, strict=True):

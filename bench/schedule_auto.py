@@ -2,14 +2,14 @@
 
 The Lasso with an intercept at λ_max/10 and λ_max/100, to an objective whose distance to the optimum is 1e-4 of that at
 the start. *Work*: entries of the columns updated, plus 1,000 for each round, plus what choosing costs by the model of
-`schedule/automatic/candidates.py`; given as a multiple of the entries of the whole matrix, that is in sweeps. It is what `auto`
-compares candidates by, and the same on every machine. *Seconds*: of rounds, at one thread, the evaluations that `auto`
-makes included, the shorter of two runs; the machine was shared with other jobs, so trust them to a factor of two or
-three. *Measuring*: seconds in which `auto` measures the columns before the first round, not in the seconds of the run.
-A dash: not reached within 200 sweeps or 6 seconds, or diverged. *Tuning* sets are those the constants of `auto` were
-chosen on. The rules of trials were changed once after a first run over all generated sets, because of the set long,
-30,000 × 120 (2.9 times the best), which has been a tuning set since. So only long, 25,000 × 160 and the real sets are
-unseen; the results of the other judged sets were known, and were not used, when those rules were changed.
+`schedule/automatic/candidates.py`; given as a multiple of the entries of the whole matrix, that is in sweeps. It is
+what `auto` compares candidates by, and the same on every machine. *Seconds*: of rounds, at one thread, the evaluations
+that `auto` makes included, the shorter of two runs; the machine was shared with other jobs, so trust them to a factor
+of two or three. *Measuring*: seconds in which `auto` measures the columns before the first round, not in the seconds
+of the run. A dash: not reached within 200 sweeps or 6 seconds, or diverged. *Tuning* sets are those the constants of
+`auto` were chosen on. The rules of trials were changed once after a first run over all generated sets, because of the
+set long, 30,000 × 120 (2.9 times the best), which has been a tuning set since. So only long, 25,000 × 160 and the real
+sets are unseen; the results of the other judged sets were known, and were not used, when those rules were changed.
 """
 
 from __future__ import annotations

@@ -118,8 +118,8 @@ class World:
 
 @pytest.mark.parametrize("seed", range(30))
 def test_an_end_is_in_one_epoch_wherever_nodes_are(seed: int) -> None:
-    """Ended at a random moment by the rule of `crew_runs`: all visits of the epochs before, and of the latest some that
-    are closed under the order, with every block where it belongs after them."""
+    """Ended at a random moment by the rule of `runtime.cluster.blocks.driver_runs`: all visits of the epochs before,
+    and of the latest some that are closed under the order, with every block where it belongs after them."""
     draw = random.Random(seed)
     order = draw.choice([rotation(8), rotation(6, "ring"), wavefront(5, 7), panels(4, 2)])
     world = World(order, draw.choice([2, 3, 5]), seed)

@@ -6,8 +6,8 @@
 
 Key a number by what it is for (epoch, row, column, which draw), never by a counter: then a loop draws the same numbers
 however its iterations are shared out. Any integers will do, negative ones too, and as many as you like; (1, 2) and
-(1, 2, 0) are different keys. A decorated loop calls the compiled twins of `stretto.kernels.numeric.keyed`, which give the same
-bits.
+(1, 2, 0) are different keys. A decorated loop calls the compiled twins of `stretto.kernels.numeric.keyed`, which give
+the same bits.
 """
 
 from __future__ import annotations

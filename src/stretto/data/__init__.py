@@ -18,8 +18,7 @@ from stretto.data.records.data import Data, held_out
 from stretto.data.records.ids import IdMap
 from stretto.data.write import write
 
-# The functions come after the modules they are named for (`read`, `scan`, `write`), so `stretto.data.reading.read` is the
-# function.
+# The functions come after the modules they are named for, so `stretto.data.write` is the function.
 
 __all__ = [
     "Data",

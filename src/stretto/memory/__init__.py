@@ -31,14 +31,14 @@ def __getattr__(name: str) -> Any:
         from stretto.errors import PlanError
 
         modules = {
-            "Experts": "experts",
-            "PaddedExperts": "experts",
-            "Report": "report",
-            "Step": "stepping",
-            "experimental_step_several": "multi_device",
+            "Experts": "operations.experts",
+            "PaddedExperts": "operations.experts",
+            "Report": "report.report",
+            "Step": "run.planned_step",
+            "experimental_step_several": "multi_device.execute",
         }
         try:
-            return getattr(importlib.import_module(f"{__name__}.{modules.get(name, 'door')}"), name)
+            return getattr(importlib.import_module(f"{__name__}.{modules.get(name, 'front_end')}"), name)
         except ModuleNotFoundError as error:
             if error.name != "torch":
                 raise

@@ -14,16 +14,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class KernelReference:
-    """module, name: where it is; source: what it was made from, where it was made at run time (`kernels.core.generated`).
-
-    users: functions of the user's that the source calls, pickled by value; digests: of their code.
-    """
+    """Where a kernel is, or the source that it was made from."""
 
     module: str
     name: str
-    source: str = ""
-    users: bytes = b""
-    digests: tuple[str, ...] = ()
+    source: str = ""  # where it was made at run time (`kernels.core.generated`)
+    users: bytes = b""  # functions of the user's that the source calls, pickled by value
+    digests: tuple[str, ...] = ()  # of the code of those functions
 
     def load(self) -> Kernel:
         """The kernel, in this process."""

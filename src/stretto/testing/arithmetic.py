@@ -54,7 +54,7 @@ def convert(value: Number, kind: Kind) -> Number:
 
 @np.errstate(all="ignore")
 def cast(values: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """An array converted as NumPy's astype does; floats that no integer fits become what `kernels.numeric.defined` says.
+    """Convert as NumPy's astype does; floats that no integer fits become what `kernels.numeric.defined` says.
 
     >>> cast(np.array([np.nan, 1e30, 300.7]), "i4"), cast(np.array([-1.0, 300.0, 3e9]), "u1")
     (array([-2147483648, -2147483648,         300], dtype=int32), array([255,  44,   0], dtype=uint8))

@@ -1,7 +1,7 @@
 """A recipe: what a run was asked to do, complete enough to do it again.
 
 It is kept in the run record, where `resume` finds it. What every model needs is here; what one model does with its
-file, and what it leaves behind, is in its own module: `recipe_mf`, `recipe_lda`.
+file, and what it leaves behind, is in its own module: `cli.recipes.mf`, `cli.recipes.lda`.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class GeneratedCorpus:
 
 
 def corpus(documents: int, words: int, topics: int, length: float, **law: Any) -> GeneratedCorpus:
-    """The whole corpus of `generate_corpus` in memory, with its truth."""
+    """The whole corpus of `data.generate.corpus` in memory, with its truth."""
     parts = list(zip(*generate_corpus(documents, words, topics, length, **law), strict=True))
     rows, cols, counts = (np.concatenate(part) for part in parts)
     source = f"generated(documents={documents}, words={words}, topics={topics}, seed={law.get('seed', 0)})"
@@ -212,8 +212,8 @@ def write_corpus(
 ) -> tuple[int, int]:
     """Write a corpus in UCI's docword format, packed when the name ends in .gz; (entries, tokens) written.
 
-    law : alpha, beta, zipf, seed, chunk, as for `generate_corpus`.  progress(documents written, documents) is called
-    after every chunk. The file appears whole or not at all, and the same numbers give the same bytes.
+    law : alpha, beta, zipf, seed, chunk, as for `data.generate.corpus`.  progress(documents written, documents) is
+    called after every chunk. The file appears whole or not at all, and the same numbers give the same bytes.
     """
     chunks = generate_corpus(documents, words, topics, length, **law)
     path = os.fspath(path)

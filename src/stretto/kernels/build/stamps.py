@@ -23,7 +23,8 @@ import numba
 PACKAGE = "stretto.kernels"
 FOLDER = Path(__file__).parents[1]
 
-# `from .lanes import dot`, `from stretto.kernels.numeric.lanes import dot`, `from . import lanes, vector`, in brackets or not.
+# `from .lanes import dot`, `from stretto.kernels.numeric.lanes import dot`, `from . import lanes, vector`, in brackets
+# or not.
 _IMPORT = re.compile(r"^from +([\w.]+) +import +(\([^)]*\)|.*)$", re.MULTILINE)
 
 

@@ -1,7 +1,7 @@
 """Coordinate descent over sparse columns in random order, which leaves out columns that stay at zero.
 
-Minimises the same quadratic model as `kernels/linear/descent.py`, with the same arrays. A sweep visits the columns in a new
-random order: on a text set the stored order needed fifteen times as many sweeps.
+Minimises the same quadratic model as `kernels/linear/descent.py`, with the same arrays. A sweep visits the columns in
+a new random order: on a text set the stored order needed fifteen times as many sweeps.
 A column at zero whose pull is clearly below its penalty is left out of the sweeps that follow (shrinking, as in
 newGLMNET: Yuan, Ho and Lin 2012); before the end all columns are visited once more.
 

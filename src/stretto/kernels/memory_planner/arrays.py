@@ -1,4 +1,5 @@
-"""A training step as arrays, for the compiled loops of the memory planner (`plan_walk`, `plan_lower`, `plan_again`).
+"""A training step as arrays, for the compiled loops of the memory planner (`kernels.memory_planner.timeline`,
+`kernels.memory_planner.lower`, `kernels.memory_planner.recompute`).
 
 N nodes, S storages, G gaps; a list for each of them is stored as one array with the bounds of its parts (`x_at`).
 """

@@ -1,4 +1,4 @@
-"""From what is done in each gap to steps and the bytes that must be there in each: the compiled loop of `memory.planner.timeline`.
+"""Steps and resident bytes from the choice for each idle interval: the compiled loop of `memory.planner.timeline`.
 
 Lists that grow are arrays with a count in `counts`; where one is full, FULL is set and nothing is written beyond it.
 """

@@ -1,7 +1,7 @@
 """Collapsed Gibbs sampling for few topics: every document has K plain counts, and a draw looks at all of them.
 
 Up to some 256 topics sixteen multiplications at a time are faster than collecting the topics a document has (twice as
-fast at 100). The draws are the same as those of `topic_packed`: exact, the token itself not counted.
+fast at 100). The draws are the same as those of `kernels.topics.packed`: exact, the token itself not counted.
 """
 
 from __future__ import annotations

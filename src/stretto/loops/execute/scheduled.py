@@ -8,8 +8,8 @@
 
 Here is what can be decided before anything runs: how the iterations of a round may run (all at once, in visits that do
 not see each other's buffered writes, or one after the other), which state is *watched* for the changes that a schedule
-learns from, and which data tell it how much two iterations disturb each other. `roundvisits` cuts rounds into visits,
-`rounds` runs them.
+learns from, and which data tell it how much two iterations disturb each other. `loops.layout.round_visits` cuts rounds
+into visits, `rounds` runs them.
 """
 
 from __future__ import annotations

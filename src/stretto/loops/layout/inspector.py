@@ -9,9 +9,9 @@ iterations that do not meet are grouped.
                 w[f] += lr * g * x
 
 The prefetch function lists what every iteration reads and writes of the arrays that the loop writes, with everything
-that a branch may decide as it runs (better a conflict too many than one too few); `schedule.orders.conflicts` makes groups of
-it. Iterations in conflict keep the order of the data, so the arrays end up as the serial loop leaves them. The groups
-are made once, and hold as long as the data and all that the subscripts are made of.
+that a branch may decide as it runs (better a conflict too many than one too few); `schedule.orders.conflicts` makes
+groups of it. Iterations in conflict keep the order of the data, so the arrays end up as the serial loop leaves them.
+The groups are made once, and hold as long as the data and all that the subscripts are made of.
 """
 
 from __future__ import annotations

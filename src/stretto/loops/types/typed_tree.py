@@ -6,7 +6,8 @@ takes the type of what it meets, so a Python float does not widen float32. The r
 
 Scalars. Every node has a `type`; the operands of an `Op`, `Test` or `Fma` already have that type (a `Cast` says where
 they were converted). Integers wrap around as NumPy's do; `/` is of floats only; integer `//` and `%` round down and
-give 0 for a zero divisor; `exp` and `log` are those of `stretto.kernels.numeric.scalar`, computed in float64 and rounded once.
+give 0 for a zero divisor; `exp` and `log` are those of `stretto.kernels.numeric.scalar`, computed in float64 and
+rounded once.
 
 Rows. A row is one-dimensional and has a `dtype` and a `length` (a scalar of type `INT`). `RowOp` works element by
 element. `Dot` and `Sum` use sixteen lanes: element c belongs to lane c mod 16, the last chunk is filled up with zeros,

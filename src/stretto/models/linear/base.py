@@ -30,7 +30,7 @@ from stretto.solvers.linear.regression import Fit, Problem
 
 from .input import Given, features, laid_out
 from .plan import Words, plan_linear
-from .saving import FitSaving, saving_fit
+from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew

@@ -10,9 +10,9 @@ from stretto.models import checks
 from stretto.plan.cost import show_bytes
 from stretto.plan.explain import show
 from stretto.solvers.linear.regression import Problem
+from stretto.solvers.softmax.constants import STEPS
 
 from .input import Given, laid_out
-from .logistic_options import STEPS
 from .plan import solver_words
 
 if TYPE_CHECKING:

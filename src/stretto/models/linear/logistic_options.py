@@ -1,4 +1,4 @@
-"""Options of `LogisticRegression`: how long a round is, and what a fit would not use, refused when it was changed."""
+"""Options of `LogisticRegression` that a fit would not use: refused when they were changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import Any
 
 from stretto.errors import PlanError
 
-STEPS = 5  # quasi-Newton steps of a round
 _SGD = ("optimizer", "learning_rate")
 
 

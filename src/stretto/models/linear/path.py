@@ -30,7 +30,7 @@ from stretto.solvers.linear.regression import Fit
 from .base import say
 from .input import Given, converted, labelled, laid_out, numbers, shape_of, squared, squared_gap, weights
 from .plan import plan_path
-from .saving import FitSaving, saving_fit
+from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
 
 if TYPE_CHECKING:
     from stretto.solvers.linear.working_sets import Solver

@@ -26,7 +26,7 @@ from stretto.solvers.linear.regression import Fit, Problem
 from stretto.solvers.linear.working_sets import Solver
 
 from .input import beginning
-from .saving import FitSaving
+from stretto.solvers.linear.fit_saving import FitSaving
 
 
 def fit_by_schedule(

@@ -5,8 +5,8 @@
     inferrer.log_likelihood(X, theta, crew=crew)                # [D] Σ_w c_w ln Σ_k θ_dk φ_kw
     inferrer.completion(observed, held, crew=crew)              # θ from one half of each document, judged by the other
 
-The shares are the fixed point of expectation maximisation described in `kernels.topics.infer`: the answer is one, whatever the
-number of threads, and needs no random numbers.
+The shares are the fixed point of expectation maximisation described in `kernels.topics.infer`: the answer is one,
+whatever the number of threads, and needs no random numbers.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@
     counted = count_lda(problem, source, census, crew, …)    # what each visit will hold decides the plan
     reader.fill(visits, arrays, threads, disk, …)            # on a node: the tokens of its own documents, laid out
 
-Every node reads its share of the parts and hands on documents that are others' (`runtime.blocks.parted`). The tokens are those
-that are laid out in memory.
+Every node reads its share of the parts and hands on documents that are others' (`runtime.blocks.parted`). The tokens
+are those that are laid out in memory.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ counts as `FAR`). When `work` raises, the run ends and `job.blame` turns the err
 
 A seat that begins again after a crash, or in a run that is resumed, has the `clock`, `local` and `cursors` it had at
 the checkpoint's clock. A worker that had ended by then is not called again, unless the whole run had ended: resumed, it
-goes on where its workers stopped, if they have more to do now (see `served_cut.Shelf.begin`).
+goes on where its workers stopped, if they have more to do now (see `runtime.tables.checkpoints.Shelf.begin`).
 """
 
 from __future__ import annotations

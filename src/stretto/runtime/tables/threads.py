@@ -1,8 +1,8 @@
 """Tables on `Threads`: one node in this process.
 
-Logical workers are threads, of which at most `n` run at a time (`served_turns`). They share the node's cache, and the
-shard is in the same process, so what one has to say to the other is delivered at once, by the thread that ticks or
-misses a row, under one lock. Reads and adds of tables whose cache needs no lock take none.
+Logical workers are threads, of which at most `n` run at a time (`runtime.tables.turn_order`). They share the node's
+cache, and the shard is in the same process, so what one has to say to the other is delivered at once, by the thread
+that ticks or misses a row, under one lock. Reads and adds of tables whose cache needs no lock take none.
 
 A worker whose function has returned holds nobody back: it counts as being at a clock nobody reaches. So whoever stands
 at the lowest clock can always go on, and no run hangs.

@@ -1,12 +1,14 @@
 """Matrix factorisation by alternating least squares: rows, then columns, each row a small problem of its own.
 
-Explicit ratings minimise the objective of `mf_base`. Implicit feedback (counts of what somebody did) minimises
+Explicit ratings minimise the objective of `solvers.factorization.problem`. Implicit feedback (counts of what somebody
+did) minimises
 
     Σ c_ij (q_ij − w_i·h_j)² over *every* pair  +  reg·Σ c_ij (‖w_i‖² + ‖h_j‖²) over the entries
 
 with q = 1 and confidence c = 1 + alpha·value / mean |value| where the value is positive, q = 0 and c = 1 where there is
 none: an average entry counts 1 + alpha times as much as a missing one, in whatever unit values are counted. A negative
-value is a confident no: q = 0, c = 1 + alpha·|value| / mean |value|. Biases are one more column: see `kernels/factorization/als.py`.
+value is a confident no: q = 0, c = 1 + alpha·|value| / mean |value|. Biases are one more column: see
+`kernels/factorization/als.py`.
 """
 
 from __future__ import annotations

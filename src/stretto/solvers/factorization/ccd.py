@@ -1,7 +1,8 @@
 """Matrix factorisation by coordinate descent in rank-one sweeps (CCD++).
 
-One latent column after another is fitted to what the others leave over; see `kernels/factorization/ccd.py`. A row bias is one more
-column whose other side is fixed at one, and so is a column bias. The objective is that of `mf_base`.
+One latent column after another is fitted to what the others leave over; see `kernels/factorization/ccd.py`. A row bias
+is one more column whose other side is fixed at one, and so is a column bias. The objective is that of
+`solvers.factorization.problem`.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
     job = lay_out_from_file(problem, counted, source, …)  # counts have decided the plan
     reader.fill(visits, arrays, threads, disk)            # on a node: its own rows' ratings, laid out
 
-Every node reads its share of the parts and hands on the ratings of rows that are others' (`runtime.blocks.parted`): nobody
-holds them all, and nothing but counts and factors passes through the driver. The bits are those of a fit in memory.
+Every node reads its share of the parts and hands on the ratings of rows that are others' (`runtime.blocks.parted`):
+nobody holds them all, and nothing but counts and factors passes through the driver. The bits are those of a fit in
+memory.
 """
 
 from __future__ import annotations

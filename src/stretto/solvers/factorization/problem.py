@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stretto import checks
 from stretto.data.partition import Cut
 from stretto.errors import DataError, PlanError
 from stretto.kernels.factorization.losses import CODES
 from stretto.kernels.numeric.lanes import padded
 from stretto.kernels.numeric.random import fill_worker
-from stretto.models import checks
 from stretto.plan.arrays import StepSpec, by_rows, constant, number
 from stretto.plan.kernel_reference import named_kernel
 from stretto.runtime.blocks.crew import Crew

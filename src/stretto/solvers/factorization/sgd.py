@@ -4,9 +4,9 @@ Ratings are standardised first (mean 0, spread 1), so one learning rate suits st
 is understood in the units of the ratings and converted. The step falls linearly from learning_rate to learning_rate /
 epochs; AdaGrad divides it by the root of each row's accumulated squared gradients. AdaRevision divides by a root for
 each element and needs no fall: a rotating schedule delivers every gradient at once, so its corrections for late ones
-are zero and it is AdaGrad by element, beginning at 1 (`kernels/factorization/adarevision_sgd.py`). Where ratings lie more than
-`OUTLIER` spreads from the mean, the pull of one error is limited: a single count of a million must not throw its row
-away.
+are zero and it is AdaGrad by element, beginning at 1 (`kernels/factorization/adarevision_sgd.py`). Where ratings lie
+more than `OUTLIER` spreads from the mean, the pull of one error is limited: a single count of a million must not throw
+its row away.
 """
 
 from __future__ import annotations

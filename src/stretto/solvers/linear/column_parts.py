@@ -1,7 +1,8 @@
 """What nodes do with the columns that they hold: one part is a `Design` of neighbouring columns with all samples.
 
-Functions for `runtime.cluster.parts.driver`: crew, the part's columns, what is for this part alone, what all parts share.
-Chosen columns travel as `pack` makes them: None for all of a part, one bit each where they are many, else numbers.
+Functions for `runtime.cluster.parts.driver`: crew, the part's columns, what is for this part alone, what all parts
+share. Chosen columns travel as `pack` makes them: None for all of a part, one bit each where they are many, else
+numbers.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ A round evaluates all columns that are still in the pool, which gives the dualit
 picks the columns nearest to their constraints (`schedule/working_sets.py`); and solves for these alone, starting from
 where it stands. It ends when the gap is small enough, which is a proof and not a guess.
 
-Solving for a set (`solvers/linear/newton.py`) means: a quadratic model of the loss, exact for the squared one, in which the
-columns enter through their inner products (`solvers/linear/gram.py`), minimised by sweeps and Newton steps
+Solving for a set (`solvers/linear/newton.py`) means: a quadratic model of the loss, exact for the squared one, in
+which the columns enter through their inner products (`solvers/linear/gram.py`), minimised by sweeps and Newton steps
 (`kernels/linear/quadratic.py`). Sets too large for a table of inner products are swept over the data itself
-(`solvers/linear/sweeping.py`). With the logistic loss and sparse columns a round takes all columns of the pool and makes one
-Newton step.
+(`solvers/linear/sweeping.py`). With the logistic loss and sparse columns a round takes all columns of the pool and
+makes one Newton step.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Softmax regression by stochastic steps: SGD, AdaGrad or AdaRevision over weights in shared memory.
 
 Sixteen logical workers take a mini-batch each, all at the same weights; their gradients are applied one after another
-(`kernels/linear/softmax_sgd.py`). Threads only share out the work, so the bits depend on the seed and not on them. An epoch
-ends with a pass over all samples, which gives the objective and the duality gap.
+(`kernels/linear/softmax_sgd.py`). Threads only share out the work, so the bits depend on the seed and not on them. An
+epoch ends with a pass over all samples, which gives the objective and the duality gap.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stretto.errors import Diverged
 from stretto.kernels.linear import softmax_sgd as kernels
-from stretto.models.linear.saving import FitSaving
+from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.runtime.blocks.crew import Crew
 
 from .passes import Passes

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.models.linear.logistic_options import STEPS
-from stretto.models.linear.saving import FitSaving
+from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.runtime.blocks.crew import Crew
 from stretto.solvers.linear.point import inside
 
+from .constants import STEPS
 from .metric import Diagonal, Table, fits_table, room_for_table
 from .newton import newton_step, smooth_step
 from .nodes import passes_of

@@ -8,7 +8,7 @@ What never changes (entries) is sent once, states when the driver's copy changed
 run. The driver's arrays are older than those of the nodes until they are gathered: by whoever reads them, by a step
 that reads them here, and every now and then, so that little has to be recomputed when a host is lost. Then all begin
 again from what was gathered last, and the runs since are made once more; the bits are the same. Where nothing is looked
-at between two steps the nodes do not wait for the driver in between (`crew_runs`).
+at between two steps the nodes do not wait for the driver in between (`runtime.cluster.blocks.driver_runs`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """One node's part of the steps of a plan: its memory, and the column blocks that arrive and leave. No thread, no clock.
 
-`RingNode` is what the nodes of a cluster (`ring_threads`: compiled workers on threads) and simulated nodes
-(`simulated.rotation_node`: one visit after another in virtual time) have in common. Whoever makes the visits calls
+`RingNode` is what the nodes of a cluster (`runtime.cluster.blocks.threads`: compiled workers on threads) and simulated
+nodes (`simulated.rotation_node`: one visit after another in virtual time) have in common. Whoever makes the visits
+calls
 
     started = node.start(go)            # a run begins; None: it was stopped before
     node.hand_on(loaded, block)         # a block has come to the turn at which it leaves

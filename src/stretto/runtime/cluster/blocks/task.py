@@ -16,7 +16,7 @@
 
 Told are "ran", node, Ran when a node has made its visits, and "failed", node, (−1, epoch, error).
 
-`RingTask` says nothing of how visits are made: on threads (`ring_threads`), or in virtual time
+`RingTask` says nothing of how visits are made: on threads (`runtime.cluster.blocks.threads`), or in virtual time
 (`simulated.rotation_task`).
 """
 

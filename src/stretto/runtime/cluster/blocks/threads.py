@@ -1,8 +1,8 @@
 """A node of the cluster: compiled workers on threads make its visits.
 
 The workers are the same over the same `Pass` as on one machine, except that only the visits of the node's own row
-blocks are there. One more thread looks for column blocks that have to leave (`kernels.core.departures`), copies them out and
-sends them; blocks that arrive are copied into their place on the wire's thread.
+blocks are there. One more thread looks for column blocks that have to leave (`kernels.core.departures`), copies them
+out and sends them; blocks that arrive are copied into their place on the wire's thread.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What a host does when a program runs on several nodes: the updates that the driver assigns, on threads.
 
-    ask("do", incarnation, number, message)     handle a message, see `rounds_node`, in the order of numbers
+    ask("do", incarnation, number, message)     handle a message, see `runtime.cluster.rounds.node`, in the order of
+    numbers
 
 Reports go to the driver as "made" events. A message that cannot be handled is reported as "failed".
 """

@@ -1,7 +1,7 @@
 """A job over tables on a simulated cluster: nodes, network, workers, faults and checkpoints put together.
 
-What the door hands over and gets back, and what a worker's handle sits on, is `stretto.runtime.tables.job`: TableJob in,
-Outcome out, a Seat for each worker (here `seats.SimulatedSeat`).
+What the door hands over and gets back, and what a worker's handle sits on, is `stretto.runtime.tables.job`: TableJob
+in, Outcome out, a Seat for each worker (here `seats.SimulatedSeat`).
 
     from stretto.runtime.simulated.tables.job import run
     outcome = run(Simulated(nodes=4), job)
