@@ -100,7 +100,7 @@ def test_another_process_was_first(root: Path, file: str) -> None:
 
 def test_processes_fill_one_cache_together(tmp_path: Path, file: str) -> None:
     code = (
-        "import sys\nfrom pathlib import Path\nfrom stretto.data import cache, read\n"
+        "import sys\nfrom pathlib import Path\nfrom stretto.data import read\nfrom stretto.data.reading import cache\n"
         f"cache.cache_root = lambda: Path({str(tmp_path / 'shared')!r})\n"
         "print(len(read(sys.argv[1])), float(read(sys.argv[1]).values.sum()))"
     )

@@ -65,10 +65,13 @@ def test_most_edits_touch_few_modules() -> None:
 @pytest.mark.parametrize(
     ("source", "found"),
     [
-        ("from stretto.kernels.core.claims import next_visit\n", {"claims"}),
-        ("from stretto.kernels import lanes, vector as v  # both\n", {"lanes", "vector"}),
-        ("from stretto.kernels import (\n    lanes,\n    scalar,\n)\n", {"lanes", "scalar"}),
-        ("import numpy\nfrom numpy import float32\ndef f():\n    from stretto.kernels import als\n", set()),
+        ("from stretto.kernels.core.claims import next_visit\n", {"core.claims"}),
+        ("from stretto.kernels.numeric import lanes, vector as v  # both\n", {"numeric.lanes", "numeric.vector"}),
+        ("from stretto.kernels.numeric import (\n    lanes,\n    scalar,\n)\n", {"numeric.lanes", "numeric.scalar"}),
+        (
+            "import numpy\nfrom numpy import float32\ndef f():\n    from stretto.kernels.factorization import als\n",
+            set(),
+        ),
         ("from stretto.kernels.build.linking import entry\n", {"build.linking"}),
     ],
 )
@@ -217,7 +220,7 @@ def test_kernels_make_arrays_of_their_own(dtype: Any) -> None:
 
 SCRIPT = """
 import numpy as np
-from stretto.kernels import compress
+from stretto.kernels.factorization import compress
 key, values = np.array([1, 0, 1], np.int32), np.ones(3, np.float32)
 compress.group_by(key, key, values, np.zeros(3, np.int64), np.empty(3, np.int32), np.empty(3, np.float32))
 stats = compress.group_by.exact.stats
@@ -276,7 +279,7 @@ def test_who_waits_is_told_once(capsys: pytest.CaptureFixture[str], monkeypatch:
 ADDED = """
 from numba import types
 {before}
-from stretto.kernels import merge
+from stretto.kernels.core import merge
 words, floats, plane = types.int64[::1], types.float64[::1], types.float64[:, ::1]
 merge.add_worker.exact.compile((words, types.int64, floats, words, plane, floats))
 """
@@ -307,7 +310,7 @@ from stretto.kernels.build import storage, targets
 storage.shipped = lambda: Path(sys.argv[1])
 targets.levels = lambda: tuple(sys.argv[2].split())
 import numpy as np
-from stretto.kernels import claims, merge
+from stretto.kernels.core import claims, merge
 out, target = np.zeros(1), np.zeros(3)
 merge.add_worker.exact(claims.stopped(), 0, out, np.array([0, 3]), np.ones((2, 3)), target)
 stats = merge.add_worker.exact.stats

@@ -117,8 +117,8 @@ def test_the_draws_of_one_state_leave_it_consistent() -> None:
 _AHEAD = """
 import ctypes, mmap, sys
 import numpy as np
-from stretto.models import lda_base
-lda_base.FEWEST_TOKENS = 256
+from stretto.models.topics import problem
+problem.FEWEST_TOKENS = 256
 from topic_jobs import copies_of, made_state
 
 copies = copies_of(made_state(300, doc_topics=3, word_topics=5, sampler=sys.argv[1]), 9)

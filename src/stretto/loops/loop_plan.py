@@ -152,7 +152,7 @@ def plan_of(part: Part, held: Held, runtime: Runtime) -> Plan:
         ("strategy", analysis.strategy.name),
         ("cut", ", ".join(_cut_indices(part)) or "records"),
         ("waves", len(visits.waves)),
-        ("source", hashlib.sha256(part.prepared.lowered.source.encode()).hexdigest()[:16]),
+        ("source", part.prepared.lowered.identity),
         *(() if options.schedule is None else (("schedule", repr(options.schedule)), ("watch", options.watch))),
     )
     logical = Logical(

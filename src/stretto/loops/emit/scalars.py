@@ -84,7 +84,7 @@ class Sheet:
 
     def defined(self, call: str) -> str:
         """The source of a call of `kernels.numeric.defined`, which is imported where it is needed."""
-        self.imports.setdefault("from stretto.kernels import defined as dx")
+        self.imports.setdefault("from stretto.kernels.numeric import defined as dx")
         return f"dx.{call}"
 
     def user(self, target: Any) -> str:
