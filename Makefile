@@ -13,7 +13,7 @@ SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile
 # A ratings file to train on instead of a generated one: make run FILE=ratings.dat
 FILE ?= $(DEMO)/ratings.dat
 
-.PHONY: run test test-full check format bench wheel clean help
+.PHONY: run test test-full check format changelog bench wheel clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -69,6 +69,9 @@ check: .venv/.installed  ## style and types
 format: .venv/.installed  ## put the source in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+changelog: .venv/.installed  ## show what the next release adds to CHANGELOG.md; writes nothing
+	$(BIN)/towncrier build --draft
 
 bench: .venv/.benched  ## measure against peers; tables go to bench/results
 	$(BIN)/python -m bench
