@@ -74,6 +74,7 @@ def loaded_after(code: str, names: tuple[str, ...], ready: Ready, folder: Path) 
         "stretto.runtime.cluster.hosts.calls",
         "stretto.observe.events",
         "stretto.errors",
+        "stretto.deprecation",
     ],
 )
 def test_importing_is_light(module: str, ready: Ready, tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ BELOW: dict[str, set[str]] = {
 }
 
 # Small modules at the top of the package, which import nothing of ours but each other.
-EVERYWHERE = {"cached", "checks", "errors", "pages"}
+EVERYWHERE = {"cached", "checks", "deprecation", "errors", "pages"}
 
 # Methods that users call on a value, and that lead to where things are done: State.save and State.load.
 LEADS_ON = {"stretto.state.state": {"runtime"}}
