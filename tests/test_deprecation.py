@@ -19,7 +19,7 @@ from stretto.deprecation import current_parameters, deprecated_attribute, deprec
 SRC = Path(stretto.__file__).parent
 
 
-class Model(BaseEstimator):
+class Model(BaseEstimator):  # type: ignore[misc]
     """An estimator two of whose parameters, and one attribute, have new names."""
 
     @deprecated_parameter("rank", "n_components", removed_in="9.0")
