@@ -24,9 +24,9 @@ import stretto as st
 from stretto.keyed import uniform
 
 from . import lda_sets, sets
-from .bosen_lda_runs import BETA, Corpus, sample, tables_of
-from .bosen_mf_runs import Ratings, changes, squares, steps
-from .bosen_mlr import Images
+from .table_lda import BETA, Corpus, sample, tables_of
+from .table_mf import Ratings, changes, squares, steps
+from .table_mlr import Images
 
 BURST = (800, 800)
 

@@ -32,8 +32,8 @@ from typing import Any
 
 from . import cluster_managed_jobs as jobs
 from . import report
-from .bosen_common import said
 from .laboratory import HOSTS, drive, laboratory
+from .table_runs import said
 
 LINK = "100Mbit"
 BUDGETS = {"ratings": ("25Mbit", 3.125e6), "corpus": ("40Mbit", 5e6)}  # and bytes a second

@@ -27,9 +27,9 @@ import stretto as st
 from stretto.keyed import uniform
 
 from . import lda_sets
-from .bosen_lda_runs import BETA, Corpus, sample
-from .bosen_mf_runs import Ratings, changes
 from .cluster_jobs import runtime
+from .table_lda import BETA, Corpus, sample
+from .table_mf import Ratings, changes
 
 BATCHES = 16
 # Rows sent at a time over all destinations: messages of some 50 KB. Shorter ones take more of half a processor than the
@@ -91,7 +91,7 @@ def prepare_ratings(sizes: Sizes, workers: int, seed: int = 0) -> Path:
 
 def objective_ratings(folder: Path, looks: Path, clocks: int) -> list[float]:
     """Minus the sum of squared errors after each clock."""
-    from .bosen_mf_runs import squares
+    from .table_mf import squares
 
     every = read(folder / "all")
     found = []

@@ -211,7 +211,8 @@ def start(job: Job, folder: Path, turns: Path, seconds: float) -> Running:
 
 def command(job: Job) -> list[str]:
     """What is run."""
-    return [sys.executable, "-m", "bench", job.bench, *job.options]
+    package = "reproductions" if job.bench == "memory_chapter" else "bench"
+    return [sys.executable, "-m", package, job.bench, *job.options]
 
 
 def _end(running: dict[str, Running]) -> None:

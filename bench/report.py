@@ -50,9 +50,22 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def save(
-    name: str, title: str, about: str, body: str, packages: Sequence[str] = (), command: str | None = None
+    name: str,
+    title: str,
+    about: str,
+    body: str,
+    packages: Sequence[str] = (),
+    command: str | None = None,
+    *,
+    measured_by: str = "bench",
+    results: Path | None = None,
 ) -> None:
-    """Write and print bench/results/NAME.md. command: what follows `python -m bench`, if not the name alone."""
+    """Write and print NAME.md in the folder of results.
+
+    command: what follows `python -m bench`, if not the name alone. measured_by: the package, if not this one. results:
+    its folder, `bench/results` unless given.
+    """
+    results = results or RESULTS
     head = [
         f"# {title}",
         "",
@@ -61,10 +74,10 @@ def save(
         f"- machine: {cpu()}, {cores()} cores",
         f"- Python {platform.python_version()}, {versions('stretto', 'numpy', 'numba', *packages)}",
         f"- date: {datetime.date.today().isoformat()}",
-        f"- command: `python -m bench {command or name}`",
+        f"- command: `python -m {measured_by} {command or name}`",
         "",
     ]
-    RESULTS.mkdir(exist_ok=True)
+    results.mkdir(exist_ok=True)
     text = "\n".join([*head, body, ""])
-    (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+    (results / f"{name}.md").write_text(text, encoding="utf-8")
     print(text, flush=True)

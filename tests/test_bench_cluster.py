@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from bench import cluster_scaling, cluster_stall
-from bench.bosen_common import Look, Run
+from bench import cluster_stall
 from bench.cluster_costs import pace
+from bench.table_runs import Look, Run
+from reproductions import cluster_scaling
 
 
 def test_pace_leaves_the_first_third_out() -> None:
@@ -15,6 +16,7 @@ def test_pace_leaves_the_first_third_out() -> None:
     assert pace(slow_start, passes=3) == 2.0  # two clocks a pass
 
 
+@pytest.mark.slow  # a reproduction
 def test_pace_of_a_simulated_run_counts_the_last_passes() -> None:
     looks = tuple(Look(epoch, seconds, nbytes, 0.0) for epoch, seconds, nbytes in
                   [(0, 0.0, 0), (1, 9.0, 900), (2, 10.0, 1000), (3, 12.0, 1300), (4, 14.0, 1600)])  # fmt: skip
@@ -23,6 +25,7 @@ def test_pace_of_a_simulated_run_counts_the_last_passes() -> None:
     assert cluster_scaling.sent(run) == 100.0
 
 
+@pytest.mark.slow  # a reproduction
 def test_a_part_has_its_share() -> None:
     sizes = np.random.default_rng(1).integers(1, 50, 1000)
     some = cluster_scaling.part(sizes, 0.25)

@@ -11,8 +11,9 @@ import pytest
 pytest.importorskip("torch", reason="needs torch: pip install 'stretto[memory]'")
 
 import torch
-from bench import memory_batches, memory_chapter, memory_pieces
+from bench import memory_batches, memory_pieces
 from bench.memory_runs import STEPS, WARM, Trial, items, made, unseen
+from reproductions import memory_chapter
 
 from stretto.memory.planner.planner import Settings
 
@@ -35,6 +36,7 @@ def chapter(out: Path) -> tuple[list[dict[str, Any]], str]:
     return rows, (out / "memory_chapter.md").read_text()
 
 
+@pytest.mark.slow  # a reproduction
 def test_the_chapter_is_planned_without_a_gpu(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_chapter, "TOY", {"table_6_4": [GPT], "figure_6_7": [GPT]})
     rows, page = chapter(out)
@@ -113,6 +115,7 @@ def _out_of_memory(*args: Any) -> Any:
     raise RuntimeError("no room")
 
 
+@pytest.mark.slow  # a reproduction
 def test_an_experiment_that_breaks_leaves_the_others(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory_chapter, "TOY", {"table_6_9": [GPT], "figure_6_7": [GPT]})
     monkeypatch.setitem(memory_chapter.EXPERIMENTS, "table_6_9", _out_of_memory)
@@ -134,6 +137,7 @@ def test_items_are_counted_by_model() -> None:
         assert next(job.modules[0].parameters()).device.type == "meta"
 
 
+@pytest.mark.slow  # a reproduction
 def test_later_files_replace_experiments(tmp_path: Path) -> None:
     row = {"experiment": "figure_6_6", "model": "moe", "method": "levels"}
     planned = [{**row, "how": "planned"}, {**row, "model": "gpt", "how": "planned"}, {**row, "experiment": "table_6_4"}]

@@ -300,7 +300,8 @@ def test_what_runs_for_too_long_is_ended(
 
 
 def test_the_table_has_every_case_and_large_jobs_run_one_at_a_time() -> None:
-    from bench import memory_batches, memory_chapter, memory_frontier, memory_sizes
+    from bench import memory_batches, memory_frontier, memory_sizes
+    from reproductions import memory_chapter
 
     cases = {
         "memory_frontier": {f"{label}-{dtype}" for label, _, dtype, _ in memory_frontier.CASES},

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bench import rotation_costs, rotation_jobs, rotation_scaling
+from bench import rotation_costs, rotation_jobs
 from bench.rotation_costs import Alone, latency_of, solve
+from reproductions import rotation_scaling
 
 from stretto.data import partition
 from stretto.models.topics import problem
@@ -54,6 +55,7 @@ def test_the_verdict_counts_misses() -> None:
     assert rotation_calibration.furthest([0.5, 1.9]) == 0.5
 
 
+@pytest.mark.slow  # a reproduction
 def test_a_fine_grid_has_the_blocks_of_its_width_and_ends() -> None:
     assert rotation_scaling.blocks_of("mf", "planned", (6040, 3706), 1_000_000, 128) == 32
     assert rotation_scaling.blocks_of("mf", "fine", (6040, 3706), 1_000_000, 128) == 256
@@ -66,6 +68,7 @@ def test_a_fine_grid_has_the_blocks_of_its_width_and_ends() -> None:
     assert before == problem.FEWEST_TOKENS
 
 
+@pytest.mark.slow  # a reproduction
 def test_rows_put_rotation_and_tables_under_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotation_scaling, "alone", lambda job: 16.0)
     series, table = "MF by rotation, fine grid", "MF over tables"
