@@ -17,7 +17,11 @@ from readymade import MODELS, TORCH, Ready
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 REFERENCE = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [README, *REFERENCE, *sorted((ROOT / "docs" / "how-to").glob("*.md"))]
+PAGES = [
+    README,
+    *REFERENCE,
+    *(page for name in ("how-to", "contributing") for page in sorted((ROOT / "docs" / name).glob("*.md"))),
+]
 # A block in some language with the line above it: `<!-- test: run -->`, or `<!-- test: not run, because … -->`.
 _BLOCKS = re.compile(r"([^\n]*)\n *```(\w+)\n(.*?)\n *```", re.DOTALL)
 RUN = "<!-- test: run -->"
