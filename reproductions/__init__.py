@@ -1,4 +1,4 @@
-"""Figures and tables of papers, made again with Stretto: one command for each, `python -m reproductions NAME`.
+"""Figures and tables of papers, reproduced with Stretto: one command for each, `python -m reproductions NAME`.
 
 The pages in `docs/reproductions` compare what comes out with what the papers report.
 """

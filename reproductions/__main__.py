@@ -1,4 +1,4 @@
-"""`python -m reproductions [NAME …]`: make figures of papers again and write the numbers to reproductions/results.
+"""`python -m reproductions [NAME …]`: reproduce figures of papers and write the numbers to reproductions/results.
 
 python -m reproductions                     all of them; this takes hours
 python -m reproductions smpframe bosen_mf   these two
