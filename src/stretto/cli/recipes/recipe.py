@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stretto.runtime.session import Session
 
 _KEY, _MODEL = "recipe", "model"
-_KINDS = {"mf": "recipe_mf:MfRecipe", "lda": "recipe_lda:LdaRecipe"}
+_KINDS = {"mf": "mf:MfRecipe", "lda": "lda:LdaRecipe"}
 _EVERY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-z]*)\s*")
 _EPOCHS = ("", "epoch", "epochs")
 _SECONDS = {
