@@ -22,12 +22,12 @@ import sys
 from typing import Any
 
 import numpy as np
+from bench.program_bits import started
+from bench.program_pipeline import TARGET, Lasso, problem, simulated
 
 import stretto as st
 
 from . import report
-from bench.program_bits import started
-from bench.program_pipeline import TARGET, Lasso, problem, simulated
 
 HOSTS, CPUS = 4, 0.5
 DEPTHS, LINKS = (1, 2, 3, 5), ("1Gbit", "20Mbit")

@@ -68,7 +68,7 @@ HOW: dict[str, Any] = {"rounds": 10, "pipeline": 2, "every": 5}
 def test_the_bits_of_parts_in_memory(kind: Any, tmp_path: Path) -> None:
     write(tmp_path)
     wanted = bits(st.run(in_memory(kind), runtime=st.Serial(), **HOW))
-    nodes = st.Simulated(nodes=3, faults=[Crash(1, at=0.002, back_after=0.01)], detect=0.05)
+    nodes = st.Simulated(nodes=3, faults=[Crash(1, at=0.0005, back_after=0.01)], detect=0.05)
     runtimes: tuple[Any, ...] = (st.Serial(), st.Threads(2), nodes, Stepped(3, 1, crash=0.01))
     for runtime in runtimes:
         assert bits(st.run(made(kind, tmp_path, files=kind is Files), runtime=runtime, **HOW)) == wanted, runtime

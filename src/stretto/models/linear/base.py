@@ -26,11 +26,11 @@ from stretto.runtime.runtimes import Runtime
 from stretto.schedule.checks import uncalled
 from stretto.schedule.spec import Schedule
 from stretto.schedule.working_sets import WorkingSets
+from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
 from stretto.solvers.linear.regression import Fit, Problem
 
 from .input import Given, features, laid_out
 from .plan import Words, plan_linear
-from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
 
 if TYPE_CHECKING:
     from stretto.runtime.blocks.crew import Crew

@@ -25,12 +25,12 @@ from stretto.models import checks
 from stretto.models.sklearn_base import ConvergenceWarning, check_X_y
 from stretto.runtime.runtimes import Runtime
 from stretto.runtime.session import Session
+from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
 from stretto.solvers.linear.regression import Fit
 
 from .base import say
 from .input import Given, converted, labelled, laid_out, numbers, shape_of, squared, squared_gap, weights
 from .plan import plan_path
-from stretto.solvers.linear.fit_saving import FitSaving, saving_fit
 
 if TYPE_CHECKING:
     from stretto.solvers.linear.working_sets import Solver

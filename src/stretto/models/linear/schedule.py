@@ -22,11 +22,11 @@ from stretto.programs.run import run
 from stretto.programs.values import Look
 from stretto.runtime.runtimes import Runtime
 from stretto.schedule.spec import Schedule
+from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.solvers.linear.regression import Fit, Problem
 from stretto.solvers.linear.working_sets import Solver
 
 from .input import beginning
-from stretto.solvers.linear.fit_saving import FitSaving
 
 
 def fit_by_schedule(

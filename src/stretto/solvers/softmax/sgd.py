@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from stretto.errors import Diverged
 from stretto.kernels.linear import softmax_sgd as kernels
-from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.runtime.blocks.crew import Crew
+from stretto.solvers.linear.fit_saving import FitSaving
 
 from .passes import Passes
 from .point import Point, Problem

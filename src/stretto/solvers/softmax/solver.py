@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.runtime.blocks.crew import Crew
+from stretto.solvers.linear.fit_saving import FitSaving
 from stretto.solvers.linear.point import inside
 
 from .constants import STEPS
