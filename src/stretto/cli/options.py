@@ -120,7 +120,9 @@ BetaOption = Annotated[
 ]
 OptimizeOption = Annotated[
     int,
-    _option("--optimize-every", help="Learn the priors too, every so many epochs; 0 leaves them.", panel=_MODEL, min=0),
+    _option(
+        "--optimize-every", help="Epochs between two updates of the priors; 0 keeps them fixed.", panel=_MODEL, min=0
+    ),
 ]
 BurnInOption = Annotated[
     int, _option("--burn-in", help="Epochs before priors are learned and states averaged.", panel=_MODEL, min=0)
@@ -131,7 +133,10 @@ WarmUpOption = Annotated[
 AverageOption = Annotated[
     int,
     _option(
-        "--average-every", help="Average the counts of every so many epochs; 0 keeps the last.", panel=_MODEL, min=0
+        "--average-every",
+        help="Epochs between two states that are averaged; 0 keeps the last state alone.",
+        panel=_MODEL,
+        min=0,
     ),
 ]
 SamplerOption = Annotated[
@@ -147,7 +152,7 @@ StepsOption = Annotated[
 ]
 PassesOption = Annotated[int, _option("--epochs", "-e", help="Passes over the tokens.", panel=_SOLVER, min=1)]
 EvaluateOption = Annotated[
-    int, _option("--evaluate-every", help="Epochs between two looks at the likelihood.", panel=_SOLVER, min=0)
+    int, _option("--evaluate-every", help="Epochs between two evaluations of the likelihood.", panel=_SOLVER, min=0)
 ]
 VocabularyOption = Annotated[
     str | None,

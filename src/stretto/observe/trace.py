@@ -49,7 +49,7 @@ class Trace:
 
     def __init__(self, limit: int = 200_000) -> None:
         if limit < 1:
-            raise ValueError(f"limit={limit}: a trace needs room for at least one visit")
+            raise ValueError(f"limit={limit}: a trace must hold at least one visit")
         self.limit = limit
         self.blocks: Ints | None = None
         self._every = 1  # epochs kept: those divisible by it

@@ -241,7 +241,7 @@ def moved(before: NDArray[Any], after: NDArray[Any]) -> Floats:
     """[n] how far rows moved: the difference of numbers, the length of the difference of rows."""
     kind = before.dtype.kind
     if kind not in "biufc":
-        raise TypeError(f"how far {before.dtype} moved cannot be told; return that from `aggregate`, a number each")
+        raise TypeError(f"how far {before.dtype} moved is not known; return that from `aggregate`, a number each")
     # Whole numbers without a sign would wrap around, and truth values have no difference.
     wide = np.complex128 if kind == "c" else np.float64
     change = after.astype(wide) - before.astype(wide)

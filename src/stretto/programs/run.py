@@ -108,8 +108,8 @@ def run(
     endless = rounds is None and until is None and seconds is None
     if endless and isinstance(getattr(program, "schedule", None), Schedule):
         raise PlanError(
-            f"{program.name}: nothing would end this run, since ready schedules go on for ever; pass rounds=, until= "
-            "or seconds="
+            f"{program.name}: nothing would end this run, since ready schedules never end by themselves; pass rounds=, "
+            "until= or seconds="
         )
     with raising_ctrl_c():
         return program.launch(options)

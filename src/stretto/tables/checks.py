@@ -1,6 +1,6 @@
 """What a worker passes to a table, checked: keys, deltas, places to read into. An error says where it was:
 
-    worker 3, clock 7, table 'weights': key 10000 (at 2) is not there; its rows are 0 to 9999
+    worker 3, clock 7, table 'weights': key 10000 (at 2) does not exist; its rows are 0 to 9999
 
 Arrays that are right already pass without a copy, and keys are looked at in one pass.
 """
@@ -72,7 +72,7 @@ class Checks:
 
     def _stray(self, found: Keys, end: int, what: str, those: str) -> DataError:
         at = int(((found < 0) | (found >= end)).argmax())
-        return self.wrong(f"{what} {found[at]} (at {at}) is not there; {those} 0 to {end - 1}")
+        return self.wrong(f"{what} {found[at]} (at {at}) does not exist; {those} 0 to {end - 1}")
 
     def deltas(self, deltas: ArrayLike, n: int, cols: int) -> NDArray[Any]:
         """[n, cols] C-contiguous in the table's dtype. A single number is added everywhere."""

@@ -91,7 +91,7 @@ class Table:
         if self.placement not in PLACEMENTS:
             raise PlanError(f"Table(placement={self.placement!r}): choose 'served' or 'shared'")
         if self.rows is not None and self.rows * self.width > _MOST:
-            raise PlanError(f"Table(rows={self.rows}, cols={self.width}): more than 2^62 numbers cannot be told apart")
+            raise PlanError(f"Table(rows={self.rows}, cols={self.width}): more than 2^62 values cannot be addressed")
         if not callable(self.partition) and self.partition not in ("hash", "range"):
             raise PlanError(f"Table(partition={self.partition!r}): choose 'hash', 'range' or a function(keys, shards)")
         if self.partition == "range" and self.rows is None:
@@ -118,7 +118,7 @@ class Table:
     def shape(self) -> tuple[int, ...]:
         """Of the whole table, where its rows are counted: [rows, cols], or [rows] for width 1 without fields."""
         if self.rows is None:
-            raise PlanError("a table without rows= has no shape; look at its entries")
+            raise PlanError("a table without rows= has no shape; read its entries")
         return (self.rows,) if self.width == 1 and self.fields is None else (self.rows, self.width)
 
     def spec(self, name: str) -> TableSpec:
@@ -173,7 +173,7 @@ class Table:
         assert self.apply is not None
         if not self.apply.additive or self.states:
             raise PlanError(
-                f"Table(placement='shared', apply={self.apply.name}): what is written is there at once, so no server "
+                f"Table(placement='shared', apply={self.apply.name}): a write is visible at once, so no server "
                 "function can be applied; leave apply= out, or take placement='served'"
             )
         if self.unit == "element" or self.dtype == "f2" or self.cache_rows is not None or self.sparse:

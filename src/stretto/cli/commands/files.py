@@ -63,7 +63,7 @@ def generate(
     ratings: Annotated[int, typer.Option("--ratings", help="How many.", min=1)] = 100_000,
     rows: Annotated[int, typer.Option("--rows", help="Users.", min=1)] = 1_000,
     cols: Annotated[int, typer.Option("--cols", help="Items.", min=1)] = 800,
-    rank: Annotated[int, typer.Option("--rank", help="Of the truth behind the ratings.", min=1)] = 8,
+    rank: Annotated[int, typer.Option("--rank", help="Rank of the model that the ratings are drawn from.", min=1)] = 8,
     noise: Annotated[float, typer.Option("--noise", help="What no model can predict, in stars.", min=0.0)] = 0.3,
     max_share: Annotated[
         float | None,

@@ -38,7 +38,7 @@ def infer(
     on_error: o.OnErrorOption = o.OnError.stop,
     cache: o.CacheOption = True,
     perplexity: Annotated[
-        bool, typer.Option("--perplexity", help="Say how well half of each document foretells the other half.")
+        bool, typer.Option("--perplexity", help="Say how well half of each document predicts the other half.")
     ] = False,
     workers: Annotated[
         int | None, typer.Option("--workers", "-w", help="Threads.", min=1, show_default="every core")

@@ -72,7 +72,7 @@ def mm_header(path: str, head: bytes) -> Sized:
         )
     dense = layout == "array"
     if dense and field == "pattern":
-        raise FormatError(path, 1, "an array has no pattern: every value is there", "repair the first line")
+        raise FormatError(path, 1, "an array has no pattern: it stores every value", "repair the first line")
     for k, line in enumerate(lines[1:], start=1):
         if not line.strip() or line.startswith(b"%"):
             continue

@@ -120,7 +120,7 @@ class Scan:
                 yield rows, cols, part.values.copy()
         if seen != self.nnz:
             raise DataError(
-                f"{self.path}: it had {self.nnz} records when it was looked at and has {seen} now; start again"
+                f"{self.path}: it had {self.nnz} records when it was first read and has {seen} now; start again"
             )
 
 

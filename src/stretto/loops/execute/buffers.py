@@ -111,7 +111,7 @@ def _writes(steps: tuple[t.Step, ...], name: str, analysis: Analysis) -> tuple[i
                 more, each = _writes(body, name, analysis)
                 if more or each:
                     raise PlanError(
-                        f"line {line}: {name} is written in a while loop, so the room it needs is not known; use "
+                        f"line {line}: {name} is written in a while loop, so the memory it needs is not known; use "
                         "every=None, or a for loop over a range"
                     )
     return fixed, ragged

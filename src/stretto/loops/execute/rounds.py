@@ -175,7 +175,7 @@ def _start(analysis: Analysis, held: Held, owners: list[NDArray[Any]]) -> Progre
         raise refuse(
             analysis.function,
             analysis.loop.line,
-            f"{problem}; what two iterations share cannot be told from this loop: {read.why}",
+            f"{problem}; which elements two iterations share is not known for this loop: {read.why}",
             "pass conflicts=None to the schedule, or loop over st.samples(X.T), or over range(p) with X[j] [p, n]",
         ) from None
     learns = type(chooser).learn is not Chooser.learn

@@ -143,7 +143,7 @@ def _words(words: Any, vocabulary: int) -> Ints:
             f"words is {given.dtype} {list(given.shape)}, coherence needs whole numbers [topics, words]: columns of X"
         )
     if given.shape[1] < 2:
-        raise DataError(f"words has {given.shape[1]} for each topic, and coherence looks at pairs; give at least 2")
+        raise DataError(f"words has {given.shape[1]} for each topic, and coherence compares pairs; give at least 2")
     found = given.astype(np.int64, copy=False)
     wrong = (found < -1) | (found >= vocabulary)
     if wrong.any():

@@ -176,7 +176,7 @@ class Inferrer:
             )
         counts, words = np.ascontiguousarray(X.data, np.float32), X.indices
         if len(counts) and not (counts.min() >= 0.0 and np.isfinite(counts.max())):
-            raise DataError("a count of words is negative or not finite; look at X.data.min() and X.data.max()")
+            raise DataError("a count of words is negative or not finite; check X.data.min() and X.data.max()")
         if len(words) and not (words.min() >= 0 and words.max() < self.n_words):
             raise DataError(
                 f"a word's index is outside 0 … {self.n_words - 1}; X.check_format() says where X is broken"

@@ -154,7 +154,7 @@ def save(
         size = sum(array.nbytes for array in arrays.values())
         raise CheckpointError(
             f"could not save a checkpoint of {size / 2**20:.1f} MiB in {folder}: {error.strerror or error}; "
-            f"free some room or name another folder. Checkpoints already there are untouched"
+            f"free some disk space or name another folder. Checkpoints already there are untouched"
         ) from error
     _prune(folder, keep, files)
     return path

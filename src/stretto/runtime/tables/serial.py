@@ -37,7 +37,9 @@ Floats = NDArray[Any]
 def run(job: TableJob) -> Outcome:
     """Run a job to its end."""
     if job.keeping is not None:
-        raise PlanError("st.Serial() is there to compare with and saves nothing; take st.Threads(1) with checkpoint=")
+        raise PlanError(
+            "st.Serial() is a reference to compare with and saves nothing; take st.Threads(1) with checkpoint="
+        )
     if job.record is not None:
         raise PlanError("st.Serial() has nothing to record: nobody sends anything; leave record= out")
     return _Serial(job).run()

@@ -98,7 +98,7 @@ class Host:
         """Begin a task; returns when it runs."""
         with self._beginning:
             if self._closed:
-                raise RunError(f"host {self.number} was told to begin after it was closed")
+                raise RunError(f"host {self.number} received a start after it was closed")
             self._halt()
             with self._news:
                 self._told.clear()  # of lives that are over

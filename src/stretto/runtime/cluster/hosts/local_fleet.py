@@ -78,7 +78,7 @@ class LocalFleet:
         except OSError as error:
             raise RunError(
                 f"no process can be started for host {number}: {error}; see that {tempfile.gettempdir()} (or TMPDIR) "
-                "can be written to and that the machine has room for another process"
+                "can be written to and that the machine has memory for another process"
             ) from error
         self._members.append(member)
         return member

@@ -359,6 +359,7 @@ class Cluster:
             for worker, (reason, table) in list(self.waiting.items())[:5]
         ]
         return RunError(
-            f"the simulated cluster stands still at {self.hub.now:.6f} s: {len(self.waiting)} workers wait, such as "
-            f"{'; '.join(told) or 'none'}; shard clocks are {shards[:20]}; please report it with seed {self.spec.seed}"
+            f"the simulated cluster makes no progress at {self.hub.now:.6f} s: {len(self.waiting)} workers wait, "
+            f"such as {'; '.join(told) or 'none'}; shard clocks are {shards[:20]}; please report it with "
+            f"seed {self.spec.seed}"
         )
