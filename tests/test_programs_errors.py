@@ -266,7 +266,7 @@ def refused(**parts: Any) -> Program:
         ({"objective": lambda data, params: "low"}, RunError,
          "P: `objective` failed in round 0: TypeError: it returned 'low'; return one number"),
         ({"params": {"x": np.zeros(4, dtype=[("a", "f8")])}}, RunError,
-         "P: `aggregate` failed in round 1: TypeError: how far .* moved cannot be told"),
+         "P: `aggregate` failed in round 1: TypeError: how far .* moved is not known"),
         ({"size": 0}, PlanError, "size=0: a schedule needs at least one job"),
         ({"update": lambda job, params: 0}, PlanError, r"`update` takes \(job, params\), and will be given \(job, d"),
         ({"aggregate": lambda: 0}, PlanError, r"`aggregate` takes \(\), and will be given \(results, params\)"),

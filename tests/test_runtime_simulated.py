@@ -447,7 +447,7 @@ def test_a_cluster_that_stands_still_says_so(monkeypatch: pytest.MonkeyPatch) ->
     send, count = cluster.network.send, iter(range(1_000))
     monkeypatch.setattr(cluster.network, "send", lambda *train: None if next(count) > 50 else send(*train))
     with pytest.raises(
-        RunError, match=r"stands still at .* workers wait, such as worker \d at clock \d \(read, table 0\)"
+        RunError, match=r"makes no progress at .* workers wait, such as worker \d at clock \d \(read, table 0\)"
     ):
         cluster.run()
     cluster.close()
