@@ -14,33 +14,99 @@ from stretto.errors import PlanError
 
 
 def _run(what: Any, **options: Any) -> Any:
-    """Run a program, or a worker function against parameter tables. Never changes a number: how many threads.
+    """Run a program, or a worker function against parameter tables.
 
-    Both
-    ----
-    seed : what random numbers are made from
-    every : rounds or clocks between two looks at the objective
-    until : called with each look; the run ends when it is true
-    runtime : st.Threads(n), the default, st.Serial(), st.Simulated(…) or st.Cluster(…)
-    checkpoint : folder for checkpoints. checkpoint_every : rounds or clocks between two. resume : go on from the newest
+    The number of threads never changes a result. Ctrl-C ends a run early and returns what was learned so far.
 
-    An st.Program
-    -------------
-    rounds : at most so many; None for no limit
-    pipeline : rounds in flight: round t reads the parameters after round t − pipeline; 1 is no pipelining
-    seconds : the run ends after the first round that is over by then; looks are not counted
-    record : keep the jobs of every round and what it read in `Result.record`
-    verbose : 0 quiet, 1 a progress bar, 2 every look
-    session : an st.Session, in the place of checkpoint, checkpoint_every and resume; with it the run can be recorded
+    Parameters
+    ----------
+    what : Program or callable
+        An `st.Program`, or a function worker(w) that reads tables, adds to them and ticks.
+    seed : int, default 0
+        Seed of everything that is drawn.
+    every : int
+        Rounds (1 unless given) or clocks between two evaluations of the objective.
+    until : callable or None, default None
+        Called with each evaluation; the run ends when it returns True.
+    runtime : runtime or None, default None
+        `st.Threads(n)`, `st.Serial()`, `st.Simulated(…)` or `st.Cluster(…)`; None for all cores of this machine.
+    checkpoint : str, path, Saving or None, default None
+        Folder for checkpoints.
+    checkpoint_every : int or None, default None
+        Rounds or clocks between two checkpoints; None chooses an interval that costs little.
+    resume : bool, default False
+        Continue from the newest checkpoint. Checkpoints are pickled: resume only from folders that you trust.
+    record : bool or str
+        Program: True keeps the jobs of every round and what it read in `Result.record`. Worker: "rows" counts how often
+        rows were sent, "full" keeps everything that the replay checker needs.
+    rounds : int or None, default None
+        Program: the most rounds; None for no limit.
+    pipeline : int or None, default None
+        Program: pipeline depth. Round t reads the parameters after round t − pipeline; 1 is no pipelining. None: 1, or
+        3 with schedule="auto" on several machines.
+    seconds : float or None, default None
+        Program: end after the first round that ends later than this; evaluations are not counted.
+    verbose : int, default 0
+        Program: 0 quiet, 1 a progress bar, 2 a line for every evaluation.
+    session : Session or None, default None
+        Program: Where to record the run, when to save checkpoints and whether to resume, as for estimators; in place of
+        checkpoint, checkpoint_every and resume.
+    check_every : int or None, default None
+        Program: Rounds between two checks that `update` depends on its arguments alone: one job is updated twice on every part
+        and both calls must give the same bits. None: in round 1, where an update takes less than 50 ms. 0: never.
+    schedulers_on : str, default "driver"
+        Program: "nodes" runs each of the `schedulers` of `st.schedule.prioritised` on a node of its own, the last nodes of the
+        runtime, with its share of the columns. Never changes a number.
+    tables : dict of Table
+        Worker: the tables by name.
+    workers : int, default 1
+        Worker: number of logical workers. Results depend on it, not on the number of threads or nodes.
+    sync : BSP, SSP, ASP or None, default None
+        Worker: how fresh a read must be; None for `st.BSP()`.
+    comm : Eager, Lazy, Managed or None, default None
+        Worker: what is sent when; None for `st.Eager()`.
+    watch : callable or None, default None
+        Worker: function(view) -> objective, evaluated at the start, at the end and in between.
+    every_seconds : float, str or sequence, default None
+        Worker: seconds between two evaluations, such as 0.5 or "500ms", or a list of times of the run. Virtual seconds
+        on `st.Simulated`.
 
-    A function worker(w)
-    --------------------
-    tables : name → st.Table. workers : how many logical workers, which is part of what is computed
-    sync : st.BSP(), the default, st.SSP(s) or st.ASP(). comm : st.Eager(), the default, st.Managed(budget) or st.Lazy()
-    watch : function(view) -> objective
-    record : "rows" or "full", for the replay checker
+    Returns
+    -------
+    Result
+        Of a program: `params`, `history`, `stopped` and more. Of a worker function: `tables`, `history`, `staleness`
+        and more.
 
-    Ctrl-C ends a run with what is there. See `stretto.programs.run.run` and `stretto.tables.run.run`.
+    Raises
+    ------
+    PlanError
+        If an option does not exist for what is run, or has a wrong value.
+    RunError
+        If a function of the user fails.
+
+    Examples
+    --------
+    A program: jobs are updated by a schedule.
+
+    >>> import numpy as np, stretto as st
+    >>> halve = st.program(
+    ...     update=lambda job, data, params: (job, params["x"][job] / 2),
+    ...     aggregate=lambda results, params: [params["x"].__setitem__(job, value) for job, value in results] and None,
+    ...     schedule=st.schedule.cyclic(width=2),
+    ...     params={"x": np.ones(4)},
+    ... )
+    >>> st.run(halve, rounds=3, runtime=st.Serial()).params["x"].tolist()
+    [0.25, 0.25, 0.5, 0.5]
+
+    A worker function: each logical worker reads and adds.
+
+    >>> def worker(w):
+    ...     counts = w.table("counts")
+    ...     for clock in w.clocks(3):
+    ...         counts.add([w.number], [1.0])
+    >>> result = st.run(worker, workers=2, tables={"counts": st.Table(rows=2, cols=1)}, runtime=st.Serial())
+    >>> result.tables["counts"].tolist()
+    [3.0, 3.0]
     """
     from stretto.programs.program import Program
 

@@ -22,16 +22,63 @@ from __future__ import annotations
 
 
 class StrettoError(Exception):
-    """The root: catch this to catch everything raised on purpose."""
+    """Base of every error that Stretto raises on purpose.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> from stretto.errors import StrettoError
+    >>> try:
+    ...     st.SSP(-1)
+    ... except StrettoError as error:
+    ...     print(type(error).__name__)
+    PlanError
+    """
 
 
 class DataError(StrettoError, ValueError):
-    """The data cannot be used as given."""
+    """The data cannot be used as given. Also a `ValueError`.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> from stretto.errors import DataError
+    >>> try:
+    ...     st.dense(3.0)
+    ... except DataError as error:
+    ...     print(error)
+    dense needs an array of one dimension or more; a single number is no data
+    """
 
 
 class FormatError(DataError):
-    """A file breaks its own format.
+    """A file breaks the rules of its format.
 
+    Parameters
+    ----------
+    path : str
+        The file.
+    line : int or None
+        The line, from 1; None where the format has no lines.
+    problem : str
+        What is wrong.
+    remedy : str, default ""
+        What to do.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    line : int or None
+        The line, from 1.
+    problem : str
+        What is wrong.
+    remedy : str
+        What to do.
+
+    Examples
+    --------
+    >>> from stretto.errors import FormatError
     >>> str(FormatError("ratings.dat", 12, "expected 3 fields, found 2", "drop the line or pass on_error='skip'"))
     "ratings.dat:12: expected 3 fields, found 2; drop the line or pass on_error='skip'"
     """
@@ -43,11 +90,45 @@ class FormatError(DataError):
 
 
 class PlanError(StrettoError, ValueError):
-    """No plan can be made from this, or the plan was refused."""
+    """No plan can be made from these settings, or the plan was refused before any work. Also a `ValueError`.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> from stretto.errors import PlanError
+    >>> try:
+    ...     st.Eager(codec="f3")
+    ... except PlanError as error:
+    ...     print(error)
+    Eager(codec='f3'): choose None or 'f2'
+    """
 
 
 class NotEnoughMemory(PlanError):
-    """The plan needs more memory than it may use."""
+    """The plan needs more memory than its budget.
+
+    Parameters
+    ----------
+    need : int
+        Bytes that the plan needs.
+    budget : int
+        Bytes that it may use.
+    remedy : str
+        What to do.
+
+    Attributes
+    ----------
+    need : int
+        Bytes that the plan needs.
+    budget : int
+        Bytes that it may use.
+
+    Examples
+    --------
+    >>> from stretto.errors import NotEnoughMemory
+    >>> str(NotEnoughMemory(3 * 2**30, 2**30, "raise memory="))
+    'the plan needs 3.00 GiB and may use 1.00 GiB; raise memory='
+    """
 
     def __init__(self, need: int, budget: int, remedy: str) -> None:
         self.need, self.budget = need, budget
@@ -56,16 +137,61 @@ class NotEnoughMemory(PlanError):
 
 
 class NotOffered(PlanError, AttributeError):
-    """A method that an estimator does not have with its present parameters; `hasattr` says so."""
+    """The estimator does not have this method with its present parameters. Also an `AttributeError`.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> hasattr(st.MatrixFactorization(solver="als"), "partial_fit")
+    False
+    """
 
 
 class NotARuntime(PlanError, TypeError):
-    """What was given as `runtime=` is not a runtime, or not one that can run this."""
+    """What was given as `runtime=` is not a runtime, or not one that can run this. Also a `TypeError`.
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> from stretto.errors import NotARuntime
+    >>> try:
+    ...     st.Lasso(runtime="threads").fit(np.eye(3), np.ones(3))
+    ... except NotARuntime as error:
+    ...     print(type(error).__name__)
+    NotARuntime
+    """
 
 
 class LoopError(PlanError):
-    """A loop holds something that cannot be compiled. `shown` is the source line and a line of carets below it.
+    """A loop holds something that cannot be compiled.
 
+    Parameters
+    ----------
+    file : str
+        The source file.
+    line : int or None
+        The line, from 1.
+    problem : str
+        What is wrong.
+    remedy : str, default ""
+        What to do.
+    shown : str, default ""
+        The source line, and a line of carets below it.
+
+    Attributes
+    ----------
+    file : str
+        The source file.
+    line : int or None
+        The line, from 1.
+    problem : str
+        What is wrong.
+    remedy : str
+        What to do.
+
+    Examples
+    --------
+    >>> from stretto.errors import LoopError
     >>> str(LoopError("/home/ada/epochs.py", 14, "a lambda cannot be compiled", "call a function made by numba.njit"))
     'epochs.py:14: a lambda cannot be compiled; call a function made by numba.njit'
     """
@@ -80,23 +206,80 @@ class LoopError(PlanError):
 
 
 class RunError(StrettoError, RuntimeError):
-    """Something failed while a plan ran."""
+    """A run failed. Also a `RuntimeError`.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> from stretto.errors import RunError
+    >>> def worker(w):
+    ...     raise ValueError("no such file")
+    >>> try:
+    ...     st.run(worker, tables={"x": st.Table(rows=2, cols=1)}, runtime=st.Serial())
+    ... except RunError as error:
+    ...     print(type(error).__name__)
+    RunError
+    """
 
 
 class Diverged(RunError):
-    """A visit produced NaN or infinity."""
+    """A visit produced NaN or infinity. The values from before that visit are kept.
+
+    Examples
+    --------
+    >>> from stretto.errors import Diverged, RunError
+    >>> issubclass(Diverged, RunError)
+    True
+    """
 
 
 class OrderWarning(UserWarning):
-    """A loop over records overwrites elements, and visits the records in another order than they came in."""
+    """A loop over records overwrites elements and visits the records in another order than the data have.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from stretto.errors import OrderWarning
+    >>> warnings.filterwarnings("ignore", category=OrderWarning)  # where any order will do
+    """
 
 
 class CheckpointError(StrettoError):
-    """A checkpoint is missing, damaged, or cannot be used here."""
+    """A checkpoint is missing, damaged, or cannot be used here.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> from stretto.errors import CheckpointError
+    >>> try:
+    ...     st.State.load("no-such-file.safetensors")
+    ... except CheckpointError as error:
+    ...     print(type(error).__name__)
+    CheckpointError
+    """
 
 
 class OtherPlan(CheckpointError):
-    """A checkpoint belongs to another plan. differences: the settings that differ, with both values, in words."""
+    """A checkpoint belongs to another plan.
+
+    Parameters
+    ----------
+    message : str
+        What is wrong and what to do.
+    differences : tuple of str, default ()
+        The settings that differ, each with both values, in words.
+
+    Attributes
+    ----------
+    differences : tuple of str
+        The settings that differ, each with both values, in words.
+
+    Examples
+    --------
+    >>> from stretto.errors import OtherPlan
+    >>> OtherPlan("the checkpoint has another plan", ("rank: 8 and 16",)).differences
+    ('rank: 8 and 16',)
+    """
 
     def __init__(self, message: str, differences: tuple[str, ...] = ()) -> None:
         self.differences = differences

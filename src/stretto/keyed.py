@@ -50,23 +50,74 @@ _FAR = (
 
 
 def uniform(*keys: SupportsIndex) -> float:
-    """A float64 in [0, 1) with 53 random bits.
+    """A float64 in [0, 1) with 53 random bits, decided by the keys alone.
 
-    >>> uniform(3, 1, 4) == uniform(3, 1, 4)
+    Parameters
+    ----------
+    *keys : int
+        What the number is for, such as (epoch, row, column). At least one.
+
+    Returns
+    -------
+    float
+        The same for the same keys, on any worker and in any order.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.uniform(3, 1, 4) == st.uniform(3, 1, 4)
     True
     """
     return (_absorbed(_UNIFORM, keys, "uniform") >> 11) * (1.0 / 9007199254740992.0)
 
 
 def integers(n: SupportsIndex, *keys: SupportsIndex) -> int:
-    """A whole number from 0 to n - 1, for n up to 2**31: none is more than n / 2**53 likelier than it should be."""
+    """An integer from 0 to n - 1, decided by the keys alone.
+
+    Parameters
+    ----------
+    n : int
+        How many integers to choose from, 1 to 2**31. None is more than n / 2**53 likelier than it should be.
+    *keys : int
+        What the number is for, such as (epoch, row, column). At least one.
+
+    Returns
+    -------
+    int
+        The same for the same keys, on any worker and in any order.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> 0 <= st.integers(10, 3, 1) < 10
+    True
+    """
     if not 1 <= index(n) <= MOST:
         raise DataError(f"integers(n, ...) chooses among 1 to {MOST} numbers, got n = {index(n)}")
     return int((_absorbed(_INTEGERS, keys, "integers") >> 11) * (1.0 / 9007199254740992.0) * float(index(n)))
 
 
 def normal(*keys: SupportsIndex) -> float:
-    """A float64 with mean 0 and standard deviation 1; at most 8.3 away from 0, because it is made from 52 bits."""
+    """A float64 with mean 0 and standard deviation 1, decided by the keys alone.
+
+    The number is made from 52 random bits, so it is at most 8.3 away from 0.
+
+    Parameters
+    ----------
+    *keys : int
+        What the number is for, such as (epoch, row, column). At least one.
+
+    Returns
+    -------
+    float
+        The same for the same keys, on any worker and in any order.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> abs(st.normal(3, 1, 4)) < 8.3
+    True
+    """
     u = ((_absorbed(_NORMAL, keys, "normal") >> 12) + 0.5) * (1.0 / 4503599627370496.0)  # never 0 or 1
     q = u - 0.5
     if abs(q) <= 0.425:

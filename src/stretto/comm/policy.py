@@ -22,7 +22,26 @@ CODECS = (None, "f2")
 
 @dataclass(frozen=True)
 class Eager:
-    """Updates and fresh rows travel when a clock ends; nothing is limited."""
+    """Send updates and fresh rows when a clock ends, without a limit. The default.
+
+    Parameters
+    ----------
+    codec : {None, "f2"}, default None
+        "f2" sends 16-bit floats. The rounding error stays in the buffer and is sent with the next change of the row.
+
+    Attributes
+    ----------
+    lazy : bool
+        Whether rows are sent only when a reader asks for them.
+    managed : bool
+        Whether rows are also sent between clocks.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.Eager()
+    Eager(codec=None)
+    """
 
     lazy = False
     managed = False
@@ -34,7 +53,26 @@ class Eager:
 
 @dataclass(frozen=True)
 class Lazy:
-    """Updates travel when somebody needs them, rows when they are read and too old."""
+    """Send updates when a reader needs them, and rows when they are read and too old. A baseline.
+
+    Parameters
+    ----------
+    codec : {None, "f2"}, default None
+        "f2" sends 16-bit floats. The rounding error stays in the buffer and is sent with the next change of the row.
+
+    Attributes
+    ----------
+    lazy : bool
+        Whether rows are sent only when a reader asks for them.
+    managed : bool
+        Whether rows are also sent between clocks.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.Lazy().lazy
+    True
+    """
 
     lazy = True
     managed = False
@@ -46,20 +84,42 @@ class Lazy:
 
 @dataclass(frozen=True)
 class Managed:
-    """Spare bandwidth carries rows between clocks.
+    """Send rows between clocks as well, within a bandwidth budget, the most important rows first.
 
-    budget : what each node may send, such as "200Mbit" or bytes per second as a number; half of it is for updates, half
-        for rows (`split`: the share of updates).
-    burst : rows sent at a time at most, over all destinations, (updates, rows). Messages of keys are no longer than a
-        burst of rows either, but for announcements, which cannot be cut.
-    rank : "random", "round-robin", "absolute", "relative", "effective", or a function(deltas [n, width], rows
-        [n, width]) -> [n], larger first. On the side of the shards `absolute` and `relative` rank by how far a row has
+    Parameters
+    ----------
+    budget : str or float
+        What each node may send: a rate such as "200Mbit", or bytes per second.
+    burst : tuple of int, default (100, 100)
+        The most rows of one message, over all destinations: (updates, rows). Announcements of keys may be longer.
+    rank : str or callable, default "relative"
+        What is sent first: "random", "round-robin", "absolute", "relative", "effective", or a function(deltas [n,
+        width], rows [n, width]) -> [n], larger first. On shards, "absolute" and "relative" rank by how far a row has
         moved since it was last sent.
-    codec : None, or "f2" to send 16-bit floats; what rounding takes away stays in the buffer and goes with the next
-        change of the row. So does all beyond ±65504; what is still there when the run ends is lost, so keep single
-        changes well below that.
-    window : messages on a link without an answer at most; beyond, nothing is sent on it until one comes.
-    links : budgets of single links, {(from node, to node): "50Mbit"}, beside that of the node.
+    codec : {None, "f2"}, default None
+        "f2" sends 16-bit floats. The rounding error, and whatever exceeds ±65504, stays in the buffer and is sent with
+        the next change of the row. What is in the buffer when the run ends is lost, so keep single changes well below
+        that bound.
+    window : int, default 32
+        The most messages on a link that are not acknowledged. Nothing more is sent on the link until one is.
+    split : float, default 0.5
+        The share of the budget for updates. The rest is for rows.
+    links : dict, default {}
+        Budgets of single links beside the budget of the node: {(from node, to node): "50Mbit"}.
+
+    Attributes
+    ----------
+    lazy : bool
+        Whether rows are sent only when a reader asks for them.
+    managed : bool
+        Whether rows are also sent between clocks.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> policy = st.Managed("200Mbit", rank="absolute", codec="f2")
+    >>> policy.budget, policy.managed
+    ('200Mbit', True)
     """
 
     budget: str | float
@@ -93,7 +153,18 @@ class Managed:
             rate(self.links[pair])
 
     def check_nodes(self, nodes: int) -> None:
-        """Refuse links that a run on so many nodes does not have."""
+        """Refuse links that a run on this many nodes does not have.
+
+        Parameters
+        ----------
+        nodes : int
+            Nodes of the run.
+
+        Raises
+        ------
+        PlanError
+            If a link names a node that the run does not have.
+        """
         for pair in self.links:
             if max(pair) >= nodes:
                 raise PlanError(

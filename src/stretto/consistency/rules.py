@@ -25,22 +25,58 @@ from stretto.errors import PlanError
 
 @dataclass(frozen=True)
 class BSP:
-    """Every read sees exactly the clocks before its own. Grade: identical."""
+    """Bulk-synchronous reads: a read sees exactly the updates of the clocks before its own. Grade: identical.
+
+    Attributes
+    ----------
+    exact : bool
+        True: a read sees these updates and no others.
+    speculate : bool
+        False: reads never go past the bound.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.BSP().need(5)
+    5
+    """
 
     exact = True
     speculate = False
 
     def need(self, clock: int) -> int:
-        """What a row must be through to be read at this clock."""
+        """The clock that a row must be complete through before it is read at this clock.
+
+        Parameters
+        ----------
+        clock : int
+            The clock of the reader.
+        """
         return clock
 
 
 @dataclass(frozen=True)
 class SSP:
-    """Reads may miss the last `s` clocks and the open one. Grade: replayable.
+    """Stale-synchronous reads: a read may miss the last `s` clocks and the current one. Grade: replayable.
 
-    speculate: also allow a read past the bound when no update that is missing touches the keys about to be read; works
-    for keys that workers announced (`table.announce`), and is checked like everything else.
+    Parameters
+    ----------
+    s : int, default 0
+        Staleness: how many clocks a read may be behind.
+    speculate : bool, default False
+        Also allow a read past the bound if no missing update touches the keys of the read. Works for keys that workers
+        announced with `table.announce`.
+
+    Attributes
+    ----------
+    exact : bool
+        False: a read may see more than the bound demands.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.SSP(2).need(5)
+    3
     """
 
     s: int = 0
@@ -58,19 +94,45 @@ class SSP:
             raise PlanError(f"SSP(speculate={self.speculate!r}): give True or False")
 
     def need(self, clock: int) -> int:
-        """What a row must be through to be read at this clock."""
+        """The clock that a row must be complete through before it is read at this clock.
+
+        Parameters
+        ----------
+        clock : int
+            The clock of the reader.
+        """
         return max(0, clock - self.s)
 
 
 @dataclass(frozen=True)
 class ASP:
-    """No bound: a read takes what is there. Grade: replayable."""
+    """Asynchronous reads without a bound: a read takes the values the cache has. Grade: replayable.
+
+    Attributes
+    ----------
+    exact : bool
+        False: a read may see updates of any clock.
+    speculate : bool
+        False: there is no bound to go past.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.ASP().need(5)
+    0
+    """
 
     exact = False
     speculate = False
 
     def need(self, clock: int) -> int:
-        """Nothing."""
+        """The clock that a row must be complete through before it is read: always 0.
+
+        Parameters
+        ----------
+        clock : int
+            The clock of the reader.
+        """
         return 0
 
 

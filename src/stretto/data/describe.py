@@ -13,11 +13,22 @@ from stretto.data.records.duplicates import find_duplicates
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """How unevenly records fall on the rows (or columns).
+    """How unevenly records are distributed over the rows or columns.
 
-    hottest, hottest_share : the index with most records, and its share of all; a plan cannot cut inside it
-    gini : 0 when all have the same number of records, towards 1 when few have nearly all
-    zipf : slope s of count ~ rank^-s over the ranks that have records; 0 is even, 1 is the classical Zipf law
+    Attributes
+    ----------
+    size : int
+        Number of rows or columns.
+    empty : int
+        Number of those without a record.
+    hottest : int
+        The index with most records.
+    hottest_share : float
+        Its share of all records; a plan cannot cut inside it.
+    gini : float
+        Gini coefficient: 0 when all have the same number of records, towards 1 when few have nearly all.
+    zipf : float
+        Slope s of count ~ rank^-s over the ranks that have records; 0 is even, 1 is the classical Zipf law.
     """
 
     size: int
@@ -30,7 +41,33 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What `Data.describe()` returns. `duplicates` counts records beyond the first of their pair."""
+    """A summary of a data set, made by `Data.describe`.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Rows and columns.
+    nnz : int
+        Number of records.
+    nbytes : int
+        Bytes of the arrays.
+    density : float
+        Share of the matrix that has a record.
+    mean : float
+        Mean of the values.
+    std : float
+        Standard deviation of the values.
+    min : float
+        Smallest value.
+    max : float
+        Largest value.
+    rows : Skew
+        How records are distributed over the rows.
+    cols : Skew
+        How records are distributed over the columns.
+    duplicates : int
+        Records beyond the first of their pair.
+    """
 
     shape: tuple[int, int]
     nnz: int

@@ -28,9 +28,28 @@ FORMATS = ("triples", "csv", "movielens", "svmlight", "mm", "npz", "parquet")
 
 
 def write(data: Data, path: str | os.PathLike[str], format: str = "auto") -> None:
-    """Write to a local file; `auto` goes by the suffix, with tab-separated triples for the rest.
+    """Write data to a local file.
 
-    Delimited formats name rows and columns as the id maps do; svmlight is written in row order with indices from 1.
+    Delimited formats write the ids of rows and columns. svmlight is written in row order with indices from 1.
+
+    Parameters
+    ----------
+    data : Data
+        The records.
+    path : str or path
+        The file.
+    format : str, default "auto"
+        The format, as for `st.read`; "auto" goes by the suffix, and writes tab-separated triples for others.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import stretto as st
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "ratings.csv")
+    ...     st.write(st.as_data(([0, 1], [2, 0], [4.0, 5.0])), path)
+    ...     print(st.read(path).shape)
+    (2, 2)
     """
     path = as_path(path)
     if not isinstance(data, Data):

@@ -45,7 +45,35 @@ class Part:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LoopPlan(Planned):
-    """What a call would do."""
+    """The plan of a call of a parallel loop.
+
+    Attributes
+    ----------
+    loop : Loop
+        The loop.
+    held : Held
+        The arguments, by kind.
+    parts : tuple of Part
+        One for each loop of the function.
+    runtime : runtime
+        Where it will run.
+    arguments : tuple or None
+        Arguments of the call as they were given.
+    runner : callable or None
+        What `run` calls.
+    title : str
+        The plan in a few words, without its fingerprint.
+    settings : dict
+        What the fingerprint is made of, by name.
+    grade : str
+        The weakest grade of the loops.
+    cost : Cost
+        What the loops cost together.
+    plans : tuple of Plan
+        One plan for each loop.
+    fingerprint : str
+        A short hash of everything that can change a number.
+    """
 
     loop: Loop
     held: Held
@@ -55,15 +83,18 @@ class LoopPlan(Planned):
 
     @property
     def runner(self) -> Runner | None:  # type: ignore[override]
+        """What `run` calls."""
         return None if self.arguments is None else partial(self.loop.run_plan, self)
 
     @property
     def title(self) -> str:
+        """The plan in a few words, without its fingerprint."""
         names = ", ".join(part.prepared.analysis.strategy.name for part in self.parts)
         return f"{self.loop.plain.__name__}, {names}, {self.grade}, {runtime_words(self.runtime)}"
 
     @property
     def settings(self) -> dict[str, Any]:
+        """What the fingerprint is made of, by name."""
         if len(self.plans) == 1:
             return self.plans[0].settings
         return {f"{name} of loop {k}": value for k, p in enumerate(self.plans) for name, value in p.settings.items()}
@@ -100,12 +131,28 @@ class LoopPlan(Planned):
         return explain(self)
 
     def draw(self, path: str | None = None, workers: int | None = None, loop: int = 0) -> str:
-        """The schedule of one of the loops as SVG text; written to `path` (.svg or .png) when given."""
+        """The schedule of one of the loops as SVG text.
+
+        Parameters
+        ----------
+        path : str or None, default None
+            File to write it to (.svg or .png).
+        workers : int or None, default None
+            Workers to colour by; None for those of the plan.
+        loop : int, default 0
+            Number of the loop.
+        """
         return self.plans[loop].draw(path, workers)
 
     def prefetch(self, loop: int = 0, arrays: Iterable[str] | None = None) -> Prefetch:
-        """The function that lists ahead which elements each visit reads of `arrays`; by default of those whose
-        subscripts are known only at run time.
+        """The function that lists in advance which elements each visit reads.
+
+        Parameters
+        ----------
+        loop : int, default 0
+            Number of the loop.
+        arrays : iterable of str or None, default None
+            Names of arrays; None for those whose subscripts are known only at run time.
         """
         from .execute.prefetcher import Prefetch
 
@@ -119,6 +166,13 @@ class LoopPlan(Planned):
         """The records of `data` in the order of the plan's visits: what a serial run of the undecorated function gets.
 
         Buffers are driven as the plan drives them: a visit sees the state as of the start of its wave.
+
+        Parameters
+        ----------
+        data : object
+            Data that a loop of the plan runs over.
+        loop : int or None, default None
+            Number of the loop; needed if several loops run over the data.
         """
         from .layout.plan_order import in_order
 

@@ -76,7 +76,30 @@ class _Remembered:
 
 
 class Loop:
-    """A decorated function."""
+    """A function whose loops run in parallel. Made by `st.parallel`.
+
+    Parameters
+    ----------
+    fn : callable
+        The function.
+    options : Options
+        Options of `st.parallel`.
+    runtime : runtime or None, default None
+        Where to run.
+
+    Attributes
+    ----------
+    plain : callable
+        The function itself, which runs in serial order.
+    options : Options
+        Options of `st.parallel`.
+    runtime : runtime or None
+        Where it runs.
+    seconds : float
+        Seconds of the last call: the passes alone, without analysis and layout.
+    rounds : list of ndarray
+        With a schedule: the iterations of each round of the last call, in order.
+    """
 
     def __init__(self, fn: Callable[..., Any], options: Options, runtime: Runtime | None = None) -> None:
         if hasattr(fn, "py_func"):
@@ -164,7 +187,15 @@ class Loop:
         )
 
     def plan(self, *args: Any, **kwargs: Any) -> LoopPlan:
-        """What a call with these arguments would do. Numbers and accumulators may be left out."""
+        """The plan of a call with these arguments. Numbers and accumulators may be left out.
+
+        Parameters
+        ----------
+        *args
+            Arguments of the call.
+        **kwargs
+            Arguments of the call by name.
+        """
         from .execute.rounds import progress_of
         from .loop_plan import LoopPlan, Part
 
@@ -191,7 +222,20 @@ class Loop:
         return made
 
     def run_plan(self, made: LoopPlan, runtime: Any = None) -> None:
-        """Call the loop by a plan that was made earlier; PlanError if it would be another one by now."""
+        """Call the loop by a plan that was made earlier.
+
+        Parameters
+        ----------
+        made : LoopPlan
+            The plan.
+        runtime : runtime or None, default None
+            Where to run; None: where the plan was made for.
+
+        Raises
+        ------
+        PlanError
+            If it would be another plan by now.
+        """
         assert made.arguments is not None
         name, (args, kwargs) = self.plain.__name__, made.arguments
         if runtime is not None:
@@ -206,19 +250,40 @@ class Loop:
         self._run(args, kwargs, runtime)
 
     def recorded(self, *args: Any, **kwargs: Any) -> LoopPlan:
-        """The plan of the rounds that the last call of a scheduled loop made, with these arguments."""
+        """The plan of the rounds that the last call of a scheduled loop made.
+
+        Parameters
+        ----------
+        *args
+            Arguments of the call.
+        **kwargs
+            Arguments of the call by name.
+        """
         from .layout.round_visits import recorded
 
         return recorded(self.plan(*args, **kwargs), self.rounds)
 
     def explain(self, *args: Any, **kwargs: Any) -> str:
-        """The iteration space, every access, the dependence vectors, the strategy and why, in words."""
+        """The iteration space, every access, the dependence vectors, the strategy and why, in words.
+
+        Parameters
+        ----------
+        *args
+            Arguments of the call.
+        **kwargs
+            Arguments of the call by name.
+        """
         return self.plan(*args, **kwargs).explain()
 
     def using(self, *, runtime: Runtime | None = None, **options: Any) -> Loop:
-        """The same loop with other options: runtime, and those of `parallel`.
+        """The same loop with other options. It keeps nothing of the earlier loop: a schedule starts anew.
 
-        It remembers nothing of the loop it was made from: a schedule starts anew.
+        Parameters
+        ----------
+        runtime : runtime or None, default None
+            Where to run; None keeps the present one.
+        **options
+            Options of `st.parallel`.
         """
         return Loop(self.plain, replace(self.options, **_checked(options)), runtime or self.runtime)
 
@@ -428,19 +493,56 @@ def parallel(fn: Callable[..., Any], /) -> Loop: ...
 @overload
 def parallel(*, runtime: Runtime | None = None, **options: Any) -> Callable[[Callable[..., Any]], Loop]: ...
 def parallel(fn: Callable[..., Any] | None = None, /, *, runtime: Runtime | None = None, **options: Any) -> Any:
-    """Run the loops of a function in parallel, with the answer of a serial execution.
+    """Run the loops of a function in parallel, with the answer of a serial execution. A decorator.
 
-    ordered : True keeps the order of the loop (of sparse records that of their indices), False allows any serial one;
-              ranges keep theirs unless told otherwise, loops over data may run in another
-    inspect : look at the data for iterations that do not clash, where subscripts come from the data
-    cut     : names of the indices to cut, space dimension first; chosen by the planner otherwise
-    blocks  : how many blocks along each cut index
-    width   : how many visits may run together; the answer depends on it, and not on the number of workers
-    profile : "exact" (same bits everywhere) or "fast"
-    schedule: what chooses the iterations of a loop over one index, round by round, such as st.schedule.prioritised(),
-              or "auto" for what is safe by the analysis of the loop and the correlation of the data;
-              with seed, of its random numbers, and watch, the name of the state whose changes it learns from
-    runtime : where to run; every core of this machine by default
+    Parameters
+    ----------
+    fn : callable or None, default None
+        The function. Without it, the options make a decorator.
+    runtime : runtime or None, default None
+        Where to run; None for all cores of this machine.
+    ordered : bool or None, default None
+        True keeps the order of the loop (of sparse records that of their indices), False allows any serial order. None:
+        ranges keep their order, loops over data may run in another.
+    inspect : bool, default False
+        Search the data for iterations that do not conflict, where subscripts come from the data.
+    cut : str or tuple of str, default ()
+        Names of the indices to cut, space dimension first; () lets the planner choose.
+    blocks : int or tuple of int, default ()
+        Blocks along each cut index; () lets the planner choose.
+    width : int, default 16
+        Visits that may run together. The answer depends on it, and not on the number of workers.
+    profile : {"exact", "fast"}, default "exact"
+        "exact" gives the same bits on every x86-64 processor.
+    schedule : Schedule, "auto" or None, default None
+        What chooses the iterations of a loop over one index, round by round, such as `st.schedule.prioritised()`.
+        "auto" takes what is safe by the analysis of the loop and the correlation of the data.
+    seed : int, default 0
+        Seed of the schedule.
+    watch : str, default ""
+        Name of the state whose changes the schedule learns from.
+
+    Returns
+    -------
+    Loop
+        Call it like the function. `plan(…)` and `explain(…)` take the same arguments and run nothing.
+
+    Raises
+    ------
+    LoopError
+        If a loop holds something that cannot be compiled.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> @st.parallel(runtime=st.Serial())
+    ... def scale(x, c):
+    ...     for i in range(len(x)):
+    ...         x[i] *= c
+    >>> x = st.full(4, 2.0)
+    >>> scale(x, 3.0)
+    >>> x.array.tolist()
+    [6.0, 6.0, 6.0, 6.0]
     """
     if fn is None:
         return lambda function: Loop(function, Options(**_checked(options)), runtime)

@@ -53,7 +53,7 @@ def step(
     compile: bool = False,
     **settings: Any,
 ) -> Step | HookedStep:
-    """Plan any step function for a budget: `loss = step(batch)`.
+    """Plan any step function for a memory budget; call the result as `loss = step(batch)`.
 
     Parameters
     ----------
@@ -61,33 +61,52 @@ def step(
         `train_step(batch)` does one whole step with the modules and optimizers given, `zero_grad`, `backward` and
         `step` included, and returns anything (a loss). It is traced once on tensors without memory; its Python does not
         run again.
-    modules, optimizers : sequence
-        All that the step uses.
+    modules : sequence of Module
+        All modules that the step uses.
+    optimizers : sequence of Optimizer
+        All optimizers that the step uses.
     batch : object
-        A batch like those of the training: tensors and numbers in dicts, lists and tuples. Other shapes have plans of
-        their own, made when they first come.
-    budget, host_budget : int or str
-        Bytes on the device and on the host for everything, such as "12GiB".
-    policy : str
-        "best", "dissertation" or "keep" (nothing moves).
-    device : Device or torch.device or str, optional
-        The current GPU, or ordinary memory where there is none, unless given.
-    verify : bool
+        A batch like those of the training: tensors and numbers in dicts, lists and tuples. Other shapes get plans of
+        their own when they first occur.
+    budget : int or str
+        Bytes on the device for everything, such as "12GiB".
+    host_budget : int, str or None, default None
+        Bytes on the host for everything; None for no limit.
+    policy : {"best", "dissertation", "keep"}, default "best"
+        "best" searches for the fastest plan, "keep" moves nothing.
+    device : Device, torch.device, str or None, default None
+        Where to run; None for the current GPU, or ordinary memory without one.
+    verify : bool, default False
         Run the plain step once before planning and compare the first step with it.
-    chunks : int, dict or str, optional
+    chunks : int, dict, str or None, default None
         A number: compute a loss over many tokens in that many chunks. {"batch": 4}: all that has the batch dimension,
         likewise other named dimensions. "auto": what is too large for the budget. Equal up to rounding.
-    record : bool
+    record : bool, default True
         Record the third step on a GPU as CUDA graphs and replay it from then on. False: call every operation.
-    compile : bool
+    compile : bool, default False
         Fuse small operations between large ones with Inductor before planning. Equal up to rounding.
     **settings
-        swap, recompute, place, order, partition, distance: see `planner.Settings`.
+        Further settings: swap, recompute and place (bool), order, partition and distance.
 
     Returns
     -------
     Step or HookedStep
         The planned step; a `HookedStep`, with a warning, if the function cannot be traced.
+
+    Examples
+    --------
+    >>> import torch, stretto as st
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> def train_step(x):
+    ...     optimizer.zero_grad()
+    ...     loss = model(x).square().mean()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     return loss
+    >>> step = st.memory.step(train_step, [model], [optimizer], torch.ones(8, 4), budget="1MiB", device="cpu")
+    >>> loss = step(torch.ones(8, 4))
+    >>> step.close()
     """
     place = _device(device)
     check_chunks(chunks)
@@ -127,9 +146,37 @@ def fit(
     budget: int | str,
     **options: Any,
 ) -> Step | HookedStep:
-    """Plan the common step for a budget: `loss_fn(model(*inputs), target)` for batches `(*inputs, target)`.
+    """Plan the common training step for a memory budget: `loss_fn(model(*inputs), target)`.
 
-    Options are those of `step`.
+    Parameters
+    ----------
+    model : Module
+        The model.
+    loss_fn : callable
+        loss_fn(output, target) -> loss.
+    optimizer : Optimizer
+        The optimizer of the model's parameters.
+    batch : tuple
+        A batch `(*inputs, target)` like those of the training.
+    budget : int or str
+        Bytes on the device for everything, such as "12GiB".
+    **options
+        Options of `st.memory.step`.
+
+    Returns
+    -------
+    Step or HookedStep
+        The planned step; a `HookedStep`, with a warning, if the model cannot be traced.
+
+    Examples
+    --------
+    >>> import torch, stretto as st
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> batch = torch.zeros(8, 4), torch.zeros(8, 2)
+    >>> step = st.memory.fit(model, torch.nn.functional.mse_loss, optimizer, batch, budget="1MiB", device="cpu")
+    >>> loss = step(batch)
+    >>> step.close()
     """
     return step(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, budget=budget, **options)
 
@@ -148,9 +195,46 @@ def plan(
     chunks: Chunks = None,
     **settings: Any,
 ) -> Report:
-    """Plan what `fit` would run, without running it: whether it fits, how slow it will be, what moves when.
+    """Plan what `fit` would run, without running it. Only shapes are read: a model on the "meta" device is enough.
 
-    Without a GPU, times are estimated from `rates`. Only shapes are read: a model on the "meta" device is enough.
+    Parameters
+    ----------
+    model : Module
+        The model.
+    loss_fn : callable
+        loss_fn(output, target) -> loss.
+    optimizer : Optimizer
+        The optimizer of the model's parameters.
+    batch : tuple
+        A batch `(*inputs, target)`.
+    budget : int or str
+        Bytes on the device for everything, such as "12GiB".
+    host_budget : int, str or None, default None
+        Bytes on the host for everything; None for no limit.
+    policy : {"best", "dissertation", "keep"}, default "best"
+        "best" searches for the fastest plan, "keep" moves nothing.
+    rates : Rates or None, default None
+        Speeds that times are estimated from without a GPU; None for those of an H200.
+    device : torch.device, str or None, default None
+        Where it would run; None for the current GPU, or ordinary memory without one.
+    chunks : int, dict, str or None, default None
+        What is computed in chunks; see `st.memory.step`.
+    **settings
+        Further settings: swap, recompute and place (bool), order, partition and distance.
+
+    Returns
+    -------
+    Report
+
+    Examples
+    --------
+    >>> import torch, stretto as st
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> batch = torch.zeros(8, 4), torch.zeros(8, 2)
+    >>> report = st.memory.plan(model, torch.nn.functional.mse_loss, optimizer, batch, budget="1MiB", device="cpu")
+    >>> report.peak <= 2**20
+    True
     """
     place = _named(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
     wanted = _settings(budget, host_budget, policy, settings)
@@ -176,9 +260,52 @@ def experimental_plan_several(
     chunks: Chunks = None,
     **settings: Any,
 ) -> Devices:
-    """Estimate a step on several devices, each with the budget: chunks and parameters are distributed over them, see
-    `mesh`. Times are estimated from `rates`. chunks="auto" cuts losses alone here: name a dimension to distribute the
-    rest. Experimental: the plan is not run on several devices yet."""
+    """Estimate a step on several devices, each with the budget. Chunks and parameters are distributed over them.
+
+    Times are estimated from `rates`. Experimental: the plan is not run on several GPUs yet.
+
+    Parameters
+    ----------
+    model : Module
+        The model.
+    loss_fn : callable
+        loss_fn(output, target) -> loss.
+    optimizer : Optimizer
+        The optimizer of the model's parameters.
+    batch : tuple
+        A batch `(*inputs, target)`.
+    devices : int
+        Number of devices.
+    budget : int or str
+        Bytes on each device for everything, such as "12GiB".
+    host_budget : int, str or None, default None
+        Bytes on the host of each device; None for no limit.
+    policy : {"best", "dissertation", "keep"}, default "best"
+        "best" searches for the fastest plan, "keep" moves nothing.
+    rates : Rates or None, default None
+        Speeds that times are estimated from; None for those of an H200.
+    chunks : int, dict, str or None, default None
+        What is computed in chunks; see `st.memory.step`. "auto" cuts losses alone here: name a dimension to distribute
+        the rest.
+    **settings
+        Further settings: swap, recompute and place (bool), order, partition and distance.
+
+    Returns
+    -------
+    Devices
+
+    Examples
+    --------
+    >>> import torch, stretto as st
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> batch = torch.zeros(8, 4), torch.zeros(8, 2)
+    >>> plans = st.memory.experimental_plan_several(
+    ...     model, torch.nn.functional.mse_loss, optimizer, batch, devices=2, budget="1MiB"
+    ... )
+    >>> plans.peak <= 2**20
+    True
+    """
     if type(devices) is not int or devices < 1:
         raise PlanError(f"devices={devices!r} is not a number of devices; give one from 1 on")
     wanted, cpu = _settings(budget, host_budget, policy, settings), torch.device("cpu")

@@ -24,7 +24,47 @@ from .planned import Planned, Runner
 
 @dataclass(frozen=True, eq=False, repr=False)
 class JobPlan(Planned):
-    """A plan without a grid. values: everything that can change a number; their hash is the fingerprint."""
+    """The plan of work without a grid of blocks: linear models, programs, tables.
+
+    Attributes
+    ----------
+    program : str
+        What it runs, such as "lasso" or "tables/average".
+    about : str
+        What it works on, in a few words.
+    values : mapping
+        Everything that can change a number, by name; its hash is the fingerprint.
+    cost : Cost
+        Estimated bytes and operations.
+    grade : str
+        What it promises: "identical", "replayable" or "statistical".
+    why : str
+        Why it has this grade; "" for the general reason.
+    profile : str
+        Numeric profile; "" where the arithmetic is the user's own.
+    facts : tuple of pairs
+        What `explain()` prints between the grade and the cost.
+    physical : Physical
+        Where it runs; changes no number.
+    undrawn : str
+        Why there is no picture.
+    picture : callable or None
+        function(heading) -> SVG text, where there is a picture.
+    each : str
+        What `cost` counts: one round, sweep or clock.
+    counted : str
+        What `cost.entries` counts.
+    known : str
+        The fingerprint, where the front end has its own; "" hashes the values.
+    runner : callable or None
+        What `run` calls.
+    fingerprint : str
+        A short hash of everything that can change a number.
+    settings : dict
+        What the fingerprint is made of, by name.
+    title : str
+        The plan in a few words, without its fingerprint.
+    """
 
     program: str  # such as "lasso" or "tables/average"
     about: str  # what it works on, in a few words
@@ -44,6 +84,7 @@ class JobPlan(Planned):
 
     @cached_property
     def fingerprint(self) -> str:
+        """A short hash of everything that can change a number."""
         if self.known:
             return self.known
         text = json.dumps([self.program, dict(self.values)], sort_keys=True, default=str)
@@ -51,18 +92,33 @@ class JobPlan(Planned):
 
     @property
     def settings(self) -> dict[str, Any]:
+        """What the fingerprint is made of, by name."""
         return {"program": self.program, **self.values}
 
     @property
     def title(self) -> str:
+        """The plan in a few words, without its fingerprint."""
         return f"{self.program} on {self.about}, {self.grade}, {runs_on(self.physical)}"
 
     def explain(self) -> str:
-        """The plan in words."""
+        """The plan in words: a heading, then one fact a line."""
         return "\n".join([f"plan {self.fingerprint}: {self.program} on {self.about}", *show(self._told(), WIDTH)])
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
-        """SVG text, written to `path` (.svg) when given; PlanError where there is nothing to draw."""
+        """The plan as SVG text, where there is a picture.
+
+        Parameters
+        ----------
+        path : str or None, default None
+            File to write it to (.svg).
+        workers : int or None, default None
+            Not used.
+
+        Raises
+        ------
+        PlanError
+            If there is nothing to draw.
+        """
         if self.picture is not None:
             text = self.picture(f"plan {self.fingerprint}: {self.program}")
             if path is not None:

@@ -85,7 +85,41 @@ class Physical:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan(Planned):
-    """A logical plan, where its states live, what it costs, and a physical plan to run it."""
+    """What a run over a grid of blocks will do: arrays, steps, order, grade and cost. Nothing is allocated yet.
+
+    `model.plan(X)` returns one. `print(plan)` explains it, `plan.run()` runs it.
+
+    Parameters
+    ----------
+    logical : Logical
+        Everything that can change a number: program, parameters, data, seed, blocks, order.
+    steps : tuple of StepSpec
+        What an epoch runs; each step names its kernel and arrays.
+    weight : ndarray of int [V]
+        Entries of each visit.
+    cost : Cost
+        Estimated bytes and operations.
+    physical : Physical, default Physical()
+        Where it runs; changes no number.
+    grade : str, default "identical"
+        What it promises: "identical", "replayable" or "statistical".
+    waves : tuple of ndarray, default ()
+        Visits that may run together, one wave after the other; () if all visits are one wave.
+    axes : tuple of str, default ("row", "column")
+        Names of the rows and columns of the grid; "" where there is none.
+    runner : callable or None, default None
+        What `run` calls; None for a plan that has run already.
+
+    Examples
+    --------
+    >>> import scipy.sparse as sp, stretto as st
+    >>> X = sp.random(50, 40, density=0.3, format="csr", random_state=0)
+    >>> plan = st.MatrixFactorization(rank=4, epochs=5, random_state=0).plan(X)
+    >>> plan.grade, len(plan.fingerprint)
+    ('identical', 16)
+    >>> print(plan.explain().splitlines()[0])  # doctest: +ELLIPSIS
+    plan ...
+    """
 
     logical: Logical
     steps: tuple[StepSpec, ...]  # what an epoch runs; each names its kernel and arrays
@@ -102,14 +136,17 @@ class Plan(Planned):
 
     @property
     def fingerprint(self) -> str:
+        """A short hash of everything that can change a number."""
         return self.logical.fingerprint
 
     @property
     def settings(self) -> dict[str, Any]:
+        """What the fingerprint is made of, by name."""
         return self.logical.settings
 
     @property
     def title(self) -> str:
+        """The plan in a few words, without its fingerprint."""
         from .explain import place
 
         shape = f"{len(self.logical.rows):,} × {len(self.logical.cols):,}"
@@ -117,6 +154,7 @@ class Plan(Planned):
 
     @property
     def order(self) -> Order:
+        """The order of the visits."""
         return self.logical.order
 
     @cached_property
@@ -130,17 +168,31 @@ class Plan(Planned):
         return found
 
     def bound(self, workers: int | None = None) -> Bound:
-        """How well the order can be kept busy by so many workers."""
+        """How busy the order can keep n workers.
+
+        Parameters
+        ----------
+        workers : int or None, default None
+            Workers; None for those of the plan.
+        """
         return bound(self.order, self.weight, workers or self.physical.workers, self.waves)
 
     def explain(self) -> str:
-        """The plan in words."""
+        """The plan in words: a heading, then one fact a line."""
         from .explain import explain
 
         return explain(self)
 
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
-        """The block grid coloured by step and worker, as SVG text; written to `path` (.svg or .png) when given."""
+        """The block grid coloured by step and worker, as SVG text.
+
+        Parameters
+        ----------
+        path : str or None, default None
+            File to write it to (.svg or .png).
+        workers : int or None, default None
+            Workers to colour by; None for those of the plan.
+        """
         from .draw import draw
 
         return draw(self, path, workers)

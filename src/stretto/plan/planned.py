@@ -47,21 +47,30 @@ class Planned(ABC):
 
     @abstractmethod
     def draw(self, path: str | None = None, workers: int | None = None) -> str:
-        """The plan as SVG text; written to `path` (.svg or .png) when given."""
+        """The plan as SVG text.
+
+        Parameters
+        ----------
+        path : str or None, default None
+            File to write it to (.svg or .png).
+        workers : int or None, default None
+            Workers to colour by; None for those of the plan.
+        """
 
     def run(self, *, runtime: Any = None, **how: Any) -> Any:
         """Run this plan.
 
         Parameters
         ----------
-        runtime : st.Serial, st.Threads, st.Simulated, st.Cluster or None
-            Where; None: where the plan was made for.
+        runtime : runtime or None, default None
+            Where to run; None: where the plan was made for.
         **how
             What else the front end takes, such as `session=` of estimators.
 
         Returns
         -------
-        The fitted estimator; of a loop None, of tables and programs their result.
+        object
+            The fitted estimator; of a loop None; of tables and programs their result.
 
         Raises
         ------

@@ -45,34 +45,55 @@ def run(
     check_every: int | None = None,
     schedulers_on: str = "driver",
 ) -> Result:
-    """Run a program until it has made `rounds` rounds, its schedule has nothing left, or somebody says so.
+    """Run a program until it has made `rounds` rounds, its schedule has no jobs left, or `until` returns True.
+
+    The arrays in `program.params` are where the run begins and where it leaves what it learned, so a second run
+    continues from there. Ctrl-C ends the run with what was learned so far.
 
     Parameters
     ----------
-    rounds : at most so many; None for no limit
-    pipeline : rounds in flight: round t reads the parameters after round t − pipeline; 1 is no pipelining. None: 1, or
-        with schedule="auto" on several machines 3
-    seed : what random numbers of schedules are made from
-    every : rounds between two looks at the objective
-    until : called with each look; the run ends when it is true
-    seconds : the run ends after the first round that is over by then; looks are not counted
-    runtime : st.Threads(n), the default, st.Serial(), st.Simulated(…) or st.Cluster(…); never changes a number. On
-        st.Simulated(…) seconds are virtual
-    record : keep the jobs of every round and what it read in `Result.record`
-    verbose : 0 quiet, 1 a progress bar, 2 every look
-    checkpoint : folder to save checkpoints in (or st.Saving); checkpoint_every : rounds between them, None for as often
-        as saving is worth it; resume : go on from the newest one there, with the bits of a run that never stopped. What
-        the schedule and parts remember is pickled: resume only from folders that you trust
-    session : where to record the run, when to save checkpoints, whether to go on from one, as for estimators; it takes
-        the place of checkpoint, checkpoint_every (every_epochs of st.Saving: rounds) and resume
-    check_every : rounds between two checks that `update` depends on its arguments alone: one job is then updated twice
-        on every part, and two calls must give the same bits. None: in round 1, where an update takes less than 50 ms;
-        0: never
-    schedulers_on : "driver", or "nodes": each of the `schedulers` of st.schedule.prioritised(…) on a node of its own,
-        the last nodes of the runtime, with its share of the columns; never changes a number
+    program : Program
+        The program.
+    rounds : int or None, default None
+        The most rounds; None for no limit.
+    pipeline : int or None, default None
+        Pipeline depth: round t reads the parameters after round t − pipeline; 1 is no pipelining. None: 1, or 3 with
+        schedule="auto" on several machines.
+    seed : int, default 0
+        Seed of schedules that draw.
+    every : int, default 1
+        Rounds between two evaluations of the objective.
+    until : callable or None, default None
+        Called with each evaluation; the run ends when it returns True.
+    seconds : float or None, default None
+        End after the first round that ends later than this; evaluations are not counted. Virtual seconds on
+        `st.Simulated`.
+    runtime : runtime or None, default None
+        `st.Threads(n)`, `st.Serial()`, `st.Simulated(…)` or `st.Cluster(…)`; never changes a number.
+    record : bool, default False
+        Keep the jobs of every round and what it read in `Result.record`.
+    verbose : int, default 0
+        0 quiet, 1 a progress bar, 2 a line for every evaluation.
+    checkpoint : str, path, Saving or None, default None
+        Folder for checkpoints.
+    checkpoint_every : int or None, default None
+        Rounds between two checkpoints; None chooses an interval that costs little.
+    resume : bool, default False
+        Continue from the newest checkpoint, with the bits of a run that never stopped. What the schedule and parts
+        remember is pickled: resume only from folders that you trust.
+    session : Session or None, default None
+        Where to record the run, when to save checkpoints and whether to resume, as for estimators; in place of
+        checkpoint, checkpoint_every and resume.
+    check_every : int or None, default None
+        Rounds between two checks that `update` depends on its arguments alone: one job is updated twice on every part
+        and both calls must give the same bits. None: in round 1, where an update takes less than 50 ms. 0: never.
+    schedulers_on : str, default "driver"
+        "nodes" runs each of the `schedulers` of `st.schedule.prioritised` on a node of its own, the last nodes of the
+        runtime, with its share of the columns. Never changes a number.
 
-    The arrays in `program.params` are where the run begins and where it leaves what it learned, so running a program
-    again goes on from there. Ctrl-C ends the run with what is there.
+    Returns
+    -------
+    Result
     """
     if not isinstance(program, Program):
         raise PlanError(

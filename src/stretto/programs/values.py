@@ -19,7 +19,21 @@ from .choosing import short
 
 @dataclass(frozen=True)
 class Look:
-    """Where a run stands between two rounds."""
+    """An evaluation between two rounds.
+
+    Attributes
+    ----------
+    round : int
+        Rounds so far.
+    seconds : float
+        Seconds spent in rounds, without evaluations and compiling.
+    samples : int
+        Data samples read so far; for sparse columns, their entries.
+    objective : float
+        The objective; NaN if the program has none.
+    updates : int
+        Jobs so far.
+    """
 
     round: int  # rounds made so far
     seconds: float  # time spent in rounds, looking and compiling apart
@@ -64,7 +78,33 @@ class Round:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """What a run leaves behind."""
+    """The result of a run of a program.
+
+    Attributes
+    ----------
+    params : mapping of ndarray
+        The arrays that were learned.
+    rounds : int
+        Rounds made.
+    updates : int
+        Jobs made.
+    seconds : float
+        Seconds spent in rounds, without evaluations and compiling.
+    stopped : str
+        Why it ended: "rounds", "until", "seconds", "schedule" (no jobs were left) or "interrupted".
+    history : tuple of Look
+        The evaluations.
+    record : tuple of Round
+        The jobs of every round and what they read, with record=True.
+    schedule_seconds : float
+        Thread time spent in choosing rounds.
+    busy_seconds : float
+        Thread time spent in choosing, updating and aggregating.
+    choices : tuple of Decision
+        With schedule="auto": after which round, which schedule, and why.
+    objective : float
+        The objective at the last evaluation.
+    """
 
     params: Mapping[str, NDArray[Any]]
     rounds: int
@@ -79,7 +119,7 @@ class Result:
 
     @property
     def objective(self) -> float:
-        """The objective at the last look."""
+        """The objective at the last evaluation."""
         return self.history[-1].objective if self.history else float(np.nan)
 
 

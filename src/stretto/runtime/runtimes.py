@@ -31,24 +31,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Serial:
-    """One visit after another: the truth every other runtime is compared with."""
+    """One visit after another, on the caller's thread: the reference that other runtimes are compared with.
+
+    Attributes
+    ----------
+    name : str
+        "serial".
+    one_memory : bool
+        True: all workers share the memory of this process.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.Serial().workers
+    1
+    """
 
     name: ClassVar[str] = "serial"
     one_memory: ClassVar[bool] = True  # see `chosen`
 
     @property
     def workers(self) -> int:
+        """Workers that run at a time: 1."""
         return 1
 
     @contextmanager
     def open(self) -> Iterator[Crew]:
-        """A crew for one job, whose Ctrl-C is not lost."""
+        """Open a crew, which makes visits, for one job. Ctrl-C during the job reaches the caller."""
         with raising_ctrl_c(), self.crew() as crew:
             yield crew
 
     @contextmanager
     def crew(self) -> Iterator[Crew]:
-        """A crew, perhaps for several jobs: those who run them see to signals."""
+        """Open a crew, which makes visits, for one or several jobs. The caller handles signals."""
         from .blocks.crew import Crew
 
         crew = Crew(1, serial=True)
@@ -58,14 +73,28 @@ class Serial:
             crew.close()
 
     def serve(self, job: TableJob) -> Outcome:
-        """Run a job over tables."""
+        """Run a job over tables.
+
+        Parameters
+        ----------
+        job : TableJob
+            The worker function and its tables, checked.
+        """
         from .tables.serial import run
 
         return run(job)
 
     @contextmanager
     def rounds(self, pipeline: Pipeline, work: Work) -> Iterator[RoundsRun]:
-        """Rounds of a program, on the caller's own thread."""
+        """Open the rounds of a program, on the caller's thread.
+
+        Parameters
+        ----------
+        pipeline : Pipeline
+            Which rounds may be in progress.
+        work : Work
+            The functions of the program.
+        """
         from .rounds.rounds import Rounds
 
         yield Rounds(pipeline, work, self)
@@ -73,7 +102,26 @@ class Serial:
 
 @dataclass(frozen=True)
 class Threads:
-    """`n` threads of this process over shared arrays; None takes every core the process may use."""
+    """Threads of this process over shared arrays. The default.
+
+    Parameters
+    ----------
+    n : int or None, default None
+        Threads; None takes every core that the process may use.
+
+    Attributes
+    ----------
+    name : str
+        "threads".
+    one_memory : bool
+        True: all workers share the memory of this process.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.Threads(4).workers
+    4
+    """
 
     n: int | None = None
     name: ClassVar[str] = "threads"
@@ -81,17 +129,18 @@ class Threads:
 
     @property
     def workers(self) -> int:
+        """Workers that run at a time."""
         return workers_from(self.n)
 
     @contextmanager
     def open(self) -> Iterator[Crew]:
-        """As `Serial.open`."""
+        """Open a crew, which makes visits, for one job. Ctrl-C during the job reaches the caller."""
         with raising_ctrl_c(), self.crew() as crew:
             yield crew
 
     @contextmanager
     def crew(self) -> Iterator[Crew]:
-        """As `Serial.crew`."""
+        """Open a crew, which makes visits, for one or several jobs. The caller handles signals."""
         from .blocks.crew import Crew
 
         crew = Crew(self.workers, serial=False)
@@ -101,14 +150,28 @@ class Threads:
             crew.close()
 
     def serve(self, job: TableJob) -> Outcome:
-        """Run a job over tables."""
+        """Run a job over tables.
+
+        Parameters
+        ----------
+        job : TableJob
+            The worker function and its tables, checked.
+        """
         from .tables.threads import run
 
         return run(job, self.workers)
 
     @contextmanager
     def rounds(self, pipeline: Pipeline, work: Work) -> Iterator[RoundsRun]:
-        """Rounds of a program, on the threads."""
+        """Open the rounds of a program, on the threads.
+
+        Parameters
+        ----------
+        pipeline : Pipeline
+            Which rounds may be in progress.
+        work : Work
+            The functions of the program.
+        """
         from .rounds.rounds import Rounds
 
         yield Rounds(pipeline, work, self)

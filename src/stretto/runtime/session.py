@@ -28,10 +28,33 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Session:
-    """record: folder of the run record. saving: when to save checkpoints. resume: go on from the newest checkpoint.
+    """What surrounds a run of an estimator: its record, its checkpoints, its listeners.
 
-    verbose: 0 quiet, 1 a progress bar, 2 the plan too. listeners: called with every event. config: noted in the record.
-    unit: what is counted per second.
+    Parameters
+    ----------
+    record : str, Path or None, default None
+        Folder of the run record; None keeps none.
+    saving : Saving or None, default None
+        Where and when to save checkpoints; None saves none.
+    resume : bool, default False
+        Continue from the newest checkpoint.
+    verbose : int, default 0
+        0 quiet, 1 a progress bar, 2 the plan as well.
+    listeners : sequence of callables, default ()
+        Called with every event of the run.
+    config : dict, default {}
+        Settings to note in the record.
+    unit : str, default "ratings"
+        What is counted per second.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import stretto as st
+    >>> folder = Path("runs/first")
+    >>> session = st.Session(record=folder, saving=st.Saving(folder / "checkpoints", every_epochs=5))
+    >>> session.resume, session.saving.every_epochs
+    (False, 5)
     """
 
     record: str | Path | None = None
@@ -43,7 +66,15 @@ class Session:
     unit: str = "ratings"
 
     def listen(self, unit: str = "", step: str = "epoch") -> Bus:
-        """All listeners as one. unit : counted per second, instead of the session's own; step : "epoch" or "round"."""
+        """All listeners of the session as one: those given, the run record, the progress bar.
+
+        Parameters
+        ----------
+        unit : str, default ""
+            What is counted per second, instead of the session's own unit.
+        step : str, default "epoch"
+            "epoch" or "round".
+        """
         listeners = list(self.listeners)
         if self.record is not None:
             from stretto.observe.record import RunRecord
@@ -56,7 +87,17 @@ class Session:
         return Bus(*listeners)
 
     def drive(self, trainer: Trainer, epochs: int, settings: Mapping[str, Any]) -> Outcome:
-        """Run the trainer to its end and tell how it began and ended. Stopped by the user, it is saved first."""
+        """Run a trainer to its end and report its start and end. A run that the user stops is saved first.
+
+        Parameters
+        ----------
+        trainer : Trainer
+            What runs.
+        epochs : int
+            Epochs to make.
+        settings : mapping
+            Settings to report with the start.
+        """
         if self.resume:
             trainer.restore()
         with writing(None if self.saving is None else self.saving.folder):

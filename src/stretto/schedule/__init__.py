@@ -1,20 +1,34 @@
-"""What runs together next. `st.schedule` holds the ready schedules of programs:
+"""Schedules: which jobs of a program run together next.
 
-auto, cyclic, random, prioritised, clustered, rotation, working_sets      and what they are made of: delta_squared,
-correlation, correlation_graph, spectral_radius, safe_width; Schedule and Chooser, to write one's own
+The ready schedules are auto, cyclic, random, prioritised, clustered, rotation and working_sets. Their parts are
+delta_squared, correlation, correlation_graph, spectral_radius and safe_width. Schedule and Chooser are the base classes
+for schedules of your own.
 """
 
-from .automatic.auto import auto as auto
-from .clustered import clustered as clustered
-from .clustered import correlation_graph as correlation_graph
-from .columns import correlation as correlation
-from .cyclic import cyclic as cyclic
-from .prioritised import delta_squared as delta_squared
-from .prioritised import prioritised as prioritised
-from .shotgun import random as random
-from .spec import Chooser as Chooser
-from .spec import Schedule as Schedule
-from .turns import rotation as rotation
-from .width import safe_width as safe_width
-from .width import spectral_radius as spectral_radius
-from .working_sets import working_sets as working_sets
+from .automatic.auto import auto
+from .clustered import clustered, correlation_graph
+from .columns import correlation
+from .cyclic import cyclic
+from .prioritised import delta_squared, prioritised
+from .shotgun import random
+from .spec import Chooser, Schedule
+from .turns import rotation
+from .width import safe_width, spectral_radius
+from .working_sets import working_sets
+
+__all__ = [
+    "Chooser",
+    "Schedule",
+    "auto",
+    "clustered",
+    "correlation",
+    "correlation_graph",
+    "cyclic",
+    "delta_squared",
+    "prioritised",
+    "random",
+    "rotation",
+    "safe_width",
+    "spectral_radius",
+    "working_sets",
+]

@@ -66,10 +66,26 @@ class Clustered(Schedule):
 
 
 def clustered(graph: Any, parts: int) -> Clustered:
-    """Cut a dependency graph into parts; a round takes one parameter of each.
+    """Cut a dependency graph into parts with METIS; a round takes one job of each part.
 
-    graph: a symmetric SciPy sparse matrix [size, size] of weights above 0 (its diagonal does not count), such as
-    `correlation_graph(X)`, or a function that returns one.
+    Parameters
+    ----------
+    graph : sparse matrix [size, size] or callable
+        A symmetric matrix of weights above 0 (its diagonal does not count), such as `correlation_graph(X)`, or a
+        function that returns one.
+    parts : int
+        Number of parts.
+
+    Returns
+    -------
+    Schedule
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse as sp, stretto as st
+    >>> graph = sp.csr_array(np.array([[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]))
+    >>> st.schedule.clustered(graph, parts=2).parts
+    2
     """
     import scipy.sparse
 
@@ -105,7 +121,27 @@ def clustered(graph: Any, parts: int) -> Clustered:
 def correlation_graph(X: Any, threshold: float = 0.1, *, centred: bool = False) -> Any:
     """The sparse matrix [p, p] of |correlations| of X's columns that reach the threshold, without its diagonal.
 
-    All pairs are looked at: for some thousands of columns, not for a million.
+    All pairs of columns are compared: for some thousands of columns, not for a million.
+
+    Parameters
+    ----------
+    X : array or sparse matrix [n, p]
+        Samples × features.
+    threshold : float, default 0.1
+        Smaller correlations are left out.
+    centred : bool, default False
+        Subtract the means of the columns first.
+
+    Returns
+    -------
+    sparse matrix [p, p]
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> X = np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> st.schedule.correlation_graph(X).toarray().round(3).tolist()
+    [[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     import scipy.sparse
 

@@ -188,11 +188,25 @@ def sampled_rows(
 
 
 def correlation(candidates: Ints, data: Any) -> Floats:
-    """[L, L] correlations of the columns of `data` that L jobs stand for: what `prioritised` looks at by default.
+    """Correlations [L, L] of the columns that L jobs stand for: the default of `prioritised(conflicts=…)`.
 
-    A function of your own with the same arguments may take its place. Exact, whatever the number of rows.
+    A function of your own with the same arguments may take its place. It is exact for any number of rows.
 
-    >>> correlation(np.array([0, 1]), np.array([[1.0, 1.0], [0.0, 1.0]])).round(3).tolist()
+    Parameters
+    ----------
+    candidates : ndarray of int [L]
+        The jobs.
+    data : array or sparse matrix [n, p]
+        The columns.
+
+    Returns
+    -------
+    ndarray [L, L]
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> st.schedule.correlation(np.array([0, 1]), np.array([[1.0, 1.0], [0.0, 1.0]])).round(3).tolist()
     [[1.0, 0.707], [0.707, 1.0]]
     """
     from stretto.kernels.rounds.correlation import correlations

@@ -37,9 +37,23 @@ class Cyclic(Schedule):
 
 
 def cyclic(width: int = 1, shuffle: bool = False) -> Cyclic:
-    """All jobs in turn, `width` at a time; shuffle: in a new random order every sweep.
+    """All jobs in turn, `width` at a time.
 
-    >>> cyclic(4)
+    Parameters
+    ----------
+    width : int, default 1
+        Jobs of a round.
+    shuffle : bool, default False
+        Use a new random order every sweep.
+
+    Returns
+    -------
+    Schedule
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.schedule.cyclic(4)
     Cyclic(width=4, shuffle=False)
     """
     return Cyclic(width, shuffle)

@@ -32,10 +32,21 @@ from .spec import Floats, Schedule
 
 
 def delta_squared(change: Floats) -> Floats:
-    """The square of the last change: what moved far is far from done.
+    """The square of the last change: a priority for `prioritised`. What moved far is far from converged.
 
-    >>> import numpy as np
-    >>> delta_squared(np.array([-2.0, 0.5])).tolist()
+    Parameters
+    ----------
+    change : ndarray [k]
+        Last change of each job.
+
+    Returns
+    -------
+    ndarray [k]
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> st.schedule.delta_squared(np.array([-2.0, 0.5])).tolist()
     [4.0, 0.25]
     """
     return change * change
@@ -153,15 +164,38 @@ def prioritised(
     schedulers: int = 1,
     cache: int = 1 << 22,
 ) -> Prioritised:
-    """What moves most goes first, and what would disturb each other does not go together.
+    """Jobs that moved most come first, and jobs that would disturb each other do not run together.
 
-    width: jobs of a round at most. by(change [k]) -> priority [k], at least 0. candidates: how many are looked at for a
-    round, 2·width unless told. conflicts(candidates [L], data) -> [L, L], compared with `threshold`; `correlation` is
-    compiled in, None goes by priority alone. sample: rows that long columns are compared on (512 for sparse data and
-    256 for dense data if there are more). floor: the share of rounds for a walk over all jobs. schedulers: choosers
-    that share the jobs. cache: pairs that are remembered, which changes no answer.
+    Parameters
+    ----------
+    width : int, default 64
+        The most jobs of a round.
+    by : callable, default delta_squared
+        by(change [k]) -> priority [k], at least 0.
+    candidates : int or None, default None
+        Jobs that are drawn and compared for a round; None for 2·width.
+    conflicts : callable or None, default correlation
+        conflicts(candidates [L], data) -> [L, L], compared with `threshold`. `correlation` is compiled in; None goes by
+        priority alone.
+    threshold : float, default 0.1
+        Jobs whose conflict is larger do not run together.
+    sample : int or None, default None
+        Rows that long columns are compared on; None: 512 for sparse data and 256 for dense data, if there are more.
+    floor : float, default 0.3
+        Share of rounds that go through all jobs in turn.
+    schedulers : int, default 1
+        Choosers that share the jobs.
+    cache : int, default 4194304
+        Pairs whose correlation is remembered; changes no result.
 
-    >>> prioritised(width=32, threshold=0.2).drawn
+    Returns
+    -------
+    Schedule
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.schedule.prioritised(width=32, threshold=0.2).drawn
     64
     """
     return Prioritised(width, by, candidates, conflicts, threshold, sample, floor, schedulers, cache)

@@ -34,9 +34,21 @@ class Random(Schedule):
 
 
 def random(width: int = 1) -> Random:
-    """`width` different jobs drawn evenly in every round (Shotgun).
+    """Different jobs drawn evenly in every round (Shotgun).
 
-    >>> random(8)
+    Parameters
+    ----------
+    width : int, default 1
+        Jobs of a round.
+
+    Returns
+    -------
+    Schedule
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.schedule.random(8)
     Random(width=8)
     """
     return Random(width)

@@ -25,30 +25,75 @@ Floats = NDArray[np.float64]
 
 
 class Chooser(ABC):
-    """The state of a schedule between two rounds. Same spec, size, seed and changes learned: same rounds."""
+    """The state of a schedule between two rounds. Subclass it to write your own schedule.
+
+    The same schedule, size, seed and changes learned give the same rounds.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> chooser = st.schedule.cyclic(width=2).start(size=5, seed=0)
+    >>> chooser.choose().tolist(), chooser.choose().tolist()
+    ([0, 1], [2, 3])
+    """
 
     @abstractmethod
     def choose(self) -> Ints:
-        """The next round's jobs, each at most once, the most urgent first; empty when nothing is left to do."""
+        """The next round's jobs, each at most once, the most urgent first; empty when no jobs are left."""
 
     def learn(self, jobs: Ints, change: Floats) -> None:  # noqa: B027  most schedules do not look
-        """Take note of how far each job's parameter moved in a round that was chosen before."""
+        """Note how far each job's parameter moved in an earlier round.
+
+        Parameters
+        ----------
+        jobs : ndarray of int [k]
+            Jobs of the round.
+        change : ndarray [k]
+            How far each of them moved.
+        """
 
     @abstractmethod
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything that decides the rounds to come, for a checkpoint; `restore` puts it back."""
+        """Everything that decides the rounds to come, for a checkpoint; `restore` takes it back."""
 
     @abstractmethod
     def restore(self, arrays: dict[str, NDArray[Any]]) -> None:
-        """Go on from what `arrays` gave."""
+        """Continue from what `arrays` returned.
+
+        Parameters
+        ----------
+        arrays : dict of ndarray
+            What `arrays` returned.
+        """
 
 
 class Schedule(ABC):
-    """How rounds are chosen. A frozen value: equal specs are equal, and its `repr` goes into the fingerprint."""
+    """How rounds are chosen. Subclass it to write your own schedule.
+
+    A frozen value: equal schedules are equal, and the `repr` is part of the fingerprint.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.schedule.cyclic(4) == st.schedule.cyclic(4)
+    True
+    >>> isinstance(st.schedule.cyclic(4), st.schedule.Schedule)
+    True
+    """
 
     @abstractmethod
     def start(self, size: int, seed: int, data: Any = None) -> Chooser:
-        """The state before the first round. data: what conflicts between jobs are worked out from, where they are."""
+        """The state before the first round.
+
+        Parameters
+        ----------
+        size : int
+            Number of jobs.
+        seed : int
+            Seed of schedules that draw.
+        data : object, default None
+            What conflicts between jobs are computed from, if the schedule avoids them.
+        """
 
     @property
     def waiting(self) -> Turns | None:
@@ -56,9 +101,15 @@ class Schedule(ABC):
         return None
 
     def named(self, jobs: Ints) -> list[Any]:
-        """What `update` is handed for each job: its number, unless the schedule says otherwise."""
+        """What `update` is given for each job: its number, unless the schedule has its own jobs.
+
+        Parameters
+        ----------
+        jobs : ndarray of int
+            Numbers of the jobs.
+        """
         return list(jobs.tolist())
 
     def explain(self) -> str:
-        """The spec in words, for a plan's explain()."""
+        """The schedule in words, for a plan's `explain()`."""
         return repr(self)

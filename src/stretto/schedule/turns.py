@@ -48,9 +48,30 @@ class Turn(NamedTuple):
 def rotation(
     blocks: int, *, ring: bool = True, sync: str = "macro", first: str = "heaviest", weight: ArrayLike | None = None
 ) -> Rotation:
-    """Every worker meets every block once a round. weight [blocks, blocks]: the work of (worker, block); None: equal.
+    """Blocks rotate among the workers: every worker meets every block once a round. Jobs are `Turn(worker, block)`.
 
-    >>> rotation(3).order.col_block.tolist()
+    Parameters
+    ----------
+    blocks : int
+        Number of blocks, and of logical workers.
+    ring : bool, default True
+        Blocks move from neighbour to neighbour. False exchanges them in pairs, which needs a power of two.
+    sync : {"macro", "micro"}, default "macro"
+        "micro" puts a barrier after every turn. "macro" has none before the round ends: a job waits for its worker's
+        and its block's last job. Changes no number.
+    first : {"heaviest", "given"}, default "heaviest"
+        Which ready job starts first: the one that most work depends on, or the one of worker 0. Changes no number.
+    weight : array_like [blocks, blocks] or None, default None
+        Work of (worker, block); None: equal.
+
+    Returns
+    -------
+    Schedule
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.schedule.rotation(3).order.col_block.tolist()
     [0, 1, 2, 1, 2, 0, 2, 0, 1]
     """
     for name, value, allowed in (("sync", sync, SYNC), ("first", first, FIRST)):

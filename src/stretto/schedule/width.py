@@ -22,10 +22,25 @@ def spectral_radius(
 ) -> float:
     """The largest eigenvalue of XᵀX with columns of norm 1, by power iteration from a fixed start.
 
-    X: samples × features, as `columns_of` takes it. centred: of the columns minus their means. It ends when two
-    estimates differ by less than `tolerance` times their size; an estimate is never above the true value.
+    Parameters
+    ----------
+    X : array or sparse matrix [n, p]
+        Samples × features.
+    centred : bool, default False
+        Subtract the means of the columns first.
+    tolerance : float, default 0.001
+        End when two estimates differ by less than this share. An estimate is never above the true value.
+    iterations : int, default 100
+        The most iterations.
 
-    >>> round(spectral_radius(np.array([[1.0, 1.0], [0.0, 0.0]])), 3)
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> round(st.schedule.spectral_radius(np.array([[1.0, 1.0], [0.0, 0.0]])), 3)
     2.0
     """
     from stretto.kernels.linear.column_statistics import times, times_transposed_worker
@@ -53,9 +68,24 @@ def spectral_radius(
 
 
 def safe_width(rho: float, size: int) -> int:
-    """The largest whole P below 1 + size/(ρ − 1), at least 1 and at most `size`.
+    """The largest safe width for parallel coordinate descent: the largest integer below 1 + size/(ρ − 1).
 
-    >>> safe_width(11.0, 1000), safe_width(1.0, 1000)
+    Parameters
+    ----------
+    rho : float
+        Spectral radius of the data.
+    size : int
+        Number of coordinates.
+
+    Returns
+    -------
+    int
+        At least 1 and at most `size`.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.schedule.safe_width(11.0, 1000), st.schedule.safe_width(1.0, 1000)
     (100, 1000)
     """
     if rho <= 1.0:

@@ -102,17 +102,27 @@ class WorkingSets(Schedule):
 def working_sets(
     first: int | None = None, *, growth: float = 2.0, screen: bool = True, width: int | None = None
 ) -> WorkingSets:
-    """Solve for a growing set of the columns nearest to their constraints; let go of what is proven zero.
+    """Solve for a growing set of the columns nearest to their constraints, and drop columns that are proven zero.
 
     Parameters
     ----------
-    first : int or None
+    first : int or None, default None
         Columns of the first set; None goes by the number of columns.
-    growth : float
-        How many times the support is solved for afterwards.
-    screen : bool
-        Whether columns that the duality gap proves zero leave the pool.
-    width : int or None
+    growth : float, default 2.0
+        Columns of the next sets, as a multiple of the support.
+    screen : bool, default True
+        Drop columns that the duality gap proves to be zero.
+    width : int or None, default None
         Jobs of a round; None: as many as are safe for the columns of the set. Estimators do not use it.
+
+    Returns
+    -------
+    WorkingSets
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.schedule.working_sets(growth=3.0).growth
+    3.0
     """
     return WorkingSets(first, growth, screen, width)

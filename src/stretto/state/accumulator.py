@@ -31,7 +31,28 @@ _KNOWN: dict[Any, np.ufunc] = {
 
 
 class Accumulator(NDArrayOperatorsMixin):
-    """array: the live value, 0-d or shaped; op: a NumPy ufunc, or the user's own function of two numbers."""
+    """A number or a small array that every iteration of a loop adds to.
+
+    Parameters
+    ----------
+    initial : array_like
+        Where it starts.
+    op : callable or None, default None
+        Commutative and associative operator; see `st.accumulator`.
+    identity : number or None, default None
+        The value that folding in does not change anything.
+
+    Attributes
+    ----------
+    array : ndarray
+        The current value.
+    initial : ndarray
+        Where it started.
+    op : callable
+        A NumPy ufunc, or the user's own function of two numbers.
+    identity : number
+        The value that folding in does not change anything.
+    """
 
     __slots__ = ("__weakref__", "array", "identity", "initial", "op")
 
@@ -45,14 +66,17 @@ class Accumulator(NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the value; () for a number."""
         return self.array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers."""
         return self.array.dtype
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return self.array.ndim
 
     @property
@@ -70,16 +94,34 @@ class Accumulator(NDArrayOperatorsMixin):
         return self.value
 
     def reset(self, value: ArrayLike | None = None) -> None:
-        """Back to the initial value, or to `value`."""
+        """Set it back to the initial value, or to another one.
+
+        Parameters
+        ----------
+        value : array_like or None, default None
+            The new value; None for the initial one.
+        """
         self.array[...] = self.initial if value is None else value
 
     def blank(self, count: int) -> NDArray[Any]:
-        """[count, …] parts that hold the identity: folding them changes nothing."""
+        """Parts [count, …] that hold the identity: folding them in changes nothing.
+
+        Parameters
+        ----------
+        count : int
+            Number of parts.
+        """
         return np.full((count, *self.shape), self.identity, dtype=self.dtype)
 
     @np.errstate(all="ignore")  # as in the loop: inf - inf is NaN, and nobody is warned
     def fold(self, parts: NDArray[Any]) -> None:
-        """Fold in parts [V, …], in order."""
+        """Fold in parts, in order.
+
+        Parameters
+        ----------
+        parts : ndarray [V, …]
+            The parts, one for each visit.
+        """
         if self.op in (np.maximum, np.minimum):
             # NumPy does not say which of 0.0 and -0.0 it takes; here the first stays, and NaN wins.
             for part in parts:
@@ -180,13 +222,26 @@ class Place:
 
 
 def accumulator(initial: ArrayLike, op: Callable[..., Any] | None = None, identity: Any = None) -> Accumulator:
-    """An accumulator that starts at `initial`, a number or an array; see `Accumulator`.
+    """An accumulator: a number or a small array that every iteration of a loop adds to with `+=`.
 
-    op       : commutative and associative: None for addition, max, min, operator.mul, a NumPy ufunc, or f(a, b);
-               max and min are NumPy's, which pass NaN on wherever it comes
-    identity : what folding changes nothing; needed for operators of your own
+    Parameters
+    ----------
+    initial : array_like
+        Where it starts.
+    op : callable or None, default None
+        A commutative and associative operator: None for addition, `max`, `min`, `operator.mul`, a NumPy ufunc, or
+        f(a, b). `max` and `min` are NumPy's: NaN stays NaN.
+    identity : number or None, default None
+        The value that the operator leaves others unchanged with, such as 1 for a product. Needed for f(a, b).
 
-    >>> worst = accumulator(0.0, op=max)
+    Returns
+    -------
+    Accumulator
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> worst = st.accumulator(0.0, op=max)
     >>> for x in (3.0, 1.0):
     ...     worst += x
     >>> worst.get()

@@ -51,7 +51,36 @@ class Log:
 
 
 class Buffer:
-    """target: the state; helpers: the arrays of `with_`; every: iterations between flushes within a visit."""
+    """Writes to a state that wait, so that iterations which would conflict may run together.
+
+    Parameters
+    ----------
+    target : State or ndarray
+        The state.
+    apply : callable or None, default None
+        f(value, delta, *helpers[, seen]) for each element; None adds.
+    with_ : tuple of arrays, default ()
+        Arrays of the state's shape that `apply` reads and may change.
+    snapshot : array or None, default None
+        The one of them whose value at the time of reading is the last argument of `apply`.
+    every : int or None, default 1
+        Iterations after which a visit flushes; None flushes when the visit ends.
+
+    Attributes
+    ----------
+    target : ndarray
+        The array of the state.
+    helpers : tuple of ndarray
+        The arrays of `with_`.
+    apply : callable or None
+        The function that changes an element.
+    every : int or None
+        Iterations between two flushes.
+    snapshot : int or None
+        Which helper is the snapshot.
+    log : list of Log
+        What was flushed since the log was last taken.
+    """
 
     def __init__(
         self,
@@ -84,14 +113,17 @@ class Buffer:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the state."""
         return self.target.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers."""
         return self.target.dtype
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return self.target.ndim
 
     def __len__(self) -> int:
@@ -110,7 +142,17 @@ class Buffer:
             raise DataError("a buffer takes `+=` and `-=` only; to set values, write to the state itself")
 
     def write(self, key: Any, delta: Any, sign: int = 1) -> None:
-        """`buffer[key] += delta`, or `-=`. An element that was written waits, even if nothing was added to it."""
+        """Add to elements, as `buffer[key] += delta` or `-=` does. Written elements wait, also if nothing was added.
+
+        Parameters
+        ----------
+        key : index
+            The elements.
+        delta : array_like
+            What is added.
+        sign : int, default 1
+            1 to add, -1 to subtract.
+        """
         check_kind(delta, self.dtype, "a buffer")
         self._waiting[key] = self._waiting[key] + delta if sign > 0 else self._waiting[key] - delta
         self._touched.append(np.ravel(self._numbers[key]))
@@ -120,12 +162,12 @@ class Buffer:
     # --- what a plan calls ------------------------------------------------------------------------------------------
 
     def hold(self) -> None:
-        """From now on writes wait until they are flushed, and flushes are logged."""
+        """Let writes wait until they are flushed, and log flushes, from now on."""
         self._held = True
         self._iterations = 0
 
     def tick(self) -> None:
-        """An iteration has ended; every `every` of them there is a flush."""
+        """End an iteration. Every `every` iterations there is a flush."""
         self._iterations += 1
         if self._iterations == self.every:
             self.flush()
@@ -163,7 +205,13 @@ class Buffer:
         return Log(element, delta, seen)
 
     def replay(self, log: Log) -> None:
-        """Apply a log to the arrays as they are now, each record with what its visit had seen."""
+        """Apply a log to the arrays as they are now, each record with what its visit had seen.
+
+        Parameters
+        ----------
+        log : Log
+            What a visit flushed.
+        """
         if self.apply is None:
             self.target.flat[log.element] = self.target.flat[log.element] + log.delta
             return
@@ -248,16 +296,32 @@ def buffer(
     snapshot: Arrays | None = None,
     every: int | None = 1,
 ) -> Buffer:
-    """A buffer in front of a state; see the top of this module.
+    """A buffer in front of a state: writes wait, so that iterations which would conflict may run together.
 
-    apply    : f(value, delta, *helpers[, seen]) for each element; None adds
-    with_    : arrays of the state's shape that `apply` reads and may change
-    snapshot : the one of them whose value at the time of reading is the last argument
-    every    : iterations after which a visit flushes; None flushes when the visit ends. Plain additions do not wait
-               within the visit that makes them
+    Parameters
+    ----------
+    target : State or ndarray
+        The state.
+    apply : callable or None, default None
+        f(value, delta, *helpers[, seen]) for each element, which returns the new value; with helpers, a tuple of the
+        new value and theirs. None adds.
+    with_ : tuple of arrays, default ()
+        Arrays of the state's shape that `apply` reads and may change.
+    snapshot : array or None, default None
+        The one of them whose value at the time of reading is the last argument of `apply`.
+    every : int or None, default 1
+        Iterations after which a visit flushes; None flushes when the visit ends. Plain additions do not wait within the
+        visit that makes them.
 
+    Returns
+    -------
+    Buffer
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
     >>> W = np.zeros(3)
-    >>> Wb = buffer(W, apply=lambda w, d: w + 2 * d)
+    >>> Wb = st.buffer(W, apply=lambda w, d: w + 2 * d)
     >>> Wb[1] += 1.5
     >>> W.tolist()
     [0.0, 3.0, 0.0]

@@ -17,28 +17,102 @@ _made = count()
 def zeros(shape: int | tuple[int, ...], dtype: DTypeLike = "f4") -> State:
     """A state of zeros.
 
-    >>> zeros((2, 3)).dtype
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Its shape.
+    dtype : dtype, default "f4"
+        Type of the numbers; may be structured.
+
+    Returns
+    -------
+    State
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.zeros((2, 3)).dtype
     dtype('float32')
     """
     return full(shape, 0, dtype)
 
 
 def full(shape: int | tuple[int, ...], value: ArrayLike, dtype: DTypeLike = "f4") -> State:
-    """A state with `value` everywhere."""
+    """A state with one value everywhere.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Its shape.
+    value : array_like
+        The value, or an array that broadcasts to the shape.
+    dtype : dtype, default "f4"
+        Type of the numbers; may be structured.
+
+    Returns
+    -------
+    State
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.full(3, 0.5).array.tolist()
+    [0.5, 0.5, 0.5]
+    """
     return _wrapped(shape, value, dtype)
 
 
 def state(array: ArrayLike, dtype: DTypeLike | None = None) -> State:
-    """A state with a copy of `array`, which may be structured (its elements are then structs)."""
+    """A state with a copy of an array.
+
+    Parameters
+    ----------
+    array : array_like
+        The numbers. A structured array makes a state of structs.
+    dtype : dtype or None, default None
+        Type of the numbers; None keeps that of the array.
+
+    Returns
+    -------
+    State
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.state([1.0, 2.0]).array.tolist()
+    [1.0, 2.0]
+    """
     return State(np.asarray(array, dtype=dtype))
 
 
 def random(shape: int | tuple[int, ...], scale: float = 1.0, seed: int | None = None, dtype: DTypeLike = "f4") -> State:
-    """A state of normal numbers with mean 0 and standard deviation `scale`.
+    """A state of normally distributed numbers.
 
-    The numbers come from a Philox stream keyed by `seed`. Without a seed the first state made in a process has key 0,
-    the second key 1 and so on: two factors differ, and a script that is run again starts from the same numbers. Give
-    seeds where the order in which states are made may change.
+    The numbers come from a Philox stream keyed by `seed`. Without a seed the first state of a process has key 0, the
+    second key 1, and so on: two factors differ, and a script starts from the same numbers every time. Give seeds where
+    the order in which states are created may change.
+
+    Parameters
+    ----------
+    shape : int or tuple of int
+        Its shape.
+    scale : float, default 1.0
+        Standard deviation. The mean is 0.
+    seed : int or None, default None
+        Key of the stream.
+    dtype : dtype, default "f4"
+        Type of the numbers, a float.
+
+    Returns
+    -------
+    State
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> W = st.random((100, 8), scale=0.1, seed=0)
+    >>> W.shape, bool(abs(W.array.std() - 0.1) < 0.01)
+    ((100, 8), True)
     """
     kind = np.dtype(dtype)
     if kind.kind != "f":
@@ -61,13 +135,20 @@ def sparse_rows(shape: int | tuple[int, ...], dtype: DTypeLike = "f4") -> Sparse
     ----------
     shape : int or tuple of int
         Rows, and numbers in a row, as if every row existed.
-    dtype : dtype
-        Of the numbers; may be structured.
+    dtype : dtype, default "f4"
+        Type of the numbers; may be structured.
 
-    >>> W = sparse_rows((1_000_000_000, 16))
-    >>> W[[7, 12_345_678]] = 1.0
+    Returns
+    -------
+    SparseRows
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> W = st.sparse_rows((1_000_000, 16))
+    >>> W[[7, 123_456]] = 1.0
     >>> W.touched
-    array([       7, 12345678])
+    array([     7, 123456])
     """
     return SparseRows(shape, dtype)
 

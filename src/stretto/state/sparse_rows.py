@@ -28,14 +28,22 @@ _MOST = 2**46  # bytes: of the addresses a process has, half
 
 
 class SparseRows(State):
-    """A state of zeros whose rows, slices along the leading axis, exist once they are written.
+    """A state of zeros whose rows, slices along the first axis, take memory when they are first written.
 
     Parameters
     ----------
     shape : int or tuple of int
-        As if every row existed.
-    dtype : dtype
-        Of the numbers.
+        Shape, as if every row existed.
+    dtype : dtype, default "f4"
+        Type of the numbers.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> W = st.SparseRows((1_000_000, 4))
+    >>> W[5] = 1.0
+    >>> W.touched.tolist(), W.shape
+    ([5], (1000000, 4))
     """
 
     __slots__ = ("_pages",)
@@ -60,7 +68,17 @@ class SparseRows(State):
 
     @classmethod
     def from_rows(cls, rows: ArrayLike, values: ArrayLike, shape: tuple[int, ...]) -> SparseRows:
-        """A state of this shape with values [n, …] in rows [n], and zeros elsewhere."""
+        """A state with the given rows, and zeros elsewhere.
+
+        Parameters
+        ----------
+        rows : array_like of int [n]
+            Numbers of the rows.
+        values : array_like [n, …]
+            Their values.
+        shape : tuple of int
+            Shape of the state.
+        """
         given, at = np.asarray(values), np.asarray(rows)
         if given.shape != (len(at), *shape[1:]):
             raise DataError(
@@ -76,7 +94,15 @@ class SparseRows(State):
 
     @classmethod
     def from_scipy(cls, matrix: Any, dtype: DTypeLike | None = None) -> SparseRows:
-        """A state with the numbers of a SciPy sparse matrix; entries that occur twice add up."""
+        """A state with the numbers of a SciPy sparse matrix; entries that occur twice add up.
+
+        Parameters
+        ----------
+        matrix : sparse matrix
+            The numbers.
+        dtype : dtype or None, default None
+            Type of the numbers; None keeps that of the matrix.
+        """
         entries = matrix.tocoo()
         made = cls(tuple(matrix.shape), entries.dtype if dtype is None else dtype)
         np.add.at(made._array, (entries.row, entries.col), entries.data)
@@ -84,7 +110,7 @@ class SparseRows(State):
 
     @property
     def touched(self) -> NDArray[np.int64]:
-        """[n] the rows that exist, ascending. Reads the pages that are in memory."""
+        """[n] numbers of the rows that exist, ascending. Reads the pages that are in memory."""
         return self._pages.nonzero_rows()
 
     @property
@@ -101,9 +127,9 @@ class SparseRows(State):
         return State._of(made)
 
     def to_scipy(self) -> Any:
-        """The numbers that are not zero as a `scipy.sparse.coo_array`, [rows, width] or [rows, 1].
+        """The numbers that are not zero, as a `scipy.sparse.coo_array` [rows, width] or [rows, 1].
 
-        CSR, to which `tocsr` leads, takes memory for every row.
+        Converting it to CSR takes memory for every row.
         """
         from scipy.sparse import coo_array
 

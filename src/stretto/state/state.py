@@ -36,7 +36,21 @@ def aligned(shape: int | tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
 
 
 class State(NDArrayOperatorsMixin):
-    """A mutable array that a loop reads and writes; `array` is the array itself."""
+    """A mutable array that a loop reads and writes. NumPy takes it wherever it takes an array.
+
+    Parameters
+    ----------
+    array : array_like
+        The numbers, which are copied.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> W = st.State([[1.0, 2.0], [3.0, 4.0]])
+    >>> W[0] += 10
+    >>> W.array.tolist()
+    [[11.0, 12.0], [3.0, 4.0]]
+    """
 
     __slots__ = ("__weakref__", "_array")
     __hash__ = None  # type: ignore[assignment]
@@ -62,22 +76,27 @@ class State(NDArrayOperatorsMixin):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Length of each dimension."""
         return self._array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """Type of the numbers."""
         return self._array.dtype
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return self._array.ndim
 
     @property
     def size(self) -> int:
+        """Number of elements."""
         return self._array.size
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all elements."""
         return self._array.nbytes
 
     @property
@@ -131,7 +150,13 @@ class State(NDArrayOperatorsMixin):
         return self.copy()
 
     def save(self, path: str | Path) -> None:
-        """Write the state to a safetensors file, with a checksum; the file appears whole or not at all."""
+        """Write the state to a safetensors file with a checksum. The file appears complete or not at all.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        """
         from stretto.runtime.files.state_file import save
 
         save(path, *self._kept())
@@ -142,7 +167,18 @@ class State(NDArrayOperatorsMixin):
 
     @classmethod
     def load(cls, path: str | Path) -> State:
-        """A state that `save` wrote, of sparse rows if it was; CheckpointError says what is wrong with the file."""
+        """Read a state that `save` wrote; a state with sparse rows if it was one.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+
+        Raises
+        ------
+        CheckpointError
+            If the file is missing or damaged.
+        """
         from stretto.runtime.files.state_file import load
         from stretto.state.sparse_rows import SparseRows
 

@@ -74,7 +74,21 @@ class Open:
 
 
 class Handle(ABC):
-    """What all handles have in common: checking, shapes, fields."""
+    """A worker's handle on one table. `w.table(name)` returns it.
+
+    Attributes
+    ----------
+    name : str
+        Name of the table.
+    table : Table
+        Its description.
+    rows : int or None
+        Number of rows.
+    cols : int
+        Numbers in a row.
+    dtype : dtype
+        Type of the numbers.
+    """
 
     def __init__(self, seat: Seat, number: int, name: str, table: Table, state: Open, copies: bool) -> None:
         self.name, self.table = name, table
@@ -86,8 +100,19 @@ class Handle(ABC):
         self._every: Keys | None = None
 
     def read(self, keys: ArrayLike | None = None, out: NDArray[Any] | None = None) -> Any:
-        """Rows by keys, [n, cols] or [n]; a single key gives a single row, no keys the whole table. With fields, an
-        object that has them as attributes.
+        """Read rows by keys: [n, cols] or [n]. A single key gives a single row. Waits until the rows are fresh enough.
+
+        Parameters
+        ----------
+        keys : array_like of int or None, default None
+            The keys; None reads the whole table.
+        out : ndarray or None, default None
+            An array to write the rows to.
+
+        Returns
+        -------
+        ndarray
+            The rows; with fields, an object that has them as attributes.
         """
         if self._state.over:
             raise self._ended("read")
@@ -103,7 +128,15 @@ class Handle(ABC):
         return out if out is not None else rows.reshape(n) if self._flat else rows
 
     def read_async(self, keys: ArrayLike | None = None, out: NDArray[Any] | None = None) -> Pending:
-        """Have what a read of these keys would wait for fetched, and go on; `get` reads."""
+        """Start fetching what a read of these keys would wait for, and continue. `get()` of the result reads.
+
+        Parameters
+        ----------
+        keys : array_like of int or None, default None
+            The keys; None for the whole table.
+        out : ndarray or None, default None
+            An array to write the rows to.
+        """
         if self._state.over:
             raise self._ended("read")
         found = self._keys(keys)
@@ -113,8 +146,16 @@ class Handle(ABC):
         return Pending(self, keys if _single(keys) else found.copy() if found is keys else found, out)
 
     def add(self, keys: ArrayLike, deltas: Any = None, **parts: ArrayLike) -> None:
-        """Add to rows. deltas: [n, cols], or [n] for width 1; where the table has fields also a dict of them, or
-        `x.add(keys, w=…, b=…)`: parts that are not named stay as they are.
+        """Add to rows. Every occurrence of a key counts.
+
+        Parameters
+        ----------
+        keys : array_like of int
+            The keys [n].
+        deltas : array_like or dict, default None
+            What is added: [n, cols], or [n] for width 1. With fields also a dict of them.
+        **parts
+            Fields by name, as in `x.add(keys, w=…, b=…)`; fields that are not named stay as they are.
         """
         if self._state.over:
             raise self._ended("add")
@@ -127,7 +168,17 @@ class Handle(ABC):
             self._add(found, rows.copy() if self._copies else rows)
 
     def read_at(self, rows: ArrayLike, cols: ArrayLike, out: NDArray[Any] | None = None) -> NDArray[Any]:
-        """[n] single numbers, by row and column."""
+        """Read single numbers [n], by row and column.
+
+        Parameters
+        ----------
+        rows : array_like of int [n]
+            Rows.
+        cols : array_like of int [n]
+            Columns.
+        out : ndarray or None, default None
+            An array to write the numbers to.
+        """
         if self._state.over:
             raise self._ended("read")
         found = self._keys(rows)
@@ -138,7 +189,17 @@ class Handle(ABC):
         return into.reshape(-1)
 
     def add_at(self, rows: ArrayLike, cols: ArrayLike, deltas: ArrayLike) -> None:
-        """Add to single numbers, by row and column; every occurrence of a place counts."""
+        """Add to single numbers, by row and column. Every occurrence of a position counts.
+
+        Parameters
+        ----------
+        rows : array_like of int [n]
+            Rows.
+        cols : array_like of int [n]
+            Columns.
+        deltas : array_like [n]
+            What is added.
+        """
         if self._state.over:
             raise self._ended("add")
         found = self._keys(rows)
@@ -149,8 +210,16 @@ class Handle(ABC):
             self._add_at(found, at, numbers.copy() if self._copies else numbers)
 
     def announce(self, keys: ArrayLike, clock: int | None = None) -> None:
-        """In this clock (None: the present one) this worker will add to these rows of the table and to no others:
-        others may then read what is not among them past the bound (st.SSP(s, speculate=True)).
+        """Announce the only rows of the table that this worker will add to in a clock.
+
+        Others may then read the remaining rows past the bound (`st.SSP(s, speculate=True)`).
+
+        Parameters
+        ----------
+        keys : array_like of int
+            The keys.
+        clock : int or None, default None
+            The clock; None for the present one.
         """
         if self._state.over:
             raise self._ended("announce")

@@ -21,16 +21,34 @@ from .whole import Elements, Entries, Whole
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """The tables and how the run went.
+    """The result of a run with tables.
 
-    tables : name → [rows, cols] (width 1: [rows]; with fields: an object that has them; without rows=: entries)
-    clocks : ticks each worker made. seconds : of the run, watching not counted; virtual seconds on st.Simulated
-    history : a `Watched(clock, seconds, bytes, objective)` for each look of `watch`
-    stopped : "done", "until" or "interrupted"
-    staleness : [workers, 32] how many rows were read that lagged 0, 1, … clocks behind the reader
-    traffic : who sent how much to whom and why. local : what each worker kept in `w.local`
-    recording : everything that happened, with record="full"
-    plan : the plan that was run, with its grade and fingerprint
+    Attributes
+    ----------
+    tables : mapping
+        By name: [rows, cols] (width 1: [rows]; with fields an object that has them; without rows= its entries).
+    clocks : tuple of int
+        Ticks of each worker.
+    seconds : float
+        Seconds of the run without evaluations; virtual seconds on `st.Simulated`.
+    history : tuple of Watched
+        The evaluations of `watch`.
+    stopped : str
+        Why it ended: "done", "until" or "interrupted".
+    staleness : ndarray of int64 [workers, 32]
+        How many rows were read that were 0, 1, … clocks behind the reader.
+    traffic : sequence
+        Bytes and messages by sender, receiver and purpose.
+    local : tuple of dict
+        What each worker kept in `w.local`.
+    recording : object
+        Everything that happened, with record="full".
+    items : float
+        Items computed by all workers, as `w.work` and `w.batches` counted them.
+    plan : JobPlan
+        The plan that was run, with its grade and fingerprint.
+    objective : float
+        The objective at the last evaluation.
     """
 
     tables: Mapping[str, Any]
@@ -50,17 +68,29 @@ class Result:
 
     @property
     def objective(self) -> float:
-        """The objective at the last look."""
+        """The objective at the last evaluation."""
         return self.history[-1].objective if self.history else float(np.nan)
 
     def entries(self, name: str) -> Entries | Elements:
-        """The rows of a table that were touched; of sparse rows, the numbers."""
+        """The rows of a table that were touched; of sparse rows, the numbers.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        """
         whole = self.tables
         assert isinstance(whole, Whole)
         return whole.entries(name)
 
     def table(self, name: str) -> Table:
-        """A table like the one the run had, that begins where the run ended, with what its server function kept."""
+        """A table like the one of the run that begins where the run ended, with the state of its server function.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        """
         if name not in self._specs:
             raise PlanError(f"there is no table {name!r}; this run had {', '.join(map(repr, self._specs))}")
         number = list(self._specs).index(name)

@@ -44,31 +44,52 @@ def run(
     checkpoint_every: int | None = None,
     resume: bool = False,
 ) -> Result:
-    """Call `worker(w)` once for every logical worker, against tables they all read and add to.
+    """Call `worker(w)` once for every logical worker, against tables that all of them read and add to.
+
+    An error in any worker ends the run. Ctrl-C ends it at the end of the clock and saves a checkpoint if there is a
+    folder; a second Ctrl-C ends it at once.
 
     Parameters
     ----------
-    tables : name → st.Table
-    workers : how many logical workers; part of what is computed, unlike the number of threads or nodes
-    sync : st.BSP(), the default, st.SSP(s) or st.ASP(): how fresh a read must be
-    comm : st.Eager(), the default, st.Managed(budget, …) or st.Lazy(): what is sent when
-    runtime : st.Threads(n), the default, st.Serial(), st.Simulated(…) or st.Cluster(…)
-    watch : function(view) -> objective, evaluated at the start and at the end, and in between as `every` and
-        `every_seconds` say: `Result.history`
-    every : clocks of the slowest worker between two evaluations; 1 unless `every_seconds` is given
-    every_seconds : seconds between two evaluations, such as 0.5 or "500ms", or a list of seconds of the run; virtual
-        seconds on st.Simulated. Under st.BSP() the tables are evaluated at the next clock that ends, otherwise as they
-        are at that second
-    until : function(look) -> bool, asked after each evaluation; the run ends when it is true
-    record : "full" keeps everything the replay checker of stretto.testing needs, "rows" how often rows travelled (on a
-        cluster that has lost a node, since all began again)
-    seed : what `w.random` and the communication policy draw from
-    checkpoint : folder to save checkpoints in (or st.Saving); checkpoint_every : clocks between them, None for as often
-        as it is worth it, and once at the end; resume : go on from the newest one that is whole, also from the end, if
-        the worker function has more clocks now. st.Simulated(…) keeps them in memory: say only checkpoint_every
+    worker : callable
+        A function worker(w) that reads tables, adds to them and ticks.
+    tables : dict of Table
+        The tables by name.
+    workers : int, default 1
+        Number of logical workers. Results depend on it, not on the number of threads or nodes.
+    sync : BSP, SSP, ASP or None, default None
+        How fresh a read must be; None for `st.BSP()`.
+    comm : Eager, Lazy, Managed or None, default None
+        What is sent when; None for `st.Eager()`.
+    runtime : runtime or None, default None
+        `st.Threads(n)`, `st.Serial()`, `st.Simulated(…)` or `st.Cluster(…)`; None for all cores of this machine.
+    watch : callable or None, default None
+        function(view) -> objective, evaluated at the start, at the end, and in between as `every` and `every_seconds`
+        say. `Result.history` has the values.
+    every : int or None, default None
+        Clocks of the slowest worker between two evaluations; None for 1, unless `every_seconds` is given.
+    every_seconds : float, str, sequence or None, default None
+        Seconds between two evaluations, such as 0.5 or "500ms", or a list of times of the run; virtual seconds on
+        `st.Simulated`. Under `st.BSP()` the tables are evaluated at the next clock that ends, otherwise as they are
+        then.
+    until : callable or None, default None
+        function(evaluation) -> bool; the run ends when it returns True.
+    record : {"rows", "full"} or None, default None
+        "full" keeps everything that the replay checker of stretto.testing needs, "rows" how often rows were sent (on a
+        cluster that has lost a node, since the restart).
+    seed : int, default 0
+        Seed of `w.random` and of the communication policy.
+    checkpoint : str, path, Saving or None, default None
+        Folder for checkpoints.
+    checkpoint_every : int or None, default None
+        Clocks between two checkpoints; None chooses an interval that costs little, and saves once at the end.
+        `st.Simulated` keeps checkpoints in memory: give only `checkpoint_every` there.
+    resume : bool, default False
+        Continue from the newest complete checkpoint, also from the end if the worker function has more clocks now.
 
-    An error in any worker ends the run. Ctrl-C ends it at the end of the clock with what is there, and saves it where
-    there is a checkpoint folder; a second one at once.
+    Returns
+    -------
+    Result
     """
     where = _where(runtime)
     asked = Asked.of(
@@ -108,17 +129,56 @@ def plan(
     checkpoint_every: int | None = None,
     resume: bool = False,
 ) -> JobPlan:
-    """The plan that `st.run` with these arguments runs: its grade and why, tables, rule, policy and fingerprint.
+    """The plan that `st.run` with these arguments runs: grade and why, tables, rule, policy and fingerprint.
 
     Parameters
     ----------
-    worker, tables, … : as for `st.run`
+    worker : callable
+        A function worker(w) that reads tables, adds to them and ticks.
+    tables : dict of Table
+        The tables by name.
+    workers : int, default 1
+        Number of logical workers. Results depend on it, not on the number of threads or nodes.
+    sync : BSP, SSP, ASP or None, default None
+        How fresh a read must be; None for `st.BSP()`.
+    comm : Eager, Lazy, Managed or None, default None
+        What is sent when; None for `st.Eager()`.
+    runtime : runtime or None, default None
+        Where it will run; None for all cores of this machine.
+    watch : callable or None, default None
+        function(view) -> objective.
+    every : int or None, default None
+        Clocks between two evaluations; None for 1, unless `every_seconds` is given.
+    every_seconds : float, str, sequence or None, default None
+        Seconds between two evaluations, or a list of times of the run.
+    until : callable or None, default None
+        Called with each evaluation; the run ends when it returns True.
+    record : {"rows", "full"} or None, default None
+        What the run records.
+    seed : int, default 0
+        Seed of `w.random` and of the communication policy.
+    checkpoint : str, path, Saving or None, default None
+        Folder for checkpoints.
+    checkpoint_every : int or None, default None
+        Clocks between two checkpoints; None chooses an interval that costs little.
+    resume : bool, default False
+        Continue from the newest checkpoint.
 
     Returns
     -------
     JobPlan
-        Grade "identical" under st.BSP(), "replayable" under st.SSP(s) and st.ASP(), "statistical" where a table has
-        placement="shared". `run(runtime=…)` gives the `Result` of `st.run`.
+        Its grade is "identical" under `st.BSP()`, "replayable" under `st.SSP(s)` and `st.ASP()`, "statistical" where a
+        table has placement="shared". `run(runtime=…)` returns the `Result` of `st.run`.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> def worker(w):
+    ...     for clock in w.clocks(2):
+    ...         w.table("sum").add([0], [1.0])
+    >>> plan = st.tables.plan(worker, workers=4, tables={"sum": st.Table(rows=1, cols=1)}, sync=st.SSP(2))
+    >>> plan.grade
+    'replayable'
     """
     where = _where(runtime)
     asked = Asked.of(

@@ -40,22 +40,44 @@ class Table:
 
     Parameters
     ----------
-    rows : how many; keys are 0 to rows − 1. None: any int64 key is a row
-    cols : numbers in a row; a table of width 1 is a vector by key
-    dtype : "f2" (kept as f4, sent as f2), "f4", "f8", "i4" or "i8"
-    apply : the server function, what the shard does with what is added: st.add, the default, st.adarevision(0.1), …
-    start : what rows hold before anything is added: a number, an array [rows, cols], or function(keys) -> [n, cols]
-    partition : "hash", "range" or function(keys, shards) -> [n]: which shard has a row
-    shards : the nodes that hold rows of this table; None for all
-    cache_rows : rows a node's cache holds at most; None for no limit
-    check_finite : refuse NaN and infinity in what is added
-    unit : what is sent, cached and fetched by itself: a "row", or an "element" (for sparse rows)
-    fields : named parts of a row and their widths, instead of cols
-    placement : "served", or "shared": one array in this process (st.Threads and st.Serial only)
-    snapshots : old versions the server function may keep of a row's state, where it keeps any
-    states : what the server function keeps beside the rows at the start; comes with `result.table`
-    sparse : take memory for a row (or element) when it is first read or added to, not for all of them at the start.
-        None: for unit="element". Results are the same; tables that are small stay as they are
+    rows : int or None, default None
+        Number of rows; keys are 0 to rows − 1. None: any int64 key is a row.
+    cols : int or None, default None
+        Numbers in a row. A table of width 1 is a vector by key.
+    dtype : {"f2", "f4", "f8", "i4", "i8"}, default "f4"
+        Type of the numbers; "f2" is kept as f4 and sent as f2.
+    apply : ServerFunction or None, default None
+        What the shard does with what is added: `st.adagrad(0.1)`, `st.adarevision(0.1)`, …; None for `st.add`.
+    start : number, array or callable, default 0.0
+        What rows hold before anything is added: a number, an array [rows, cols], or function(keys) -> [n, cols].
+    partition : str or callable, default "hash"
+        Which shard has a row: "hash", "range" or function(keys, shards) -> [n].
+    shards : sequence of int or None, default None
+        The nodes that hold rows of this table; None for all.
+    cache_rows : int or None, default None
+        The most rows that a node's cache holds; None for no limit.
+    check_finite : bool, default False
+        Refuse NaN and infinity in what is added.
+    unit : {"row", "element"}, default "row"
+        What is sent, cached and fetched by itself; "element" is for sparse rows.
+    fields : dict of int or None, default None
+        Named parts of a row and their widths, instead of `cols`.
+    placement : {"served", "shared"}, default "served"
+        "shared": one array in this process (`st.Threads` and `st.Serial` only).
+    snapshots : int or None, default None
+        Old versions of a row's state that the server function may keep, if it keeps any.
+    states : tuple, default ()
+        What the server function keeps beside the rows at the start; comes with `result.table`.
+    sparse : bool or None, default None
+        Take memory for a row (or element) when it is first read or added to, not for all at the start. None: for
+        unit="element". Results are the same; small tables stay as they are.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> table = st.Table(rows=1000, fields={"w": 8, "b": 1}, apply=st.adagrad(0.1))
+    >>> table.width, table.shape
+    (9, (1000, 9))
     """
 
     rows: int | None = None
@@ -111,18 +133,24 @@ class Table:
 
     @property
     def kept(self) -> np.dtype[Any]:
-        """The dtype rows are kept and read in."""
+        """The dtype that rows are kept and read in."""
         return np.dtype("f4" if self.dtype == "f2" else self.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the whole table, where its rows are counted: [rows, cols], or [rows] for width 1 without fields."""
+        """Shape of the whole table, where its rows are counted: [rows, cols], or [rows] for width 1 without fields."""
         if self.rows is None:
             raise PlanError("a table without rows= has no shape; read its entries")
         return (self.rows,) if self.width == 1 and self.fields is None else (self.rows, self.width)
 
     def spec(self, name: str) -> TableSpec:
-        """The table as caches and shards know it: elements are rows of width 1 with keys row · cols + column."""
+        """The table as caches and shards know it: elements are rows of width 1 with keys row · cols + column.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table in the run.
+        """
         assert self.apply is not None
         wide, elements = self.width, self.unit == "element" and self.width > 1
         rows = None if self.rows is None else self.rows * (wide if elements else 1)

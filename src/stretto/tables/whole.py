@@ -91,11 +91,22 @@ class Whole(Mapping[str, Any]):
 
 
 class View:
-    """What `watch` is called with: the tables as the shards have them when a clock has been closed.
+    """The tables as `watch` gets them: what the shards hold when a clock is complete. `view["weights"]` is an array.
 
-    `view["weights"]` is an array as in `Result.tables`. Under st.BSP() it holds exactly the updates of clocks below
-    `clock`, otherwise these and maybe more. `local` are the workers' own arrays, as they are at the moment: other
-    workers may be writing theirs.
+    Under `st.BSP()` it holds exactly the updates of clocks below `clock`, otherwise these and maybe more.
+
+    Attributes
+    ----------
+    tables : mapping
+        The tables by name, as in `Result.tables`.
+    clock : int
+        The clock that was complete.
+    seconds : float
+        Seconds of the run.
+    bytes : int
+        Bytes sent between nodes so far.
+    local : tuple of dict
+        The workers' own arrays, as they are now: other workers may be writing theirs.
     """
 
     def __init__(
@@ -107,5 +118,11 @@ class View:
         return self.tables[name]
 
     def entries(self, name: str) -> Entries | Elements:
-        """What was touched so far."""
+        """The rows of a table that were touched so far; of sparse rows, the numbers.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        """
         return self.tables.entries(name)

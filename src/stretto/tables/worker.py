@@ -31,7 +31,17 @@ from .table import Table
 
 
 class Worker:
-    """One logical worker."""
+    """One logical worker: what the function of `st.run` is called with.
+
+    Attributes
+    ----------
+    number : int
+        Number of this worker, from 0.
+    workers : int
+        Number of logical workers.
+    node : int
+        Number of the node that it runs on.
+    """
 
     def __init__(self, seat: Seat, workers: int, tables: dict[str, Table], seed: int, copies: bool) -> None:
         self.number, self.workers, self.node = seat.worker, workers, seat.node
@@ -45,18 +55,25 @@ class Worker:
 
     @property
     def clock(self) -> int:
-        """Ticks made so far. Not 0 at first where a run goes on from a checkpoint."""
+        """Ticks so far. Not 0 at first if the run continues from a checkpoint."""
         return self._seat.clock
 
     @property
     def local(self) -> dict[str, Any]:
-        """Arrays and numbers of this worker alone, by name. They are part of every checkpoint, so look before filling:
-        `z = w.local.setdefault("z", np.zeros(n))`.
+        """Arrays and numbers of this worker alone, by name.
+
+        They are part of every checkpoint, so keep what is present: `z = w.local.setdefault("z", np.zeros(n))`.
         """
         return self._seat.local
 
     def table(self, name: str) -> Handle:
-        """The worker's handle on a table."""
+        """The worker's handle on a table.
+
+        Parameters
+        ----------
+        name : str
+            Name of the table.
+        """
         found = self._handles.get(name)
         if found is None:
             if name not in self._tables:
@@ -71,21 +88,31 @@ class Worker:
         return found
 
     def tick(self) -> None:
-        """End a clock: what was added in it goes to everybody."""
+        """End a clock: what was added in it is sent to all workers."""
         self._check("tick")
         self._charge()
         self._open.added = False
         self._seat.tick()
 
     def work(self, items: float) -> None:
-        """Say that so much was computed. Costs time on st.Simulated, is counted elsewhere; `batches` says it by
-        itself.
+        """Report computed work. It costs time on `st.Simulated` and is counted elsewhere; `batches` reports by itself.
+
+        Parameters
+        ----------
+        items : float
+            Items computed.
         """
         self._check("work")
         self._seat.work(self._items(items))
 
     def clocks(self, n: int) -> Iterator[int]:
-        """The clocks from the present one to n − 1; each ends with a tick when the next is asked for."""
+        """The clocks from the present one to n − 1. Each ends with a tick when the next one is asked for.
+
+        Parameters
+        ----------
+        n : int
+            Where to end.
+        """
         try:
             index(n)
         except TypeError:
@@ -103,17 +130,24 @@ class Worker:
         part: Part | None = None,
         work: Callable[[Any], float] | None = None,
     ) -> Iterator[Any]:
-        """This worker's share of data, piece by piece. Does not tick.
+        """This worker's share of the data, batch by batch. Does not tick.
 
-        data : an array, a tuple of arrays of one length, a sparse matrix, st.Data of ratings, or a number n (batches
-            are then indices below n). Share k of W is the k-th of W contiguous even parts.
-        size : entries of a batch, the whole share if None. passes : how often the share is gone through.
-        part : function(worker, workers, n) -> slice or indices, another way to share out.
-        work : function(batch) -> items it stands for on st.Simulated; None: its entries.
+        The position is part of a checkpoint for loops in which ticks are made: a worker that is restarted continues
+        with the batch after the one of the checkpoint's tick, and skips loops that had ended. That works for one loop
+        over batches at a time.
 
-        Where it stands is part of a checkpoint, for loops in which ticks are made: a worker that is started again goes
-        on with the batch after the one in which the checkpoint's tick was made, and passes over loops that had ended.
-        That works for one loop over batches at a time.
+        Parameters
+        ----------
+        data : array, tuple of arrays of one length, sparse matrix, Data or int
+            The data; a number n stands for the indices below n. Share k of W is the k-th of W contiguous even parts.
+        size : int or None, default None
+            Entries of a batch; None for the whole share.
+        passes : int, default 1
+            Passes over the share.
+        part : callable or None, default None
+            function(worker, workers, n) -> slice or indices, another way to distribute the data.
+        work : callable or None, default None
+            function(batch) -> items that it counts for on `st.Simulated`; None: its entries.
         """
         self._check("batches")
         share = share_of(data, self.number, self.workers, part)
@@ -140,20 +174,28 @@ class Worker:
                 self._seat.cursors[:] = [other for other in self._seat.cursors if other is not cursor]
 
     def triples(self, path: Any, format: str = "auto", *, passes: int = 1, **options: Any) -> Iterator[Triples]:
-        """This worker's part of a text file, chunk by chunk as (rows, cols, values), each [n]: int64 ids as written and
-        float32 values. Does not tick. Every record is in the part of exactly one worker, and of the file only that part
-        is read. Each entry counts as one item of work.
+        """This worker's part of a text file, chunk by chunk as (rows, cols, values), each [n]. Does not tick.
+
+        Ids are int64 as written, values float32. Every record is in the part of exactly one worker, and only that part
+        of the file is read. Each entry counts as one item of work. Rows of svmlight files count from 0 in each part.
+        The position is not part of a checkpoint: a worker that is restarted begins its part from the start. With ticks
+        between passes only, nothing is done twice.
 
             for clock in w.clocks(10):
                 for rows, cols, values in w.triples("s3://bucket/ratings.csv"): ...
 
-        path : a local file or a URL that fsspec opens, the same file for every worker. Unpacked, with integer ids; a
-            worker that is alone also takes what has to be read whole (packed or binary files, ids that are text).
-        passes : how often the part is gone through.
-        options : sep, columns, ids and on_error as for st.read; chunk, the bytes of text that are read together.
-
-        Rows of svmlight files count from 0 in each part. Where it stands is no part of a checkpoint: a worker that is
-        started again begins its part again. With ticks between passes only, as above, nothing is done twice.
+        Parameters
+        ----------
+        path : str or path
+            A local file or a URL that fsspec opens, the same for every worker; not compressed, with integer ids. A
+            worker that is alone also takes files that have to be read as a whole (compressed or binary files, ids that
+            are text).
+        format : str, default "auto"
+            The format, as for `st.read`.
+        passes : int, default 1
+            Passes over the part.
+        **options
+            sep, columns, ids and on_error as for `st.read`; chunk, the bytes of text that are read together.
         """
         self._check("triples")
         passes = _least_one("triples", "passes", passes)
@@ -163,14 +205,26 @@ class Worker:
             self._charge()
 
     def random(self, *keys: int) -> np.random.Generator:
-        """Random numbers that depend on the seed of the run, this worker's number and the keys, and on nothing else:
-        `w.random(w.clock)` gives others each clock, and the same ones when a clock is made again.
+        """A random generator that depends on the seed of the run, this worker's number and the keys alone.
+
+        `w.random(w.clock)` gives other numbers each clock, and the same ones when a clock is repeated.
+
+        Parameters
+        ----------
+        *keys : int
+            What the numbers are for.
         """
         parts = [int(uniform(which, self._seed, self.number, *keys) * 2.0**32) for which in range(4)]
         return np.random.Generator(np.random.Philox(key=parts[0] << 32 | parts[1], counter=parts[2] << 32 | parts[3]))
 
     def run(self, function: Callable[[Worker], Any]) -> None:
-        """Call the function with this worker. When it has returned, handles that it kept are of no use any more."""
+        """Call the function with this worker. Handles that it kept cannot be used afterwards.
+
+        Parameters
+        ----------
+        function : callable
+            The worker function.
+        """
         try:
             function(self)
             self._charge()

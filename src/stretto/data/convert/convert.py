@@ -53,30 +53,41 @@ def as_data(
     map_ids: bool | None = None,
     source: str = "input",
 ) -> Data:
-    """`Data` from what a user holds; see the table above.
+    """Sparse records from a matrix, a table or arrays.
 
     Parameters
     ----------
     X : Data, sparse matrix, tuple of three arrays, frame, structured array, or array of records
         The ratings.
-    user, item, rating : str
-        Names of a table's columns. Default: columns with well-known names (userId, movie_id, score, …).
-    columns : sequence of names or positions
+    user : str or None, default None
+        Name of a table's column of users; None for a well-known name (userId, user_id, …).
+    item : str or None, default None
+        Name of a table's column of items; None for a well-known name (movieId, item, …).
+    rating : str or None, default None
+        Name of a table's column of values; None for a well-known name (rating, score, …).
+    columns : sequence of names or positions, or None, default None
         All of a table's columns at once: user, item and rating, or the first two where every value is 1.
-    shape : tuple of two ints
-        Size of the matrix, where it goes beyond the largest position. Only for positions, not for ids.
-    duplicates : {"error", "first", "last", "mean", "sum", "keep"}
-        What becomes of a repeated pair.
-    labels : array [rows]
+    shape : tuple of int or None, default None
+        Size of the matrix, where it exceeds the largest position. Only for positions, not for ids.
+    duplicates : {"error", "first", "last", "mean", "sum", "keep"}, default "error"
+        What to do with a repeated pair.
+    labels : array_like [rows] or None, default None
         A target for each row.
-    map_ids : bool
-        Whether integers are ids to be mapped to 0, 1, 2, … Default: yes for tables, no for matrices.
-    source : str
+    map_ids : bool or None, default None
+        Whether integers are ids to be mapped to 0, 1, 2, …; None: yes for tables, no for matrices.
+    source : str, default "input"
         What messages call the data.
 
-    >>> as_data(([0, 1], [2, 0], [4.0, 5.0])).shape
+    Returns
+    -------
+    Data
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> st.as_data(([0, 1], [2, 0], [4.0, 5.0])).shape
     (2, 3)
-    >>> ratings = as_data(np.array([[70, 9, 4.0], [80, 9, 5.0]]), columns=(0, 1, 2))
+    >>> ratings = st.as_data(np.array([[70, 9, 4.0], [80, 9, 5.0]]), columns=(0, 1, 2))
     >>> ratings.shape, ratings.row_ids.ids.tolist()
     ((2, 1), [70, 80])
     """

@@ -25,11 +25,20 @@ from stretto.errors import DataError
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generated:
-    """Generated data and the truth behind it.
+    """Generated ratings and the factors behind them.
 
-    W : (n_rows, rank) float32; H : (n_cols, rank) float32; the value before noise, cut and steps is `mean + W[i] @
-        H[j]`
-    noise : standard deviation of what no model can predict, the rounding not counted
+    Attributes
+    ----------
+    data : Data
+        The ratings.
+    W : ndarray of float32 [rows, rank]
+        Factors of the rows. A value is `mean + W[i] @ H[j]` before noise, clipping and rounding.
+    H : ndarray of float32 [cols, rank]
+        Factors of the columns.
+    mean : float
+        Mean of the values.
+    noise : float
+        Standard deviation of what no model can predict, without the rounding.
     """
 
     data: Data
@@ -54,10 +63,46 @@ def ratings(
     max_share: float | None = None,
     seed: int = 0,
 ) -> Generated:
-    """`n_ratings` distinct pairs in an `n_rows` x `n_cols` matrix, in random order, with their truth.
+    """Generate ratings of distinct pairs from random factors, in random order.
 
-    `max_share` caps the share of all ratings that the hottest row or column may have (1/64, say): a row cannot be
-    cut, so its share bounds how far a plan can be spread. `step=None` leaves values unrounded.
+    Parameters
+    ----------
+    n_ratings : int
+        Number of ratings.
+    n_rows : int
+        Rows of the matrix.
+    n_cols : int
+        Columns of the matrix.
+    rank : int, default 8
+        Length of the factors.
+    noise : float, default 0.3
+        Standard deviation of the noise.
+    row_skew : float, default 0.8
+        Zipf exponent of the ratings of a row; 0 is even.
+    col_skew : float, default 0.9
+        Zipf exponent of the ratings of a column; 0 is even.
+    low : float, default 1.0
+        Smallest rating.
+    high : float, default 5.0
+        Largest rating.
+    step : float or None, default 0.5
+        Ratings are rounded to multiples of this; None leaves them as they are.
+    max_share : float or None, default None
+        The most that one row or column may have of all ratings, such as 1/64. A row cannot be cut, so its share limits
+        how far a plan can be distributed.
+    seed : int, default 0
+        Decides everything that is drawn.
+
+    Returns
+    -------
+    Generated
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> made = st.generate_ratings(200, 30, 20, seed=1)
+    >>> made.data.shape, made.W.shape
+    ((30, 20), (30, 8))
     """
     _check(n_ratings, n_rows, n_cols, rank, noise, low, high, max_share)
     row_law = _law(n_rows, row_skew, max_share, _stream(seed, 0))

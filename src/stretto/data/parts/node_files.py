@@ -17,21 +17,23 @@ from stretto.errors import DataError, PlanError
 
 @dataclass(frozen=True)
 class NodeFiles:
-    """Files that every node of a cluster has on its own disk; nobody else needs to have them.
+    """Files that every node of a cluster has on its own disk. The driver does not need them.
+
+    All files form one data set: those of node 0 come first. A node that is lost must come back on the same machine.
 
     Parameters
     ----------
     path : str
-        A file, a folder or a glob, looked up on each node. "{node}" stands for the number of the node.
+        A file, a folder or a glob, found on each node. "{node}" stands for the number of the node.
 
     Examples
     --------
     A corpus of which every machine has a part, streamed from its disk:
 
-    >>> lda = st.LatentDirichletAllocation(100, memory="1GiB", runtime=st.Cluster(nodes=4))   # doctest: +SKIP
-    >>> lda.fit(st.NodeFiles("/data/corpus/*.txt"))                                           # doctest: +SKIP
-
-    All files form one data set: those of node 0 first. A node that is lost must come back on the same machine.
+    >>> import stretto as st
+    >>> files = st.NodeFiles("/data/corpus/*.txt")
+    >>> lda = st.LatentDirichletAllocation(100, memory="1GiB", runtime=st.Cluster(nodes=4))
+    >>> lda.fit(files)  # doctest: +SKIP
     """
 
     path: str
@@ -44,14 +46,20 @@ class NodeFiles:
         return f"{self.path} on every node"
 
     def unread(self) -> PlanError:
-        """The error where nobody reads them."""
+        """The error for runtimes that cannot read them."""
         return PlanError(
             f"{self}: the nodes of a cluster read such files within a budget; fit with runtime=st.Cluster(…) and "
             "memory=…, or give the paths themselves"
         )
 
     def find(self, crew: PartHosts) -> tuple[PartSource, NDArray[np.int64]]:
-        """The files of all nodes, and the node of each file."""
+        """The files of all nodes, and the node of each file.
+
+        Parameters
+        ----------
+        crew : PartHosts
+            The nodes.
+        """
         nodes = crew.apart
         if not nodes:
             raise self.unread()

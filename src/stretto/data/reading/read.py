@@ -52,34 +52,53 @@ def read(
     raw_ids: bool = False,
     zero_based: bool | None = None,
 ) -> Data:
-    """Read a local file or an fsspec URL, packed (gzip, xz, bzip2) or not.
+    """Read ratings, features or documents from files.
 
     Parameters
     ----------
     path : str, Path, or a list of them
-        The file; or several that form one data set: a folder, a glob (`"ratings/*.csv"`), a list.
-    format : str
+        A local file or an fsspec URL, compressed (gzip, xz, bzip2) or not; or several that form one data set: a folder,
+        a glob (`"ratings/*.csv"`), a list.
+    format : str, default "auto"
         auto, movielens, triples, svmlight, lda-c, bow, mm, npz or parquet.
-    duplicates : {"error", "first", "last", "mean", "sum", "keep"}
-        What becomes of a repeated pair.
-    on_error : {"raise", "skip"}
+    duplicates : {"error", "first", "last", "mean", "sum", "keep"}, default "error"
+        What to do with a repeated pair.
+    on_error : {"raise", "skip"}, default "raise"
         Raise at the first bad line, or skip bad lines and warn once with their number.
-    cache : bool
-        Keep the parsed arrays of a local text file, and use them when the file has not changed.
-    memory : int or str
-        Refuse data larger than this many bytes (or "2GiB"); `scan` streams such files.
-    sep : str
-        The separator of delimited text: "::", tab, "|", ",", ";" or " " (any run of blanks).
-    columns : sequence of names or positions
+    cache : bool, default True
+        Keep the parsed arrays of a local text file, and use them while the file has not changed.
+    memory : int, str or None, default None
+        Refuse data larger than this many bytes (or "2GiB").
+    sep : str or None, default None
+        Separator of delimited text: "::", tab, "|", ",", ";" or " " (any run of blanks); None finds it.
+    columns : sequence of names or positions, or None, default None
         The columns of user, item and rating, or of the first two where every value is 1.
-    user, item, rating : str
-        Names of single columns in the header. Default: well-known names (userId, movie_id, score, …).
-    ids : {"auto", "integer", "text"}
-        What the ids are; text keeps "007" apart from "7".
-    raw_ids : bool
-        Integer ids are positions as they stand, counted from 0.
-    zero_based : bool
-        Whether the indices of svmlight start at 0. Default: they do if a 0 occurs.
+    user : str or None, default None
+        Name of the column of users in the header; None for a well-known name (userId, user_id, …).
+    item : str or None, default None
+        Name of the column of items; None for a well-known name (movieId, item, …).
+    rating : str or None, default None
+        Name of the column of values; None for a well-known name (rating, score, …).
+    ids : {"auto", "integer", "text"}, default "auto"
+        What the ids are. Text distinguishes "007" from "7".
+    raw_ids : bool, default False
+        Integer ids are positions, counted from 0.
+    zero_based : bool or None, default None
+        Whether the indices of svmlight start at 0; None: they do if a 0 occurs.
+
+    Returns
+    -------
+    Data
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import stretto as st
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "ratings.tsv")
+    ...     st.write(st.as_data(([0, 1], [2, 0], [4.0, 5.0])), path)
+    ...     print(st.read(path).values.tolist())
+    [4.0, 5.0]
     """
     check_policy(duplicates)
     budget = None if memory is None else _budget(memory)

@@ -23,14 +23,34 @@ from stretto.errors import FormatError
 def text_file(
     path: str | os.PathLike[str], parser: Callable[[str], Any], *, shape: tuple[int, ...] | None = None
 ) -> Lazy:
-    """Data whose records are `parser(line)`: (index, value), or None to leave the line out.
+    """Data whose records are parsed from the lines of a text file, when they are first needed.
 
-    index : a whole number or a tuple of them, from 0 up
-    value : a number, a tuple of numbers, or a list of entries; the same for every line
-    shape : by default as large as the indices need
+    Parameters
+    ----------
+    path : str or path
+        A local file or a URL that fsspec opens; may be compressed (gzip, xz, bzip2).
+    parser : callable
+        parser(line) -> (index, value), or None to leave the line out. The line has no line break. The index is an
+        integer or a tuple of integers, from 0; the value a number, a tuple of numbers or a list of entries, the same
+        kind for every line.
+    shape : tuple of int or None, default None
+        Shape of the data; None for as large as the indices need.
 
-    Lines come as text without their end. The file may be packed (gzip, xz, bzip2) and may be a URL that fsspec knows.
-    It is read once, when the records are first needed.
+    Returns
+    -------
+    Lazy
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import stretto as st
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "points.txt")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("0 1.5" + os.linesep + "2 2.5")
+    ...     data = st.text_file(path, lambda line: (int(line.split()[0]), float(line.split()[1])))
+    ...     print(list(data))
+    [(0, 1.5), (2, 2.5)]
     """
     name = as_path(path)
     return Lazy(lambda: _parsed(name, parser), shape=shape, source=name)

@@ -47,14 +47,37 @@ _VIEWS: WeakKeyDictionary[Data, Records] = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False, weakref_slot=True)
 class Data(Recorded):
-    """Sparse records `(rows[k], cols[k]) -> values[k]` inside a matrix of `shape`.
+    """Sparse records `(rows[k], cols[k]) -> values[k]` of a matrix.
 
-    rows, cols : (nnz,) int32, or int64 when an index does not fit
-    values     : (nnz,) float32
-    labels     : (shape[0],) float64 or None, one target for each row (svmlight)
-    row_ids, col_ids : what the outside world calls a row or column, or None when the indices are the names
-    source     : where it came from, for messages
-    places     : after `shuffle`, what the old row i and the old column j have become: `places[0][i]`, `places[1][j]`
+    Parameters
+    ----------
+    rows : ndarray of int32 [nnz]
+        Row of each record; int64 when an index does not fit.
+    cols : ndarray of int32 [nnz]
+        Column of each record; int64 when an index does not fit.
+    values : ndarray of float32 [nnz]
+        Value of each record.
+    shape : tuple of int
+        Rows and columns of the matrix.
+    labels : ndarray of float64 [rows] or None, default None
+        A target for each row (svmlight).
+    row_ids : IdMap or None, default None
+        Ids of the rows; None when the indices are the names.
+    col_ids : IdMap or None, default None
+        Ids of the columns; None when the indices are the names.
+    source : str, default "arrays"
+        Where the data came from, for messages.
+    places : tuple, default (None, None)
+        After `shuffle`, new indices of the old ones: row i became `places[0][i]`, column j `places[1][j]`.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> data = st.Data.from_arrays([0, 1, 1], [2, 0, 1], [4.0, 5.0, 3.0])
+    >>> data.shape, data.nnz
+    ((2, 3), 3)
+    >>> list(data)[0]
+    ((0, 2), 4.0)
     """
 
     rows: Indices
@@ -93,9 +116,26 @@ class Data(Recorded):
         col_ids: IdMap | None = None,
         source: str = "arrays",
     ) -> Data:
-        """Check and take three arrays of one length; `shape` defaults to the largest index plus one.
+        """Data from three arrays of one length. Duplicates are not searched for: `st.as_data` does that.
 
-        Checks indices against `shape` and values for NaN and infinity. Does not look for duplicates: `as_data` does.
+        Parameters
+        ----------
+        rows : array_like of int [nnz]
+            Row of each record.
+        cols : array_like of int [nnz]
+            Column of each record.
+        values : array_like [nnz]
+            Value of each record; NaN and infinity are refused.
+        shape : tuple of int or None, default None
+            Rows and columns of the matrix; None for the largest index plus one.
+        labels : array_like [rows] or None, default None
+            A target for each row.
+        row_ids : IdMap or None, default None
+            Ids of the rows.
+        col_ids : IdMap or None, default None
+            Ids of the columns.
+        source : str, default "arrays"
+            Where the data came from, for messages.
         """
         r, c = as_indices(rows, "row", source), as_indices(cols, "column", source)
         v = as_values(values, source)
@@ -123,12 +163,12 @@ class Data(Recorded):
 
     @property
     def nnz(self) -> int:
-        """How many records there are."""
+        """Number of records."""
         return len(self)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, id maps not counted."""
+        """Bytes of the arrays, without id maps."""
         return (
             self.rows.nbytes
             + self.cols.nbytes
@@ -165,10 +205,17 @@ class Data(Recorded):
         return replace(self, rows=rows, cols=cols, values=np.ones(len(rows), dtype=np.float32))
 
     def shuffle(self, axis: int | None = None, seed: int = 0) -> Data:
-        """Rows (axis 0), columns (axis 1) or both (None) under new indices, in an order drawn from the seed.
+        """Give rows, columns or both new indices, in an order drawn from the seed.
 
-        Balances data whose busy rows stand together. Labels and ids move along: names still fit. `places` tells what
-        an index has become.
+        This balances data whose busy rows are next to each other. Labels and ids move along. `places` of the result has
+        the new index of each old one.
+
+        Parameters
+        ----------
+        axis : int or None, default None
+            0 for rows, 1 for columns, None for both.
+        seed : int, default 0
+            Decides the order.
         """
         from stretto.data.records.shuffle import moved, places_for
         from stretto.data.records.wrap import composed
@@ -189,26 +236,44 @@ class Data(Recorded):
         )
 
     def take(self, which: NDArray[Any]) -> Data:
-        """The records chosen by a mask or by positions; shape, labels and ids stay."""
+        """Some of the records. Shape, labels and ids stay.
+
+        Parameters
+        ----------
+        which : ndarray
+            A mask [nnz], or positions of records.
+        """
         return replace(self, rows=self.rows[which], cols=self.cols[which], values=self.values[which])
 
     def split(self, test: float = 0.1, seed: int = 0) -> tuple[Data, Data]:
         """Two parts of the records, about `1 - test` and `test` of them.
 
         Whether record k is held out depends on `(seed, k)` alone, so the parts are the same on every machine, in any
-        order of reading, and in memory or streamed (`held_out`).
+        order of reading, in memory or streamed.
+
+        Parameters
+        ----------
+        test : float, default 0.1
+            Share of the second part.
+        seed : int, default 0
+            Decides which records are in it.
+
+        Returns
+        -------
+        tuple of Data
+            The first and the second part.
         """
         mask = held_out(0, len(self), test, seed)
         return self.take(~mask), self.take(mask)
 
     def to_csr(self) -> Any:
-        """A `scipy.sparse.csr_matrix` of the records; duplicate pairs, if any, are summed as scipy does."""
+        """The records as a `scipy.sparse.csr_matrix`; values of duplicate pairs are added."""
         from scipy.sparse import csr_matrix
 
         return csr_matrix((self.values, (self.rows, self.cols)), shape=self.shape)
 
     def describe(self) -> Description:
-        """Counts, density, value range and skew: see `Description`."""
+        """Counts, density, range of values and skew, as a `Description`."""
         from stretto.data.describe import describe
 
         return describe(self)

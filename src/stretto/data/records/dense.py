@@ -16,7 +16,13 @@ from stretto.errors import DataError
 
 
 class Dense(Recorded):
-    """Records whose k-th one belongs to the k-th cell of `shape` in row-major order."""
+    """Records of every element of an array, row by row. Made by `st.dense`.
+
+    Attributes
+    ----------
+    source : str
+        Where the data came from, for messages.
+    """
 
     __slots__ = ("__weakref__", "_records", "source")
 
@@ -25,10 +31,12 @@ class Dense(Recorded):
         self.source = source
 
     def records(self) -> Records:
+        """The view that loops are compiled against."""
         return self._records
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the array."""
         return self._records.shape
 
     def __repr__(self) -> str:
@@ -36,9 +44,21 @@ class Dense(Recorded):
 
 
 def dense(array: ArrayLike) -> Dense:
-    """Data of every element of an array, whose memory is shared when it is contiguous.
+    """Data of every element of an array. A contiguous array is not copied.
 
-    >>> list(dense([[1, 2], [3, 4]]))
+    Parameters
+    ----------
+    array : array_like
+        The elements. Of a structured array, a value is the tuple of its fields.
+
+    Returns
+    -------
+    Dense
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> list(st.dense([[1, 2], [3, 4]]))
     [((0, 0), 1), ((0, 1), 2), ((1, 0), 3), ((1, 1), 4)]
     """
     cells = np.asarray(array)

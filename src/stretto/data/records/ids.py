@@ -32,7 +32,20 @@ _WRITTEN = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class IdMap:
-    """Sorted unique ids; index k stands for `ids[k]`."""
+    """A map between ids and indices: index k stands for `ids[k]`.
+
+    Parameters
+    ----------
+    ids : ndarray
+        Ids, sorted and unique: int64 or strings. `IdMap.of` takes them in any order.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> names = st.IdMap.of(["berta", "ada", "berta"])
+    >>> names.encode(["berta"]).tolist(), names.decode([0]).tolist()
+    ([1], ['ada'])
+    """
 
     __slots__ = ("_ids",)
 
@@ -43,7 +56,13 @@ class IdMap:
 
     @classmethod
     def of(cls, ids: ArrayLike) -> IdMap:
-        """The map of every id that occurs in `ids`."""
+        """The map of every id that occurs.
+
+        Parameters
+        ----------
+        ids : array_like
+            Ids in any order, also repeated.
+        """
         return cls(np.unique(plain_ids(ids)))
 
     @property
@@ -53,6 +72,7 @@ class IdMap:
 
     @property
     def is_text(self) -> bool:
+        """Whether the ids are strings."""
         return self._ids.dtype.kind == "T"
 
     @property
@@ -76,9 +96,16 @@ class IdMap:
         return f"IdMap({len(self)} {'text' if self.is_text else 'integer'} ids: {shown})"
 
     def encode(self, ids: ArrayLike, unknown: Literal["error", "mark"] = "error") -> NDArray[np.int32]:
-        """Indices of `ids`; an id that is not in the map raises, or becomes -1 with `unknown="mark"`.
+        """Indices of ids.
 
-        A map of integers also takes them as text, written as Python writes them: "7" is 7, and "007" is not.
+        A map of integers also takes them as text, as Python writes them: "7" is 7, and "007" is unknown.
+
+        Parameters
+        ----------
+        ids : array_like
+            The ids.
+        unknown : {"error", "mark"}, default "error"
+            Raise an error for an id that is not in the map, or return -1 for it.
         """
         if unknown not in ("error", "mark"):
             raise DataError(f'unknown={unknown!r}; there are "error" and "mark"')
@@ -100,7 +127,13 @@ class IdMap:
         return found.astype(np.int32)
 
     def decode(self, indices: ArrayLike) -> NDArray[Any]:
-        """The ids of `indices`, which must be in `0..len-1`."""
+        """Ids of indices.
+
+        Parameters
+        ----------
+        indices : array_like of int
+            The indices, from 0 to the length of the map - 1.
+        """
         at = np.asarray(indices)
         if at.size and (int(at.min()) < 0 or int(at.max()) >= len(self)):
             raise DataError(
@@ -109,7 +142,7 @@ class IdMap:
         return np.asarray(self._ids[at])
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
-        """Plain arrays that say everything: `ids` (int64), or `text` (UTF-8 bytes) and `offsets` (n + 1)."""
+        """The map as plain arrays: `ids` (int64), or `text` (UTF-8 bytes) and `offsets` [n + 1]."""
         if not self.is_text:
             return {"ids": np.asarray(self._ids)}
         parts = [s.encode() for s in self._ids.tolist()]
@@ -119,7 +152,13 @@ class IdMap:
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, NDArray[Any]]) -> IdMap:
-        """The inverse of `to_arrays`; order and uniqueness are checked, since everything rests on them."""
+        """The inverse of `to_arrays`. Order and uniqueness are checked.
+
+        Parameters
+        ----------
+        arrays : dict of ndarray
+            What `to_arrays` returned.
+        """
         if "place" in arrays:  # renamed by a shuffle
             from stretto.data.records.shuffle import Relabelled
 

@@ -32,7 +32,24 @@ class Step:
 
 
 class Lazy(Recorded):
-    """`begin()` gives data, or a plain iterable of (index, value); then come the steps."""
+    """Data that are computed when they are first needed, and once. Made by `st.text_file` and `map`.
+
+    Parameters
+    ----------
+    begin : callable
+        begin() -> data, or an iterable of (index, value).
+    steps : tuple of Step, default ()
+        Maps to apply.
+    shape : tuple of int or None, default None
+        Shape of the data; None for as large as the indices need.
+    source : str, default "records"
+        Where the data came from, for messages.
+
+    Attributes
+    ----------
+    source : str
+        Where the data came from, for messages.
+    """
 
     __slots__ = ("__weakref__", "_begin", "_made", "_shape", "_steps", "source")
 
@@ -52,16 +69,33 @@ class Lazy(Recorded):
 
     @classmethod
     def over(cls, data: Recorded) -> Lazy:
-        """`data`, ready for steps."""
+        """The data, ready for maps.
+
+        Parameters
+        ----------
+        data : Recorded
+            Any data.
+        """
         return data if isinstance(data, Lazy) else cls(lambda: data, source=source_of(data))
 
     @property
     def made(self) -> bool:
-        """Whether the work has been done."""
+        """Whether the data have been computed."""
         return self._made is not None
 
     def map(self, function: Callable[..., Any], *, index: bool = False, shape: tuple[int, ...] | None = None) -> Lazy:
-        """See `Recorded.map`."""
+        """Apply a function to each value; see `Recorded.map`.
+
+        Parameters
+        ----------
+        function : callable
+            function(value) -> a number, a tuple of numbers, or a list of entries. With `index`, function(index, value)
+            -> a new (index, value).
+        index : bool, default False
+            Whether the function takes and returns the index as well.
+        shape : tuple of int or None, default None
+            Shape of the new data, with `index`; None for as large as the indices need.
+        """
         if shape is not None and not index:
             raise DataError("map: a shape goes with index=True; otherwise the indices, and so the shape, stay")
         begin, steps, own = self._begin, self._steps, self._shape
@@ -71,26 +105,28 @@ class Lazy(Recorded):
         return Lazy(begin, (*steps, Step(function, index, shape)), shape=own, source=self.source)
 
     def materialize(self) -> Recorded:
-        """The data, made now if they were not before."""
+        """The data, computed now if they were not before."""
         if self._made is None:
             self._made = self._make()
         return self._made
 
     def records(self) -> Records:
+        """The view that loops are compiled against."""
         return self.materialize().records()
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Shape of the data."""
         return self.records().shape
 
     @property
     def columns(self) -> int:
-        """See `Ragged.columns`."""
+        """Number of columns that entries name; see `Ragged.columns`."""
         return int(getattr(self.materialize(), "columns", 0))
 
     @property
     def places(self) -> Any:
-        """See `shuffle`."""
+        """After `shuffle`, new indices of the old ones."""
         return getattr(self.materialize(), "places", None)
 
     @property

@@ -21,7 +21,17 @@ from stretto.errors import DataError
 
 
 class Ragged(Recorded):
-    """columns: entries name columns 0 to columns - 1, so `st.zeros(samples.columns)` has one weight for each."""
+    """One record for each row, with its entries. Made by `st.samples` and `group_by`.
+
+    Attributes
+    ----------
+    columns : int
+        Entries name columns 0 to columns - 1, so `st.zeros(samples.columns)` has one weight for each.
+    source : str
+        Where the data came from, for messages.
+    places : tuple
+        After `shuffle`, new indices of the old ones.
+    """
 
     __slots__ = ("__weakref__", "_records", "columns", "places", "source")
 
@@ -39,15 +49,17 @@ class Ragged(Recorded):
         self.places = places
 
     def records(self) -> Records:
+        """The view that loops are compiled against."""
         return self._records
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Number of rows, as a tuple."""
         return self._records.shape
 
     @property
     def entries(self) -> int:
-        """How many entries all records have together."""
+        """Number of entries of all records."""
         return sum(int(c.ptr[-1]) for c in self._records.columns if isinstance(c, RaggedColumn))
 
     def __repr__(self) -> str:
@@ -65,11 +77,21 @@ def named_columns(records: Records) -> int:
 def samples(X: Any, y: ArrayLike | None = None) -> Ragged:
     """One record for each row of a matrix: its label, if there are labels, and its non-zero features.
 
-    X : scipy sparse matrix or array of any format (repeated entries are summed, as scipy does), a dense array (zeros
-        are left out), or `Data` (whose own labels are used when `y` is not given)
-    y : one number for each row, kept in its own type
+    Parameters
+    ----------
+    X : sparse matrix, array or Data
+        The features. Repeated entries of a sparse matrix are added; zeros of a dense array are left out.
+    y : array_like [rows] or None, default None
+        A label for each row, in its own type; None takes the labels of `Data`, if it has any.
 
-    >>> for i, (label, features) in samples(np.array([[0.0, 2.0], [0.0, 0.0]]), [1, -1]):
+    Returns
+    -------
+    Ragged
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> for i, (label, features) in st.samples(np.array([[0.0, 2.0], [0.0, 0.0]]), [1, -1]):
     ...     print(i, label, features)
     0 1 [(1, 2.0)]
     1 -1 []

@@ -37,21 +37,31 @@ class Recorded(ABC):
         return self
 
     def map(self, function: Callable[..., Any], *, index: bool = False, shape: tuple[int, ...] | None = None) -> Lazy:
-        """Each value becomes function(value): a number, a tuple of numbers, or a list of entries.
+        """Apply a function to each value, when the result is first needed. Several maps run together in one pass.
 
-        With `index=True`, function(index, value) gives a new (index, value); `shape` is then that of the new data, by
-        default as large as the indices need. Nothing is computed until the result is needed, and maps one after the
-        other are done together in one pass.
+        Parameters
+        ----------
+        function : callable
+            function(value) -> a number, a tuple of numbers, or a list of entries. With `index`, function(index, value)
+            -> a new (index, value).
+        index : bool, default False
+            Whether the function takes and returns the index as well.
+        shape : tuple of int or None, default None
+            Shape of the new data, with `index`; None for as large as the indices need.
         """
         from stretto.data.records.lazy import Lazy
 
         return Lazy.over(self).map(function, index=index, shape=shape)
 
     def numbered(self, values: bool = True) -> Recorded:
-        """Each value preceded by the record's number: `for (d, w), (p, v) in data.numbered()`.
+        """Put the number of each record before its value: `for (d, w), (p, v) in data.numbered()`.
 
-        With `values=False` the number is the value. No two records share it, so that `z[p]` in a loop belongs to one
-        iteration alone.
+        No two records share the number, so `z[p]` in a loop belongs to one iteration alone.
+
+        Parameters
+        ----------
+        values : bool, default True
+            Whether the value is kept. False: the number is the value.
         """
         from stretto.data.records.reshape import numbered
         from stretto.data.records.wrap import wrap
@@ -59,9 +69,15 @@ class Recorded(ABC):
         return wrap(numbered(self.records(), values), self)
 
     def group_by(self, axis: int = 0) -> Ragged:
-        """One record for each row (or for each column, `axis=1`) with its entries, in the order they have here.
+        """One record for each row or column with its entries, in their present order.
 
-        `for i, entries in data.group_by(0): for j, v in entries`. An entry holds the other indices, then the value.
+        Use it as `for i, entries in data.group_by(0): for j, v in entries`. An entry holds the other indices, then the
+        value.
+
+        Parameters
+        ----------
+        axis : int, default 0
+            0 for rows, 1 for columns.
         """
         from stretto.data.records.ragged import Ragged
         from stretto.data.records.reshape import group_by
@@ -78,9 +94,17 @@ class Recorded(ABC):
         return wrap(expanded(self.records()), self)
 
     def shuffle(self, axis: int | None = None, seed: int = 0) -> Recorded:
-        """Rows (axis 0), columns (axis 1) or every axis (None) under new indices, in an order drawn from the seed.
+        """Give rows, columns or every axis new indices, in an order drawn from the seed.
 
-        Balances data whose busy rows stand together. What index i has become is `places[axis][i]` of the result.
+        This balances data whose busy rows are next to each other. Index i of an axis became `places[axis][i]` of the
+        result.
+
+        Parameters
+        ----------
+        axis : int or None, default None
+            0 for rows, 1 for columns, None for every axis.
+        seed : int, default 0
+            Decides the order.
         """
         from stretto.data.records.shuffle import shuffled
         from stretto.data.records.wrap import wrap

@@ -60,18 +60,32 @@ def experimental_step_several(
 
     Parameters
     ----------
-    train_step, modules, optimizers, batch
-        As for `st.memory.step`.
+    train_step : callable
+        The step function of a batch, as for `st.memory.step`.
+    modules : sequence of Module
+        All modules that the step uses.
+    optimizers : sequence of Optimizer
+        All optimizers that the step uses.
+    batch : object
+        A batch like those of the training.
     devices : int or sequence of Device
         The devices, or how many.
-    budget, host_budget
-        Bytes on each device, and on its host.
-    policy, settings
-        As for `st.memory.step`.
-    rates : Rates, optional
-        What times are estimated from.
-    chunks
-        As for `st.memory.step`; the chunks of a dimension are spread over the devices.
+    budget : int or str
+        Bytes on each device for everything, such as "12GiB".
+    host_budget : int, str or None, default None
+        Bytes on the host of each device; None for no limit.
+    policy : {"best", "dissertation", "keep"}, default "best"
+        "best" searches for the fastest plan, "keep" moves nothing.
+    rates : Rates or None, default None
+        Speeds that times are estimated from; None for those of an H200.
+    chunks : int, dict, str or None, default None
+        What is computed in chunks, as for `st.memory.step`; the chunks of a dimension are distributed over the devices.
+    **settings
+        Further settings: swap, recompute and place (bool), order, partition and distance.
+
+    Returns
+    -------
+    StepOnSeveral
 
     Raises
     ------
@@ -79,6 +93,23 @@ def experimental_step_several(
         If a device has no plan under the budget, or is not one of the CPU.
     CannotCapture
         If the step cannot be traced.
+
+    Examples
+    --------
+    >>> import torch, stretto as st
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> def train_step(x):
+    ...     optimizer.zero_grad()
+    ...     loss = model(x).square().mean()
+    ...     loss.backward()
+    ...     optimizer.step()
+    ...     return loss
+    >>> step = st.memory.experimental_step_several(
+    ...     train_step, [model], [optimizer], torch.ones(8, 4), devices=2, budget="1MiB"
+    ... )
+    >>> loss = step(torch.ones(8, 4))
+    >>> step.close()
     """
     from stretto.memory.front_end import _settings
 

@@ -25,8 +25,23 @@ from .split import Together, make_all, split
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """Plans for several devices, for people. together: a plan for each, all of them on one clock. borrowed: bytes of
-    a batch that is the caller's; every device has it."""
+    """Plans for several devices.
+
+    Attributes
+    ----------
+    together : Together
+        A plan for each device, all on one clock.
+    budget : int
+        Bytes of each device.
+    borrowed : int
+        Bytes of a batch that belongs to the caller; every device has it.
+    notes : list of str
+        What the planner reports.
+    peak : int
+        The most bytes on a device.
+    seconds : float
+        Predicted seconds of one step.
+    """
 
     together: Together
     budget: int
@@ -35,12 +50,12 @@ class Devices:
 
     @property
     def peak(self) -> int:
-        """Bytes on a device at most."""
+        """The most bytes on a device."""
         return max(costs.peak for costs in self.together.joint.costs) + self.borrowed
 
     @property
     def seconds(self) -> float:
-        """Of one step, predicted."""
+        """Predicted seconds of one step."""
         return self.together.joint.seconds
 
     def explain(self) -> str:

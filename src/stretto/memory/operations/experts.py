@@ -50,16 +50,27 @@ class _Routed(nn.Module):
         self.experts, self.top_k, self.factor = experts, top_k, factor
 
     def capacity(self, pairs: int) -> int:
-        """How many of these pairs of a token and an expert one expert takes."""
+        """How many of these pairs of a token and an expert one expert takes.
+
+        Parameters
+        ----------
+        pairs : int
+            Pairs of a token and an expert.
+        """
         if self.factor is None:
             return pairs
         return max(1, min(pairs, int(self.factor * pairs / self.experts)))
 
     def choose(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Of tokens [n, width]: the weights of the chosen experts and their numbers, [n, top_k] each.
+        """The weights of the chosen experts and their numbers, [n, top_k] each.
 
         One expert has its share of the softmax over all, so that the router has a gradient; several have the softmax
         over those that were chosen.
+
+        Parameters
+        ----------
+        x : Tensor [n, width]
+            Tokens.
         """
         scores = self.gate(x)
         if self.top_k == 1:
@@ -69,9 +80,19 @@ class _Routed(nn.Module):
         return best.softmax(-1), chosen
 
     def dropped(self, x: torch.Tensor) -> torch.Tensor:
-        """Count the pairs of a token of x and its expert that are beyond the capacity of the expert.
+        """Count the pairs of a token and its expert that exceed the capacity of the expert.
 
-        The result is a tensor with one integer; with top_k=1 it is the number of dropped tokens.
+        With top_k=1 it is the number of dropped tokens.
+
+        Parameters
+        ----------
+        x : Tensor [..., width]
+            Tokens.
+
+        Returns
+        -------
+        Tensor
+            One integer.
         """
         with torch.no_grad():
             _, chosen = self.choose(x.reshape(-1, x.shape[-1]))
@@ -80,16 +101,30 @@ class _Routed(nn.Module):
 
 
 class PaddedExperts(_Routed):
-    """Experts in one tensor: `up` [experts, width, inner] and `down` [experts, inner, width].
+    """A mixture of experts in one tensor: `up` [experts, width, inner] and `down` [experts, inner, width].
 
     Parameters
     ----------
-    width, inner : int
-        Sizes of a token and of an expert's hidden layer.
+    width : int
+        Size of a token.
+    inner : int
+        Size of an expert's hidden layer.
     experts : int
-        How many there are.
-    factor : float
+        Number of experts.
+    factor : float, default 2.0
         Capacity factor: an expert takes this many times its fair share of the tokens; the rest is dropped.
+
+    Attributes
+    ----------
+    dims : dict
+        Names of the dimensions of the parameters.
+
+    Examples
+    --------
+    >>> import torch, stretto as st
+    >>> layer = st.memory.PaddedExperts(width=4, inner=8, experts=2)
+    >>> layer(torch.zeros(3, 4)).shape
+    torch.Size([3, 4])
     """
 
     dims: ClassVar = {"up": ("experts", "width", "inner"), "down": ("experts", "inner", "width")}  # see `named`
@@ -100,11 +135,23 @@ class PaddedExperts(_Routed):
         self.down = nn.Parameter(torch.randn(experts, inner, width) * inner**-0.5)
 
     def expert(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The matrices of one expert: [width, inner] and [inner, width], views of the parameters."""
+        """The matrices of one expert, views of the parameters: [width, inner] and [inner, width].
+
+        Parameters
+        ----------
+        number : int
+            The expert.
+        """
         return self.up[number], self.down[number]
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [..., width]."""
+        """Apply the experts to tokens.
+
+        Parameters
+        ----------
+        x : Tensor [..., width]
+            Tokens.
+        """
         shape, experts = x.shape, self.experts
         x = x.reshape(-1, shape[-1])
         capacity = self.capacity(len(x))
@@ -120,25 +167,34 @@ class PaddedExperts(_Routed):
 
 
 class Experts(_Routed):
-    """Experts that multiply their own tokens only.
+    """A mixture of experts in which each expert multiplies its own tokens only.
 
     Group g of k experts has the parameters `up[g]` [k, width, inner] and `down[g]` [k, inner, width].
 
     Parameters
     ----------
-    width, inner : int
-        Sizes of a token and of an expert's hidden layer.
+    width : int
+        Size of a token.
+    inner : int
+        Size of an expert's hidden layer.
     experts : int
-        How many there are.
-    top_k : int
+        Number of experts.
+    top_k : int, default 1
         Experts that a token uses.
-    factor : float or None
+    factor : float or None, default None
         Capacity factor: an expert takes at most this many times its fair share of the tokens, and the rest is
         **dropped**. None: no token is dropped, even if all of them prefer one expert.
-    groups : int or None
-        Parameters that the experts are split into. A step under a budget has the parameters of one group after another
-        on the device and updates each as soon as its gradient is computed; each group more copies the hidden layer of
-        all tokens once more. None: as few as keep every parameter below 64 Mi numbers.
+    groups : int or None, default None
+        Groups that the parameters are split into. A step under a budget has the parameters of one group after another
+        on the device and updates each as soon as its gradient is computed. Each further group copies the hidden layer
+        of all tokens once more. None: as few as keep every parameter below 64 Mi numbers.
+
+    Examples
+    --------
+    >>> import torch, stretto as st
+    >>> layer = st.memory.Experts(width=4, inner=8, experts=4, top_k=2)
+    >>> layer(torch.zeros(3, 4)).shape
+    torch.Size([3, 4])
     """
 
     def __init__(
@@ -160,7 +216,13 @@ class Experts(_Routed):
         self.down = nn.ParameterList(torch.randn(k, inner, width) * inner**-0.5 for k in sizes)
 
     def expert(self, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """The matrices of one expert: [width, inner] and [inner, width], views of the parameters."""
+        """The matrices of one expert, views of the parameters: [width, inner] and [inner, width].
+
+        Parameters
+        ----------
+        number : int
+            The expert.
+        """
         for up, down in zip(self.up, self.down, strict=True):
             if number < len(up):
                 return up[number], down[number]
@@ -168,7 +230,13 @@ class Experts(_Routed):
         raise IndexError(f"expert {number} of {self.experts}")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: [..., width]."""
+        """Apply the experts to tokens.
+
+        Parameters
+        ----------
+        x : Tensor [..., width]
+            Tokens.
+        """
         shape = x.shape
         if not x.numel():
             return x

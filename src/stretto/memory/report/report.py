@@ -11,19 +11,44 @@ from stretto.plan.cost import show_bytes
 
 
 class Report:
-    """A plan for people. `explain()` in words, `draw(path)` as a picture (needs matplotlib)."""
+    """A plan of a training step: whether it fits, how slow it will be, what moves when.
+
+    Parameters
+    ----------
+    planned : Planned
+        The plan.
+    lifted : Lifted
+        The traced step.
+
+    Attributes
+    ----------
+    planned : Planned
+        The plan.
+    lifted : Lifted
+        The traced step.
+
+    Examples
+    --------
+    >>> import torch, stretto as st
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> batch = torch.zeros(8, 4), torch.zeros(8, 2)
+    >>> report = st.memory.plan(model, torch.nn.functional.mse_loss, optimizer, batch, budget="1MiB", device="cpu")
+    >>> 0 < report.peak <= 2**20
+    True
+    """
 
     def __init__(self, planned: Planned, lifted: Any) -> None:
         self.planned, self.lifted = planned, lifted
 
     @property
     def peak(self) -> int:
-        """Bytes on the device at most."""
+        """The most bytes on the device."""
         return self.planned.costs.peak + self.lifted.borrowed  # type: ignore[no-any-return]
 
     @property
     def seconds(self) -> float:
-        """Seconds of one step, predicted."""
+        """Predicted seconds of one step."""
         return self.planned.costs.seconds
 
     def explain(self) -> str:
@@ -59,7 +84,15 @@ class Report:
         return f"at {name}"
 
     def draw(self, path: str | Path, title: str = "") -> Path:
-        """Draw the bytes on the device over one step, by kind, with the budget and the copies; write it to `path`."""
+        """Draw the bytes on the device over one step, by kind, with the budget and the copies. Needs matplotlib.
+
+        Parameters
+        ----------
+        path : str or Path
+            File to write the picture to.
+        title : str, default ""
+            Title of the picture.
+        """
         from .picture import draw
 
         return draw(self.planned, Path(path), borrowed=self.lifted.borrowed, title=title)

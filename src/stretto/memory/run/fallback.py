@@ -36,8 +36,17 @@ class HookedStep:
         Bytes that the step may take on the device. A device that does not measure (`peak()` is None) has no bound.
     device : Device
         Measures what a step takes.
-    modules, optimizers : sequences
-        What is on the device all the time: their parameters, gradients and state.
+    modules : sequence of Module, default ()
+        Modules that are on the device all the time, with their gradients.
+    optimizers : sequence of Optimizer, default ()
+        Optimizers whose state is on the device all the time.
+
+    Attributes
+    ----------
+    report : None
+        There is no plan.
+    why : str
+        Why the step is not planned.
     """
 
     report = None
@@ -87,14 +96,20 @@ class HookedStep:
 
     @contextlib.contextmanager
     def paused(self, device: Any = None) -> Iterator[None]:
-        """Parameters are where they always are."""
+        """Does nothing: parameters stay where they are.
+
+        Parameters
+        ----------
+        device : torch.device, str or None, default None
+            Not used.
+        """
         yield
 
     def settle(self) -> None:
-        """Nothing is under way."""
+        """Does nothing: no copies are in progress."""
 
     def close(self) -> None:
-        """Nothing was moved."""
+        """Does nothing: nothing was moved."""
 
 
 def _always_there(

@@ -52,7 +52,7 @@ def segments(
     """The program in segments. apart: nodes (updates) that run between them. longest: seconds of a segment, about.
     at_copies: a segment ends, too, where a copy begins and where it has to be there.
 
-    >>> from .graph import Graph, Node, Storage
+    >>> from stretto.memory.planner.graph import Graph, Node, Storage
     >>> graph = Graph((Storage(4, "parameter"), Storage(8, "activation")),
     ...               (Node("make", makes=(1,)), Node("update", reads=(1,), writes=(0,))), ())
     >>> one, last = segments(Program(graph, ((RUN, 0), (RUN, 1), (FREE, 1))), {1})

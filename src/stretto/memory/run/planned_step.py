@@ -79,12 +79,48 @@ class Plan:
 
 
 class Step:
-    """A training step under a budget: call it with a batch like the one it was made with.
+    """A training step under a memory budget. Call it with a batch like the one it was planned with.
 
-    `report` says what was planned. A batch of another shape has a plan of its own, which is kept. Parameters, buffers
-    and optimizer state are on the device or on the host, as planned; `state_dict()` of modules and optimizers works as
-    ever (it waits for copies that are under way). `with step.paused():` brings parameters and buffers to the device
-    where they were, for an evaluation; `close()` brings everything back permanently."""
+    A batch of another shape has a plan of its own, which is kept. Parameters, buffers and optimizer state are on the
+    device or on the host, as planned; `state_dict()` of modules and optimizers works as usual (it waits for copies in
+    progress). `with step.paused():` brings parameters and buffers to the device where they were, for an evaluation;
+    `close()` brings everything back permanently. Use `st.memory.step` or `st.memory.fit` to make one.
+
+    Parameters
+    ----------
+    function : callable
+        The step function of a batch.
+    modules : sequence of Module
+        Modules that the step uses.
+    optimizers : sequence of Optimizer
+        Optimizers that the step uses.
+    batch : object
+        A batch to plan with.
+    settings : Settings
+        Budget and policy.
+    device : Device
+        Where it runs.
+    rates : Rates or None, default None
+        Speeds that times are estimated from; None measures them.
+    verify : bool, default False
+        Compare the first step with the plain step.
+    chunks : int, dict, str or None, default None
+        What is computed in chunks; see `st.memory.step`.
+    record : bool, default True
+        Record CUDA graphs.
+    join : bool, default False
+        Fuse small operations; see `compile` of `st.memory.step`.
+
+    Examples
+    --------
+    >>> import torch, stretto as st
+    >>> model = torch.nn.Linear(4, 2)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> batch = torch.zeros(8, 4), torch.zeros(8, 2)
+    >>> step = st.memory.fit(model, torch.nn.functional.mse_loss, optimizer, batch, budget="1MiB", device="cpu")
+    >>> loss = step(batch)
+    >>> step.close()
+    """
 
     def __init__(
         self,
@@ -135,12 +171,12 @@ class Step:
 
     @property
     def report(self) -> Report:
-        """The plan in use, for people."""
+        """The plan in use, as a `Report`."""
         return self._now.report
 
     @property
     def plans(self) -> list[Report]:
-        """The plans that are kept, for people; the one in use last."""
+        """The plans that are kept, as reports; the one in use is the last."""
         return [one.report for one in self._plans]
 
     @property
@@ -417,15 +453,15 @@ class Step:
     def paused(self, device: torch.device | str | None = None) -> Iterator[None]:
         """Use the modules outside the step, for an evaluation: `with step.paused(): loss = model(x)`.
 
-        Within, parameters and buffers are on one device, so that the modules can be called, changed and loaded;
-        optimizer state stays where it is, and a recording gives its memory back. Afterwards training goes on with the
-        plan that there was, from the values that parameters and buffers have then; `train()` and `eval()` are as they
+        Inside, parameters and buffers are on one device, so that the modules can be called, changed and loaded.
+        Optimizer state stays where it is, and recorded CUDA graphs free their memory. Afterwards training continues
+        with the same plan, from the values that parameters and buffers have then; `train()` and `eval()` are as they
         were before.
 
         Parameters
         ----------
-        device : torch.device or str, optional
-            Where to have parameters and buffers; where they were when the step was made unless given.
+        device : torch.device, str or None, default None
+            Where parameters and buffers are brought; None: where they were when the step was made.
         """
         if self._lost:
             raise RunError(self._lost)
@@ -461,17 +497,17 @@ class Step:
             ) from error
 
     def settle(self) -> None:
-        """Wait until all copies are made: parameters can be read after it."""
+        """Wait until all copies are done: parameters can be read after it."""
         if self._runner is not None:
             self._runner.settle()
 
     def loaded(self) -> None:
-        """State was loaded into the modules or optimizers: it goes to its homes."""
+        """Copy loaded state to its host buffers. Modules and optimizers call this after `load_state_dict`."""
         if self._runner is not None and not self._paused:
             self._runner.adopt()
 
     def lose(self) -> None:
-        """Another step has the parameters now: what this one holds is given back."""
+        """Free what this step holds, because another step has the parameters now."""
         self._leave(self._current)
         self._forget()
         self._lost = (

@@ -56,31 +56,44 @@ _ENTRIES_OF_BLOCK = 8  # of a column, on average; with fewer, cutting columns in
 
 
 class SparseRegression(Program):
-    """Coordinate descent for a sparse linear model.
+    """Coordinate descent for a sparse linear model, as a program for `st.run`.
 
     Parameters
     ----------
     X : array or sparse matrix [n, p]
         Samples × features.
     y : array [n]
-        Numbers, or for the logistic loss −1 and 1 (or 0 and 1).
-    alpha, l1_ratio : float
-        Of the penalty.
-    loss : "squared" or "logistic"
-    intercept : bool
-        Fit b as well; columns then count as centred.
-    schedule : Schedule or "auto"
-        Which coordinates make a round; st.schedule.prioritised() where none is given. "auto" has it chosen by progress.
-    by : "rows", "columns" or "auto"
-        Gather sums by blocks of rows (every worker has some of the samples) or by columns (some of the features).
-    blocks : int or None
-        Blocks of rows. It decides bits, and by rows at most as many nodes have work. None: up to 16, of 256 rows or
-        more.
+        Targets; for the logistic loss −1 and 1, or 0 and 1.
+    alpha : float
+        Strength of the penalty.
+    l1_ratio : float, default 1.0
+        Share of the penalty that is ‖w‖₁.
+    loss : {"squared", "logistic"}, default "squared"
+        The loss of a sample.
+    intercept : bool, default False
+        Fit an intercept as well; columns then count as centred.
+    schedule : Schedule, "auto" or None, default None
+        Which coordinates make a round; None for `st.schedule.prioritised()`. "auto" chooses by progress.
+    by : {"rows", "columns", "auto"}, default "auto"
+        How sums are computed: by blocks of rows (every worker has some of the samples) or by columns (some of the
+        features).
+    blocks : int or None, default None
+        Blocks of rows. Results depend on it, and by rows at most this many nodes have work. None: up to 16, of 256 rows
+        or more.
 
     Attributes
     ----------
     params : dict
         coef [p], intercept [1] and fitted [n] = Xβ: where a run begins and what it leaves.
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> X = np.random.default_rng(0).normal(size=(50, 6))
+    >>> problem = st.SparseRegression(X, 3 * X[:, 4], alpha=0.1, schedule=st.schedule.cyclic(2))
+    >>> result = st.run(problem, rounds=30, runtime=st.Serial())
+    >>> np.flatnonzero(result.params["coef"])
+    array([4])
     """
 
     def __init__(
@@ -114,12 +127,18 @@ class SparseRegression(Program):
 
     @property
     def penalty(self) -> tuple[float, float]:
-        """l1 and l2 of the objective times n."""
+        """Weights of ‖w‖₁ and ½‖w‖² in n times the objective."""
         scale = self.design.shape[0] * self.alpha
         return scale * self.l1_ratio, scale * (1.0 - self.l1_ratio)
 
     def cut(self, width: int) -> tuple[Cut, str]:
-        """How a round is cut into tasks, and why."""
+        """How a round is cut into tasks, and why.
+
+        Parameters
+        ----------
+        width : int
+            Coordinates of a round.
+        """
         rows, size = self.design.shape
         blocks = self.blocks
         each = self.design.nnz / max(1, size) / blocks
@@ -137,7 +156,13 @@ class SparseRegression(Program):
         """All was checked when it was made; rounds need no functions of the program's own."""
 
     def launch(self, options: Options) -> Result:
-        """Run it: in one memory by the compiled engine, otherwise the same rounds part by part."""
+        """Run the program: in one memory by the compiled engine, otherwise the same rounds part by part.
+
+        Parameters
+        ----------
+        options : Options
+            The arguments of `st.run`, checked.
+        """
         here = one_memory(options.runtime) and options.keeping is None
         if isinstance(self.schedule, Auto | WorkingSets):
             start = (auto_start if isinstance(self.schedule, Auto) else sets_start)(self, options)
@@ -194,12 +219,29 @@ class SparseRegression(Program):
             )
 
     def identity(self, pipeline: int, seed: int) -> Identity:
+        """What decides the bits of a run, by name.
+
+        Parameters
+        ----------
+        pipeline : int
+            Pipeline depth.
+        seed : int
+            Seed of the run.
+        """
         from .explain import identity
 
         return identity(self, pipeline, seed)
 
     def fingerprint(self, pipeline: int = 1, seed: int = 0) -> str:
-        """A short hash of all that can change a number: same fingerprint, same bits."""
+        """A short hash of everything that can change a number: same fingerprint, same bits.
+
+        Parameters
+        ----------
+        pipeline : int, default 1
+            Pipeline depth.
+        seed : int, default 0
+            Seed of the run.
+        """
         width = getattr(self.schedule, "width", 0) or 0
         said = (self.alpha, self.l1_ratio, self.loss, self.intercept, self.schedule, self.cut(width)[0], pipeline, seed)
         digest = hashlib.sha256(repr(said).encode())
@@ -210,6 +252,15 @@ class SparseRegression(Program):
         return digest.hexdigest()[:16]
 
     def explain(self, *, pipeline: int | None = None, runtime: Runtime | None = None) -> str:
+        """How the program would run and what is promised, in words.
+
+        Parameters
+        ----------
+        pipeline : int or None, default None
+            Pipeline depth, as for `st.run`.
+        runtime : runtime or None, default None
+            Where it would run.
+        """
         from .explain import explain
 
         return explain(self, depth_of(self.schedule, pipeline, runtime or Threads()), runtime)
@@ -217,16 +268,23 @@ class SparseRegression(Program):
     def plan(
         self, *, pipeline: int | None = None, seed: int = 0, runtime: Runtime | None = None, **how: Any
     ) -> JobPlan:
-        """The plan of `st.run(program, …)` with these arguments; nothing is run yet.
+        """The plan of `st.run(program, …)` with these arguments. Nothing runs yet.
 
         Parameters
         ----------
-        pipeline, seed, runtime, **how : as for `st.run`; how says when it ends: rounds=, until= or seconds=
+        pipeline : int or None, default None
+            Pipeline depth, as for `st.run`.
+        seed : int, default 0
+            Seed of the run.
+        runtime : runtime or None, default None
+            Where it will run.
+        **how
+            When it ends: rounds=, until= or seconds=, and other options of `st.run`.
 
         Returns
         -------
         JobPlan
-            `run(runtime=…)` gives the `Result` of `st.run`. It begins where the parameters are now, so it runs once.
+            `run(runtime=…)` returns the `Result` of `st.run`. It starts from the present parameters, so it runs once.
         """
         from stretto.programs.run import place, run
 
@@ -244,7 +302,15 @@ class SparseRegression(Program):
         return replace(made, runner=run_plan)
 
     def objective(self, data: Any, params: Any) -> float:
-        """(1/n) Σ loss + penalty."""
+        """(1/n) Σ loss + penalty.
+
+        Parameters
+        ----------
+        data : object
+            The samples.
+        params : mapping
+            The arrays that are learned.
+        """
         z, beta = params["fitted"] + params["intercept"][0], params["coef"]
         loss = 0.5 * (self.y - z) ** 2 if self.loss == "squared" else np.logaddexp(0.0, -self.y * z)
         l1, l2 = self.penalty

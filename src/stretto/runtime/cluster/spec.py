@@ -28,16 +28,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes that tell each other over ZeroMQ what has changed; Ray starts them and starts them again.
+    """Nodes on one or several machines. Ray starts and restarts them; they send changes to each other over ZeroMQ.
 
-    address : of a Ray cluster; "auto": the one this program runs in, RAY_ADDRESS names or runs on this machine, else
-        one that is started here; "local": always that; "processes": plain processes of this machine
-    nodes : how many; spread over machines as evenly as they have room. threads : workers of each that run at a time
-    encrypt : CURVE between nodes, only this job's keys admitted. False only to measure what it costs
-    patience : a node that nobody hears of for so long is lost; one that lives but stands still, after six times that
-    start_within : until all nodes must be there. replace_within : until a lost one must be replaced; after that the
-        others share its work
-    restarts : losses of nodes after which the run gives up
+    Parameters
+    ----------
+    address : str, default "auto"
+        Address of a Ray cluster. "auto": the cluster that this program runs in, that RAY_ADDRESS names, or that runs on
+        this machine; if there is none, one is started. "local": always start one. "processes": plain processes of this
+        machine, without Ray.
+    nodes : int, default 2
+        Nodes, distributed evenly over the machines as far as they have free processors.
+    threads : int, default 1
+        Threads of each node.
+    encrypt : bool, default True
+        Encrypt messages between nodes (CURVE) and admit only the keys of this job. False only to measure the cost.
+    patience : str or float, default 5.0
+        A node that sends nothing for this long is lost. A node that is alive but makes no progress is lost after six
+        times as long.
+    start_within : str or float, default 60.0
+        Time for all nodes to start.
+    replace_within : str or float, default 30.0
+        Time for a lost node to be replaced. After that the other nodes take over its work.
+    restarts : int, default 100
+        Losses of nodes after which the run gives up.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> cluster = st.Cluster("processes", nodes=4, threads=2)
+    >>> cluster.workers
+    8
     """
 
     address: str = "auto"
@@ -71,13 +91,13 @@ class Cluster:
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        """A crew that runs passes over blocks on the nodes, for one job, whose Ctrl-C is not lost."""
+        """Open a crew that runs passes over blocks on the nodes, for one job. Ctrl-C reaches the caller."""
         with raising_ctrl_c(), self.crew() as crew:
             yield crew
 
     @contextmanager
     def crew(self) -> Iterator[Any]:
-        """A crew, perhaps for several jobs: those who run them see to signals."""
+        """Open a crew that runs passes over blocks on the nodes. The caller handles signals."""
         _check_installed(self.address)
         from .blocks.block_executor import ClusterCrew
         from .hosts.hosts import Hosts
@@ -90,7 +110,13 @@ class Cluster:
                 crew.close()
 
     def serve(self, job: TableJob) -> Outcome:
-        """Run a job over tables."""
+        """Run a job over tables.
+
+        Parameters
+        ----------
+        job : TableJob
+            The worker function and its tables, checked.
+        """
         _check_installed(self.address)
         from .tables.driver import run
 
@@ -98,7 +124,15 @@ class Cluster:
 
     @contextmanager
     def rounds(self, pipeline: Pipeline, work: RemoteWork) -> Iterator[RoundsRun]:
-        """Rounds of a program whose updates run on the nodes."""
+        """Open the rounds of a program whose updates run on the nodes.
+
+        Parameters
+        ----------
+        pipeline : Pipeline
+            Which rounds may be in progress.
+        work : RemoteWork
+            The functions of the program.
+        """
         _check_installed(self.address)
         from .hosts.fleet import packed
         from .hosts.hosts import Hosts

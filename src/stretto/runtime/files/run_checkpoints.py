@@ -36,12 +36,27 @@ _FIRST_SAVE = 0.05  # seconds that a save is taken to last before one was measur
 
 @dataclass(frozen=True)
 class Saving:
-    """When and where checkpoints are saved; neither number given: the interval follows from how long saving takes.
+    """Where and when checkpoints are saved.
 
-    folder : the checkpoints of one run
-    every_epochs : epochs between two; rounds for linear models and programs, clocks for tables
-    every_seconds : seconds between two
-    keep : newest checkpoints that remain
+    Without `every_epochs` and `every_seconds` the interval follows from how long saving takes.
+
+    Parameters
+    ----------
+    folder : Path
+        Folder of the checkpoints.
+    every_epochs : int or None, default None
+        Epochs between two checkpoints.
+    every_seconds : float or None, default None
+        Seconds between two checkpoints.
+    keep : int, default 2
+        Checkpoints to keep; older ones are deleted.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> import stretto as st
+    >>> st.Saving(Path("checkpoints"), every_epochs=5).keep
+    2
     """
 
     folder: Path

@@ -42,13 +42,29 @@ class _Fault:
             raise PlanError(f"{self!r}: a link joins two different nodes")
 
     def nodes(self) -> tuple[int, ...]:
-        """The nodes it speaks of."""
+        """Numbers of the nodes that the fault concerns."""
         return tuple(getattr(self, name) for name in ("node", "a", "b") if hasattr(self, name))
 
 
 @dataclass(frozen=True)
 class Pause(_Fault):
-    """A node stands still: it neither computes nor answers; what arrives waits."""
+    """A node stalls: it neither computes nor answers, and messages to it wait.
+
+    Parameters
+    ----------
+    node : int
+        The node.
+    at : str or float
+        When the stall begins: virtual seconds since the run began, or a time such as "20ms".
+    seconds : str or float
+        How long it lasts.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.Pause(2, at=1.0, seconds="500ms")
+    Pause(node=2, at=1.0, seconds=0.5)
+    """
 
     node: int
     at: Time
@@ -57,7 +73,25 @@ class Pause(_Fault):
 
 @dataclass(frozen=True)
 class SlowNode(_Fault):
-    """A single straggler: on this node computing takes `factor` times as long."""
+    """A single straggler: computing takes `factor` times as long on this node.
+
+    Parameters
+    ----------
+    node : int
+        The node.
+    at : str or float, default 0.0
+        When it begins: virtual seconds since the run began, or a time such as "20ms".
+    seconds : str or float, default 1e+18
+        How long it lasts; by default to the end of the run.
+    factor : float, default 10.0
+        How many times slower, 1 or more.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.SlowNode(1, at=2.0, seconds=3.0, factor=4.0).slowness(node=1, now=2.5)
+    4.0
+    """
 
     node: int
     at: Time = 0.0
@@ -65,14 +99,42 @@ class SlowNode(_Fault):
     factor: float = 10.0
 
     def slowness(self, node: int, now: float) -> float:
-        """How many times slower than usual it makes a node at this second."""
+        """How many times slower than usual a node is, by this fault alone.
+
+        Parameters
+        ----------
+        node : int
+            The node in question.
+        now : float
+            Virtual seconds since the run began.
+        """
         began = float(self.at)
         return self.factor if node == self.node and began <= now < began + float(self.seconds) else 1.0
 
 
 @dataclass(frozen=True)
 class SlowLink(_Fault):
-    """Between two nodes, both ways, everything takes `factor` times as long."""
+    """A slow link between two nodes: messages take `factor` times as long, both ways.
+
+    Parameters
+    ----------
+    a : int
+        A node.
+    b : int
+        The other node.
+    at : str or float
+        When it begins: virtual seconds since the run began, or a time such as "20ms".
+    seconds : str or float, default 1e+18
+        How long it lasts; by default to the end of the run.
+    factor : float, default 10.0
+        How many times slower, 1 or more.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.SlowLink(0, 3, at="2s", seconds=1.0, factor=5.0)
+    SlowLink(a=0, b=3, at=2.0, seconds=1.0, factor=5.0)
+    """
 
     a: int
     b: int
@@ -83,7 +145,27 @@ class SlowLink(_Fault):
 
 @dataclass(frozen=True)
 class Delay(_Fault):
-    """Messages from a to b arrive `extra` later; their order is kept, that of other pairs is not touched."""
+    """Messages from one node to another arrive later. They keep their order; other pairs of nodes are not affected.
+
+    Parameters
+    ----------
+    a : int
+        The node that sends.
+    b : int
+        The node that receives.
+    at : str or float
+        When it begins: virtual seconds since the run began, or a time such as "20ms".
+    seconds : str or float, default 1e+18
+        How long it lasts; by default to the end of the run.
+    extra : str or float, default 0.01
+        How much later a message arrives.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.Delay(0, 1, at=1.0, seconds=2.0, extra="50ms").extra
+    0.05
+    """
 
     a: int
     b: int
@@ -94,11 +176,29 @@ class Delay(_Fault):
 
 @dataclass(frozen=True)
 class Reset(_Fault):
-    """The connection between a and b breaks and is recomputed, both ways.
+    """The connection between two nodes breaks and is opened again, both ways.
 
-    Of the messages under way the last `lost` of each direction never arrive, nor does anything sent until both ends
-    learn of it, a latency later; then each sends again what was not acknowledged, so what had arrived without an answer
-    comes twice. doubled: of those under way that do arrive, the last so many come twice at once.
+    Some messages on the way are lost, and so is everything that is sent until both ends notice, one latency later. Then
+    each end sends what was not acknowledged a second time. A message that had arrived without an answer arrives twice.
+
+    Parameters
+    ----------
+    a : int
+        A node.
+    b : int
+        The other node.
+    at : str or float
+        When the connection breaks: virtual seconds since the run began, or a time such as "20ms".
+    lost : int, default 1000000000
+        Of the messages on the way in each direction, how many of the last ones are lost.
+    doubled : int, default 0
+        Of those that do arrive, how many of the last ones arrive twice at once.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.Reset(0, 3, at=2.0, lost=2)
+    Reset(a=0, b=3, at=2.0, lost=2, doubled=0)
     """
 
     a: int
@@ -110,7 +210,23 @@ class Reset(_Fault):
 
 @dataclass(frozen=True)
 class Crash(_Fault):
-    """A node loses its memory, and is back, empty, `back_after` later."""
+    """A node loses its memory and comes back, empty, some time later.
+
+    Parameters
+    ----------
+    node : int
+        The node.
+    at : str or float
+        When it crashes: virtual seconds since the run began, or a time such as "20ms".
+    back_after : str or float, default 10.0
+        Seconds until the node is back.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.Simulated(nodes=4, faults=[st.Crash(1, at=4.0)]).faults
+    (Crash(node=1, at=4.0, back_after=10.0),)
+    """
 
     node: int
     at: Time

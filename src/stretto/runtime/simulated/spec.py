@@ -41,22 +41,53 @@ _STRAGGLERS = ("share", "slow", "seconds")
 
 @dataclass(frozen=True)
 class Simulated:
-    """A cluster in one process, deterministic for a seed.
+    """A simulated cluster in one process. Deterministic for a seed; times are virtual seconds.
 
-    nodes, threads : machines, and cores of each. With more logical workers on a node than threads, they share them.
-    link : rate of a node's link, each way; a sequence gives one per node. latency : from link to link.
-    speed : of the nodes, 1 being `seconds_per_item`; a number or one per node.
-    stragglers : {"share": 0.1, "slow": 3.0, "seconds": 2.0}: in each stretch of so many seconds this share of the nodes
-        is so many times slower, others each time; or function(node, seconds) -> how many times slower.
-    failures : mean time to failure of a node, such as "5h", or a list of Crash. back_after : until a failed node is
-        back; detect : until its silence is noticed; save : rate at which a node saves its part of a checkpoint.
-    racks : how many (nodes are dealt out in order), or the rack of each node; uplink : rate between a rack and the
-        others, each way; None: no bound.
-    seconds_per_item : of compute. message_cost : (seconds per message, seconds per byte) of a core at either end, taken
-        from the workers of the node.
-    jitter : up to so much is added to a message's way, drawn anew each time; the order between two nodes is kept.
-    faults : a list of Pause, SlowNode, SlowLink, Delay, Reset, Crash. A node that is silent for longer than `detect`,
-        because it crashed or stalls, is reported by the others, counts as lost, and all go on from the last checkpoint.
+    Parameters
+    ----------
+    nodes : int, default 64
+        Machines.
+    threads : int, default 16
+        Cores of each machine. Logical workers of a node share them if there are more workers than cores.
+    link : str, float or sequence, default "1Gbit"
+        Rate of a node's link, each way; a sequence gives one for each node.
+    latency : str or float, default "100us"
+        Time from link to link.
+    speed : float or sequence of float, default 1.0
+        Speed of the nodes, where 1 takes `seconds_per_item`; a number, or one for each node.
+    stragglers : dict, callable or None, default None
+        {"share": 0.1, "slow": 3.0, "seconds": 2.0}: in each interval of 2 seconds, another tenth of the nodes is 3
+        times slower. Or function(node, seconds) -> how many times slower.
+    failures : str, float, sequence of Crash or None, default None
+        Mean time to failure of a node, such as "5h", or a list of `st.Crash`.
+    seed : int, default 0
+        Seed of everything that is drawn: stragglers, failures, jitter.
+    racks : int, sequence of int or None, default None
+        Number of racks (nodes are distributed in order), or the rack of each node.
+    uplink : str, float or None, default None
+        Rate between a rack and the others, each way; None for no limit.
+    seconds_per_item : float, default 1e-06
+        Seconds to compute one item.
+    message_cost : tuple of float, default (1.5e-05, 1e-09)
+        (seconds per message, seconds per byte) that a core spends at either end; the workers of the node lose this
+        time.
+    jitter : str or float, default 0.0
+        The most that is added at random to the time of a message. Messages between two nodes keep their order.
+    faults : sequence of faults, default ()
+        A list of `st.Pause`, `st.SlowNode`, `st.SlowLink`, `st.Delay`, `st.Reset` and `st.Crash`.
+    detect : str or float, default 5.0
+        A node that is silent for longer is lost, and the run continues from the last checkpoint.
+    back_after : str or float, default 10.0
+        Time until a failed node is back.
+    save : str or float, default "200MB"
+        Rate at which a node saves its part of a checkpoint.
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> cluster = st.Simulated(nodes=8, threads=4, link="10Gbit", racks=2)
+    >>> cluster.workers, cluster.rack_of
+    (32, (0, 0, 0, 0, 1, 1, 1, 1))
     """
 
     nodes: int = 64
@@ -174,23 +205,31 @@ class Simulated:
 
     @property
     def speeds(self) -> tuple[float, ...]:
-        """Of each node."""
+        """Speed of each node."""
         return self.speed if isinstance(self.speed, tuple) else (float(self.speed),) * self.nodes  # type: ignore[arg-type]
 
     @property
     def rack_of(self) -> tuple[int, ...] | None:
-        """The rack of each node."""
+        """Rack of each node; None without racks."""
         if self.racks is None or isinstance(self.racks, tuple):
             return self.racks
         return tuple(node * self.racks // self.nodes for node in range(self.nodes))  # type: ignore[operator]
 
     @property
     def save_rate(self) -> float:
-        """Bytes per second a node can save."""
+        """Bytes per second that a node can save."""
         return float(self.save)
 
     def slowness(self, node: int, now: float) -> float:
-        """How many times slower than usual a node is."""
+        """How many times slower than usual a node is.
+
+        Parameters
+        ----------
+        node : int
+            The node.
+        now : float
+            Virtual seconds since the run began.
+        """
         factor = self.stragglers(node, now) if callable(self.stragglers) else 1.0
         single: list[SlowNode] = self._single  # type: ignore[attr-defined]
         for fault in single:
@@ -199,18 +238,17 @@ class Simulated:
 
     @property
     def can_fail(self) -> bool:
-        """Whether a node may be lost: crash, or stall until its silence is noticed."""
+        """Whether a node may be lost: by a crash, or by a stall longer than `detect`."""
         stalls = (float(fault.seconds) >= float(self.detect) for fault in self.faults if isinstance(fault, Pause))
         return self.failures not in (None, ()) or any(isinstance(fault, Crash) for fault in self.faults) or any(stalls)
 
     def mean_failure(self) -> float | None:
-        """Seconds between two failures of one node, if that is known."""
+        """Seconds between two failures of one node; None if that is not known."""
         return self.failures if isinstance(self.failures, float) else None
 
     @property
     def report(self) -> RotationReport:
-        """What the last job here did, in virtual time: a fit of an estimator, calls of a parallel loop, or a program,
-        which has no passes."""
+        """Report of the last job, in virtual time: a fit, calls of a parallel loop, or a program (without passes)."""
         reports: list[RotationReport] = self._reports  # type: ignore[attr-defined]
         if not reports:
             raise RunError(
@@ -226,7 +264,7 @@ class Simulated:
 
     @property
     def patience(self) -> float:
-        """Seconds for which the driver of a rotation hears nothing new of a node before it looks closer."""
+        """Seconds that the driver of a rotation waits for news of a node before it checks whether the node is lost."""
         return max(float(self.detect), 1.0)
 
     @property
@@ -236,13 +274,13 @@ class Simulated:
 
     @contextmanager
     def open(self) -> Iterator[Any]:
-        """A crew that runs passes over blocks on simulated nodes, for one job, whose Ctrl-C is not lost."""
+        """Open a crew that runs passes over blocks on simulated nodes, for one job. Ctrl-C reaches the caller."""
         with raising_ctrl_c(), self.crew() as crew:
             yield crew
 
     @contextmanager
     def crew(self) -> Iterator[Any]:
-        """A crew, perhaps for several jobs: those who run them see to signals."""
+        """Open a crew that runs passes over blocks on simulated nodes. The caller handles signals."""
         from .blocks.block_executor import SimulatedCrew
 
         crew = SimulatedCrew(self)
@@ -252,14 +290,30 @@ class Simulated:
             crew.close()
 
     def serve(self, job: TableJob) -> Outcome:
-        """Run a job over tables."""
+        """Run a job over tables.
+
+        Parameters
+        ----------
+        job : TableJob
+            The worker function and its tables, checked.
+        """
         from .tables.job import run  # greenlets are only loaded by those who use them
 
         return run(self, job)
 
     @contextmanager
     def rounds(self, pipeline: Pipeline, work: RemoteWork) -> Iterator[RoundsRun]:
-        """Rounds of a program whose updates run on simulated nodes. What the driver computes takes no time."""
+        """Open the rounds of a program whose updates run on simulated nodes.
+
+        What the driver computes takes no virtual time.
+
+        Parameters
+        ----------
+        pipeline : Pipeline
+            Which rounds may be in progress.
+        work : RemoteWork
+            The functions of the program.
+        """
         from stretto.runtime.cluster.rounds.driver import HostRounds
 
         from .blocks.hosts import VirtualHosts
@@ -278,7 +332,7 @@ class Simulated:
             report.seconds, report.driver_bytes, report.losses = hosts.now(), hosts.carried, list(hosts.losses)
 
     def config(self) -> dict[str, Any]:
-        """For records: what was asked, as plain values."""
+        """The settings as plain values, for run records."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
 

@@ -92,7 +92,19 @@ class Moment:
 
 @dataclass(frozen=True)
 class Watched:
-    """One look at the objective."""
+    """One evaluation of the objective of a run with tables.
+
+    Attributes
+    ----------
+    clock : int
+        The clock that was complete.
+    seconds : float
+        Seconds of the run.
+    bytes : int
+        Bytes sent between nodes so far.
+    objective : float
+        What `watch` returned.
+    """
 
     clock: int
     seconds: float

@@ -82,20 +82,27 @@ class Auto(Schedule):
 def auto(width: int = 256, *, latency: float | None = None) -> Auto:
     """Choose the schedule from the correlation of the data and from progress; `schedule="auto"` is short for it.
 
+    Candidates are cyclic rounds at the width that is safe for the spectral radius of the data, narrower ones, and
+    prioritised rounds where choosing them costs little beside their updates. They are compared by the decrease of the
+    objective per unit of work. Where no columns are given, rounds become wider only while the objective falls; without
+    an objective, one safe candidate is used.
+
     Parameters
     ----------
-    width : int
-        Jobs of a round at most.
-    latency : float or None
+    width : int, default 256
+        The most jobs of a round.
+    latency : float or None, default None
         Seconds that a message between nodes takes, which decides what a round costs; None: that of the runtime, 0 in
         one memory. The same latency and pipeline make the same choices on every runtime.
 
-    Candidates are cyclic rounds at the width that is safe for the spectral radius of the data, narrower ones, and
-    prioritised rounds where choosing them costs little beside their updates. They are compared by the decrease of the
-    objective per unit of work. Where no columns are given, rounds become wider only while the objective falls; where
-    there is no objective, one safe candidate is used.
+    Returns
+    -------
+    Schedule
 
-    >>> auto(64)
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.schedule.auto(64)
     Auto(width=64)
     """
     return Auto(width, latency)

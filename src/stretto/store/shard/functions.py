@@ -44,14 +44,34 @@ ROW = -1  # `snapshot` of the row itself
 
 @dataclass(frozen=True, eq=False)
 class ServerFunction:
-    """What a shard does with a change. Made by the functions of this module.
+    """What a shard does with a change. Made by `st.adagrad`, `st.server_function` and their like.
 
-    rule : "add", "average", "adagrad", "proximal", "adarevision" or "user". params : numbers the rule is given;
-    "average" without any takes the number of workers of the run.
-    starts : what each state [cols] of a new row is filled with. additive : the change is simply added, so a cache may
-    show it at once. floating : makes sense for tables of floats only. versioned : changes name the version of the row
-    they were computed from. snapshot : which state is kept for each version, ROW for the row itself.
-    snapshots : how many of them a shard may keep for pushes between clocks; None for no bound.
+    Attributes
+    ----------
+    name : str
+        Its name, for messages.
+    rule : str
+        "add", "average", "adagrad", "proximal", "adarevision" or "user".
+    params : tuple of float
+        Numbers that the rule is given. "average" without any takes the number of workers of the run.
+    starts : tuple of float
+        What each state [cols] of a new row is filled with.
+    additive : bool
+        Whether the change is simply added, so that a cache may show it at once.
+    floating : bool
+        Whether it needs a table of floats.
+    versioned : bool
+        Whether changes name the version of the row that they were computed from.
+    snapshot : int or None
+        Which state is kept for each version; -1 for the row itself.
+    snapshots : int or None
+        Snapshots that a shard may keep for pushes between clocks; None for no bound.
+    apply : callable or None
+        The user's function for a change.
+    create : callable or None
+        The user's function for a new row.
+    room : callable or None
+        The user's bound on snapshots: function(kept, wanted) -> how many more.
     """
 
     name: str
@@ -73,8 +93,17 @@ class ServerFunction:
         return len(self.starts)
 
     def allow_send(self, kept: int, wanted: int) -> int:
-        """Of `wanted` new snapshots that pushes between clocks would make, how many may be; `kept` are there.
+        """How many of the snapshots that pushes between clocks would make are allowed.
 
+        Parameters
+        ----------
+        kept : int
+            Snapshots that the shard keeps now.
+        wanted : int
+            Snapshots that the pushes would add.
+
+        Examples
+        --------
         >>> adarevision(0.1, snapshots=100).allow_send(kept=98, wanted=5)
         2
         """
@@ -83,7 +112,15 @@ class ServerFunction:
         return wanted if self.snapshots is None else min(wanted, max(0, self.snapshots - kept))
 
     def check(self, table: str, dtype: str) -> None:
-        """Refuse a table this function cannot serve."""
+        """Refuse a table that this function cannot serve.
+
+        Parameters
+        ----------
+        table : str
+            Name of the table.
+        dtype : str
+            Type of its numbers.
+        """
         if self.floating and dtype[0] != "f":
             raise PlanError(
                 f"table {table!r}: {self.name} needs floats, and the table holds {dtype}; choose dtype 'f4' or 'f8', "
@@ -96,13 +133,46 @@ class ServerFunction:
 
 
 add = ServerFunction("add", "add", additive=True, floating=False)
+"""A server function that adds: row += change. The default, and the only one whose result a cache knows in advance.
+
+Examples
+--------
+>>> import stretto as st
+>>> st.Table(rows=10, cols=4, apply=st.add).apply
+add
+"""
+
 average = ServerFunction("average", "average")
+"""A server function that averages the workers' models: row += change / workers.
+
+Examples
+--------
+>>> import stretto as st
+>>> st.Table(rows=10, cols=4, apply=st.average).apply
+average
+"""
 
 
 def adagrad(rate: float, start: float = 1.0) -> ServerFunction:
-    """Steps of rate / √z for each element, z being `start` plus the sum of its squared gradients.
+    """A server function for gradients: steps of rate / √z for each element (AdaGrad).
 
-    >>> adagrad(0.1)
+    z is `start` plus the sum of the element's squared gradients.
+
+    Parameters
+    ----------
+    rate : float
+        Learning rate, more than 0.
+    start : float, default 1.0
+        First value of z, more than 0.
+
+    Returns
+    -------
+    ServerFunction
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.Table(rows=10, cols=4, apply=st.adagrad(0.1)).apply
     adagrad(0.1)
     """
     step, z = _positive("adagrad", "rate", rate), _positive("adagrad", "start", start)
@@ -110,9 +180,29 @@ def adagrad(rate: float, start: float = 1.0) -> ServerFunction:
 
 
 def proximal(rate: float, l1: float = 0.0, l2: float = 0.0) -> ServerFunction:
-    """A gradient step of size `rate`, then the proximal step of l1 |x| + l2 x² / 2: rows hold exact zeros under l1.
+    """A server function for gradients: a step of size `rate`, then the proximal step of l1·|x| + l2·x²/2.
 
-    The proximal step is made once for each change that arrives, so fewer and larger changes are shrunk less.
+    With l1 rows hold exact zeros. The proximal step is made once for each change that arrives, so fewer and larger
+    changes shrink a row less.
+
+    Parameters
+    ----------
+    rate : float
+        Learning rate, more than 0.
+    l1 : float, default 0.0
+        Weight of |x|, 0 or more.
+    l2 : float, default 0.0
+        Weight of x²/2, 0 or more.
+
+    Returns
+    -------
+    ServerFunction
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.proximal(0.1, l1=0.01)
+    proximal(0.1, 0.01, 0)
     """
     step = _positive("proximal", "rate", rate)
     for name, value in (("l1", l1), ("l2", l2)):
@@ -122,9 +212,27 @@ def proximal(rate: float, l1: float = 0.0, l2: float = 0.0) -> ServerFunction:
 
 
 def adarevision(rate: float, snapshots: int | None = None) -> ServerFunction:
-    """Adaptive steps that allow for delay. Changes are gradients.
+    """A server function for gradients: AdaGrad that corrects for delay (McMahan and Streeter 2014).
 
-    snapshots : kept by each shard at most for pushes between clocks; further pushes wait for the end of the clock.
+    The correction covers what other workers did between the reading of a row and the arrival of the gradient.
+
+    Parameters
+    ----------
+    rate : float
+        Learning rate, more than 0.
+    snapshots : int or None, default None
+        Snapshots that each shard keeps at most for pushes between clocks; further pushes wait for the end of the clock.
+        None for no bound.
+
+    Returns
+    -------
+    ServerFunction
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> st.adarevision(0.1)
+    adarevision(0.1)
     """
     if snapshots is not None and (not isinstance(snapshots, int) or isinstance(snapshots, bool) or snapshots < 0):
         raise PlanError(f"adarevision(snapshots={snapshots!r}): give a whole number, 0 or more, or None for no bound")
@@ -152,18 +260,47 @@ def server_function(
     allow_send: Room | None = None,
     name: str | None = None,
 ) -> ServerFunction:
-    """A server function of your own.
+    """A server function of your own: what a shard does with a change.
 
-    apply : function(row [cols], state [states, cols], delta [cols], old [cols] or [0], params [p]) -> factor, changing
-        row and state in place. It is compiled by Numba, for each table it serves, and must not write to the others.
-        Return the factor that delta was multiplied with, or the mean of several (1.0 if there is none): rank
-        "effective" looks at it.
-    states : how many arrays are kept beside each row, or what each of them is filled with at the start.
-    create : function(row, state, key), called once for each new row, after start values were put in. Compiled too.
-    snapshot : for versioned rows, what `old` holds of the row as it was when the change was computed: the number of a
-        state, or "row" for the row itself. Setting it makes the rows versioned; `versioned` may say so again.
-    snapshots, allow_send : a bound on snapshots for pushes between clocks, or function(kept, wanted) -> how many more.
-    additive : promise that apply(row, …, delta, …) is row += delta, so that caches may show a change at once.
+    Parameters
+    ----------
+    apply : callable
+        function(row [cols], state [states, cols], delta [cols], old [cols] or [0], params [p]) -> factor. It changes
+        row and state in place and must not write to the others. Numba compiles it for each table. It returns the factor
+        that delta was multiplied with, or the mean of several (1.0 if there is none), which rank="effective" uses.
+    states : int or sequence of float, default 0
+        Number of arrays kept beside each row, or what each of them is filled with at the start.
+    create : callable or None, default None
+        function(row, state, key), called once for each new row after the start values were set. Compiled as well.
+    versioned : bool or None, default None
+        Whether rows have versions. Follows from `snapshot`; a contradiction is refused.
+    snapshot : int, "row" or None, default None
+        What `old` holds of the row as it was when the change was computed: the number of a state, or the row itself.
+    snapshots : int or None, default None
+        Snapshots that a shard keeps at most for pushes between clocks; None for no bound.
+    params : sequence of float, default ()
+        Numbers that `apply` is given.
+    additive : bool, default False
+        Promise that `apply` is row += delta, so that caches may show a change at once.
+    allow_send : callable or None, default None
+        function(kept, wanted) -> how many more snapshots are allowed, instead of a fixed bound.
+    name : str or None, default None
+        Name for messages; None takes that of `apply`.
+
+    Returns
+    -------
+    ServerFunction
+
+    Examples
+    --------
+    >>> import stretto as st
+    >>> def momentum(row, state, delta, old, params):
+    ...     for k in range(len(row)):
+    ...         state[0, k] = params[1] * state[0, k] + delta[k]
+    ...         row[k] -= params[0] * state[0, k]
+    ...     return params[0]
+    >>> st.server_function(momentum, states=1, params=(0.1, 0.9))
+    momentum(0.1, 0.9)
     """
     called = name if name is not None else str(getattr(apply, "__name__", repr(apply)))
     _check_signature(called, "apply", apply, "(row, state, delta, old, params)")

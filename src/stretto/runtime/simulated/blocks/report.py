@@ -14,7 +14,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PassReport:
-    """One pass over the visits of a step; of an epoch that was stopped and resumed, there are several."""
+    """One pass over the visits of a step, in virtual time.
+
+    Attributes
+    ----------
+    name : str
+        Name of the step.
+    began : float
+        Virtual seconds from the opening of the crew to the driver's request.
+    elapsed : float
+        Seconds until the driver had every node's report, with sending data and recovery.
+    seconds : float
+        Seconds of the pass itself.
+    computed : float
+        Seconds that workers of all nodes made visits.
+    moved : int
+        Bytes of column blocks that nodes sent to each other.
+    waited : ndarray of float64 [nodes]
+        Seconds that the workers of each node waited for blocks, added up.
+    """
 
     name: str
     began: float  # virtual seconds after the crew was opened, when the driver asked for it
@@ -27,17 +45,28 @@ class PassReport:
 
 @dataclass(eq=False)
 class RotationReport:
-    """Everything since the crew was opened. Grows while a run goes on.
+    """What a job on simulated nodes did, in virtual time. It grows while a run goes on.
 
     Attributes
     ----------
+    nodes : int
+        Nodes of the cluster.
+    threads : int
+        Threads of each node.
     seconds : float
-        Virtual seconds, sending data to the nodes and gathering results included.
+        Virtual seconds, with sending data to the nodes and gathering results.
     passes : list of PassReport
+        The passes.
     driver_bytes : int
         Bytes between the driver and the nodes.
     losses : list of Loss
         Nodes that were lost.
+    moved : int
+        Bytes of column blocks that nodes sent to each other.
+    waited : ndarray of float64 [nodes]
+        Seconds that the workers of each node waited for blocks, added up.
+    computing : float
+        Share of all cores' time, during passes, that was spent in visits.
     """
 
     nodes: int
