@@ -10,10 +10,12 @@ COMPILE := $(BIN)/python -m compileall -q -j 0 -x '/tests?/' .venv/lib src >/dev
 # Files of tests in processes of their own, one more than there are processors: some tests wait for processes they start.
 WORKERS := $(shell $(PYTHON) -c 'import os; print(min(4, (os.cpu_count() or 1) + 1))')
 SIDE_BY_SIDE := --numprocesses $(WORKERS) --dist loadfile
+# The examples of every docstring of the package. Two processes: each imports the whole package, PyTorch included.
+DOCTESTS := $(BIN)/python -m pytest --quiet --doctest-modules --numprocesses 2 --dist loadfile src/stretto tools
 # A ratings file to train on instead of a generated one: make run FILE=ratings.dat
 FILE ?= $(DEMO)/ratings.dat
 
-.PHONY: run test test-full check format changelog bench wheel clean help
+.PHONY: run test test-full check format changelog reference bench wheel clean help
 
 help:  ## what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -48,11 +50,13 @@ run: .venv/.core $(FILE)  ## install, then from a ratings file to recommendation
 
 test: .venv/.testable  ## install, compile kernels on all cores, then run the tests (under ten minutes)
 	$(BIN)/stretto warmup
+	$(DOCTESTS)
 	$(BIN)/python -m pytest -m "not slow" $(SIDE_BY_SIDE)
 	@cat .pytest_cache/not-run
 
 test-full: .venv/.testable  ## every test, the slow ones too; a missing tool is a failure
 	$(BIN)/stretto warmup --fast
+	$(DOCTESTS)
 	STRETTO_TEST_FULL=1 $(BIN)/python -m pytest $(SIDE_BY_SIDE)
 
 wheel: .venv/.installed  ## compile kernels for x86-64-v3 and -v4, and build a wheel that ships them, for this Python
@@ -72,6 +76,9 @@ format: .venv/.installed  ## put the source in order
 
 changelog: .venv/.installed  ## show what the next release adds to CHANGELOG.md; writes nothing
 	$(BIN)/towncrier build --draft
+
+reference: .venv/.testable  ## write docs/reference from the docstrings of public names
+	$(BIN)/python -m tools.reference
 
 bench: .venv/.benched  ## measure against peers; tables go to bench/results
 	$(BIN)/python -m bench

@@ -35,19 +35,21 @@ def split(ratings: Any, y: Any = None, *, test: float = 0.1, seed: int = 0) -> t
 
     Parameters
     ----------
-    ratings : sparse or dense matrix, table, three arrays, `Data`, path; or pairs, with y
-        As for `MatrixFactorization.fit`.
-    y : array or None
+    ratings : sparse or dense matrix, table, three arrays, Data, path, or pairs with y
+        Ratings, as for `MatrixFactorization.fit`.
+    y : array or None, default None
         Ratings of pairs.
-    test : float
+    test : float, default 0.1
         Share held out, between 0 and 1.
-    seed : int
+    seed : int, default 0
         Decides which.
 
     Returns
     -------
-    train, test : Data
-        In one numbering, with the ids of the ratings.
+    train : Data
+        The ratings that stay, with their ids.
+    test : Data
+        The ratings held out, in the same numbering.
 
     Examples
     --------
@@ -82,21 +84,23 @@ def cross_validate(
 
     Parameters
     ----------
-    model : estimator
-        A `MatrixFactorization`; it is cloned, never fitted itself.
-    ratings, y
-        As for `split`.
-    cv : int
+    model : MatrixFactorization
+        The estimator; it is cloned, never fitted itself.
+    ratings : sparse or dense matrix, table, three arrays, Data, path, or pairs with y
+        Ratings, as for `MatrixFactorization.fit`.
+    y : array or None, default None
+        Ratings of pairs.
+    cv : int, default 5
         Parts, at least 2.
-    seed : int
+    seed : int, default 0
         Decides which rating is in which part.
-    return_estimator : bool
+    return_estimator : bool, default False
         Return the fitted models as well.
 
     Returns
     -------
     dict
-        "test_score": [cv] what `model.score` says of each part (higher is better: minus the RMSE, or NDCG@10);
+        "test_score": [cv] what `model.score` returns for each part (higher is better: minus the RMSE, or NDCG@10);
         "fit_time", "score_time": [cv] seconds; "estimator": the fitted models, if asked for.
 
     Examples

@@ -71,94 +71,110 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     Parameters
     ----------
-    rank : int
+    rank : int, default 32
         Length of the factors w_i and h_j. More than the smaller side of the matrix cannot help, and is refused above
         1,024.
-    solver : {"sgd", "als", "ccd"}
+    solver : {"sgd", "als", "ccd"}, default "sgd"
         Stochastic gradient descent, alternating least squares, or coordinate descent (CCD++). An option that belongs to
         another solver is refused unless it has its default.
-    loss : {"squared", "absolute", "logistic"}
+    loss : {"squared", "absolute", "logistic"}, default "squared"
         What takes the place of (r − p)²; for "logistic", ratings above 0 are positive and p is the log odds. als and
         ccd solve "squared".
-    reg : float
+    reg : float, default 0.05
         Penalty on factors, in the units of the ratings: ratings and reg multiplied by c give the same model in other
         units (factors · √c, mean and biases · c). A very strong reg leaves mean and biases alone.
-    bias_reg : float
+    bias_reg : float, default 0.05
         Penalty on biases, without unit: b_i is 1 / (1 + bias_reg) of the mean of what the rest leaves over.
-    epochs : int
+    epochs : int, default 20
         Passes over the ratings.
-    learning_rate : float or None
+    learning_rate : float or None, default None
         Step of sgd for ratings of spread 1; None: 0.04, adagrad 0.1, adarevision 0.08.
-    schedule : {"linear", "constant"} or None
+    schedule : {"linear", "constant"} or None, default None
         Whether the step falls linearly to zero over the epochs; None: constant for adarevision only.
-    optimizer : {"sgd", "adagrad", "adarevision"}
+    optimizer : {"sgd", "adagrad", "adarevision"}, default "sgd"
         For solver="sgd". "adagrad" has a step for each row, by the size of its gradients so far; "adarevision" one for
         each element and bias, in its serial limit, as here no gradient is ever late: its steps shrink by themselves,
         and it converges with learning rates from 0.05 to 0.4. With delays: `st.adarevision` on tables.
-    biases : bool
+    biases : bool, default True
         Learn the mean and one bias for each row and column.
-    implicit : bool
+    implicit : bool, default False
         The values are counts of what was done, not ratings: every pair counts, with preference 1 where the value is
         positive and 0 elsewhere, and `score` ranks. For solver="als"; there are no biases, and reg is multiplied by the
         confidence of each entry.
-    alpha : float
+    alpha : float, default 1.0
         For implicit: a value has confidence 1 + alpha·value / mean |value|, a missing one 1. A negative value is a
         confident no, with preference 0. The unit of the counts does not matter.
-    linear_solver : {"cholesky", "cg"}
+    linear_solver : {"cholesky", "cg"}, default "cholesky"
         For solver="als".
-    inner : int
+    inner : int, default 3
         Steps of "cg", or inner sweeps of ccd.
-    init_scale : float or None
+    init_scale : float or None, default None
         The first factors have standard deviation init_scale / √rank, for ratings of spread 1; None: 0.05 for sgd, 1 for
         the others.
-    early_stopping : bool
+    early_stopping : bool, default False
         Hold out a part (or give `fit` a validation set) and stop when its error no longer falls.
-    validation_fraction : float
+    validation_fraction : float, default 0.1
         Share held out for early stopping.
-    n_iter_no_change : int
+    n_iter_no_change : int, default 3
         Epochs without improvement after which early stopping ends the fit.
-    tol : float
+    tol : float, default 0.0001
         What counts as improvement.
-    warm_start : bool
+    warm_start : bool, default False
         `fit` goes on from the factors of the last fit (and its squared gradients), row by row as ids or indices say.
-    duplicates : {"error", "first", "last", "mean", "sum", "keep"}
+    duplicates : {"error", "first", "last", "mean", "sum", "keep"}, default "error"
         What to do with a pair rated twice.
-    width : int
+    width : int, default 16
         Workers that the plan is cut for; it changes the answer, n_jobs does not.
-    profile : {"exact", "fast"}
+    profile : {"exact", "fast"}, default "exact"
         "exact": same bits on every x86-64 processor.
-    random_state : int, RandomState or None
+    random_state : int, RandomState or None, default None
         Seed of the plan and the first factors.
-    n_jobs : int or None
+    n_jobs : int or None, default None
         Threads; None uses every core this process may use. Never changes the answer.
-    runtime : st.Serial, st.Threads, st.Cluster, st.Simulated or None
+    runtime : st.Serial, st.Threads, st.Cluster, st.Simulated or None, default None
         Where to run; overrides n_jobs.
-    memory : int, str or None
+    memory : int, str or None, default None
         Budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed; als and ccd keep the factors
         in memory. On a cluster it is the budget of each node; with sgd the nodes read their ratings from the files, and
         the driver none. Never changes the answer.
-    verbose : int
+    verbose : int, default 0
         0 quiet, 1 a progress bar, 2 the plan too.
 
     Attributes
     ----------
-    row_factors_, col_factors_ : [m, rank], [n, rank] float32
-    row_bias_, col_bias_ : [m], [n] float32
-    mean_, scale_ : float
-        Mean and standard deviation of the ratings (0 and their root mean square without biases).
+    row_factors_ : ndarray of float32 [m, rank]
+        Factors of the rows.
+    col_factors_ : ndarray of float32 [n, rank]
+        Factors of the columns.
+    components_ : ndarray of float32 [rank, n]
+        The column factors, as transformers name them.
+    row_bias_ : ndarray of float32 [m]
+        Biases of the rows.
+    col_bias_ : ndarray of float32 [n]
+        Biases of the columns.
+    mean_ : float
+        Mean of the ratings; 0 without biases.
+    scale_ : float
+        Standard deviation of the ratings; their root mean square without biases.
     confidence_ : float
         What a value of 1 adds to the confidence of implicit feedback: alpha / mean |value|; 0 for ratings.
     n_ratings_ : int
         Ratings learned from, with those of earlier calls of `partial_fit`.
+    n_features_in_ : int
+        Number of columns seen by `fit`.
     n_iter_ : int
         Epochs done.
     history_ : list of dict
         Objective and errors after each epoch.
-    plan_, fingerprint_ : Plan, str
-        The plan, and its hash.
-    row_ids_, col_ids_ : IdMap or None
-        Ids of rows and columns, where the data had them.
-    squares_ : dict of arrays
+    plan_ : Plan
+        The plan that was run.
+    fingerprint_ : str
+        Its hash.
+    row_ids_ : IdMap or None
+        Ids of the rows, where the data had them.
+    col_ids_ : IdMap or None
+        Ids of the columns, where the data had them.
+    squares_ : dict of ndarray
         Sums of squared gradients, for ratings of spread 1: {"zw": [m, rank], "zh": [n, rank], "zb": [m], "zc": [n]} of
         adarevision, {"gw": [m], "gh": [n]} of adagrad, {} of the others.
 
@@ -260,31 +276,36 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
         Parameters
         ----------
-        X : sparse or dense matrix, three arrays, table, `stretto.Data`, path; or pairs, with y
+        X : sparse or dense matrix, three arrays, table, Data, path, or pairs with y
             The ratings. Of a sparse matrix every stored number is one, also a stored 0; of a dense one every number but
             0. Pairs are an array or table of two columns, user and item.
-        y : array of n ratings or None
+        y : array [n] or None, default None
             The ratings of pairs X. Ignored where X is a matrix, as by every transformer of scikit-learn.
-        validation : ratings, float or None
+        validation : ratings, float or None, default None
             What to measure on after each epoch, or the share of X to hold out for it; with early_stopping
             validation_fraction unless given. A matrix has the rows and columns of X.
-        session : Session or None
-            Where to record the run, when to save checkpoints, whether to go on from one.
+        session : Session or None, default None
+            Where to record the run, when to save checkpoints, whether to continue from one.
         """
         return self._fit(X, y, validation, session)
 
     def plan(self, X: Any, y: Any = None, *, validation: Any = None) -> Plan:
-        """The plan that `fit` with these arguments runs, made by counting the ratings; nothing is learned.
+        """The plan that `fit` with these arguments runs, made by counting the ratings. Nothing is learned.
 
         Parameters
         ----------
-        X, y, validation : as for `fit`
+        X : sparse or dense matrix, three arrays, table, Data, path, or pairs with y
+            The ratings, as for `fit`.
+        y : array [n] or None, default None
+            The ratings of pairs X.
+        validation : ratings, float or None, default None
+            What to measure on after each epoch.
 
         Returns
         -------
         Plan
             With `explain()`, `draw()`, `cost` and `fingerprint`; `run(runtime=…, session=…)` fits this estimator by it.
-            Pairs that are rated twice are found by `fit`, when it lays the ratings out.
+            Pairs that are rated twice are found by `fit`, when it sorts the ratings into blocks.
         """
         problem, runtime, seed = self._problem(), self._runtime(), self._seed()
         with local(runtime, self.n_jobs).open() as crew:
@@ -370,10 +391,17 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     @WithSgd
     @with_callbacks  # type: ignore[untyped-decorator]
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """One epoch over further ratings, going on from what was learned; for solver="sgd".
+        """Make one epoch over further ratings, from what was learned before; for solver="sgd".
 
-        X, y: as for `fit`. They may have rows and columns that the model did not know; ids identify those of a table,
-        indices those of a matrix. Mean and spread are those of all ratings so far.
+        The ratings may have rows and columns that the model does not know; ids identify those of a table, indices those
+        of a matrix. Mean and spread are those of all ratings so far.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, three arrays, table, Data, path, or pairs with y
+            The ratings, as for `fit`.
+        y : array [n] or None, default None
+            The ratings of pairs X.
         """
         problem = self._problem()
         data = entries_of(X, y, self._policy(), named=self._is_fitted() and has_ids(self))
@@ -549,15 +577,17 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
 
     @property
     def components_(self) -> Array:
-        """[rank, n] the column factors, as transformers name them."""
+        """The column factors [rank, n], as transformers name them."""
         check_is_fitted(self)
         return np.asarray(self.col_factors_.T)
 
     def predict(self, X: Any) -> NDArray[np.float32]:
-        """Ratings of n pairs, given as (n, 2) rows and columns (ids when the data had ids); unknown ones get the mean
-        and known bias.
+        """Ratings of n pairs; with the logistic loss, log odds. Unknown rows and columns get the mean and known bias.
 
-        With the logistic loss the number is the log odds.
+        Parameters
+        ----------
+        X : array [n, 2]
+            Rows and columns; ids when the data had ids.
         """
         check_is_fitted(self)
         rows, cols = as_pairs(X, self.row_ids_, self.col_ids_)
@@ -565,21 +595,35 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
             return mf_serve.predict(mf_serve.served(self), rows, cols, crew)
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """[m, rank] factors of rows from their ratings alone, whether they were in the training data or not.
+        """Factors of rows [m, rank] from their ratings alone, whether they were in the training data or not.
 
-        X: ratings, as for `fit`; a matrix has the columns of `fit`. Row k is that of `fold_in(X).ids[k]`; `fold_in` has
-        the rows' biases as well, and recommends to them.
+        Row k is that of `fold_in(X).ids[k]`. `fold_in` has the rows' biases as well, and recommends to them.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, three arrays, table, Data or path
+            Ratings, as for `fit`; a matrix has the columns of `fit`.
         """
         return self.fold_in(X).factors
 
     def fold_in(self, X: Any, y: Any = None) -> NewRows:
-        """Rows from their ratings alone, the columns staying as they were learned: factors, biases, recommendations.
+        """Rows from their ratings alone, with the columns as they were learned: factors, biases, recommendations.
 
-        X, y: as for `fit`; a matrix has the columns of `fit`. Ratings of columns that the model does not know are left
-        out with a warning.
+        Ratings of columns that the model does not know are left out with a warning.
 
             new = model.fold_in(ratings_of_new_users)
             items, scores = new.recommend(n=10)       # row k is for new.ids[k]
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, three arrays, table, Data, path, or pairs with y
+            Ratings, as for `fit`; a matrix has the columns of `fit`.
+        y : array [n] or None, default None
+            The ratings of pairs X.
+
+        Returns
+        -------
+        NewRows
         """
         check_is_fitted(self)
         return new_rows(self, X, y)
@@ -587,11 +631,21 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     def recommend(
         self, users: Any, n: int = 10, *, filter_seen: bool = True, items: Any = None
     ) -> tuple[Array, NDArray[np.float32]]:
-        """The n best columns for each of `users`: (ids [len(users), n], scores); all columns where n is more than there
-        are, and −1 (or "") with score −inf where a row has fewer than n left.
+        """The n best columns for each user: (ids [len(users), n], scores).
 
-        filter_seen leaves out what the row rated in training; items restricts the choice to these columns. Without
-        biases there is nothing to recommend to a row without ratings.
+        If there are fewer than n columns, all are returned. Where a row has fewer than n left, the id is −1 (or "") and
+        the score −inf. Without biases there is nothing to recommend to a row without ratings.
+
+        Parameters
+        ----------
+        users : array
+            Rows; ids when the data had ids.
+        n : int, default 10
+            Columns for each user.
+        filter_seen : bool, default True
+            Leave out what the row rated in training.
+        items : array or None, default None
+            Restrict the choice to these columns; None for all.
         """
         check_is_fitted(self)
         checks.of("recommend").number("n", n, least=1, whole=True)
@@ -614,7 +668,15 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return mf_serve.names(found, self.col_ids_), scores
 
     def similar_items(self, items: Any, n: int = 10) -> tuple[Array, NDArray[np.float32]]:
-        """The n columns whose factors point most nearly the same way (cosine), without the column itself."""
+        """The n columns with the most similar factors (cosine), without the column itself: (ids, similarities).
+
+        Parameters
+        ----------
+        items : array
+            Columns; ids when the data had ids.
+        n : int, default 10
+            Similar columns for each.
+        """
         check_is_fitted(self)
         checks.of("similar_items").number("n", n, least=1, whole=True)
         cols = known_indices(items, self.col_ids_, len(self.col_factors_), "column")
@@ -623,16 +685,22 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
         return mf_serve.names(found, self.col_ids_), scores
 
     def score(self, X: Any, y: Any = None) -> float:
-        """How well ratings are predicted, higher is better: minus the RMSE (mean absolute error, log loss) of the loss
-        that was learned; for implicit feedback NDCG@10.
+        """How well ratings are predicted, higher is better: minus the RMSE (mean absolute error, log loss), or NDCG@10.
 
-        X, y: as for `fit`. The users and items of pairs, tables and `Data` are identified by their names, and those
-        that training never saw are predicted as `predict` does it. The rows of a matrix are those of training where its
-        entries say so; otherwise they are new ones, as in scikit-learn's cross-validation: each is folded in from four
-        fifths of its ratings and measured on the others. Where the entries do not decide it, it is refused.
+        Users and items of pairs, tables and `Data` are identified by their names, and those that training never saw are
+        predicted as `predict` does it. The rows of a matrix are those of training where its entries say so; otherwise
+        they are new ones, as in scikit-learn's cross-validation: each is folded in from four fifths of its ratings and
+        measured on the others. Where the entries do not decide it, it is refused.
 
-        NDCG@10 ranks, for each row, the items that it does not have in training, and asks which of the first ten are in
-        X with a positive value.
+        For implicit feedback NDCG@10 ranks, for each row, the items that it does not have in training, and asks which
+        of the first ten are in X with a positive value.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, three arrays, table, Data, path, or pairs with y
+            Ratings, as for `fit`.
+        y : array [n] or None, default None
+            The ratings of pairs X.
         """
         check_is_fitted(self)
         return scoring.score(self, X, y)
@@ -653,13 +721,25 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     # --- keeping it -------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file (safetensors, no pickle)."""
+        """Write the fitted model to one file (safetensors, no pickle).
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        """
         check_is_fitted(self)
         persistence.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """A model written by `save`."""
+        """Read a model that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        """
         return cast("Self", persistence.load(cls, path))
 
     def _is_fitted(self) -> bool:

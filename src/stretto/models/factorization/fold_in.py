@@ -173,8 +173,12 @@ class NewRows:
         return Served(mf_serve.whole_lanes(self.factors), columns.H, self.bias, columns.c, columns.mean)
 
     def predict(self, X: Any) -> Floats:
-        """Ratings of n pairs, as `MatrixFactorization.predict` does for rows of training: (n, 2), an id of these rows
-        and a column each. An unknown row or column adds nothing.
+        """Ratings of n pairs, as `MatrixFactorization.predict` gives them for rows of training.
+
+        Parameters
+        ----------
+        X : array [n, 2]
+            Pairs: an id of these rows and a column. An unknown row or column adds nothing.
         """
         rows, cols = as_pairs(X, self._row_ids, self._col_ids)
         with self._runtime.open() as crew:
@@ -183,7 +187,14 @@ class NewRows:
     def recommend(self, n: int = 10, *, filter_seen: bool = True, items: Any = None) -> tuple[Array, Floats]:
         """The n best columns for each row: (ids [m, n], scores [m, n]), as `MatrixFactorization.recommend` gives them.
 
-        filter_seen leaves out what the row has rated here; items restricts the choice to these columns.
+        Parameters
+        ----------
+        n : int, default 10
+            Columns for each row.
+        filter_seen : bool, default True
+            Leave out what the row has rated here.
+        items : array or None, default None
+            Restrict the choice to these columns; None for all.
         """
         checks.of("recommend").number("n", n, least=1, whole=True)
         allowed = None

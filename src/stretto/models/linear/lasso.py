@@ -36,7 +36,7 @@ UNPENALISED = "without a penalty this is plain least squares: use sklearn.linear
 
 
 class LeastSquares(RegressorMixin, LinearModel):  # type: ignore[misc]
-    """A linear model of one number, fitted by penalised least squares: what regressors of this room share."""
+    """A linear model of one number, fitted by penalised least squares: what all regressors share."""
 
     coef_: Floats
     intercept_: float
@@ -47,7 +47,13 @@ class LeastSquares(RegressorMixin, LinearModel):  # type: ignore[misc]
     positive: bool
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """[n] predictions for X [n, p], dense or sparse."""
+        """Predictions [n].
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p] or DataFrame
+            Samples × features.
+        """
         X = self._features(X)
         return np.asarray(X @ self.coef_ + self.intercept_)
 
@@ -76,30 +82,60 @@ class ElasticNet(LeastSquares):
 
     Parameters
     ----------
-    alpha : strength of the penalty, more than 0.
-    l1_ratio : share of the penalty that is ‖w‖₁, from 0 (ridge) to 1 (Lasso).
-    fit_intercept : learn b, which is not penalised; the data need not be centred, and sparse data stay sparse.
-    standardize : penalise as if every column had standard deviation 1. X itself is not touched, so sparsity is kept;
-        coefficients are in the units of X.
-    positive : coefficients may not be negative.
-    tol : stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol·‖y − ȳ‖²/n.
-    max_iter : rounds at most; a round works on one set of features. With a schedule: sweeps, each as many updates as
-        there are features.
-    warm_start : start from the coefficients of the last fit.
-    schedule : a spec of `st.schedule`, to run the same problem by parallel coordinate descent; None takes working sets.
-    random_state : seed of a schedule that draws; None is 0. Working sets draw nothing.
-    n_jobs : threads; None uses every core this process may use. Never changes the answer.
-    runtime : `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Nodes of a cluster
-        hold some of the features each. Never changes the answer.
-    profile : "exact" (same bits on every x86-64 processor) or "fast".
-    verbose : 0 quiet, 1 a line for each round.
+    alpha : float, default 1.0
+        Strength of the penalty, more than 0.
+    l1_ratio : float, default 0.5
+        Share of the penalty that is ‖w‖₁, from 0 (ridge) to 1 (Lasso).
+    fit_intercept : bool, default True
+        Learn b, which is not penalised. The data need not be centred, and sparse data stay sparse.
+    standardize : bool, default False
+        Penalise as if every column had standard deviation 1. X itself is not changed, so sparsity is kept; coefficients
+        are in the units of X.
+    positive : bool, default False
+        Coefficients may not be negative.
+    tol : float, default 0.0001
+        Stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol·‖y − ȳ‖²/n.
+    max_iter : int, default 100
+        The most rounds; a round works on one set of features. With a schedule: sweeps, each as many updates as there
+        are features.
+    warm_start : bool, default False
+        Start from the coefficients of the last fit.
+    schedule : Schedule, WorkingSets or None, default None
+        A schedule of `st.schedule`, to run the same problem by parallel coordinate descent; None takes working sets.
+    n_jobs : int or None, default None
+        Threads; None uses every core that this process may use. Never changes the answer.
+    runtime : runtime or None, default None
+        `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Each node of a cluster
+        holds some of the features. Never changes the answer.
+    profile : {"exact", "fast"}, default "exact"
+        "exact" gives the same bits on every x86-64 processor.
+    random_state : int, RandomState or None, default None
+        Seed of a schedule that draws; None is 0. Working sets draw nothing.
+    verbose : int, default 0
+        0 quiet, 1 a line for each round.
 
     Attributes
     ----------
-    coef_ : [p] float64.      intercept_ : float.      sparse_coef_ : the coefficients as CSR [1, p].
-    dual_gap_ : the duality gap reached, in the units of the objective.      objective_ : its value.
-    n_iter_ : rounds made.      n_features_in_, feature_names_in_ : what fit saw.
-    plan_, fingerprint_ : the plan, and its hash.
+    coef_ : ndarray of float64 [p]
+        Coefficients.
+    intercept_ : float
+        Intercept.
+    sparse_coef_ : sparse matrix [1, p]
+        Coefficients as CSR.
+    dual_gap_ : float
+        The duality gap reached, in the units of the objective.
+    objective_ : float
+        The value of the objective.
+    n_iter_ : int
+        Rounds made.
+    n_features_in_ : int
+        Number of features seen by `fit`.
+    feature_names_in_ : ndarray of str [p]
+        Names of the features, where X has names.
+    plan_ : JobPlan
+        The plan that was run.
+    fingerprint_ : str
+        Its hash.
 
     Examples
     --------
@@ -152,17 +188,33 @@ class ElasticNet(LeastSquares):
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, session: Session | None = None) -> Self:
-        """Learn from X [n, p], dense or sparse in any format, and y [n].
+        """Learn from X and y, or from svmlight files.
 
-        X may be a path, a folder, a glob or a list of paths of svmlight files, whose labels are y: on a cluster the
-        nodes read them, and no process holds all of X. sample_weight [n]: only their proportions count. X is best given
-        as CSC, or dense in Fortran order; anything else is converted once. session: where to record the run, when to
-        save checkpoints (between rounds), whether to go on from one.
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p], DataFrame, path, folder, glob or list of paths
+            Samples × features. CSC, or dense in Fortran order, is best; anything else is converted once. Paths name
+            svmlight files, whose labels are y: on a cluster the nodes read them, and no process holds all of X.
+        y : array [n] or None, default None
+            Targets; None with files.
+        sample_weight : array [n] or None, default None
+            Weights of the samples; only their proportions count.
+        session : Session or None, default None
+            Where to record the run, when to save checkpoints, and whether to resume from one.
         """
         return self._fit(X, y, sample_weight, session=session)
 
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> JobPlan:
-        """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
+        """The plan that `fit` with these arguments runs, made without converting X. Nothing is learned.
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p], DataFrame or paths
+            Samples × features, as for `fit`.
+        y : array [n] or None, default None
+            Targets.
+        sample_weight : array [n] or None, default None
+            Weights of the samples.
 
         Returns
         -------
@@ -221,7 +273,17 @@ class ElasticNet(LeastSquares):
         return Words(type(self).__name__, _formula(self.alpha, self.l1_ratio), until_)
 
     def explain(self, X: Any, y: Any = None, sample_weight: Any = None) -> str:
-        """What fit would do with these data, in words: the problem, how X is stored, how and where it is solved."""
+        """What `fit` would do with these data, in words: the problem, how X is stored, how and where it is solved.
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p], DataFrame or paths
+            Samples × features, as for `fit`.
+        y : array [n] or None, default None
+            Targets.
+        sample_weight : array [n] or None, default None
+            Weights of the samples.
+        """
         self._check_parameters()
         given = read(clone(self), X, y, sample_weight, numeric=True)
         return explain_fit(self, given, self._problem, _formula(self.alpha, self.l1_ratio), self._strongest)
@@ -237,7 +299,60 @@ class ElasticNet(LeastSquares):
 class Lasso(ElasticNet):
     """Least squares with the Lasso's penalty: (1/2n)‖y − Xw − b‖² + α·‖w‖₁.
 
-    Parameters and attributes are those of `ElasticNet` with l1_ratio = 1.
+    Parameters
+    ----------
+    alpha : float, default 1.0
+        Strength of the penalty, more than 0.
+    fit_intercept : bool, default True
+        Learn b, which is not penalised. The data need not be centred, and sparse data stay sparse.
+    standardize : bool, default False
+        Penalise as if every column had standard deviation 1. X itself is not changed, so sparsity is kept; coefficients
+        are in the units of X.
+    positive : bool, default False
+        Coefficients may not be negative.
+    tol : float, default 0.0001
+        Stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol·‖y − ȳ‖²/n.
+    max_iter : int, default 100
+        The most rounds; a round works on one set of features. With a schedule: sweeps, each as many updates as there
+        are features.
+    warm_start : bool, default False
+        Start from the coefficients of the last fit.
+    schedule : Schedule, WorkingSets or None, default None
+        A schedule of `st.schedule`, to run the same problem by parallel coordinate descent; None takes working sets.
+    n_jobs : int or None, default None
+        Threads; None uses every core that this process may use. Never changes the answer.
+    runtime : runtime or None, default None
+        `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Each node of a cluster
+        holds some of the features. Never changes the answer.
+    profile : {"exact", "fast"}, default "exact"
+        "exact" gives the same bits on every x86-64 processor.
+    random_state : int, RandomState or None, default None
+        Seed of a schedule that draws; None is 0. Working sets draw nothing.
+    verbose : int, default 0
+        0 quiet, 1 a line for each round.
+
+    Attributes
+    ----------
+    coef_ : ndarray of float64 [p]
+        Coefficients.
+    intercept_ : float
+        Intercept.
+    sparse_coef_ : sparse matrix [1, p]
+        Coefficients as CSR.
+    dual_gap_ : float
+        The duality gap reached, in the units of the objective.
+    objective_ : float
+        The value of the objective.
+    n_iter_ : int
+        Rounds made.
+    n_features_in_ : int
+        Number of features seen by `fit`.
+    feature_names_in_ : ndarray of str [p]
+        Names of the features, where X has names.
+    plan_ : JobPlan
+        The plan that was run.
+    fingerprint_ : str
+        Its hash.
 
     Examples
     --------

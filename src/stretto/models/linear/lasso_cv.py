@@ -35,21 +35,67 @@ Folds = list[tuple[NDArray[np.int64], NDArray[np.int64]]]
 
 
 class LassoCV(LeastSquares):
-    """The Lasso, (1/2n)‖y − Xw − b‖² + α·‖w‖₁, with the α of least squared error on data held out.
+    """The Lasso, (1/2n)‖y − Xw − b‖² + α·‖w‖₁, with the α of least squared error on held-out data.
 
     Parameters
     ----------
-    eps, n_alphas : the grid of α: so many, evenly spaced in the logarithm, the smallest eps times the largest.
-    alphas : the values of α themselves, or how many; overrides eps and n_alphas.
-    cv : folds: a number (None is 5), a splitter of scikit-learn, or pairs of train and test indices.
-    max_iter : rounds at most for each α.
-    verbose : 0 quiet, 1 a line for each fold, 2 a line for each α too.
-    fit_intercept, standardize, positive, tol, n_jobs, runtime, profile, random_state : as in `Lasso`.
+    eps : float, default 0.001
+        The smallest α of the grid, as a share of the largest.
+    n_alphas : int, default 100
+        Values of α in the grid, evenly spaced in the logarithm.
+    alphas : array, int or None, default None
+        The values of α themselves, or how many; overrides eps and n_alphas.
+    fit_intercept : bool, default True
+        Learn b, which is not penalised.
+    standardize : bool, default False
+        Penalise as if every column had standard deviation 1. X itself is not changed.
+    positive : bool, default False
+        Coefficients may not be negative.
+    tol : float, default 0.0001
+        Stop when the duality gap is at most tol·‖y − ȳ‖²/n.
+    max_iter : int, default 100
+        The most rounds for each α.
+    cv : int, splitter, iterable or None, default None
+        Folds: a number (None is 5), a splitter of scikit-learn, or pairs of train and test indices.
+    n_jobs : int or None, default None
+        Threads; None uses every core that this process may use. Never changes the answer.
+    runtime : runtime or None, default None
+        Where to run, as in `st.Lasso`; overrides n_jobs. Never changes the answer.
+    profile : {"exact", "fast"}, default "exact"
+        "exact" gives the same bits on every x86-64 processor.
+    random_state : int, RandomState or None, default None
+        Seed; None is 0.
+    verbose : int, default 0
+        0 quiet, 1 a line for each fold, 2 a line for each α as well.
 
     Attributes
     ----------
-    alpha_ : the α chosen.      alphas_ : [k] those tried, falling.      mse_path_ : [k, folds] errors on held-out data.
-    coef_, intercept_, dual_gap_, objective_, n_iter_ : of the fit to all data at alpha_, as in `Lasso`.
+    alpha_ : float
+        The α chosen.
+    alphas_ : ndarray of float64 [k]
+        The values of α tried, falling.
+    mse_path_ : ndarray of float64 [k, folds]
+        Squared errors on held-out data.
+    coef_ : ndarray of float64 [p]
+        Coefficients of the fit to all data at alpha_.
+    intercept_ : float
+        Intercept.
+    sparse_coef_ : sparse matrix [1, p]
+        Coefficients as CSR.
+    dual_gap_ : float
+        The duality gap reached, in the units of the objective.
+    objective_ : float
+        The value of the objective.
+    n_iter_ : int
+        Rounds made.
+    n_features_in_ : int
+        Number of features seen by `fit`.
+    feature_names_in_ : ndarray of str [p]
+        Names of the features, where X has names.
+    plan_ : JobPlan
+        The plan that was run.
+    fingerprint_ : str
+        Its hash.
 
     Examples
     --------
@@ -113,16 +159,38 @@ class LassoCV(LeastSquares):
         groups: Any = None,
         session: Session | None = None,
     ) -> Self:
-        """Choose α by cross-validation on X [n, p] and y [n], or on svmlight files, then fit all data with it.
+        """Choose α by cross-validation, then fit all data with it.
 
-        sample_weight [n]: used in fitting and in the errors on held-out data. groups [n]: for splitters that ask for
-        them. A callback that asks to stop after a fold leaves the choice to the folds made so far. session: where to
-        record the run, when to save checkpoints, whether to go on from one.
+        A callback that asks to stop after a fold leaves the choice to the folds made so far.
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p], DataFrame or paths
+            Samples × features, or svmlight files.
+        y : array [n] or None, default None
+            Targets; None with files.
+        sample_weight : array [n] or None, default None
+            Weights of the samples, used in fitting and in the errors on held-out data.
+        groups : array [n] or None, default None
+            Groups, for splitters that ask for them.
+        session : Session or None, default None
+            Where to record the run, when to save checkpoints, and whether to resume from one.
         """
         return self._fit(X, y, sample_weight, groups, session=session)
 
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None, *, groups: Any = None) -> JobPlan:
-        """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
+        """The plan that `fit` with these arguments runs, made without converting X. Nothing is learned.
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p], DataFrame or paths
+            Samples × features, as for `fit`.
+        y : array [n] or None, default None
+            Targets.
+        sample_weight : array [n] or None, default None
+            Weights of the samples.
+        groups : array [n] or None, default None
+            Groups, for splitters that ask for them.
 
         Returns
         -------

@@ -45,32 +45,75 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     Parameters
     ----------
-    C : weight of the data against the penalty, more than 0; a smaller C sets more coefficients to zero.
-    l1_ratio : share of the penalty that is ‖w‖₁: 1 gives the sparsest models, 0 plain L2.
-    fit_intercept : learn b, which is not penalised.
-    standardize : penalise as if every column had standard deviation 1. X itself is not touched, so sparsity is kept.
-    tol : stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
+    C : float, default 1.0
+        Weight of the data against the penalty, more than 0; a smaller C sets more coefficients to zero.
+    l1_ratio : float, default 1.0
+        Share of the penalty that is ‖w‖₁: 1 gives the sparsest models, 0 plain L2.
+    fit_intercept : bool, default True
+        Learn b, which is not penalised.
+    standardize : bool, default False
+        Penalise as if every column had standard deviation 1. X itself is not changed, so sparsity is kept.
+    tol : float, default 0.0001
+        Stop when the duality gap, which bounds how far the objective is from its minimum, is at most tol times the
         objective; for a joint model of several classes, tol times the loss of the model without features.
-    class_weight : {class: weight}, or "balanced" for weights that make the classes count alike.
-    multi_class : for more than two classes: "multinomial", one model of all, or "ovr", each class against the rest.
-    solver : of the joint model: "auto" for quasi-Newton steps, "sgd" for stochastic ones; max_iter then counts epochs.
-    optimizer : of "sgd": "adagrad", "adarevision" (AdaGrad that allows for gradients which are out of date), or "sgd".
-        Refused with solver="auto", which does not use it.
-    learning_rate : of "sgd"; None chooses one. Refused with solver="auto".
-    max_iter, warm_start, schedule, n_jobs, runtime, profile, random_state, verbose : as in `st.Lasso`; schedule is for
-        two classes and "ovr".
+    max_iter : int, default 100
+        The most rounds; with solver="sgd", epochs.
+    class_weight : dict, "balanced" or None, default None
+        {class: weight}, or "balanced" for weights that make the classes count alike.
+    multi_class : {"multinomial", "ovr"}, default "multinomial"
+        For more than two classes: one model of all, or each class against the rest.
+    solver : {"auto", "sgd"}, default "auto"
+        Of the joint model: quasi-Newton steps, or stochastic ones.
+    optimizer : {"adagrad", "adarevision", "sgd"}, default "adagrad"
+        Of solver="sgd". "adarevision" is AdaGrad that corrects for gradients that are out of date. Refused with
+        solver="auto", which does not use it.
+    learning_rate : float or None, default None
+        Of solver="sgd"; None chooses one. Refused with solver="auto".
+    warm_start : bool, default False
+        Start from the coefficients of the last fit.
+    schedule : Schedule or None, default None
+        A schedule of `st.schedule`, for two classes and "ovr"; None takes working sets.
+    n_jobs : int or None, default None
+        Threads; None uses every core that this process may use. Never changes the answer.
+    runtime : runtime or None, default None
+        Where to run, as in `st.Lasso`; overrides n_jobs. Never changes the answer.
+    profile : {"exact", "fast"}, default "exact"
+        "exact" gives the same bits on every x86-64 processor.
+    random_state : int, RandomState or None, default None
+        Seed of what is drawn; None is 0.
+    verbose : int, default 0
+        0 quiet, 1 a line for each round.
 
     Attributes
     ----------
-    classes_ : [k].      coef_ : [1, p] for two classes, else [k, p].      intercept_ : [1] or [k].
-    sparse_coef_ : the coefficients as CSR.      dual_gap_, objective_, n_iter_ : one for each problem: [1], or [k] for
-        "ovr".
+    classes_ : ndarray [k]
+        The classes.
+    coef_ : ndarray of float64 [1, p] or [k, p]
+        Coefficients; one row for two classes.
+    intercept_ : ndarray of float64 [1] or [k]
+        Intercepts.
+    sparse_coef_ : sparse matrix
+        Coefficients as CSR.
+    dual_gap_ : ndarray of float64
+        The duality gap of each problem: [1], or [k] for "ovr".
+    objective_ : ndarray of float64
+        The objective of each problem.
+    n_iter_ : ndarray of int
+        Rounds of each problem.
+    n_features_in_ : int
+        Number of features seen by `fit`.
+    feature_names_in_ : ndarray of str [p]
+        Names of the features, where X has names.
+    plan_ : JobPlan
+        The plan that was run.
+    fingerprint_ : str
+        Its hash.
 
     Examples
     --------
     >>> import numpy as np, stretto as st
     >>> X = np.random.default_rng(0).normal(size=(100, 20))
-    >>> model = st.LogisticRegression(C=0.2).fit(X, X[:, 4] > 0)
+    >>> model = st.LogisticRegression(C=0.2, l1_ratio=1.0).fit(X, X[:, 4] > 0)
     >>> np.flatnonzero(model.coef_)
     array([4])
     >>> model.predict_proba(X[:3]).shape
@@ -147,13 +190,32 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None, *, session: Session | None = None) -> Self:
-        """Learn from X [n, p], dense or sparse in any format, and the classes y [n]; or from svmlight files, as
-        `st.Lasso.fit` does. session: where to record the run, when to save checkpoints, whether to go on from one.
+        """Learn from X and the classes y, or from svmlight files.
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p], DataFrame or paths
+            Samples × features, or svmlight files, as for `st.Lasso`.
+        y : array [n] or None, default None
+            Classes; None with files.
+        sample_weight : array [n] or None, default None
+            Weights of the samples.
+        session : Session or None, default None
+            Where to record the run, when to save checkpoints, and whether to resume from one.
         """
         return self._fit(X, y, sample_weight, session=session)
 
     def plan(self, X: Any, y: Any = None, sample_weight: Any = None) -> JobPlan:
-        """The plan that `fit` with these arguments runs, made without laying X out; nothing is learned.
+        """The plan that `fit` with these arguments runs, made without converting X. Nothing is learned.
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p], DataFrame or paths
+            Samples × features, as for `fit`.
+        y : array [n] or None, default None
+            Classes.
+        sample_weight : array [n] or None, default None
+            Weights of the samples.
 
         Returns
         -------
@@ -347,7 +409,17 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
         ]
 
     def explain(self, X: Any, y: Any = None, sample_weight: Any = None) -> str:
-        """What fit would do with these data, in words: the problem, how X is stored, how and where it is solved."""
+        """What `fit` would do with these data, in words: the problem, how X is stored, how and where it is solved.
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p], DataFrame or paths
+            Samples × features, as for `fit`.
+        y : array [n] or None, default None
+            Classes.
+        sample_weight : array [n] or None, default None
+            Weights of the samples.
+        """
         self._check_parameters()
         model = clone(self)  # explaining leaves no trace
         given = taken(model, X, y, sample_weight)
@@ -381,25 +453,49 @@ class LogisticRegression(ClassifierMixin, LinearModel):  # type: ignore[misc]
     # --- using it ---------------------------------------------------------------------------------------------------
 
     def decision_function(self, X: Any) -> Floats:
-        """[n] log odds of the second class, or [n, k] scores of all: log probabilities up to a constant for each
-        sample, or with "ovr" log odds against the rest.
+        """Log odds of the second class [n], or scores of all classes [n, k].
+
+        The scores are log probabilities up to a constant for each sample; with "ovr", log odds against the rest.
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p] or DataFrame
+            Samples × features.
         """
         X = self._features(X)
         scores = np.asarray(X @ self.coef_.T + self.intercept_)
         return scores.ravel() if len(self.classes_) == 2 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """[n] the most probable class of each sample."""
+        """The most probable class of each sample [n].
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p] or DataFrame
+            Samples × features.
+        """
         scores = self.decision_function(X)
         best = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> Floats:
-        """[n, k] probabilities of the classes; with "ovr", those of the k problems made to add up to 1."""
+        """Probabilities of the classes [n, k]; with "ovr", those of the k problems scaled to add up to 1.
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p] or DataFrame
+            Samples × features.
+        """
         return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> Floats:
-        """[n, k] logarithms of the probabilities, exact for small ones too."""
+        """Logarithms of the probabilities [n, k], exact for small ones as well.
+
+        Parameters
+        ----------
+        X : array or sparse matrix [n, p] or DataFrame
+            Samples × features.
+        """
         from scipy.special import log_expit, log_softmax
 
         scores = self.decision_function(X)

@@ -41,7 +41,21 @@ _MOST_ALPHAS, _LEAST_EPS = 100_000, 1e-12
 
 @dataclass(frozen=True, eq=False)
 class LinearPath:
-    """Solutions along a path; unpacks into (alphas, coefs, gaps) as scikit-learn's does."""
+    """Solutions along a path of penalties; unpacks into (alphas, coefs, gaps) as scikit-learn's does.
+
+    Attributes
+    ----------
+    alphas : ndarray of float64 [k]
+        The penalties, falling.
+    coefs : ndarray [p, k] or sparse matrix
+        Coefficients; CSC with sparse=True.
+    gaps : ndarray of float64 [k]
+        Duality gaps, in the units of the objective.
+    intercepts : ndarray of float64 [k]
+        Intercepts.
+    rounds : ndarray of int64 [k]
+        Rounds made.
+    """
 
     alphas: Floats  # [k], falling
     coefs: Any  # [p, k] dense, or CSC
@@ -77,17 +91,57 @@ def lasso_path(
     verbose: int = 0,
     session: Session | None = None,
 ) -> LinearPath:
-    """Coefficients of the Lasso, or with l1_ratio < 1 of the elastic net, along a falling row of penalties.
+    """Coefficients of the Lasso, or with l1_ratio < 1 of the elastic net, along falling penalties.
 
-    X [n, p] dense or sparse, y [n]; or svmlight files, as in `st.Lasso`. alphas: the penalties, put in falling order;
-    None or a number k makes n_alphas (or k) of them, evenly spaced in the logarithm from the smallest that gives all
-    zeros down to eps times that. As in scikit-learn no intercept is learned unless fit_intercept is set. sparse: coefs
-    come as CSC, which for many features is far smaller. session: where to record the run, when to save checkpoints,
-    whether to go on from one. The rest is as in `st.Lasso`; every point is solved to tol.
+    Parameters
+    ----------
+    X : array or sparse matrix [n, p], DataFrame or paths
+        Samples × features, or svmlight files, as for `st.Lasso`.
+    y : array [n] or None, default None
+        Targets; None with files.
+    eps : float, default 0.001
+        The smallest penalty, as a share of the smallest one that gives all zeros.
+    n_alphas : int, default 100
+        Number of penalties, evenly spaced in the logarithm.
+    alphas : array, int or None, default None
+        The penalties, or how many; overrides eps and n_alphas.
+    l1_ratio : float, default 1.0
+        Share of the penalty that is ‖w‖₁.
+    positive : bool, default False
+        Coefficients may not be negative.
+    fit_intercept : bool, default False
+        Learn an intercept; not by default, as in scikit-learn.
+    standardize : bool, default False
+        Penalise as if every column had standard deviation 1.
+    tol : float, default 0.0001
+        Stop when the duality gap is at most tol·‖y − ȳ‖²/n, for every penalty.
+    max_iter : int, default 100
+        The most rounds for each penalty.
+    sample_weight : array [n] or None, default None
+        Weights of the samples.
+    sparse : bool, default False
+        Return coefficients as CSC, which for many features is far smaller.
+    n_jobs : int or None, default None
+        Threads; None uses every core that this process may use. Never changes the answer.
+    runtime : runtime or None, default None
+        Where to run, as in `st.Lasso`; overrides n_jobs.
+    profile : {"exact", "fast"}, default "exact"
+        "exact" gives the same bits on every x86-64 processor.
+    verbose : int, default 0
+        0 quiet, 1 a line for each penalty.
+    session : Session or None, default None
+        Where to record the run, when to save checkpoints, and whether to resume from one.
 
-    >>> rng = np.random.default_rng(0)
-    >>> X = rng.normal(size=(50, 8))
-    >>> alphas, coefs, gaps = lasso_path(X, X[:, 0] - X[:, 1], n_alphas=5)
+    Returns
+    -------
+    LinearPath
+        Unpacks into (alphas, coefs, gaps).
+
+    Examples
+    --------
+    >>> import numpy as np, stretto as st
+    >>> X = np.random.default_rng(0).normal(size=(50, 8))
+    >>> alphas, coefs, gaps = st.lasso_path(X, X[:, 0] - X[:, 1], n_alphas=5)
     >>> coefs.shape, (coefs != 0).sum(axis=0).tolist()[:3]
     ((8, 5), [0, 2, 2])
     """

@@ -59,47 +59,91 @@ class LatentDirichletAllocation(
     TransformerMixin,  # type: ignore[misc]
     BaseEstimator,  # type: ignore[misc]
 ):
-    """Learn the topics of a collection of documents.
+    """Latent Dirichlet allocation: learn the topics of a collection of documents.
 
     Parameters
     ----------
-    n_components : topics.
-    sampler : "sparse" draws every topic from its exact conditional distribution; "mh" takes Metropolis-Hastings steps
-        from alias tables, whose cost does not grow with the topics of a document; "auto" chooses.
-    doc_topic_prior : prior of a topic in a document: a number for all, or one for each. None: 5 / n_components.
-    topic_word_prior : prior of a word in a topic. None: 0.01.
-    epochs : passes over the tokens.
-    first_topics : "progressive" draws the first topics from what has been counted so far, "random" does what it says.
-    warm_up : epochs in which topic_word_prior falls from ten times its value to itself: topics settle later, and
-        foretell unseen words better. 0 for plain Gibbs sampling from the start.
-    optimize_every : learn the priors too, every so many epochs after burn_in (each topic its own, one for all words);
-        0 leaves them as they are.
-    burn_in : epochs before priors are learned, states are averaged and early stopping begins to count. The
-        warm-up is over by then: where priors are learned or states averaged, it takes burn_in epochs at most.
-    average_every : after burn_in, average the word counts of every so many epochs; 0 keeps the last state alone.
-    mh_steps : pairs of proposals for each token (sampler "mh").
-    evaluate_every : compute the log-likelihood every so many epochs, the first and the last included; 0 never.
-    early_stopping, validation_fraction, n_iter_no_change, tol : hold out documents (or give fit a validation set) and
-        stop when the perplexity of half their tokens, given the other half, has not fallen by the share tol for
-        n_iter_no_change epochs after burn_in.
-    strict : refuse counts that are no whole numbers; otherwise they are rounded by a draw, with a warning.
-    width : how many workers the plan is cut for; it changes the answer, n_jobs does not.
-    profile : "exact" (same bits on every x86-64 processor) or "fast".
-    random_state : seed of the plan and of every draw.
-    n_jobs : threads; None uses every core this process may use. Never changes the answer.
-    runtime : `st.Serial()`, `st.Threads(n)`, `st.Cluster(...)` or `st.Simulated(...)`; overrides n_jobs. Never changes
-        the answer.
-    memory : budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed. On a cluster it is the
-        budget of each node, and nodes read their documents from the file. Never changes the answer.
-    verbose : 0 quiet, 1 a progress bar, 2 the plan too.
+    n_components : int, default 10
+        Number of topics.
+    sampler : {"auto", "sparse", "mh"}, default "auto"
+        "sparse" draws every topic from its exact conditional distribution; "mh" takes Metropolis-Hastings steps from
+        alias tables, whose cost does not grow with the topics of a document; "auto" chooses.
+    doc_topic_prior : float, array or None, default None
+        Prior of a topic in a document: a number for all, or one for each. None: 5 / n_components.
+    topic_word_prior : float or None, default None
+        Prior of a word in a topic. None: 0.01.
+    epochs : int, default 100
+        Passes over the tokens.
+    first_topics : {"progressive", "random"}, default "progressive"
+        "progressive" draws the first topics from what has been counted so far, "random" draws them evenly.
+    warm_up : int, default 30
+        Epochs in which topic_word_prior falls from ten times its value to itself: topics settle later, and predict
+        unseen words better. 0 for plain Gibbs sampling from the start.
+    optimize_every : int, default 0
+        Learn the priors as well, at this interval of epochs after burn_in (each topic its own, one for all words); 0
+        keeps them fixed.
+    burn_in : int, default 30
+        Epochs before priors are learned, states are averaged and early stopping begins to count. Where priors are
+        learned or states averaged, the warm-up takes burn_in epochs at most.
+    average_every : int, default 0
+        After burn_in, average the word counts at this interval of epochs; 0 keeps the last state alone.
+    mh_steps : int, default 2
+        Pairs of proposals for each token (sampler "mh").
+    evaluate_every : int, default 5
+        Compute the log-likelihood at this interval of epochs, the first and the last included; 0 never.
+    early_stopping : bool, default False
+        Hold out documents (or give `fit` a validation set) and stop when the perplexity of half their tokens, given the
+        other half, no longer falls.
+    validation_fraction : float, default 0.05
+        Share of documents held out for early stopping.
+    n_iter_no_change : int, default 10
+        Epochs without improvement, after burn_in, that end the fit.
+    tol : float, default 0.001
+        Share by which the perplexity must fall to count as improvement.
+    strict : bool, default False
+        Refuse counts that are not integers; otherwise they are rounded by a draw, with a warning.
+    width : int, default 16
+        Workers that the plan is cut for; it changes the answer, n_jobs does not.
+    profile : {"exact", "fast"}, default "exact"
+        "exact" gives the same bits on every x86-64 processor.
+    random_state : int, RandomState or None, default None
+        Seed of the plan and of every draw.
+    n_jobs : int or None, default None
+        Threads; None uses every core that this process may use. Never changes the answer.
+    runtime : runtime or None, default None
+        `st.Serial()`, `st.Threads(n)`, `st.Cluster(…)` or `st.Simulated(…)`; overrides n_jobs. Never changes the
+        answer.
+    memory : int, str or None, default None
+        Budget such as "2GiB"; what does not fit is cut into blocks on disk and streamed. On a cluster it is the budget
+        of each node, and nodes read their documents from the file. Never changes the answer.
+    verbose : int, default 0
+        0 quiet, 1 a progress bar, 2 the plan as well.
 
     Attributes
     ----------
-    components_ : [topics, words] float32, how often each word has each topic, the prior added.
-    doc_topic_prior_, topic_word_prior_ : the priors, as learned.      topic_tokens_ : [topics] tokens of each topic.
-    n_iter_ : epochs done.      history_ : one dict for each epoch.      fingerprint_ : the plan's hash.
-    plan_ : the plan (not in models that were loaded).
-    vocabulary_ : the words, when the data named them.
+    components_ : ndarray of float32 [topics, words]
+        How often each word has each topic, with the prior added; rows are proportional to the topics' distributions
+        over words.
+    doc_topic_prior_ : ndarray of float64 [topics]
+        Prior of each topic in a document, as learned.
+    topic_word_prior_ : float
+        Prior of a word in a topic, as learned.
+    topic_tokens_ : ndarray of float64 [topics]
+        Tokens of each topic.
+    topics_ : object
+        Counts and priors of the model, from which the attributes above are computed.
+    n_iter_ : int
+        Epochs done.
+    history_ : list of dict
+        Log-likelihood and perplexity after each epoch.
+    n_features_in_ : int
+        Number of words seen by `fit`.
+    vocabulary_ : list of str or None
+        The words, where the data had names.
+    plan_ : Plan
+        The plan that was run (not in models that were loaded).
+    fingerprint_ : str
+        Its hash.
 
     Examples
     --------
@@ -177,20 +221,36 @@ class LatentDirichletAllocation(
     def fit(
         self, X: Any, y: Any = None, *, validation: Any = None, vocabulary: Any = None, session: Session | None = None
     ) -> Self:
-        """Learn from X: documents × words as a sparse or dense matrix of counts, a DataFrame, `stretto.Data` or a path.
+        """Learn from documents.
 
-        validation: documents to measure on after each epoch, or the share of X to hold out for it. vocabulary: the
-        words, or a file with one a line. session: where to record the run, when to save checkpoints, whether to go on
-        from one. y is ignored.
+        Parameters
+        ----------
+        X : sparse or dense matrix, DataFrame, Data or path
+            Counts, documents × words.
+        y : object, default None
+            Ignored.
+        validation : documents, float or None, default None
+            Documents to measure on after each epoch, or the share of X to hold out for it.
+        vocabulary : sequence of str, path or None, default None
+            The words, or a file with one word a line.
+        session : Session or None, default None
+            Where to record the run, when to save checkpoints, whether to continue from one.
         """
         return self._fit(X, validation, vocabulary, session)
 
     def plan(self, X: Any, y: Any = None, *, validation: Any = None, vocabulary: Any = None) -> Plan:
-        """The plan that `fit` with these arguments runs, made by counting the tokens; nothing is learned.
+        """The plan that `fit` with these arguments runs, made by counting the tokens. Nothing is learned.
 
         Parameters
         ----------
-        X, y, validation, vocabulary : as for `fit`
+        X : sparse or dense matrix, DataFrame, Data or path
+            Counts, documents × words.
+        y : object, default None
+            Ignored.
+        validation : documents, float or None, default None
+            Documents to measure on after each epoch, or the share of X to hold out for it.
+        vocabulary : sequence of str, path or None, default None
+            The words, or a file with one word a line.
 
         Returns
         -------
@@ -237,8 +297,15 @@ class LatentDirichletAllocation(
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from more documents: what was learned stays as counts, and the documents of X are added to it.
 
-        Their tokens are passed over twenty times (or `epochs` times, if that is fewer), and `burn_in` counts those
-        passes. Priors that were learned are kept.
+        There are twenty passes over their tokens (or `epochs`, if that is fewer), and `burn_in` counts those passes.
+        Priors that were learned are kept.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, DataFrame, Data or path
+            Counts, documents × words.
+        y : object, default None
+            Ignored.
         """
         self._check()
         going_on = self._is_fitted()
@@ -362,24 +429,25 @@ class LatentDirichletAllocation(
 
     @property
     def components_(self) -> NDArray[np.float32]:
-        """[topics, words] how often each word has each topic, the prior added; rows in proportion to the topics'
-        distributions over words.
-        """
+        """How often each word has each topic [topics, words], with the prior added."""
         check_is_fitted(self)
         return cast("NDArray[np.float32]", self.topics_.counts() + np.float32(self.topics_.beta))
 
     @property
     def topic_tokens_(self) -> NDArray[np.float64]:
+        """Tokens of each topic [topics]."""
         check_is_fitted(self)
         return self.topics_.totals.copy()
 
     @property
     def doc_topic_prior_(self) -> NDArray[np.float64]:
+        """Prior of each topic in a document [topics], as learned."""
         check_is_fitted(self)
         return self.topics_.alpha.copy()
 
     @property
     def topic_word_prior_(self) -> float:
+        """Prior of a word in a topic, as learned."""
         check_is_fitted(self)
         return self.topics_.beta
 
@@ -388,7 +456,13 @@ class LatentDirichletAllocation(
         return self.topics_.n_topics
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """[documents, topics] the share of each topic in each document; rows add up to 1."""
+        """The share of each topic in each document [documents, topics]; rows add up to 1.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, DataFrame, Data or path
+            Counts, documents × words.
+        """
         corpus = self._corpus(X)
         with self._place().open() as crew:
             return self._prepared(crew).shares(_csr(corpus), crew=crew)
@@ -396,13 +470,25 @@ class LatentDirichletAllocation(
     def perplexity(self, X: Any, held: Any = None) -> float:
         """exp of minus the mean log-likelihood of a token the model has not seen; lower is better.
 
-        A document's shares are taken from X and measured on `held`, a matrix of other tokens of the same documents;
-        without it, the tokens of X are dealt to two halves, one to learn the shares from and one to measure on.
+        Parameters
+        ----------
+        X : sparse or dense matrix, DataFrame, Data or path
+            Tokens from which a document's shares are inferred.
+        held : sparse or dense matrix, DataFrame, Data, path or None, default None
+            Other tokens of the same documents, to measure on. None: the tokens of X are dealt to two halves.
         """
         return float(np.exp(-self._completion(X, held)))
 
     def score(self, X: Any, y: Any = None) -> float:
-        """The mean log-likelihood of a token of X, given the other half of its document; higher is better."""
+        """The mean log-likelihood of a token of X, given the other half of its document; higher is better.
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, DataFrame, Data or path
+            Counts, documents × words.
+        y : object, default None
+            Ignored.
+        """
         return self._completion(X, None)
 
     def _completion(self, X: Any, held: Any) -> float:
@@ -419,8 +505,14 @@ class LatentDirichletAllocation(
         return likelihood / tokens
 
     def top_words(self, vocabulary: Any = None, n: int = 10) -> list[list[str]]:
-        """The n most frequent words of each topic, best first; vocabulary: the words (None: those of the data, or
-        their numbers).
+        """The n most frequent words of each topic, best first.
+
+        Parameters
+        ----------
+        vocabulary : sequence of str or None, default None
+            The words; None: those of the data, or their numbers.
+        n : int, default 10
+            Words of a topic.
         """
         check_is_fitted(self)
         checks.of(self).number("n", n, least=1, whole=True)
@@ -431,8 +523,16 @@ class LatentDirichletAllocation(
         return [[names[w] if names is not None else str(w) for w, part in row if part > 0] for row in pairs]
 
     def coherence(self, X: Any, n: int = 10, measure: str = "npmi") -> NDArray[np.float64]:
-        """[topics] how well the n first words of each topic go together in the documents X: "npmi" (-1 to 1) or
-        "umass".
+        """How well the n first words of each topic go together in documents [topics].
+
+        Parameters
+        ----------
+        X : sparse or dense matrix, DataFrame, Data or path
+            The documents.
+        n : int, default 10
+            Words of a topic.
+        measure : {"npmi", "umass"}, default "npmi"
+            The measure; "npmi" is between -1 and 1.
         """
         check_is_fitted(self)
         found, share = top_words(self.topics_.by_topic(), n)
@@ -441,7 +541,13 @@ class LatentDirichletAllocation(
             return topic_coherence(found, _csr(self._corpus(X)), measure=measure, crew=crew)
 
     def similar_topics(self, n: int = 5) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """The n topics most like each: (numbers [topics, n], likeness in 0..1)."""
+        """The n topics most similar to each: (numbers [topics, n], similarities in 0..1).
+
+        Parameters
+        ----------
+        n : int, default 5
+            Similar topics for each.
+        """
         check_is_fitted(self)
         with self._place().open() as crew:
             return similar_topics(self.topics_.by_topic(), n, crew)
@@ -473,13 +579,25 @@ class LatentDirichletAllocation(
     # --- keeping it -------------------------------------------------------------------------------------------------
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted model to one file (safetensors, no pickle)."""
+        """Write the fitted model to one file (safetensors, no pickle).
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        """
         check_is_fitted(self)
         persistence.save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """A model written by `save`."""
+        """Read a model that `save` wrote.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file.
+        """
         return cast("Self", persistence.load(cls, path))
 
     def _is_fitted(self) -> bool:

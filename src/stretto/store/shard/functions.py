@@ -38,7 +38,7 @@ from typing import Any
 
 from stretto.errors import PlanError
 
-Room = Callable[[int, int], int]
+SendBound = Callable[[int, int], int]
 ROW = -1  # `snapshot` of the row itself
 
 
@@ -70,7 +70,7 @@ class ServerFunction:
         The user's function for a change.
     create : callable or None
         The user's function for a new row.
-    room : callable or None
+    send_bound : callable or None
         The user's bound on snapshots: function(kept, wanted) -> how many more.
     """
 
@@ -85,7 +85,7 @@ class ServerFunction:
     snapshots: int | None = None
     apply: Callable[..., Any] | None = None
     create: Callable[..., Any] | None = None
-    room: Room | None = None
+    send_bound: SendBound | None = None
 
     @property
     def states(self) -> int:
@@ -107,8 +107,8 @@ class ServerFunction:
         >>> adarevision(0.1, snapshots=100).allow_send(kept=98, wanted=5)
         2
         """
-        if self.room is not None:
-            return min(wanted, max(0, int(self.room(kept, wanted))))
+        if self.send_bound is not None:
+            return min(wanted, max(0, int(self.send_bound(kept, wanted))))
         return wanted if self.snapshots is None else min(wanted, max(0, self.snapshots - kept))
 
     def check(self, table: str, dtype: str) -> None:
@@ -257,7 +257,7 @@ def server_function(
     snapshots: int | None = None,
     params: Sequence[float] = (),
     additive: bool = False,
-    allow_send: Room | None = None,
+    allow_send: SendBound | None = None,
     name: str | None = None,
 ) -> ServerFunction:
     """A server function of your own: what a shard does with a change.
@@ -323,7 +323,7 @@ def server_function(
         snapshots=snapshots,
         apply=apply,
         create=create,
-        room=allow_send,
+        send_bound=allow_send,
     )
 
 

@@ -1,0 +1,1 @@
+"""Scripts for developers: what generates pages of the documentation."""
