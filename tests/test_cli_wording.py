@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import doctest
-import importlib
 import inspect as introspect
 import itertools
 import re
@@ -85,7 +83,7 @@ def test_what_a_command_has_no_option_for_is_said() -> None:
 
 def messages(folder: str) -> Iterator[tuple[str, str]]:
     """(where, text) of every string in a folder that is no docstring, what is filled in as …"""
-    for path in sorted((SRC / folder).glob("*.py")):
+    for path in sorted((SRC / folder).rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         documents = {
             node.body[0].value
@@ -96,7 +94,7 @@ def messages(folder: str) -> Iterator[tuple[str, str]]:
         }
         inside = {part for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
         for node in ast.walk(tree):
-            where = f"{folder}/{path.name}:{getattr(node, 'lineno', 0)}"
+            where = f"{path.relative_to(SRC).as_posix()}:{getattr(node, 'lineno', 0)}"
             if isinstance(node, ast.JoinedStr):
                 parts = [str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values]
                 yield where, "".join(parts)
@@ -131,22 +129,20 @@ def test_every_option_that_readers_advise_is_one_of_every_command_that_reads() -
 @pytest.mark.parametrize(
     ("models", "estimator", "path"),
     [
-        ("mf_*", st.MatrixFactorization, ("train", "mf")),
-        ("lda_*", st.LatentDirichletAllocation, ("train", "lda")),
+        ("models/factorization", st.MatrixFactorization, ("train", "mf")),
+        ("models/topics", st.LatentDirichletAllocation, ("train", "lda")),
     ],
 )
 def test_every_option_that_models_advise_can_be_typed(models: str, estimator: Any, path: tuple[str, ...]) -> None:
     """What an estimator has as a parameter and a command as an option is never left in Python's words."""
     known = parameters(estimator) | reading_options() | {"validation"}
-    names = {place.name for place in (SRC / "models").glob(f"{models}.py")}
     advised = set()
-    for where, text in messages("models"):
-        if where.split("/")[1].split(":")[0] in names:
-            advised |= set(ADVISED.findall(text)) & known
-            text = re.sub(r"st\.\w+\((\([^()]*\)|[^()])*\)", "", text)  # a call, to be typed in Python
-            typed = as_typed(text.replace("…", "x"), command(*path), " ".join(path))
-            left = {name for name in ADVISED.findall(typed) if name in known and name in options(*path)}
-            assert not left, f"{where}: {typed}"
+    for where, text in messages(models):
+        advised |= set(ADVISED.findall(text)) & known
+        text = re.sub(r"st\.\w+\((\([^()]*\)|[^()])*\)", "", text)  # a call, to be typed in Python
+        typed = as_typed(text.replace("…", "x"), command(*path), " ".join(path))
+        left = {name for name in ADVISED.findall(typed) if name in known and name in options(*path)}
+        assert not left, f"{where}: {typed}"
     assert advised & options(*path)
 
 
@@ -290,15 +286,6 @@ def test_recommend_counts_what_it_wrote(kind: str, tmp_path: Path) -> None:
     similar = ["--similar-to", "1", "--to", str(to)]
     assert "--similar-to prints" in stretto("recommend", tmp_path / "run", *similar, code=2).err
     assert "no user '01'" in stretto("recommend", tmp_path / "run", "--user", "01", code=2).err
-
-
-@pytest.mark.parametrize(
-    "module", ["cli.lists", "cli.reading", "data.roles", "data.delimited", "data.ids", "data.convert"]
-)
-def test_examples_in_docstrings(module: str) -> None:
-    done = doctest.testmod(importlib.import_module(f"stretto.{module}"))
-    assert done.attempted
-    assert not done.failed
 
 
 def test_counting() -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-import importlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,24 +10,6 @@ from stretto.comm.units import rate, seconds
 from stretto.consistency.clocks import FOREVER, Clocks
 from stretto.consistency.rules import ASP, BSP, SSP
 from stretto.errors import PlanError, RunError
-
-
-@pytest.mark.parametrize(
-    "module",
-    [
-        "stretto.comm.units",
-        "stretto.comm.budget",
-        "stretto.comm.ranking",
-        "stretto.comm.codec",
-        "stretto.comm.link",
-        "stretto.consistency.rules",
-        "stretto.consistency.clocks",
-    ],
-)
-def test_the_examples_in_the_text(module: str) -> None:
-    done = doctest.testmod(importlib.import_module(module))
-    assert done.attempted > 0
-    assert done.failed == 0
 
 
 @pytest.mark.parametrize(

@@ -391,7 +391,7 @@ MISTAKES: list[tuple[str, Callable[[Worker], Any], type[StrettoError], str]] = [
         "too large",
         lambda w: w.table("x").read([1, 10]),
         DataError,
-        r"key 10 \(at 1\) is not there; its rows are 0 to 9",
+        r"key 10 \(at 1\) does not exist; its rows are 0 to 9",
     ),
     ("negative", lambda w: w.table("x").add([0, 0, -1], np.ones((3, 2))), DataError, r"key -1 \(at 2\)"),
     ("not whole", lambda w: w.table("x").read([1.5]), DataError, "keys are float64, not whole numbers"),
@@ -417,7 +417,7 @@ MISTAKES: list[tuple[str, Callable[[Worker], Any], type[StrettoError], str]] = [
         "column",
         lambda w: w.table("x").read_at([1], [2]),
         DataError,
-        r"column 2 \(at 0\) is not there; its columns are 0",
+        r"column 2 \(at 0\) does not exist; its columns are 0",
     ),
     ("columns", lambda w: w.table("x").add_at([1, 2, 3], [0, 1], 1.0), DataError, "3 rows and 2 columns"),
     ("field", lambda w: w.table("f").add([1], q=1.0), DataError, "no field q; it has w, b"),
@@ -448,7 +448,7 @@ def test_a_mistake_says_where(runtime: Any) -> None:
         for clock in w.clocks(9):
             w.table("x").read([10 if (w.number, clock) == (2, 3) else 0])
 
-    with pytest.raises(DataError, match=r"^worker 2, clock 3, table 'x': key 10 \(at 0\) is not there"):
+    with pytest.raises(DataError, match=r"^worker 2, clock 3, table 'x': key 10 \(at 0\) does not exist"):
         once(body, runtime, workers=4, x=X)
 
 

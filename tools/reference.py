@@ -115,7 +115,7 @@ def _body(doc: Docstring) -> Iterator[str]:
         elif section in doc.listed:
             yield from [f"**{section}**", "", *_listed(doc.listed[section]), ""]
         elif section == "Examples":
-            yield from ["**Example**", "", *_example(text), ""]
+            yield from ["**Example**", "", *_example(text)]
         else:
             yield from [f"**{section}**", "", text, ""]
 

@@ -1,4 +1,4 @@
-"""`st.run`: one word for running what users write, whichever door it goes through.
+"""`st.run`: run a program, or a worker function against parameter tables.
 
 st.run(program, rounds=100)                                 an st.Program: schedule, update, aggregate
 st.run(worker, workers=8, tables={"weights": …})            a function of a worker: read, add, tick
@@ -35,7 +35,8 @@ def _run(what: Any, **options: Any) -> Any:
     checkpoint_every : int or None, default None
         Rounds or clocks between two checkpoints; None chooses an interval that costs little.
     resume : bool, default False
-        Continue from the newest checkpoint. Checkpoints are pickled: resume only from folders that you trust.
+        Continue from the newest checkpoint. What a program's schedule and parts remember is pickled: resume only from
+        folders that you trust.
     record : bool or str
         Program: True keeps the jobs of every round and what it read in `Result.record`. Worker: "rows" counts how often
         rows were sent, "full" keeps everything that the replay checker needs.
@@ -139,7 +140,7 @@ if TYPE_CHECKING:
     S_co = TypeVar("S_co", covariant=True)
 
     class Either(Protocol[P, R_co, Q, S_co]):
-        """Called as one function or as the other: whoever checks types hears of both, and each is written down once."""
+        """Called as one function or as the other: type checkers see both signatures, and each is written once."""
 
         @overload
         def __call__(self, *args: P.args, **options: P.kwargs) -> R_co: ...

@@ -91,7 +91,8 @@ class Managed:
     budget : str or float
         What each node may send: a rate such as "200Mbit", or bytes per second.
     burst : tuple of int, default (100, 100)
-        The most rows of one message, over all destinations: (updates, rows). Announcements of keys may be longer.
+        The most rows sent at a time, over all destinations: (updates, rows). Messages of keys have the same limit,
+        except announcements, which cannot be cut.
     rank : str or callable, default "relative"
         What is sent first: "random", "round-robin", "absolute", "relative", "effective", or a function(deltas [n,
         width], rows [n, width]) -> [n], larger first. On shards, "absolute" and "relative" rank by how far a row has

@@ -119,7 +119,7 @@ class LoopPlan(Planned):
 
     @property
     def fingerprint(self) -> str:
-        """Same fingerprint, same bits."""
+        """A short hash of everything that can change a number."""
         if len(self.plans) == 1:
             return self.plans[0].fingerprint
         return hashlib.sha256("".join(plan.fingerprint for plan in self.plans).encode()).hexdigest()[:16]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from stretto.state.state import State
 
 
-class _Room(ModuleType):
+class _CallablePackage(ModuleType):
     def __call__(self, array: Any, dtype: Any = None) -> State:
         """See `stretto.state.make.state`."""
         from stretto.state.make import state
@@ -21,4 +21,4 @@ class _Room(ModuleType):
         return state(array, dtype)
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = _CallablePackage

@@ -220,7 +220,7 @@ class Buffer:
             self._apply_one(element, log.delta[n], seen)
 
     def release(self) -> None:
-        """No plan drives the buffer any more: what still waits is applied, the log is dropped."""
+        """End the control of a plan: apply what still waits, and drop the log."""
         self.flush()
         self._held = False
         self.log = []

@@ -208,11 +208,11 @@ class StepOnSeveral:
             runner.settle()
 
     def lose(self) -> None:
-        """Give back the memory of the step: another one was made with its parameters."""
+        """Free the memory of the step, because another step has its parameters now."""
         self._stop("another step was made with these parameters since; make a new one when it is its turn")
 
     def close(self) -> None:
-        """Give back the memory of the step; parameters and state keep their values."""
+        """Free the memory of the step; parameters and state keep their values."""
         if not self._lost:
             self._stop("the step was closed; make a new one")
 

@@ -101,7 +101,7 @@ class Step:
     device : Device
         Where it runs.
     rates : Rates or None, default None
-        Speeds that times are estimated from; None measures them.
+        Speeds that times are estimated from; None measures a GPU, and estimates other devices as an H200.
     verify : bool, default False
         Compare the first step with the plain step.
     chunks : int, dict, str or None, default None

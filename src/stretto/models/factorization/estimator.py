@@ -92,15 +92,15 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     schedule : {"linear", "constant"} or None, default None
         Whether the step falls linearly to zero over the epochs; None: constant for adarevision only.
     optimizer : {"sgd", "adagrad", "adarevision"}, default "sgd"
-        For solver="sgd". "adagrad" has a step for each row, by the size of its gradients so far; "adarevision" one for
-        each element and bias, in its serial limit, as here no gradient is ever late: its steps shrink by themselves,
-        and it converges with learning rates from 0.05 to 0.4. With delays: `st.adarevision` on tables.
+        For solver="sgd". "adagrad" has a step for each row, by the size of its gradients so far. "adarevision" has one
+        for each element and bias, without delays (with delays: `st.adarevision` on tables). Its steps shrink by
+        themselves, and it converges with learning rates from 0.05 to 0.4.
     biases : bool, default True
         Learn the mean and one bias for each row and column.
     implicit : bool, default False
-        The values are counts of what was done, not ratings: every pair counts, with preference 1 where the value is
-        positive and 0 elsewhere, and `score` ranks. For solver="als"; there are no biases, and reg is multiplied by the
-        confidence of each entry.
+        The values are counts of actions, not ratings. Every pair counts, with preference 1 where the value is positive
+        and 0 elsewhere, and `score` measures the ranking. For solver="als". There are no biases, and reg is multiplied
+        by the confidence of each entry.
     alpha : float, default 1.0
         For implicit: a value has confidence 1 + alpha·value / mean |value|, a missing one 1. A negative value is a
         confident no, with preference 0. The unit of the counts does not matter.
@@ -120,11 +120,11 @@ class MatrixFactorization(CallbackSupportMixin, TransformerMixin, BaseEstimator)
     tol : float, default 0.0001
         What counts as improvement.
     warm_start : bool, default False
-        `fit` goes on from the factors of the last fit (and its squared gradients), row by row as ids or indices say.
+        `fit` continues from the factors of the last fit (and its squared gradients). Ids or indices identify the rows.
     duplicates : {"error", "first", "last", "mean", "sum", "keep"}, default "error"
         What to do with a pair rated twice.
     width : int, default 16
-        Workers that the plan is cut for; it changes the answer, n_jobs does not.
+        Logical workers of the plan; it changes the answer, n_jobs does not.
     profile : {"exact", "fast"}, default "exact"
         "exact": same bits on every x86-64 processor.
     random_state : int, RandomState or None, default None

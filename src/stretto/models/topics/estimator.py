@@ -103,7 +103,7 @@ class LatentDirichletAllocation(
     strict : bool, default False
         Refuse counts that are not integers; otherwise they are rounded by a draw, with a warning.
     width : int, default 16
-        Workers that the plan is cut for; it changes the answer, n_jobs does not.
+        Logical workers of the plan; it changes the answer, n_jobs does not.
     profile : {"exact", "fast"}, default "exact"
         "exact" gives the same bits on every x86-64 processor.
     random_state : int, RandomState or None, default None
@@ -475,7 +475,7 @@ class LatentDirichletAllocation(
         X : sparse or dense matrix, DataFrame, Data or path
             Tokens from which a document's shares are inferred.
         held : sparse or dense matrix, DataFrame, Data, path or None, default None
-            Other tokens of the same documents, to measure on. None: the tokens of X are dealt to two halves.
+            Other tokens of the same documents, to measure on. None: the tokens of X are split into two halves.
         """
         return float(np.exp(-self._completion(X, held)))
 

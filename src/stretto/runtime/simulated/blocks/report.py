@@ -45,7 +45,7 @@ class PassReport:
 
 @dataclass(eq=False)
 class RotationReport:
-    """What a job on simulated nodes did, in virtual time. It grows while a run goes on.
+    """What a job on simulated nodes did, in virtual time. It grows during a run.
 
     Attributes
     ----------
