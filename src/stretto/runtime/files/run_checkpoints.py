@@ -45,7 +45,7 @@ class Saving:
     folder : Path
         Folder of the checkpoints.
     every_epochs : int or None, default None
-        Epochs between two checkpoints.
+        Epochs between two checkpoints; rounds for linear models and programs, clocks for tables.
     every_seconds : float or None, default None
         Seconds between two checkpoints.
     keep : int, default 2
