@@ -233,7 +233,7 @@ def test_memory_follows_the_words_that_are_asked_about() -> None:
         ([0, 1], r"words is int64 \[2\], coherence needs whole numbers \[topics, words\]"),
         ([[0, 1], [0, 1, 2]], "words has topics of different lengths; fill the shorter ones up with -1"),
         ([[0.0, 1.0]], r"words is float64 \[1, 2\]"),
-        ([[0], [1]], "words has 1 for each topic, and coherence looks at pairs; give at least 2"),
+        ([[0], [1]], "words has 1 for each topic, and coherence compares pairs; give at least 2"),
         ([[0, 1], [1, 9]], "word 1 of topic 1 is 9, and X has columns 0 to 8; take words and X from the same"),
         ([[0, 1], [-2, 1]], "word 0 of topic 1 is -2"),
         ([[0, 1, 2], [4, 3, 4]], "topic 1 has word 4 twice"),

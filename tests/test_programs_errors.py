@@ -299,7 +299,7 @@ def test_programs_that_are_refused(parts: dict[str, Any], error: type[Exception]
         ({"runtime": Threads}, r"is not a runtime; give st.Threads\(n\)"),
         ({"runtime": Threads("2")}, "n_jobs='2' is not a whole number"),  # type: ignore[arg-type]
         ({"runtime": 4}, r"runtime=4 is not a runtime; give st.Threads\(n\), st.Serial\(\)"),
-        ({}, "P: nothing would end this run, since ready schedules go on for ever; pass rounds=, until= or seconds="),
+        ({}, "P: nothing would end this run, since ready schedules never end by themselves; pass rounds=, until= or "),
     ],
 )
 def test_options_that_are_refused(options: dict[str, Any], words: str) -> None:

@@ -50,14 +50,15 @@ def _run(what: Any, **options: Any) -> Any:
     verbose : int, default 0
         Program: 0 quiet, 1 a progress bar, 2 a line for every evaluation.
     session : Session or None, default None
-        Program: Where to record the run, when to save checkpoints and whether to resume, as for estimators; in place of
+        Program: where to record the run, when to save checkpoints and whether to resume, as for estimators; in place of
         checkpoint, checkpoint_every and resume.
     check_every : int or None, default None
-        Program: Rounds between two checks that `update` depends on its arguments alone: one job is updated twice on every part
-        and both calls must give the same bits. None: in round 1, where an update takes less than 50 ms. 0: never.
+        Program: rounds between two checks that `update` depends on its arguments alone: one job is updated twice on
+        every part and both calls must give the same bits. None: in round 1, where an update takes less than 50 ms. 0:
+        never.
     schedulers_on : str, default "driver"
-        Program: "nodes" runs each of the `schedulers` of `st.schedule.prioritised` on a node of its own, the last nodes of the
-        runtime, with its share of the columns. Never changes a number.
+        Program: "nodes" runs each of the `schedulers` of `st.schedule.prioritised` on a node of its own, the last
+        nodes of the runtime, with its share of the columns. Never changes a number.
     tables : dict of Table
         Worker: the tables by name.
     workers : int, default 1

@@ -59,21 +59,32 @@ def epochs(
     states : mapping
         By name, all that changes from epoch to epoch: states, arrays, accumulators, NumPy random generators. A run that
         resumes writes their saved values into them.
-    every : int or None
+    every : int or None, default None
         Epochs between two checkpoints; None follows from how long saving takes. The last epoch is always saved.
-    keep : int
+    keep : int, default 2
         Newest checkpoints that remain.
-    resume : bool
+    resume : bool, default True
         Whether to go on where the last run in this folder stopped; without it such a folder is refused.
-    config : mapping or None
+    config : mapping or None, default None
         Your own settings, such as a learning rate: recorded, and refused when a run resumes with other ones.
-    verbose : int
+    verbose : int, default 0
         0 quiet, 1 a progress bar.
 
     Returns
     -------
     Epochs
         To be used in a `for` loop; its `log(objective, rmse=…)` adds numbers to the record of the present epoch.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np, stretto as st
+    >>> folder, x = tempfile.mkdtemp(), np.zeros(3)
+    >>> for epoch in st.epochs(4, folder, {"x": x}, every=2):
+    ...     x += 1.0
+    >>> y = np.zeros(3)
+    >>> [epoch for epoch in st.epochs(5, folder, {"x": y})], y.tolist()  # one more epoch, from the saved state
+    ([4], [4.0, 4.0, 4.0])
     """
     check = of("epochs")
     check.number("count", count, least=0, whole=True)
