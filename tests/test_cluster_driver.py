@@ -85,7 +85,7 @@ def hosts_of_this_process() -> list[int]:
             stat, words = Path(f"/proc/{entry}/stat").read_text(), Path(f"/proc/{entry}/cmdline").read_text()
         except OSError:
             continue
-        if int(stat.rsplit(")", 1)[1].split()[1]) == os.getpid() and "fleet_local" in words:
+        if int(stat.rsplit(")", 1)[1].split()[1]) == os.getpid() and "local_fleet" in words:
             found.append(int(entry))
     return sorted(found)
 

@@ -186,22 +186,14 @@ def nothing_is_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a plan is made before anything is allocated")
 
     for where in (
-        *(
-            "mf_sgd.lay_out",
-            "mf_als.compress_source",
-            "mf_ccd.compress_source",
-            "mf_sgd.new_factors",
-            "mf_als.new_factors",
-        ),
-        *("mf_ccd.new_factors", "mf_sgd.lay_out_on_disk", "lda_job.lay_out_tokens", "lda_job.new_counts"),
-        *(
-            "lda_fit.lay_out_in_memory",
-            "lda_job.lay_out_tokens_on_disk",
-            "factorization.lay_out_factors",
-            "lda_fit.lay_out_lda",
-        ),
+        *("solvers.factorization.sgd.lay_out", "solvers.factorization.sgd.lay_out_on_disk"),
+        *("solvers.factorization.als.compress_source", "solvers.factorization.ccd.compress_source"),
+        *(f"solvers.factorization.{solver}.new_factors" for solver in ("sgd", "als", "ccd")),
+        *("models.topics.job.lay_out_tokens", "models.topics.job.lay_out_tokens_on_disk"),
+        *("models.topics.job.new_counts", "models.topics.fit.lay_out_in_memory", "models.topics.fit.lay_out_lda"),
+        "models.factorization.estimator.lay_out_factors",
     ):
-        monkeypatch.setattr(f"stretto.models.{where}", refuse)
+        monkeypatch.setattr(f"stretto.{where}", refuse)
 
 
 @pytest.mark.usefixtures("nothing_is_laid_out")

@@ -443,7 +443,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
         began.append(w.clock)
         lasting(w)
 
-    with pytest.warns(RuntimeWarning, match="is damaged: .* the checkpoint before is used"):
+    with pytest.warns(RuntimeWarning, match="is damaged: .* the checkpoint before it is used"):
         result = st.run(going_on, resume=True, **options)
     assert began == [4, 4]
     del options["checkpoint"], options["checkpoint_every"]
