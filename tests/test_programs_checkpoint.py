@@ -226,7 +226,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("where", ["st.Threads(2)", "st.Cluster('processes', nodes=2)"])
+@pytest.mark.parametrize(
+    "where", ["st.Threads(2)", pytest.param("st.Cluster('processes', nodes=2)", marks=pytest.mark.slow)]
+)
 def test_kill_dash_nine(where: str, tmp_path: Path) -> None:
     script, folder = tmp_path / "job.py", tmp_path / "saved"
     script.write_text(SCRIPT)

@@ -161,6 +161,7 @@ def test_until_and_going_on(case: Case) -> None:
     assert bits(nothing) == bits(run(case, st.Threads(1), rounds=0))
 
 
+@pytest.mark.slow  # compiles kernels of float32 rounds
 @pytest.mark.parametrize("by", ["rows", "columns"])
 def test_float32_more_nodes_than_parts_and_tiny_data(by: str) -> None:
     X, y = data()
@@ -306,6 +307,7 @@ def test_more_schedules_after_crashes_and_resuming(case: Case, tmp_path: Path) -
     resuming_has_the_same_bits(case, tmp_path)
 
 
+@pytest.mark.slow
 def test_segments_on_processes() -> None:
     for case in SEGMENTED:
         one, other = run(case, st.Threads(2), rounds=60), run(case, st.Cluster("processes", nodes=2), rounds=60)

@@ -108,7 +108,12 @@ def test_the_same_bits_on_threads_and_simulated(name: str, depth: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "depth"),
-    [("parts", 1), ("parts", 3), ("parts with state", 3), ("rotation", 1)],
+    [
+        pytest.param("parts", 1, marks=pytest.mark.slow),
+        pytest.param("parts", 3, marks=pytest.mark.slow),
+        ("parts with state", 3),
+        ("rotation", 1),
+    ],
 )
 def test_the_same_bits_on_processes(name: str, depth: int) -> None:
     result = made(name, depth, st.Cluster("processes", nodes=3, threads=2))
@@ -116,7 +121,7 @@ def test_the_same_bits_on_processes(name: str, depth: int) -> None:
     assert result.busy_seconds > 0
 
 
-@pytest.mark.parametrize("name", ["not cut", "parts with state"])
+@pytest.mark.parametrize("name", [pytest.param("not cut", marks=pytest.mark.slow), "parts with state"])
 def test_a_killed_process_is_replaced(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     killed: list[int] = []
     begin = driver.HostRounds._flush
@@ -154,7 +159,7 @@ def run_with_faults(seed: int) -> int:
     return len(runtime.report.losses)
 
 
-@pytest.mark.parametrize("block", range(4))
+@pytest.mark.parametrize("block", range(2))
 def test_simulated_faults(block: int) -> None:
     assert sum(run_with_faults(seed) for seed in range(50 * block, 50 * block + 50)) > 25, "nodes were lost"
 
