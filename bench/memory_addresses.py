@@ -16,7 +16,7 @@ from unittest import mock
 
 from stretto.memory.addresses.arena import Arena
 from stretto.memory.addresses.lifetimes import find_lifetimes
-from stretto.memory.planner.program import HOLD, RELEASE, ROOM, UNHOLD, Program
+from stretto.memory.planner.instructions import ALLOCATE, HOLD, RELEASE, UNHOLD, Program
 
 STEPS = 3
 
@@ -67,31 +67,31 @@ def expected(program: Program) -> dict[int, dict[int, int]]:
     found: dict[int, dict[int, int]] = {}
     for what, which in program.opening:
         if what == HOLD:
-            held.append(arena.take(which))
-        elif what == ROOM:
+            held.append(arena.allocate(which))
+        elif what == ALLOCATE:
             k = next(k for k in lifetimes.first if lifetimes.storage[k] == which)
-            at[k] = arena.take(lifetimes.nbytes[k])
+            at[k] = arena.allocate(lifetimes.nbytes[k])
     for address in held:
-        arena.give(address)
+        arena.free(address)
     held = []
     for place, (what, which) in enumerate(program.instructions):
         for k in lifetimes.freed.get(place, ()):
-            arena.give(at.pop(k))
+            arena.free(at.pop(k))
         if what == HOLD:
-            held.append(arena.take(which))
+            held.append(arena.allocate(which))
         elif what == UNHOLD:
-            arena.give(held[which])
+            arena.free(held[which])
             held[which] = -1
         elif what == RELEASE:
             for address in held:
                 if address >= 0:
-                    arena.give(address)
+                    arena.free(address)
             held = []
         for event in lifetimes.requests.get(place, ()):
             if event < 0:
-                arena.give(at.pop(~event))
+                arena.free(at.pop(~event))
                 continue
-            at[event] = arena.take(lifetimes.nbytes[event])
+            at[event] = arena.allocate(lifetimes.nbytes[event])
             if lifetimes.storage[event] >= 0:
                 found.setdefault(place, {})[lifetimes.storage[event]] = at[event]
     return found
@@ -130,7 +130,7 @@ def compare(name: str, share: float, budget: int) -> None:
     from . import zoo
     from .memory_zoo_observe import to_host
 
-    watch, made, block = Compared(), Runner.__init__, CudaDevice._first_piece
+    watch, made, block = Compared(), Runner.__init__, CudaDevice._touch_block
 
     def watched(self: Any, *args: Any, **options: Any) -> None:
         watch.taken(self)
@@ -139,12 +139,12 @@ def compare(name: str, share: float, budget: int) -> None:
     def first(self: Any, nbytes: int) -> None:
         block(self, nbytes)
         if torch.cuda.current_stream() == self._computing:
-            watch.begins = self.room(nbytes).data_ptr()  # the block that was just freed, as a whole
+            watch.begins = self.allocate(nbytes).data_ptr()  # the block that was just freed, as a whole
 
     job = zoo.make(name, "cuda", "full")
     to_host(job)
     torch.cuda.empty_cache()
-    with mock.patch.object(Runner, "__init__", watched), mock.patch.object(CudaDevice, "_first_piece", first):
+    with mock.patch.object(Runner, "__init__", watched), mock.patch.object(CudaDevice, "_touch_block", first):
         options = {"budget": budget, "record": False, "chunks": "auto", "device": "cuda"}
         run = planned_step(job.step, job.modules, job.optimizers, job.batch, **options)  # type: ignore[arg-type]
         most = 0

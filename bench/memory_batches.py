@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from . import report
 
 if TYPE_CHECKING:
+    from stretto.memory.options import StepOptions, StepSource
     from stretto.memory.planner.graph import Graph
     from stretto.memory.planning import Captured
 
@@ -128,21 +129,26 @@ def dry(case: Case, batch: int, budget: int, chunks: str | None) -> tuple[Captur
         name, dtype, options = case
         job, cpu = unseen(name, dtype, {**options, "batch": batch}), torch.device("cpu")
         tight = LOSSES if chunks is not None else 0
-        captured = capture(job.step, job.modules, job.optimizers, job.batch, cpu, budget, chunks, tight=tight)
+        captured = capture(
+            StepSource(job.step, job.modules, job.optimizers, job.batch, cpu),
+            budget,
+            StepOptions(chunks=chunks),
+            tight=tight,
+        )
         _LAST[key] = captured, costed(captured.lifted, cpu)
     return _LAST[key]
 
 
 def fits(case: Case, batch: int, budget: int) -> bool:
     """Whether any plan is found, with the host that there is."""
-    from stretto.memory.planner.idle_intervals import find_gaps
+    from stretto.memory.planner.idle_intervals import find_idle_intervals
     from stretto.memory.planner.order import ORDERS
     from stretto.memory.planner.program import Link
     from stretto.memory.planner.search import search
 
     captured, graph = dry(case, batch, budget, "auto")
-    gaps = find_gaps(graph.reordered(ORDERS["program"](graph)))
-    return search(gaps, budget - captured.lifted.borrowed, Link(), host=HOST, any_will_do=True) is not None
+    intervals = find_idle_intervals(graph.reordered(ORDERS["program"](graph)))
+    return search(intervals, budget - captured.lifted.borrowed, Link(), host=HOST, first_fit=True) is not None
 
 
 def largest(need: Callable[[int], int], room: int, first: int) -> int:

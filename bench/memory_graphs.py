@@ -93,9 +93,10 @@ def _variants(
     from stretto.memory import planning
     from stretto.memory.capture.trace_step import trace
     from stretto.memory.chunk.chunks import cut
-    from stretto.memory.measure.costs import PLAYED, costed
+    from stretto.memory.measure.costs import REPLAYED, costed
     from stretto.memory.measure.update_memory import UpdateMemory
     from stretto.memory.operations.fuse import NONE
+    from stretto.memory.options import StepSource
     from stretto.memory.run.cuda_device import CudaDevice
 
     from .memory_turns import metered
@@ -103,7 +104,7 @@ def _variants(
     began = time.perf_counter()
     plain = trace(job.step, job.modules, job.optimizers, job.batch, device)
     clocks = {"traced": time.perf_counter() - began, "lifted": 0.0, "measured": 0.0}
-    lent = planning._lent(job.batch, device)
+    source = StepSource(job.step, job.modules, job.optimizers, job.batch, device)
     memory = UpdateMemory(job.optimizers, CudaDevice(device)) if device.type == "cuda" else None
 
     def updating(update: Any, sizes: list[int]) -> int:
@@ -116,13 +117,15 @@ def _variants(
             traced, notes = cut(plain, "auto" if tight else None, budget, tight=tight)
             if tight and (not notes or any(notes == one["notes"] for (_, at), one in variants.items() if at == share)):
                 continue
-            captured = planning._lifted(traced, notes, NONE, job.optimizers, lent, budget, record=True)
+            captured = planning.lift_traced(
+                traced, notes, NONE, job.optimizers, budget, batch_held=source.batch_on_device, record=True
+            )
             clocks["lifted"] += time.perf_counter() - began
             began = time.perf_counter()
             with metered():
-                graph = costed(captured.lifted, device, call=PLAYED, updating=updating)
+                graph = costed(captured.lifted, device, call=REPLAYED, updating=updating)
             clocks["measured"] += time.perf_counter() - began
-            variants[label, share] = {"graph": graph, "besides": dict(captured.lifted.besides), "notes": notes}
+            variants[label, share] = {"graph": graph, "other_bytes": dict(captured.lifted.other_bytes), "notes": notes}
     return variants, clocks
 
 
@@ -157,11 +160,12 @@ def planned(path: Path, shares: Sequence[float]) -> None:
     """Plan one step for several budgets; a line for each."""
     from stretto.memory.addresses.fragmentation import footprint
     from stretto.memory.addresses.lifetimes import find_lifetimes
+    from stretto.memory.addresses.place_plan import make_placed
     from stretto.memory.addresses.placement import peak
-    from stretto.memory.addresses.steering import natural
-    from stretto.memory.planner.planner import Infeasible, Settings, make_placed
+    from stretto.memory.addresses.steering import unsteered_bytes
+    from stretto.memory.planner.planner import Infeasible, Settings
     from stretto.memory.planner.program import Link
-    from stretto.memory.planning import updates_apart
+    from stretto.memory.planning import without_update_workspaces
 
     found = pickle.loads(path.read_bytes())
     whole = found["eager"]["reserved"]
@@ -169,8 +173,8 @@ def planned(path: Path, shares: Sequence[float]) -> None:
     for (label, share), one in found["variants"].items():
         if share not in shares:
             continue
-        graph, besides = updates_apart(one["graph"])
-        held = sum(one["besides"].values()) + besides + SLACK + int(share * whole) // 64
+        graph, workspace = without_update_workspaces(one["graph"])
+        held = sum(one["other_bytes"].values()) + workspace + SLACK + int(share * whole) // 64
         computing = sum(node.seconds for node in graph.nodes)
         eager = found["eager"].get("seconds", computing)
         began = time.process_time()
@@ -189,6 +193,6 @@ def planned(path: Path, shares: Sequence[float]) -> None:
             f"{costs.bytes_in / 2**30:.1f}, {costs.bytes_out / 2**30:.1f} GiB; planned in "
             f"{time.process_time() - began:.1f} s{'; over' if over > 0 else ''}; arena "
             f"{(plan.program.arena or 0) / least:.3f} of the bytes in use, "
-            f"{natural(plan.program) / least:.3f} by torch's own choices",
+            f"{unsteered_bytes(plan.program) / least:.3f} by torch's own choices",
             flush=True,
         )

@@ -67,6 +67,7 @@ def reckoned(name: str) -> list[dict[str, Any]]:
     from torch.utils import _pytree as pytree
 
     from stretto.memory.measure.costs import costed
+    from stretto.memory.options import StepOptions, StepSource
     from stretto.memory.planner.planner import Settings, make
     from stretto.memory.planning import capture
 
@@ -76,7 +77,9 @@ def reckoned(name: str) -> list[dict[str, Any]]:
         with torch.device("meta"):
             job = made("meta", False)
         batch = pytree.tree_map(lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype), job.batch)
-        captured = capture(job.step, job.modules, job.optimizers, batch, cpu, 1 << 50, chunks)
+        captured = capture(
+            StepSource(job.step, job.modules, job.optimizers, batch, cpu), 1 << 50, StepOptions(chunks=chunks)
+        )
         costs = make(costed(captured.lifted, cpu), Settings(1 << 50, policy="keep")).costs
         how = "nothing moves, reckoned" if chunks is None else f'chunks={{"{dimension}": 4}}, nothing moves, reckoned'
         peak = round((costs.peak + captured.lifted.borrowed) / GIB, 3)
@@ -132,7 +135,7 @@ def tried(name: str, how: str, make: Any, device: str, toy: bool, **options: Any
             row["budget GiB"] = round(options["budget"] / GIB, 3)
         row["predicted GiB"] = round(made.report.peak / GIB, 3)
         row["predicted ms"] = round(1e3 * made.planned.costs.seconds, 1)
-        pieces = [n for note in made.planned.notes for n in re.findall(r"cut into (\d+) pieces", note)]
+        pieces = [n for note in made.planned.notes for n in re.findall(r"cut into (\d+) chunks", note)]
         more = [n for note in made.planned.notes for n in re.findall(r"\d+ more groups", note)]
         row["note"] = f"pieces: {', '.join(pieces + more)}; ready after {time.perf_counter() - began:.0f} s"
         function = made

@@ -23,15 +23,16 @@ import torch
 from torch.utils import _pytree as pytree
 
 from stretto.memory.measure.costs import costed
+from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planner.fixed_partitions import choose, load_steps
 from stretto.memory.planner.graph import Graph
-from stretto.memory.planner.idle_intervals import find_gaps
+from stretto.memory.planner.idle_intervals import find_idle_intervals
 from stretto.memory.planner.lower import lower
 from stretto.memory.planner.order import ORDERS
 from stretto.memory.planner.planner import Infeasible, Planned, Settings, make, smallest_budget
 from stretto.memory.planner.program import account
-from stretto.memory.planner.timeline import walk
-from stretto.memory.planning import Captured, beside, capture
+from stretto.memory.planner.timeline import build_timeline
+from stretto.memory.planning import Captured, capture, remaining_budget
 from stretto.memory.run.cuda_device import CudaDevice
 from stretto.memory.run.devices import Device, PlainDevice
 from stretto.memory.run.execute import Runner
@@ -155,10 +156,10 @@ class Reusing(CudaDevice):
 
     slab: torch.Tensor | None = None
 
-    def host_room(self, nbytes: int) -> torch.Tensor:
+    def allocate_host(self, nbytes: int) -> torch.Tensor:
         if Reusing.slab is None or len(Reusing.slab) < nbytes:
             Reusing.slab = None
-            Reusing.slab = super().host_room(nbytes)
+            Reusing.slab = super().allocate_host(nbytes)
             super().pin(Reusing.slab)
         return Reusing.slab[:nbytes]
 
@@ -204,7 +205,11 @@ class Trial:
         """The trace and its graph with costs, made once."""
         if chunks not in self._known:
             job = self.job
-            found = capture(job.step, job.modules, job.optimizers, job.batch, self.device, self.about, chunks)
+            found = capture(
+                StepSource(job.step, job.modules, job.optimizers, job.batch, self.device),
+                self.about,
+                StepOptions(chunks=chunks),
+            )
             with metered():
                 self._known[chunks] = found, costed(found.lifted, self.device)
         return self._known[chunks]
@@ -219,9 +224,9 @@ class Trial:
         began = time.perf_counter()
         captured, graph = self.captured(chunks)
         try:
-            found = make(graph, beside(settings, captured.lifted))
+            found = make(graph, remaining_budget(settings, captured.lifted))
         except Infeasible as error:
-            said = error.beside(captured.lifted.besides, settings.budget)
+            said = error.with_other_memory(captured.lifted.other_bytes, settings.budget)
             return self._whole({"how": "planned", "failed": failed(said)})
         return self._taken(captured, graph, found, began)
 
@@ -231,10 +236,10 @@ class Trial:
         captured, graph = self.captured()
         settings = Settings(FREE, policy="dissertation", **options)
         if options.get("order") == "program":  # the policy has no such order: its parts, one after another
-            gaps = find_gaps(graph.reordered(ORDERS["program"](graph)), place=settings.place)
-            steps = walk(gaps, choose(gaps, settings.partition, settings.distance))
-            budget = _roomy(max(steps.start, *steps.must))
-            program = lower(gaps.graph, steps, budget, settings.link, first=load_steps(steps, settings.partition))
+            intervals = find_idle_intervals(graph.reordered(ORDERS["program"](graph)), place=settings.place)
+            steps = build_timeline(intervals, choose(intervals, settings.partition, settings.distance))
+            budget = _roomy(max(steps.start, *steps.required))
+            program = lower(intervals.graph, steps, budget, settings.link, first=load_steps(steps, settings.partition))
             found = Planned(program.program, account(program.program, settings.link), settings)
         else:
             budget = _roomy(smallest_budget(graph, settings))

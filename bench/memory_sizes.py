@@ -124,6 +124,7 @@ def planned_only(name: str) -> dict[str, Any]:
     import torch
 
     from stretto.checks import parse_bytes
+    from stretto.memory.options import StepOptions, StepSource
     from stretto.memory.planner.planner import Settings
     from stretto.memory.planning import planned
 
@@ -133,7 +134,9 @@ def planned_only(name: str) -> dict[str, Any]:
     settings = Settings(case.budget(CARD), host_budget=parse_bytes(case.host))
     try:
         captured, graph, made = planned(
-            job.step, job.modules, job.optimizers, job.batch, torch.device("cpu"), settings, chunks=case.chunks
+            StepSource(job.step, job.modules, job.optimizers, job.batch, torch.device("cpu")),
+            settings,
+            StepOptions(chunks=case.chunks),
         )
     except Exception as error:
         return row | {"note": f"{type(error).__name__}: {error}", "seconds in all": _since(began)}

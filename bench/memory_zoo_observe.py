@@ -15,6 +15,7 @@ import torch
 from stretto.memory import planning
 from stretto.memory.capture.side_effects import CannotCapture
 from stretto.memory.measure.costs import costed
+from stretto.memory.options import StepSource
 from stretto.memory.planner.planner import Settings
 from stretto.memory.report.report import Report
 
@@ -39,7 +40,7 @@ def plain_peak(job: Job) -> int:
     wanted = Settings(UNBOUNDED, policy="keep")
     try:
         captured, _, made = planning.planned(
-            job.step, job.modules, job.optimizers, job.batch, torch.device("cpu"), wanted
+            StepSource(job.step, job.modules, job.optimizers, job.batch, torch.device("cpu")), wanted
         )
     except CannotCapture:  # then it is not planned under any budget
         return UNBOUNDED
@@ -99,7 +100,7 @@ def predicted(step: Any, warned: Sequence[str]) -> Row:
     if getattr(step, "report", None) is None:
         return {}
     costs = step.planned.costs
-    plays = any("recording is" in note for note in step.planned.notes)
+    plays = any("CUDA graphs are replayed" in note for note in step.planned.notes)
     return {
         "predicted_seconds": step.report.seconds,
         "predicted_peak": step.report.peak,

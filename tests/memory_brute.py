@@ -9,23 +9,23 @@ from collections.abc import Sequence
 from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, Gaps
 from stretto.memory.planner.lower import lower
 from stretto.memory.planner.program import Link
-from stretto.memory.planner.timeline import walk
+from stretto.memory.planner.timeline import build_timeline
 
 
 def fastest(
-    gaps: Gaps, budgets: Sequence[int], link: Link, *, swap: bool = True, recompute: bool = True
+    intervals: Gaps, budgets: Sequence[int], link: Link, *, swap: bool = True, recompute: bool = True
 ) -> list[float | None]:
     """Seconds of the fastest plan that fits each budget, None if no choice does."""
     best = [math.inf] * len(budgets)
-    ways = [
+    host_options = [
         (KEEP, *((SWAP,) if swap else ()), *((DROP,) if recompute and droppable else ()))
-        for droppable in gaps.droppable
+        for droppable in intervals.droppable
     ]
-    nodes = gaps.graph.nodes
-    for choice in itertools.product(*ways):
-        steps = walk(gaps, choice)
+    nodes = intervals.graph.nodes
+    for choice in itertools.product(*host_options):
+        steps = build_timeline(intervals, choice)
         least, busy = steps.peak, sum(nodes[n].seconds for n in steps.node)
         for k, budget in enumerate(budgets):
             if least <= budget and busy < best[k]:  # copies only add to the computing
-                best[k] = min(best[k], lower(gaps.graph, steps, budget, link).seconds)
+                best[k] = min(best[k], lower(intervals.graph, steps, budget, link).seconds)
     return [None if seconds == math.inf else seconds for seconds in best]

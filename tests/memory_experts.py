@@ -83,6 +83,6 @@ def moe(experts: float, groups: int, devices: int = 1, layers: int = 2, factor: 
     updates.append((0, table, table_state, dtable))
     for d, p, state, dp in updates:
         seconds = 7 * build.storages[p].nbytes / BAND
-        build.node("adam", (p, dp, state), (), seconds, writes=(p, state), again=False, phase="update")
+        build.node("adam", (p, dp, state), (), seconds, writes=(p, state), recomputable=False, phase="update")
         on.append(d)
     return build.graph((loss,)), on

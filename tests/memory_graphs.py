@@ -28,11 +28,11 @@ class Builder:
         *,
         writes: tuple[int, ...] = (),
         workspace: int = 0,
-        again: bool = True,
-        fixed: bool = False,
+        recomputable: bool = True,
+        ordered: bool = False,
         phase: str = "forward",
     ) -> None:
-        self.nodes.append(Node(name, reads, makes, writes, seconds, workspace, again, fixed, phase))
+        self.nodes.append(Node(name, reads, makes, writes, seconds, workspace, recomputable, ordered, phase))
 
     def graph(self, results: tuple[int, ...] = ()) -> Graph:
         made = Graph(tuple(self.storages), tuple(self.nodes), results)
@@ -41,17 +41,17 @@ class Builder:
 
 
 def random_graph(seed: int, count: int, *, plain: bool = False) -> Graph:
-    """Nodes that read what was made before; lasting storages, writes, several outputs, nodes that run once only."""
+    """Nodes that read what was made before; persistent storages, writes, several outputs, nodes that run once only."""
     rng = np.random.default_rng(seed)
     build = Builder()
-    lasting = [build.store(int(rng.integers(0, 60)), str(rng.choice(["parameter", "state", "constant"])))]
-    lasting += [build.store(int(rng.integers(1, 60)), "parameter") for _ in range(int(rng.integers(0, 4)))]
+    persistent = [build.store(int(rng.integers(0, 60)), str(rng.choice(["parameter", "state", "constant"])))]
+    persistent += [build.store(int(rng.integers(1, 60)), "parameter") for _ in range(int(rng.integers(0, 4)))]
     there = [build.store(int(rng.integers(1, 40)), "input") for _ in range(int(rng.integers(1, 3)))]
     for n in range(count):
         some = [int(s) for s in rng.choice(there, min(len(there), int(rng.integers(1, 4))), replace=False)]
         if rng.random() < 0.3:
-            some.append(int(rng.choice(lasting)))
-        writes = (int(rng.choice(lasting)),) if rng.random() < 0.15 and not plain else ()
+            some.append(int(rng.choice(persistent)))
+        writes = (int(rng.choice(persistent)),) if rng.random() < 0.15 and not plain else ()
         makes = [build.store(int(rng.integers(0, 50))) for _ in range(int(rng.choice([0, 1, 1, 1, 2, 3])))]
         build.node(
             f"n{n}",
@@ -60,8 +60,8 @@ def random_graph(seed: int, count: int, *, plain: bool = False) -> Graph:
             float(rng.integers(1, 50)) * 1e-4,
             writes=writes,
             workspace=int(rng.choice([0, 0, 0, 20])),
-            again=plain or bool(rng.random() < 0.8),
-            fixed=bool(rng.random() < 0.1),
+            recomputable=plain or bool(rng.random() < 0.8),
+            ordered=bool(rng.random() < 0.1),
             phase="update" if writes else "forward",
         )
         there += makes
@@ -113,7 +113,7 @@ def gpt(layers: int, width: int = 1024, tokens: int = 16384, vocab: int = 50257,
             (),
             seconds(0, 7 * n),
             writes=(p, state),
-            again=False,
+            recomputable=False,
             phase="update",
         )
 
@@ -266,5 +266,5 @@ def cnn(blocks: int, nbytes: int = 200 << 20, weight: int = 4 << 20, *, conv: fl
         build.node("dconv", (normed, w), (grad,), conv, workspace=nbytes // 4, phase="backward")
         updates.append((w, momentum, dw))
     for w, momentum, dw in updates:
-        build.node("sgd", (w, momentum, dw), (), 5e-6, writes=(w, momentum), again=False, phase="update")
+        build.node("sgd", (w, momentum, dw), (), 5e-6, writes=(w, momentum), recomputable=False, phase="update")
     return build.graph((loss,))

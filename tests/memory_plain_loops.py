@@ -11,7 +11,8 @@ import numpy as np
 from stretto.memory.planner.decide import LAUNCH, MOST_NODES, Again, Decider
 from stretto.memory.planner.graph import Graph
 from stretto.memory.planner.idle_intervals import DROP, NEXT, SWAP, TAIL, Gaps
-from stretto.memory.planner.program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Instruction, Link
+from stretto.memory.planner.instructions import EVICT, FREE, IN, OUT, READY, RECOMPUTE, RUN, Instruction
+from stretto.memory.planner.program import Link
 from stretto.memory.planner.timeline import NEVER, CannotRepeat
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -39,70 +40,78 @@ class Come:
 
 @dataclass(eq=False)
 class Steps:
-    """`kind`, `node`, `place` (the position that a step serves), `must` by step; `frees[k]` right after step k - 1.
+    """`kind`, `node`, `position` (that a step serves), `required` (bytes) by step; `frees[k]` right after step k - 1.
     The end of the program is one more step, without a node."""
 
     kind: list[int] = field(default_factory=list)
     node: list[int] = field(default_factory=list)
-    place: list[int] = field(default_factory=list)
-    must: list[int] = field(default_factory=list)
+    position: list[int] = field(default_factory=list)
+    required: list[int] = field(default_factory=list)
     frees: list[list[int]] = field(default_factory=list)
     leaves: list[Leave] = field(default_factory=list)
     comes: list[Come] = field(default_factory=list)
     on_host: frozenset[int] = frozenset()
     start: int = 0  # bytes before the first step
     touched: list[tuple[int, int]] = field(default_factory=list)  # (storage, position): read to make others again
-    remade: list[tuple[int, int]] = field(default_factory=list)  # (storage, position): recomputed, and then stays
+    recomputed: list[tuple[int, int]] = field(default_factory=list)  # (storage, position): recomputed, and then stays
 
     def __len__(self) -> int:
         return len(self.node)
 
 
-def walk(gaps: Gaps, choice: Sequence[int], longer: dict[int, int] | None = None, patience: int = NEVER) -> Steps:
+def build_timeline(
+    intervals: Gaps, choice: Sequence[int], kept_until: dict[int, int] | None = None, reuse_window: int = NEVER
+) -> Steps:
     """The steps under these choices (KEEP, SWAP or DROP, by gap). patience: what comes from the host only to make
     others again stays if it is wanted itself within so many positions; otherwise it goes and comes a second time.
 
     longer: storages that are kept after their last use, up to a position, because others are recomputed from them.
     What is missing there is found on the way and added to it.
     """
-    longer = {} if longer is None else longer
+    kept_until = {} if kept_until is None else kept_until
     for _ in range(20):
-        one = _Walk(gaps, choice, longer, patience)
+        one = _Walk(intervals, choice, kept_until, reuse_window)
         steps = one.go()
         if not one.missed:
             return steps
         for s, position in one.missed.items():
-            longer[s] = max(position, longer.get(s, -1))
-    raise CannotRepeat(f"storages {sorted(one.missed)[:8]} are wanted after they are gone for good")
+            kept_until[s] = max(position, kept_until.get(s, -1))
+    raise CannotRepeat(f"storages {sorted(one.missed)[:8]} are needed after their last copy is gone")
 
 
 class _Walk:
-    def __init__(self, gaps: Gaps, choice: Sequence[int], longer: dict[int, int], patience: int) -> None:
-        self.gaps, self.choice, self.longer, self.patience = gaps, choice, longer, patience
-        self.graph = gaps.graph
-        self.beyond = gaps.beyond.tolist()
+    def __init__(self, intervals: Gaps, choice: Sequence[int], kept_until: dict[int, int], reuse_window: int) -> None:
+        self.intervals, self.choice, self.kept_until, self.reuse_window = intervals, choice, kept_until, reuse_window
+        self.graph = intervals.graph
+        self.extended = intervals.extended.tolist()
         storages = self.graph.storages
         self.here = bytearray(len(storages))
         self.copied = bytearray(len(storages))
         self.made = [-1] * len(storages)  # the step after which it had its present value
         self.since = [0] * len(storages)  # the step before which it can come back at the earliest
-        self.in_gap = list(gaps.first)
+        self.in_interval = list(intervals.initial)
         self.leaving: dict[int, Leave] = {}
         self.missed: dict[int, int] = {}
         self.steps = Steps()
         self.expiring: dict[int, list[int]] = {}
-        for s, position in longer.items():
+        for s, position in kept_until.items():
             self.expiring.setdefault(position, []).append(s)
         self.bytes = 0
 
     def go(self) -> Steps:
-        gaps, graph, steps = self.gaps, self.graph, self.steps
+        intervals, graph, steps = self.intervals, self.graph, self.steps
         count = len(graph.nodes)
         self._begin()
-        sizes, here, nodes, beyond, ends = gaps.sizes, self.here, graph.nodes, self.beyond, gaps.end.tolist()
+        sizes, here, nodes, beyond, ends = (
+            intervals.sizes,
+            self.here,
+            graph.nodes,
+            self.extended,
+            intervals.end.tolist(),
+        )
         for n in range(count):
             node = nodes[n]
-            missing = [s for s in gaps.needs[n] if not here[s]]
+            missing = [s for s in intervals.needs[n] if not here[s]]
             comes = self._ensure(missing, n) if missing else ()
             k = self._step(RUN, n, n, comes)
             made = 0
@@ -111,52 +120,52 @@ class _Walk:
                 self.made[s] = k
                 made += sizes[s]
             self.bytes += made
-            steps.must.append(self.bytes + node.workspace)
+            steps.required.append(self.bytes + node.workspace)
             for s in node.writes:
                 self.copied[s] = 0
                 self.made[s] = k
-            for s, g in gaps.after[n]:
-                self.in_gap[s] = g
+            for s, g in intervals.after[n]:
+                self.in_interval[s] = g
                 if g < 0:
-                    if g == TAIL and self.longer.get(s, -1) <= n:
+                    if g == TAIL and self.kept_until.get(s, -1) <= n:
                         self._free(s)
                     continue
                 if beyond[g]:
                     if self.choice[g] != DROP:
                         self.expiring.setdefault(ends[g], []).append(s)
-                    elif self.longer.get(s, -1) > n:
+                    elif self.kept_until.get(s, -1) > n:
                         continue
                 if self.choice[g] == SWAP:
                     self._away(s, k)
                 elif self.choice[g] == DROP:
                     self._free(s)
             for s in self.expiring.get(n, ()):
-                g = self.in_gap[s]
+                g = self.in_interval[s]
                 if here[s] and (g == TAIL or (g >= 0 and beyond[g])):
                     self._free(s)
-        missing = [s for s in sorted(gaps.wanted_at_end) if not here[s]]
+        missing = [s for s in sorted(intervals.needed_at_end) if not here[s]]
         comes = self._ensure(missing, count) if missing else ()
         self._come(comes, len(steps))
-        steps.must.append(self.bytes)
+        steps.required.append(self.bytes)
         return steps
 
     def _begin(self) -> None:
-        gaps, steps = self.gaps, self.steps
+        intervals, steps = self.intervals, self.steps
         steps.frees.append([])
         homes = []
         for s, one in enumerate(self.graph.storages):
-            g = gaps.first[s]
-            if one.lasting and g >= 0 and self.choice[g] == SWAP:
+            g = intervals.initial[s]
+            if one.persistent and g >= 0 and self.choice[g] == SWAP:
                 homes.append(s)
                 self.copied[s] = 1
-            elif one.lasting or one.kind == "input":
+            elif one.persistent or one.kind == "input":
                 self.here[s] = 1
-                self.bytes += gaps.sizes[s]
+                self.bytes += intervals.sizes[s]
         steps.on_host, steps.start = frozenset(homes), self.bytes
         for s, one in enumerate(self.graph.storages):
-            g = gaps.first[s]
+            g = intervals.initial[s]
             if one.kind == "input" and self.here[s]:
-                if g == TAIL and s not in self.longer:
+                if g == TAIL and s not in self.kept_until:
                     self._free(s)
                 elif g >= 0 and self.choice[g] == SWAP:
                     self._away(s, -1)
@@ -167,7 +176,7 @@ class _Walk:
         self._come(comes, k)
         steps.kind.append(kind)
         steps.node.append(n)
-        steps.place.append(place)
+        steps.position.append(place)
         steps.frees.append([])
         return k
 
@@ -176,11 +185,11 @@ class _Walk:
             self.steps.comes.append(Come(s, self.since[s], k))
             self.leaving.pop(s, None)
             self.here[s] = 1
-            self.bytes += self.gaps.sizes[s]
+            self.bytes += self.intervals.sizes[s]
 
     def _free(self, s: int) -> None:
         self.here[s] = 0
-        self.bytes -= self.gaps.sizes[s]
+        self.bytes -= self.intervals.sizes[s]
         self.steps.frees[-1].append(s)
         self.since[s] = len(self.steps.node)
 
@@ -189,7 +198,7 @@ class _Walk:
             self._free(s)
             return
         self.here[s] = 0
-        self.bytes -= self.gaps.sizes[s]
+        self.bytes -= self.intervals.sizes[s]
         self.copied[s] = 1
         self.since[s] = k + 1
         leave = Leave(s, self.made[s], k, 1 << 60)
@@ -197,7 +206,7 @@ class _Walk:
         self.steps.leaves.append(leave)
 
     def _from_host(self, s: int) -> bool:
-        g = self.in_gap[s]
+        g = self.in_interval[s]
         return bool(self.copied[s]) and (g >= 0 and self.choice[g] == SWAP)
 
     def _ensure(self, missing: list[int], position: int) -> list[int]:
@@ -205,25 +214,25 @@ class _Walk:
         comes = [s for s in missing if self._from_host(s)]
         lost = [s for s in missing if not self._from_host(s)]
         if lost:
-            self._again(lost, position)
+            self._recompute(lost, position)
             comes = [s for s in comes if not self.here[s]]
         return comes
 
     def _closure(self, lost: list[int], position: int) -> list[int]:
         """The nodes to run again, makers before readers; iterative, since chains can be long."""
-        gaps, graph, here, until = self.gaps, self.graph, self.here, self.gaps.until
+        intervals, graph, here, until = self.intervals, self.graph, self.here, self.intervals.recompute_until
         order: list[int] = []
         seen: set[int] = set()
         stack: list[int] = []  # node n to visit, or ~n once all that it reads has been visited
 
         def want(s: int) -> None:
             n = graph.maker[s]
-            if n >= 0 and graph.nodes[n].again and until[n] >= position:
+            if n >= 0 and graph.nodes[n].recomputable and until[n] >= position:
                 stack.append(n)
             elif not self.copied[s]:
                 self.missed[s] = max(position, self.missed.get(s, -1))
                 here[s] = 1  # from here on as if it had been kept; this walk will not be used
-                self.bytes += gaps.sizes[s]
+                self.bytes += intervals.sizes[s]
 
         for s in lost:
             want(s)
@@ -234,21 +243,21 @@ class _Walk:
                 elif n not in seen:
                     seen.add(n)
                     stack.append(~n)
-                    for r in gaps.reads[n]:
+                    for r in intervals.reads[n]:
                         if not here[r] and not self._from_host(r):
                             want(r)
         return order
 
-    def _again(self, lost: list[int], position: int) -> None:
-        gaps, graph, here, sizes, steps = self.gaps, self.graph, self.here, self.gaps.sizes, self.steps
+    def _recompute(self, lost: list[int], position: int) -> None:
+        intervals, graph, here, sizes, steps = self.intervals, self.graph, self.here, self.intervals.sizes, self.steps
         order = self._closure(lost, position)
         readers: dict[int, int] = dict.fromkeys(lost, 1)  # how many still want it; the node at `position` counts
         for n in order:
-            for r in gaps.reads[n]:
+            for r in intervals.reads[n]:
                 readers[r] = readers.get(r, 0) + 1
         for n in order:
             node = graph.nodes[n]
-            k = self._step(AGAIN, n, position, [r for r in gaps.reads[n] if not here[r]])
+            k = self._step(RECOMPUTE, n, position, [r for r in intervals.reads[n] if not here[r]])
             doubled = 0
             fresh = []
             for s in node.makes:
@@ -262,13 +271,13 @@ class _Walk:
                     self.leaving.pop(s).by = k
                 if not self.copied[s]:
                     self.made[s] = k
-            steps.must.append(self.bytes + node.workspace + doubled)
+            steps.required.append(self.bytes + node.workspace + doubled)
             for s in fresh:
                 if self._stays(s, position, made=True):
-                    steps.remade.append((s, position))
+                    steps.recomputed.append((s, position))
                 elif not readers.get(s):
                     self._free(s)
-            for r in gaps.reads[n]:
+            for r in intervals.reads[n]:
                 readers[r] -= 1
                 if self._stays(r, position, made=False):
                     steps.touched.append((r, position))
@@ -277,14 +286,14 @@ class _Walk:
 
     def _stays(self, s: int, position: int, *, made: bool) -> bool:
         """Whether something recomputed, or copied back for that, is kept: it has a use of its own to come."""
-        g = self.in_gap[s]
-        if g == TAIL or (g >= 0 and self.beyond[g] and (self.choice[g] == DROP or self.gaps.end[g] < position)):
-            return self.longer.get(s, -1) >= position
+        g = self.in_interval[s]
+        if g == TAIL or (g >= 0 and self.extended[g] and (self.choice[g] == DROP or self.intervals.end[g] < position)):
+            return self.kept_until.get(s, -1) >= position
         if g < 0 or self.choice[g] != SWAP:
             return True
-        if made or self.gaps.end[g] - position > self.patience:
+        if made or self.intervals.end[g] - position > self.reuse_window:
             return False
-        return not (self.gaps.wraps[g] and position > self.gaps.start[g])
+        return not (self.intervals.wraps[g] and position > self.intervals.start[g])
 
 
 def lower(graph: Graph, steps: Steps, budget: int, link: Link, rounds: int = 2) -> tuple[list[Instruction], float]:
@@ -307,8 +316,8 @@ def latest_starts(graph: Graph, comes: Sequence[Come], began: Floats, link: Link
     starts = [0.0] * len(comes)
     free = float("inf")
     for i in range(len(comes) - 1, -1, -1):
-        come = comes[i]
-        free = min(free, float(began[come.need])) - link.in_seconds(graph.storages[come.storage].nbytes)
+        swap_in = comes[i]
+        free = min(free, float(began[swap_in.need])) - link.in_seconds(graph.storages[swap_in.storage].nbytes)
         starts[i] = free
     return starts
 
@@ -317,7 +326,7 @@ class _Lower:
     def __init__(self, graph: Graph, steps: Steps, budget: int, link: Link, began: Floats) -> None:
         self.graph, self.steps, self.link = graph, steps, link
         self.sizes = [one.nbytes for one in graph.storages]
-        self.room = budget - np.array(steps.must, np.int64)  # what is left beside what must be there, by step
+        self.room = budget - np.array(steps.required, np.int64)  # what is left beside what must be there, by step
         self.expected = began
         self.now = self.out_free = self.in_free = 0.0
         self.leaving: dict[int, float] = {}  # when its copy to the host is made
@@ -386,13 +395,13 @@ class _Lower:
         while i < len(comes) and k >= self.blocked:
             if starts[i] >= horizon:
                 break
-            come = comes[i]
-            size = self.sizes[come.storage]
-            if come.since > k or come.storage in self.leaving:
+            swap_in = comes[i]
+            size = self.sizes[swap_in.storage]
+            if swap_in.since > k or swap_in.storage in self.leaving:
                 # It has not left yet: look again later.
-                self.blocked = max(k + 1, min(come.since, come.need))
+                self.blocked = max(k + 1, min(swap_in.since, swap_in.need))
                 break
-            room = self.room[k : come.need]
+            room = self.room[k : swap_in.need]
             short = np.flatnonzero(room < size)
             if len(short):
                 self.blocked = k + int(short[-1]) + 1
@@ -400,7 +409,7 @@ class _Lower:
             if size > self.room[k] - self.left_bytes:
                 break
             room -= size
-            self._begin_in(come.storage)
+            self._begin_in(swap_in.storage)
             issued[i] = 1
             i += 1
         self.waiting = i
@@ -425,7 +434,7 @@ class _Lower:
         self.now = max(self.now, made)
         del self.leaving[s]
         self.left_bytes -= self.sizes[s]
-        self.out.append((GONE, s))
+        self.out.append((EVICT, s))
 
     def _gone_now(self, s: int) -> None:
         """Waits for the copy of one storage (and of those before it) if it is still there."""
@@ -433,7 +442,7 @@ class _Lower:
             self._gone()
 
 
-def again(decider: Decider, g: int) -> Again | None:
+def recompute_cost(decider: Decider, g: int) -> Again | None:
     """What it takes to recompute the storage of a gap at its end; None if that is not possible or too much.
 
     Whatever the maker reads and is gone by then has to be recomputed before it, or be kept beyond its last use.
@@ -441,11 +450,16 @@ def again(decider: Decider, g: int) -> Again | None:
     (the input of a block of a network, say); the stop that costs the fewest seconds a byte is taken. Without
     `hold`, only what cannot be recomputed is kept.
     """
-    gaps, graph, choice, beyond = decider.gaps, decider.gaps.graph, decider.choice, decider.gaps.beyond
-    nodes, sizes, maker = graph.nodes, gaps.sizes, graph.maker
-    s, b = int(gaps.storage[g]), int(gaps.end[g])
+    intervals, graph, choice, beyond = (
+        decider.intervals,
+        decider.intervals.graph,
+        decider.choice,
+        decider.intervals.extended,
+    )
+    nodes, sizes, maker = graph.nodes, intervals.sizes, graph.maker
+    s, b = int(intervals.storage[g]), int(intervals.end[g])
     size = sizes[s]
-    seconds, passing, held = 0.0, 0, 0
+    seconds, temporary, held = 0.0, 0, 0
     wanted: dict[int, None] = {}  # storages without a use to come: those to keep if the visit stopped here
     beside: list[int] = []
     leaves: list[int] = []
@@ -460,23 +474,23 @@ def again(decider: Decider, g: int) -> Again | None:
             if r in wanted:
                 wanted.pop(r)
                 held -= sizes[r]
-                passing += sizes[r]
-        for r in gaps.reads[n]:
-            at = gaps.at(r, b)
+                temporary += sizes[r]
+        for r in intervals.reads[n]:
+            at = intervals.interval_at(r, b)
             if at == NEXT or r in wanted:
                 continue
             if at >= 0 and not (choice[at] == DROP and beyond[at]):
                 (beside if choice[at] == DROP else leaves).append(at)
                 continue
-            if decider.longer[r] >= b:
+            if decider.kept_until[r] >= b:
                 continue
             m = maker[r]
             wanted[r] = None
             held += sizes[r]
-            if m >= 0 and m not in seen and nodes[m].again and gaps.until[m] >= b:
+            if m >= 0 and m not in seen and nodes[m].recomputable and intervals.recompute_until[m] >= b:
                 seen.add(m)
                 heapq.heappush(heap, -m)
         if (decider.hold or not heap) and held < size and (price := seconds / (size - held)) < best_price:
-            best = Again(seconds, passing, tuple(wanted), tuple(beside), tuple(leaves))
+            best = Again(seconds, temporary, tuple(wanted), tuple(beside), tuple(leaves))
             best_price = price
     return best

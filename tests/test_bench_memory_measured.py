@@ -22,6 +22,7 @@ from stretto.memory.front_end import common_step
 from stretto.memory.measure.costs import costed
 from stretto.memory.measure.meter import Cost, Meter, Remembered
 from stretto.memory.operations.fuse import Chain
+from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planning import capture
 
 CPU = torch.device("cpu")
@@ -58,7 +59,7 @@ def meter(path: Path, *, join: bool) -> Meter:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.ones(4, 8), torch.ones(4, 8)
     step = common_step(model, F.mse_loss, optimizer)
-    lifted = capture(step, [model], [optimizer], batch, CPU, 1 << 30, join=join).lifted
+    lifted = capture(StepSource(step, [model], [optimizer], batch, CPU), 1 << 30, StepOptions(compile=join)).lifted
     return Meter(lifted, CPU, Remembered(path))
 
 

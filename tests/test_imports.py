@@ -111,7 +111,7 @@ def test_the_shelf() -> None:
 
 def test_memory_without_torch_says_what_to_install(ready: Ready, tmp_path: Path) -> None:
     code = "sys.modules['torch'] = None\nimport stretto, stretto.errors\n"
-    code += "try: stretto.memory.fit\nexcept stretto.errors.PlanError as error: print(error)"
+    code += "try: stretto.memory.train_step\nexcept stretto.errors.PlanError as error: print(error)"
     assert "pip install 'stretto[memory]'" in " ".join(loaded_after(code, (), ready, tmp_path))
 
 

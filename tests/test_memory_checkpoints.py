@@ -11,11 +11,12 @@ from memory_graphs import Builder, gpt, random_graphs
 from stretto.memory.planner.copy_delays import delays
 from stretto.memory.planner.from_checkpoints import _spread
 from stretto.memory.planner.graph import Graph, Node, Storage
-from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, find_gaps
+from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, find_idle_intervals
+from stretto.memory.planner.instructions import IN, OUT, total
 from stretto.memory.planner.lower import lower
 from stretto.memory.planner.planner import Settings, make, smallest_budget
-from stretto.memory.planner.program import IN, OUT, Link, account, total
-from stretto.memory.planner.timeline import walk
+from stretto.memory.planner.program import Link, account
+from stretto.memory.planner.timeline import build_timeline
 
 LINK = Link(50_000, 50_000, 1e-4)
 
@@ -42,24 +43,27 @@ def blocks(count: int, *, small: int = 100, large: int = 300) -> Graph:
 
 def per_block(graph: Graph, count: int) -> tuple[int, float]:
     """Bytes and seconds when the inputs of blocks are kept and everything in a block is recomputed."""
-    gaps = find_gaps(graph, extend=True)
-    names = [graph.nodes[graph.maker[s]].name if graph.maker[s] >= 0 else "" for s in gaps.storage]
+    intervals = find_idle_intervals(graph, extend=True)
+    names = [graph.nodes[graph.maker[s]].name if graph.maker[s] >= 0 else "" for s in intervals.storage]
     first_gradient = next(n for n, node in enumerate(graph.nodes) if node.phase == "backward")
-    inside = gaps.covering(first_gradient) & np.array([name[:1] in ("a", "b") for name in names])
-    checkpoint = gaps.beyond & np.array([name[:1] == "x" for name in names])
-    choice = np.where(inside, DROP, np.where(checkpoint, KEEP, gaps.everywhere(KEEP)))
-    steps = walk(gaps, choice.tolist())
+    inside = intervals.covering(first_gradient) & np.array([name[:1] in ("a", "b") for name in names])
+    checkpoint = intervals.extended & np.array([name[:1] == "x" for name in names])
+    choice = np.where(inside, DROP, np.where(checkpoint, KEEP, intervals.uniform(KEEP)))
+    steps = build_timeline(intervals, choice.tolist())
     return steps.peak, lower(graph, steps, 1 << 60, LINK).seconds
 
 
 def test_the_input_of_a_block_has_a_gap_up_to_the_last_recomputation() -> None:
     graph = blocks(4)
-    gaps = find_gaps(graph, extend=True)
-    ends = {graph.nodes[graph.maker[gaps.storage[g]]].name: int(gaps.end[g]) for g in np.flatnonzero(gaps.beyond)}
+    intervals = find_idle_intervals(graph, extend=True)
+    ends = {
+        graph.nodes[graph.maker[intervals.storage[g]]].name: int(intervals.end[g])
+        for g in np.flatnonzero(intervals.extended)
+    }
     # x0 is the input of block 1, whose gradient is the third of four, after twelve operations forward.
     assert ends["x0"] == 14
     assert ends["x1"] == 13
-    assert not find_gaps(graph).beyond.any()
+    assert not find_idle_intervals(graph).extended.any()
 
 
 @pytest.mark.parametrize("slow", [1.0, 1e3])
@@ -77,24 +81,28 @@ def test_no_plan_is_slower_than_checkpoints_around_blocks(slow: float) -> None:
 @settings(max_examples=60)
 @given(graph=random_graphs, seed=st.integers(0, 10**6))
 def test_any_choice_with_checkpoints_can_be_followed(graph: Graph, seed: int) -> None:
-    gaps = find_gaps(graph, extend=True)
+    intervals = find_idle_intervals(graph, extend=True)
     rng = np.random.default_rng(seed)
-    choice = rng.choice([KEEP, SWAP, DROP], len(gaps))
-    choice = np.where((choice == DROP) & ~gaps.droppable & ~gaps.beyond, KEEP, choice)
-    steps = walk(gaps, choice.tolist())
+    choice = rng.choice([KEEP, SWAP, DROP], len(intervals))
+    choice = np.where((choice == DROP) & ~intervals.droppable & ~intervals.extended, KEEP, choice)
+    steps = build_timeline(intervals, choice.tolist())
     least = steps.peak
     assert account(lower(graph, steps, least, LINK).program, LINK).peak <= least
 
 
 def test_a_checkpoint_can_wait_on_the_host() -> None:
     graph = blocks(4)
-    gaps = find_gaps(graph, extend=True)
-    inside = gaps.droppable & ~gaps.beyond
+    intervals = find_idle_intervals(graph, extend=True)
+    inside = intervals.droppable & ~intervals.extended
     for there, copies in ((KEEP, 0), (SWAP, 3)):
-        choice = np.where(inside, DROP, np.where(gaps.beyond, DROP, KEEP))
-        inputs = [g for g in np.flatnonzero(gaps.beyond) if graph.nodes[graph.maker[gaps.storage[g]]].name[0] == "x"]
+        choice = np.where(inside, DROP, np.where(intervals.extended, DROP, KEEP))
+        inputs = [
+            g
+            for g in np.flatnonzero(intervals.extended)
+            if graph.nodes[graph.maker[intervals.storage[g]]].name[0] == "x"
+        ]
         choice[inputs] = there
-        program = lower(graph, walk(gaps, choice.tolist()), 1 << 60, LINK).program
+        program = lower(graph, build_timeline(intervals, choice.tolist()), 1 << 60, LINK).program
         assert account(program, LINK)
         assert total(program.instructions, OUT) == total(program.instructions, IN) == copies
 
@@ -109,18 +117,18 @@ def test_seconds_waited_belong_to_the_copies_before() -> None:
         Node("later", (2, 3), seconds=1.0),
     )
     graph, link = Graph(storages, nodes), Link(out=1000.0, into=100.0, latency=0.0)
-    gaps = find_gaps(graph)
-    away = np.isin(gaps.storage, [1, 2])
-    steps = walk(gaps, np.where(away, SWAP, KEEP).tolist())
+    intervals = find_idle_intervals(graph)
+    away = np.isin(intervals.storage, [1, 2])
+    steps = build_timeline(intervals, np.where(away, SWAP, KEEP).tolist())
     least = steps.peak
-    found = delays(gaps, steps, lower(graph, steps, least, link), link)
+    found = delays(intervals, steps, lower(graph, steps, least, link), link)
     waited = account(lower(graph, steps, least, link).program, link).waited
     assert waited > 0
     assert found[away].max() <= waited + 1e-9
     assert found[away].sum() >= waited - 1e-9
     assert not found[~away].any()
     easy = lower(graph, steps, 1 << 40, Link(1e9, 1e9, 0.0))
-    assert delays(gaps, steps, easy, Link(1e9, 1e9, 0.0)).sum() == pytest.approx(0.0, abs=1e-6)
+    assert delays(intervals, steps, easy, Link(1e9, 1e9, 0.0)).sum() == pytest.approx(0.0, abs=1e-6)
 
 
 def test_numbers_are_spread() -> None:

@@ -1,4 +1,4 @@
-"""Losses in pieces: equal to the plain step up to rounding, smaller by the number of pieces, or left as they are."""
+"""Losses in chunks: equal to the plain step up to rounding, smaller by the number of chunks, or left as they are."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.node import map_arg
 
 from stretto.errors import PlanError
-from stretto.memory import Step, fit, plan, step
+from stretto.memory import Step, plan, step, train_step
 from stretto.memory.chunk.chunks import cut
 from stretto.memory.chunk.dim_rules import SIZED, needs, sums
+from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planner.planner import Infeasible, Settings, smallest_budget
 from stretto.memory.planning import capture
 from stretto.memory.run.devices import PlainDevice
@@ -112,28 +113,28 @@ def close(one: nn.Module, two: nn.Module, **bounds: float) -> None:
 
 
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_loss_in_pieces_trains_like_the_whole_one(name: str) -> None:
+def test_a_loss_in_chunks_trains_like_the_whole_one(name: str) -> None:
     how = {} if len(name) % 2 else {"bias": True, "tied": True}
     losses, model, made = trained(LOSSES[name], 3, **how)
     wanted, plain, _ = trained(LOSSES[name], 0, **how)
-    assert any("is cut into 3 pieces" in note for note in made.planned.notes), made.planned.notes
+    assert any("is cut into 3 chunks" in note for note in made.planned.notes), made.planned.notes
     assert losses == pytest.approx(wanted, rel=1e-5)
     close(model, plain, rtol=1e-4, atol=2e-5)
 
 
-def test_pieces_need_not_be_equally_large_nor_whole_texts() -> None:
+def test_chunks_need_not_be_equally_large_nor_whole_texts() -> None:
     losses, model, made = trained(flat, 7, rows=1)
     wanted, plain, _ = trained(flat, 0, rows=1)
-    assert "is cut into 5 pieces" in made.planned.notes[-1]
+    assert "is cut into 5 chunks" in made.planned.notes[-1]
     assert losses == pytest.approx(wanted, rel=1e-5)
     close(model, plain, rtol=1e-4, atol=2e-5)
-    assert "is cut into 4 pieces" in trained(flat, 4, rows=5)[2].planned.notes[-1]
+    assert "is cut into 4 chunks" in trained(flat, 4, rows=5)[2].planned.notes[-1]
 
 
 def test_mixed_precision_adds_up_wide() -> None:
     losses, model, made = trained(flat, 5, dtype="bf16")
     wanted, plain, _ = trained(flat, 0, dtype="bf16")
-    assert "is cut into 5 pieces" in made.planned.notes[-1]
+    assert "is cut into 5 chunks" in made.planned.notes[-1]
     assert losses == pytest.approx(wanted, rel=1e-2)
     close(model, plain, rtol=0.05, atol=0.02)
 
@@ -161,7 +162,7 @@ def test_each_of_several_losses_is_cut() -> None:
         assert isinstance(made, Step)
         found.append(([float(made(batch)) for _ in range(3)], model, made))
     (wanted, plain, _), (losses, model, made) = found
-    assert sum("is cut into 3 pieces" in note for note in made.planned.notes) == 2
+    assert sum("is cut into 3 chunks" in note for note in made.planned.notes) == 2
     assert losses == pytest.approx(wanted, rel=1e-5)
     close(model, plain, rtol=1e-4, atol=2e-5)
 
@@ -178,7 +179,7 @@ def test_each_of_several_losses_is_cut() -> None:
 def test_what_cannot_be_followed_is_left_out(loss: Loss) -> None:
     losses, model, made = trained(loss, 3)
     wanted, plain, _ = trained(loss, 0)
-    assert any("is cut into 3 pieces" in note for note in made.planned.notes), made.planned.notes
+    assert any("is cut into 3 chunks" in note for note in made.planned.notes), made.planned.notes
     assert losses == pytest.approx(wanted, rel=1e-5)
     close(model, plain, rtol=1e-4, atol=2e-5)
 
@@ -209,7 +210,7 @@ def with_another(said: torch.Tensor, loss: torch.Tensor, y: torch.Tensor) -> Any
 
 
 @pytest.mark.parametrize("tell", [lambda said, loss, _: (loss, said), with_another], ids=["logits", "another loss"])
-def test_what_a_step_returns_is_right_beside_a_loss_in_pieces(tell: Callable[..., Any]) -> None:
+def test_what_a_step_returns_is_right_beside_a_loss_in_chunks(tell: Callable[..., Any]) -> None:
     """Logits are put together. A loss that is not cut is written as a sum all the same, and what is returned is a view
     of it."""
     for found, wanted in zip(returned(tell, 3), returned(tell, None), strict=True):
@@ -217,27 +218,29 @@ def test_what_a_step_returns_is_right_beside_a_loss_in_pieces(tell: Callable[...
 
 
 def test_a_piece_that_torch_refuses_leaves_the_step_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    from stretto.memory.chunk import unroll as pieces
+    from stretto.memory.chunk import unroll
 
     def refused(*_: Any) -> None:
         raise RuntimeError("view size is not compatible")
 
-    monkeypatch.setattr(pieces.Writer, "_add", refused)  # halfway through the first piece
+    monkeypatch.setattr(unroll.Writer, "_add", refused)  # halfway through the first chunk
     losses, _, made = trained(flat, 3)
-    assert "is not cut, nor is anything else: view size is not compatible" in made.planned.notes[-1]
+    assert "cannot be: view size is not compatible" in made.planned.notes[-1]
     assert losses == trained(flat, 0)[0]
 
 
 def floor(job: Any, chunks: int | None) -> int:
-    captured = capture(job.step, job.modules, job.optimizers, job.batch, CPU, 1 << 30, chunks)
+    captured = capture(
+        StepSource(job.step, job.modules, job.optimizers, job.batch, CPU), 1 << 30, StepOptions(chunks=chunks)
+    )
     return smallest_budget(captured.lifted.graph, Settings(1 << 30))
 
 
-def test_the_smallest_budget_falls_with_the_number_of_pieces() -> None:
+def test_the_smallest_budget_falls_with_the_number_of_chunks() -> None:
     job = gpt("cpu", batch=16, length=128, width=64, layers=1, words=8192)
     whole = floor(job, None)
-    for pieces in (2, 4, 8):
-        assert floor(job, pieces) < 1.35 * whole / pieces, f"{pieces} pieces of {whole} bytes"
+    for count in (2, 4, 8):
+        assert floor(job, count) < 1.35 * whole / count, f"{count} chunks of {whole} bytes"
 
 
 @pytest.mark.slow
@@ -279,19 +282,19 @@ def test_plans_and_fits_take_chunks_and_refuse_nonsense() -> None:
     model = small()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.randint(0, WORDS, (4, 5)), torch.randint(0, WORDS, (4, 5))
-    assert "is cut into 4 pieces" in plan(model, flat, optimizer, batch, budget="1MiB", chunks=4).explain()
-    made = fit(model, flat, optimizer, batch, budget="1MiB", chunks=4)
+    assert "is cut into 4 chunks" in plan(model, flat, optimizer, batch, budget="1MiB", chunks=4).explain()
+    made = train_step(model, flat, optimizer, batch, budget="1MiB", chunks=4)
     assert isinstance(made, Step)
-    assert "is cut into 4 pieces" in made.report.explain()
+    assert "is cut into 4 chunks" in made.report.explain()
     for wrong in (0, -1, "many", 1.5):
-        with pytest.raises(PlanError, match="not a number of pieces"):
+        with pytest.raises(PlanError, match="not a number of chunks"):
             plan(model, flat, optimizer, batch, budget="1MiB", chunks=wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("pieces", [5, {"batch": 4}], ids=["loss", "batch"])
-def test_two_hundred_steps_in_pieces_learn_like_whole_ones(pieces: Any) -> None:
+@pytest.mark.parametrize("how", [5, {"batch": 4}], ids=["loss", "batch"])
+def test_two_hundred_steps_in_chunks_learn_like_whole_ones(how: Any) -> None:
     curves = []
-    for chunks in (None, pieces):
+    for chunks in (None, how):
         torch.manual_seed(0)
         job = gpt("cpu", batch=4, length=16, width=64, layers=1, words=96)
         generator = torch.Generator().manual_seed(1)
@@ -334,7 +337,7 @@ TRACED: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
 
 @pytest.mark.parametrize("name", TRACED)
 def test_what_the_table_says_of_an_operation_is_true(name: str) -> None:
-    """Each operation on pieces of its inputs against pieces of its result, for every way that the table knows."""
+    """Each operation on chunks of its inputs against chunks of its result, for every way that the table knows."""
     function, tensors = TRACED[name]
     module = make_fx(function, tracing_mode="fake")(*tensors)
     values: dict[Any, Any] = dict(zip([n for n in module.graph.nodes if n.op == "placeholder"], tensors, strict=True))
@@ -348,21 +351,21 @@ def test_what_the_table_says_of_an_operation_is_true(name: str) -> None:
             if how is None or node.target in SIZED or (dim is not None and whole.shape[dim] == 1):
                 continue
             tried += 1
-            pieces = []
+            parts = []
             for k in range(2):
 
                 def part(x: Any, k: int = k, how: Any = how) -> Any:
                     return values[x] if how[x] is None else values[x].chunk(2, how[x])[k]
 
-                pieces.append(node.target(*map_arg(node.args, part), **node.kwargs))
-            joined = pieces[0] + pieces[1] if dim is None else torch.cat(pieces, dim)
+                parts.append(node.target(*map_arg(node.args, part), **node.kwargs))
+            joined = parts[0] + parts[1] if dim is None else torch.cat(parts, dim)
             torch.testing.assert_close(joined, whole, msg=lambda text, node=node: f"{node.name}: {text}")
     assert tried or "along" in name
 
 
 def test_nothing_is_copied_when_nothing_is_cut() -> None:
     job = gpt("cpu", batch=2, length=8, width=64, layers=1, words=96)
-    traced = capture(job.step, job.modules, job.optimizers, job.batch, CPU, 1 << 30).traced
+    traced = capture(StepSource(job.step, job.modules, job.optimizers, job.batch, CPU), 1 << 30).traced
     assert cut(traced, None)[0] is traced
     assert cut(traced, 1)[0] is traced
     assert cut(traced, "auto", 1 << 30)[0] is traced

@@ -9,32 +9,34 @@ import pytest
 
 from stretto.memory.planner import search
 from stretto.memory.planner.graph import Graph, Node, Storage
-from stretto.memory.planner.hill_climb import BEGINS, LONGEST, STARTS, WINDOWS, Point, climb
+from stretto.memory.planner.hill_climb import BEGINS, MAX_RUNS, STARTS, WINDOWS, Point, climb
 from stretto.memory.planner.host_budget import Rooms
-from stretto.memory.planner.idle_intervals import find_gaps
+from stretto.memory.planner.idle_intervals import find_idle_intervals
 from stretto.memory.planner.planner import Settings, make
 from stretto.memory.planner.program import Link
 from stretto.memory.planner.search import _Tries
-from stretto.memory.planner.timeline import NEVER, walk
+from stretto.memory.planner.timeline import NEVER, build_timeline
 
 
 def bowl(best: Point) -> dict[Point, float]:
     """Prices that grow with every step away from one point."""
     prices = {}
     for window in WINDOWS:
-        for longest in LONGEST:
+        for max_run in MAX_RUNS:
             for begin in BEGINS:
-                for rooms in range(3):
-                    for soon, hold in product((False, True), repeat=2):
+                for host_use in range(3):
+                    for keep_soon, hold in product((False, True), repeat=2):
                         steps = abs(WINDOWS.index(window) - WINDOWS.index(best.window))
-                        steps += abs(LONGEST.index(longest) - LONGEST.index(best.longest))
-                        steps += (begin != best.begin) + (rooms != best.rooms)
-                        steps += (soon != best.soon) + (hold != best.hold)
-                        prices[Point(window, longest, begin, rooms, soon, hold)] = 1.0 + steps
+                        steps += abs(MAX_RUNS.index(max_run) - MAX_RUNS.index(best.max_run))
+                        steps += (begin != best.begin) + (host_use != best.host_use)
+                        steps += (keep_soon != best.keep_soon) + (hold != best.hold)
+                        prices[Point(window, max_run, begin, host_use, keep_soon, hold)] = 1.0 + steps
     return prices
 
 
-@pytest.mark.parametrize("best", [Point(0.0, 0.8, "drop", 2, soon=True, hold=True), Point(1 / 4, 0.15, "cut"), Point()])
+@pytest.mark.parametrize(
+    "best", [Point(0.0, 0.8, "drop", 2, keep_soon=True, hold=True), Point(1 / 4, 0.15, "cut"), Point()]
+)
 def test_the_best_way_is_found_without_trying_all(best: Point) -> None:
     prices = bowl(best)
     asked: list[Point] = []
@@ -62,8 +64,8 @@ def test_nothing_more_is_tried_when_no_way_has_a_plan() -> None:
         return float("inf")
 
     climb(price, 1, 100, 0.0)
-    assert len(asked) == len(set(asked)) == len({(p.window, p.longest, p.begin, p.hold) for p in STARTS})
-    assert {point.rooms for point in asked} == {0}
+    assert len(asked) == len(set(asked)) == len({(p.window, p.max_run, p.begin, p.hold) for p in STARTS})
+    assert {point.host_use for point in asked} == {0}
 
 
 def ladder(layers: int) -> Graph:
@@ -88,11 +90,11 @@ def ladder(layers: int) -> Graph:
 
 def test_a_plan_is_as_fast_as_that_of_any_way_to_start() -> None:
     graph, link = ladder(24), Link(out=60.0, into=60.0, latency=0.0)
-    gaps = find_gaps(graph)
-    keep = walk(gaps, [0] * len(gaps))
+    intervals = find_idle_intervals(graph)
+    keep = build_timeline(intervals, [0] * len(intervals))
     budget = keep.peak // 5
-    tries = _Tries(gaps, budget, link, keep, swap=True, recompute=True, host=None, any_will_do=False)
-    alone = [tries.once(Rooms(gaps, None), NEVER, point) for point in STARTS]
+    tries = _Tries(intervals, budget, link, keep, swap=True, recompute=True, host=None, first_fit=False)
+    alone = [tries.try_point(Rooms(intervals, None), NEVER, point) for point in STARTS]
     planned = make(graph, Settings(budget, link=link))
     assert planned.costs.peak <= budget
     fastest = min(one.lowered.seconds for one in alone if one is not None)
@@ -104,12 +106,14 @@ def test_larger_steps_have_the_best_plan_that_was_climbed_to(monkeypatch: pytest
     graph, asked = ladder(170), dict[Point, float]()
     assert len(graph.nodes) > search.FEW_NODES
 
-    def few(price: Callable[[Point], float], rooms: int, most: int, enough: float) -> None:
+    def few(price: Callable[[Point], float], host_use: int, max_tries: int, enough: float) -> None:
         for point in (Point(1 / 4, 0.15, "cut"), Point(1 / 4, 0.8)):
             asked[point] = price(point)
 
-    gaps = find_gaps(graph)
-    how = Settings(walk(gaps, [0] * len(gaps)).peak // 10, link=Link(out=60.0, into=60.0, latency=0.0))
+    intervals = find_idle_intervals(graph)
+    how = Settings(
+        build_timeline(intervals, [0] * len(intervals)).peak // 10, link=Link(out=60.0, into=60.0, latency=0.0)
+    )
     usual = make(graph, how).costs.seconds
     monkeypatch.setattr(search, "TOGETHER", ())  # no plans that start from checkpoints
     monkeypatch.setattr(search, "climb", few)

@@ -19,8 +19,9 @@ from stretto.memory.capture.side_effects import CannotCapture
 from stretto.memory.front_end import common_step
 from stretto.memory.measure.costs import costed
 from stretto.memory.measure.meter import Cost, Meter, Remembered
+from stretto.memory.options import StepSource
 from stretto.memory.planning import capture
-from stretto.memory.run.eviction import aside
+from stretto.memory.run.eviction import evicted
 
 CPU = torch.device("cpu")
 
@@ -41,7 +42,9 @@ def lifted(width: int = 32) -> Lifted:
     model = nn.Sequential(*(nn.Linear(width, width) for _ in range(3)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.ones(8, width), torch.ones(8, width)
-    return capture(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU, 1 << 30).lifted
+    return capture(
+        StepSource(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU), 1 << 30
+    ).lifted
 
 
 def test_equal_calls_are_measured_once_and_remembered(tmp_path: Path) -> None:
@@ -149,7 +152,7 @@ def test_parameters_make_room_for_what_is_tried_and_come_back(tmp_path: Path) ->
 
 def test_parameters_come_back_after_a_fault() -> None:
     one = torch.ones(5)
-    with pytest.raises(ZeroDivisionError), aside([one], CPU):
+    with pytest.raises(ZeroDivisionError), evicted([one], CPU):
         one.untyped_storage().nbytes() // one.untyped_storage().nbytes()  # it has none
     assert torch.equal(one, torch.ones(5))
 
@@ -177,7 +180,9 @@ def test_values_that_share_a_storage_are_tried_in_one(tmp_path: Path) -> None:
     model = Thirds()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.ones(8, 16), torch.ones(8, 16)
-    one = capture(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU, 1 << 30).lifted
+    one = capture(
+        StepSource(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU), 1 << 30
+    ).lifted
     meter = Shared(one, Remembered(tmp_path / "costs.json"))
     costed(one, CPU, meter=meter)
     assert meter.sizes == {8 * 48 * 4}
@@ -209,7 +214,9 @@ def with_operation(operation: Any) -> Any:
         optimizer.step()
         return loss
 
-    return capture(train_step, [model], [optimizer], (torch.ones(2, 4), torch.ones(2, 8)), CPU, 1 << 30).lifted
+    return capture(
+        StepSource(train_step, [model], [optimizer], (torch.ones(2, 4), torch.ones(2, 8)), CPU), 1 << 30
+    ).lifted
 
 
 def test_room_to_lay_a_result_out_as_it_was_traced_is_counted(tmp_path: Path) -> None:
@@ -234,7 +241,7 @@ def test_operations_on_chances_are_tried_with_chances(tmp_path: Path) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.ones(8, 6), torch.ones(8, 1)
     step = common_step(model, F.binary_cross_entropy, optimizer)
-    one = capture(step, [model], [optimizer], batch, CPU, 1 << 30).lifted
+    one = capture(StepSource(step, [model], [optimizer], batch, CPU), 1 << 30).lifted
     meter = Counting(one, Remembered(tmp_path / "costs.json"))
     costed(one, CPU, meter=meter)
     assert {call.target.__name__ for call in meter.asked} >= {"binary_cross_entropy.default"}
@@ -267,7 +274,9 @@ def test_rows_that_are_taken_and_added_to_are_not_all_the_same(tmp_path: Path) -
     model = Rows()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.arange(16), torch.ones(16, 8)
-    one = capture(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU, 1 << 30).lifted
+    one = capture(
+        StepSource(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU), 1 << 30
+    ).lifted
     meter = Looking(one, Remembered(tmp_path / "costs.json"))
     costed(one, CPU, meter=meter)
     for name, limit in (

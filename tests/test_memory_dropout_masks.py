@@ -16,7 +16,8 @@ from stretto.memory import step
 from stretto.memory.capture.trace_step import trace
 from stretto.memory.operations import dropouts
 from stretto.memory.operations.dropouts import cut_dropouts
-from stretto.memory.planner.program import AGAIN, Link
+from stretto.memory.planner.instructions import RECOMPUTE
+from stretto.memory.planner.program import Link
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.planned_step import Step
 
@@ -94,7 +95,7 @@ def test_steps_with_masks_have_the_bits_of_eager() -> None:
     assert isinstance(made, Step)
     assert any("dropouts are recomputed from their masks" in note for note in made.planned.notes)
     nodes = made.planned.program.graph.nodes
-    again = [nodes[which].name for what, which in made.planned.program.instructions if what == AGAIN]
+    again = [nodes[which].name for what, which in made.planned.program.instructions if what == RECOMPUTE]
     assert again
     assert not any("dropout" in name for name in again)
     for k in range(3):

@@ -345,14 +345,14 @@ def test_a_step_planned_for_even_routing_gives_the_same_bits_when_all_tokens_pre
     same_bits(model, (torch.randn(48, 16), torch.randint(0, 8, (48,))), more=4000)
 
 
-def test_pieces_of_a_batch_and_joined_chains() -> None:
-    """A batch in pieces is the same up to rounding, whatever cannot be followed through the routing."""
+def test_chunks_of_a_batch_and_joined_chains() -> None:
+    """A batch in chunks is the same up to rounding, whatever cannot be followed through the routing."""
     torch.manual_seed(0)
     plain = nn.Sequential(nn.Linear(8, 8), nn.GELU(), Experts(8, 16, 4, top_k=2), nn.Linear(8, 4))
     mine = copy.deepcopy(plain)
     batch = torch.randn(24, 8), torch.randint(0, 4, (24,))
     optimizer = torch.optim.SGD(mine.parameters(), lr=0.1)
-    step = st.memory.fit(mine, F.cross_entropy, optimizer, batch, budget="1GiB", chunks={"batch": 3})
+    step = st.memory.train_step(mine, F.cross_entropy, optimizer, batch, budget="1GiB", chunks={"batch": 3})
     assert isinstance(step, st.memory.Step)
     loss = F.cross_entropy(plain(batch[0]), batch[1])
     assert torch.allclose(step(batch), loss, rtol=1e-5)

@@ -29,7 +29,7 @@ class Measured(PlainDevice):
         super().__init__()
         self.peaks, self.watched = list(peaks), 0
 
-    def watch_peak(self) -> None:
+    def reset_peak(self) -> None:
         self.watched += 1
 
     def peak(self) -> int | None:
@@ -72,7 +72,7 @@ def test_a_step_that_takes_more_than_the_budget_is_refused() -> None:
     one = hooked(100_000, Measured(90_000, 110_000))
     one(BATCH)
     with pytest.raises(
-        RunError, match=r"takes 107\.4 KiB on cpu, more than budget=97\.7 KiB\. It is not planned, since .*if"
+        RunError, match=r"budget=97\.7 KiB: the step takes 107\.4 KiB on cpu\. It is not planned, since .*if"
     ):
         one(BATCH)
 
@@ -113,7 +113,7 @@ def test_a_model_without_parameters_yet_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "why"),
-    [(torch.optim.SparseAdam, "takes sparse gradients only"), (torch.optim.LBFGS, "as often as it likes")],
+    [(torch.optim.SparseAdam, "takes sparse gradients only"), (torch.optim.LBFGS, "several times")],
 )
 def test_optimizers_that_no_plan_can_serve_are_named(kind: Any, why: str) -> None:
     model, _, train_step = made()

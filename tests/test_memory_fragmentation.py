@@ -13,14 +13,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memory_graphs import random_graph
-from stretto.memory.addresses.arena import SMALL, Arena, Full, rounded, whole
+from stretto.memory.addresses.arena import SMALL, Arena, Full, rounded, segment_bytes
 from stretto.memory.addresses.fragmentation import arena_bytes, footprint
-from stretto.memory.addresses.lifetimes import PARTS, find_lifetimes, travelling
+from stretto.memory.addresses.lifetimes import PARTS, find_lifetimes, swapped_persistent
+from stretto.memory.addresses.place_plan import make_placed
 from stretto.memory.addresses.placement import place
-from stretto.memory.addresses.steering import natural, steered
-from stretto.memory.planner.graph import RETURNED, TEMPORARY, Graph, Node, Storage
-from stretto.memory.planner.planner import Infeasible, Settings, make, make_placed, smallest_budget
-from stretto.memory.planner.program import AGAIN, FREE, HOLD, IN, RELEASE, ROOM, RUN, UNHOLD, Program, account
+from stretto.memory.addresses.steering import steered, unsteered_bytes
+from stretto.memory.planner.graph import FREED, TEMPORARY, Graph, Node, Storage
+from stretto.memory.planner.instructions import ALLOCATE, FREE, HOLD, IN, RECOMPUTE, RELEASE, RUN, UNHOLD, Program
+from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
+from stretto.memory.planner.program import account
 
 MIB = 1 << 20
 ACTS = st.lists(st.tuples(st.booleans(), st.integers(5, 64), st.integers(0, 200)), max_size=80)
@@ -33,15 +35,15 @@ class Watched(Arena):
         super().__init__(*args)
         self.live: dict[int, int] = {}
 
-    def take(self, nbytes: int) -> int:
-        address = super().take(nbytes)
+    def allocate(self, nbytes: int) -> int:
+        address = super().allocate(nbytes)
         assert all(address + nbytes <= a or a + n <= address for a, n in self.live.items())
         self.live[address] = nbytes
         assert address + nbytes <= self.top
         return address
 
-    def give(self, address: int) -> None:
-        super().give(address)
+    def free(self, address: int) -> None:
+        super().free(address)
         del self.live[address]
 
 
@@ -50,11 +52,11 @@ def test_blocks_do_not_overlap_and_free_ones_join(acts: list[tuple[bool, int, in
     memory = Watched()
     for take, number, _ in acts:
         if take or not memory.live:
-            memory.take(number * MIB // 4)
+            memory.allocate(number * MIB // 4)
         else:
-            memory.give(sorted(memory.live)[number % len(memory.live)])
+            memory.free(sorted(memory.live)[number % len(memory.live)])
     for address in list(memory.live):
-        memory.give(address)
+        memory.free(address)
     assert len(memory._free) == 1  # all of it is one block again
 
 
@@ -64,32 +66,32 @@ def test_held_blocks_send_the_next_allocation_to_any_free_address(acts: list[tup
     for take, number, wanted in acts:
         nbytes = number * MIB // 4
         if take or not memory.live:
-            near = memory.near(wanted * MIB, nbytes)
+            near = memory.nearest(wanted * MIB, nbytes)
             if near is None:
                 assert any(a < wanted * MIB + nbytes and wanted * MIB < a + n + SMALL for a, n in memory.live.items())
                 continue
-            held = [memory.take(n) for n in memory.holds(nbytes, near)]
+            held = [memory.allocate(n) for n in memory.holds(nbytes, near)]
             assert memory.next(nbytes)[0] == near
-            assert memory.take(nbytes) == near
+            assert memory.allocate(nbytes) == near
             assert wanted * MIB - SMALL <= near <= wanted * MIB
             for address in held:
-                memory.give(address)
+                memory.free(address)
         else:
-            memory.give(sorted(memory.live)[number % len(memory.live)])
+            memory.free(sorted(memory.live)[number % len(memory.live)])
 
 
 def test_the_smallest_block_is_taken_and_what_is_left_over_is_split_off() -> None:
     memory = Arena()
-    blocks = [memory.take(n * MIB) for n in (8, 1, 4, 1)]
-    memory.give(blocks[0])
-    memory.give(blocks[2])
-    assert memory.take(3 * MIB + MIB // 2) == blocks[2]  # of 4 MiB; half a MiB is not split off
-    assert memory.take(2 * MIB) == blocks[0]
-    assert memory.take(5 * MIB) == blocks[0] + 2 * MIB
+    blocks = [memory.allocate(n * MIB) for n in (8, 1, 4, 1)]
+    memory.free(blocks[0])
+    memory.free(blocks[2])
+    assert memory.allocate(3 * MIB + MIB // 2) == blocks[2]  # of 4 MiB; half a MiB is not split off
+    assert memory.allocate(2 * MIB) == blocks[0]
+    assert memory.allocate(5 * MIB) == blocks[0] + 2 * MIB
     assert memory.top == 14 * MIB
     with pytest.raises(Full):
-        Arena(20 * MIB).take(21 * MIB)
-    assert (whole(3 * MIB), whole(21 * MIB)) == (20 * MIB, 22 * MIB)
+        Arena(20 * MIB).allocate(21 * MIB)
+    assert (segment_bytes(3 * MIB), segment_bytes(21 * MIB)) == (20 * MIB, 22 * MIB)
 
 
 def step(*nodes: Node, sizes: tuple[int, ...], extra: tuple[Any, ...] = ()) -> Program:
@@ -103,7 +105,7 @@ def step(*nodes: Node, sizes: tuple[int, ...], extra: tuple[Any, ...] = ()) -> P
 
 
 def test_an_operation_allocates_in_its_own_order() -> None:
-    workspace_first = ((TEMPORARY, 6 * MIB), (0, 4 * MIB), (RETURNED, 0))
+    workspace_first = ((TEMPORARY, 6 * MIB), (0, 4 * MIB), (FREED, 0))
     plain = step(Node("a", makes=(0,), workspace=6 * MIB), Node("b", (0,), (1,)), sizes=(4, 5))
     odd = step(
         Node("a", makes=(0,), workspace=6 * MIB, allocations=workspace_first), Node("b", (0,), (1,)), sizes=(4, 5)
@@ -112,7 +114,7 @@ def test_an_operation_allocates_in_its_own_order() -> None:
         found = find_lifetimes(program)
         assert found.requests[0] == events
         assert found.freed == {2: (found.storage.index(0),), 3: (2,)} or found.freed[2] == (found.storage.index(0),)
-    assert (natural(plain), natural(odd)) == (20 * MIB, 20 * MIB)  # the smallest block that torch takes
+    assert (unsteered_bytes(plain), unsteered_bytes(odd)) == (20 * MIB, 20 * MIB)  # the smallest block that torch takes
     # The result is behind the workspace, so what comes next fits in front of it.
     assert find_lifetimes(odd).storage == [-1, 0, 1]
 
@@ -123,7 +125,7 @@ def test_results_that_are_there_already_are_dropped_once_more() -> None:
         (Node("two", makes=(0, 1)), Node("use", (0, 1), (2,))),
         (2,),
     )
-    found = find_lifetimes(Program(graph, ((RUN, 0), (FREE, 0), (AGAIN, 0), (RUN, 1), (FREE, 0), (FREE, 1))))
+    found = find_lifetimes(Program(graph, ((RUN, 0), (FREE, 0), (RECOMPUTE, 0), (RUN, 1), (FREE, 0), (FREE, 1))))
     assert found.requests[2] == (2, 3, ~3)  # the second result is still there
     assert (found.storage[2], found.storage[3], found.until[3] // PARTS) == (0, -1, 2)
 
@@ -167,13 +169,13 @@ def test_placed_allocations_do_not_overlap_and_a_steered_program_takes_what_was_
         for b in spans[:i]:
             assert a[1] <= b[0] or b[1] <= a[0] or a[3] <= b[2] or b[3] <= a[2]
     best = steered(program)
-    assert min(top, natural(program)) <= (best.arena or 0) <= whole(natural(program))
+    assert min(top, unsteered_bytes(program)) <= (best.arena or 0) <= segment_bytes(unsteered_bytes(program))
     followed(best)
 
 
-def test_travelling_storages_come_back_to_where_they_were() -> None:
+def test_swapped_storages_come_back_to_where_they_were() -> None:
     programs = [random_program(seed) for seed in range(12)]
-    returned = [followed(steered(one, int(1.1 * natural(one)))) for one in programs]
+    returned = [followed(steered(one, int(1.1 * unsteered_bytes(one)))) for one in programs]
     assert sum(returned) >= 11
 
 
@@ -188,7 +190,7 @@ def several_at_once(seed: int, count: int = 50) -> Program:
         workspace = int(random.choice([40, 60])) * MIB
         order = [(k, storages[s].nbytes) for k, s in enumerate(makes)]
         order[1:1] = [(TEMPORARY, workspace)]
-        order.insert(int(random.integers(2, 5)), (RETURNED, 1))
+        order.insert(int(random.integers(2, 5)), (FREED, 1))
         nodes.append(Node(f"n{n}", makes=makes, workspace=workspace, allocations=tuple(order)))
     instructions: list[tuple[int, int]] = []
     live: list[int] = []
@@ -205,56 +207,56 @@ def test_several_allocations_of_an_operation_go_where_they_are_wanted(seed: int)
     program = several_at_once(seed)
     best = steered(program)
     assert any(what == UNHOLD for what, _ in best.instructions)
-    assert (best.arena or 0) < natural(program)
+    assert (best.arena or 0) < unsteered_bytes(program)
     followed(best)
 
 
 def followed(program: Program) -> bool:
     """Run the allocations of a program, with what is held, on the model of the allocator, in a block of the planned
-    size. Whether travelling storages end up where they began."""
+    size. Whether swapped storages end up where they began."""
     memory = Watched(program.arena or 0)
     held: list[int] = []
     at: dict[int, int] = {}
     storages, nodes = program.graph.storages, program.graph.nodes
     for what, which in program.opening:
         if what == HOLD:
-            held.append(memory.take(which))
-        elif what == ROOM:
-            at[which] = memory.take(storages[which].nbytes)
+            held.append(memory.allocate(which))
+        elif what == ALLOCATE:
+            at[which] = memory.allocate(storages[which].nbytes)
     for address in held:
-        memory.give(address)
-    held, seats = [], dict(at)
+        memory.free(address)
+    held, start_addresses = [], dict(at)
     for what, which in program.instructions:
         if what == RUN and nodes[which].allocations:
             made: list[int] = []
             for result, nbytes in nodes[which].allocations:
-                if result == RETURNED:
-                    memory.give(made[nbytes])
+                if result == FREED:
+                    memory.free(made[nbytes])
                     continue
-                made.append(memory.take(nbytes))
+                made.append(memory.allocate(nbytes))
                 if result >= 0:
                     at[nodes[which].makes[result]] = made[-1]
         elif what == RUN:
-            at[which] = memory.take(storages[which].nbytes)
+            at[which] = memory.allocate(storages[which].nbytes)
             if nodes[which].workspace:
-                memory.give(memory.take(nodes[which].workspace))
+                memory.free(memory.allocate(nodes[which].workspace))
         elif what == IN:
-            at[which] = memory.take(storages[which].nbytes)
+            at[which] = memory.allocate(storages[which].nbytes)
         elif what == FREE:
-            memory.give(at.pop(which))
+            memory.free(at.pop(which))
         elif what == HOLD:
-            held.append(memory.take(which))
+            held.append(memory.allocate(which))
         elif what == UNHOLD:
-            memory.give(held[which])
+            memory.free(held[which])
             held[which] = -1
         elif what == RELEASE:
             assert which == len(held)
             for address in held:
                 if address >= 0:
-                    memory.give(address)
+                    memory.free(address)
             held = []
-    assert travelling(program) == set(seats)
-    return at == seats
+    assert swapped_persistent(program) == set(start_addresses)
+    return at == start_addresses
 
 
 def test_the_addresses_of_a_steered_program_are_those_of_its_placement() -> None:
@@ -270,7 +272,7 @@ def test_the_addresses_of_a_steered_program_are_those_of_its_placement() -> None
 
 
 def test_steering_saves_memory() -> None:
-    plain = sum(natural(random_program(seed)) for seed in range(12))
+    plain = sum(unsteered_bytes(random_program(seed)) for seed in range(12))
     better = sum(steered(random_program(seed)).arena or 0 for seed in range(12))
     assert better < 0.95 * plain
     assert any(what == HOLD for what, _ in steered(random_program(1)).instructions)

@@ -11,9 +11,11 @@ from torch import nn
 
 from stretto.memory.front_end import common_step
 from stretto.memory.measure.costs import costed
+from stretto.memory.options import StepSource
+from stretto.memory.planner.instructions import IN, OUT
 from stretto.memory.planner.planner import Infeasible, Settings, make
-from stretto.memory.planner.program import IN, OUT, Link
-from stretto.memory.planning import beside, capture
+from stretto.memory.planner.program import Link
+from stretto.memory.planning import capture, remaining_budget
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -39,7 +41,7 @@ def test_frozen_parameters_come_once_for_each_use_and_never_go() -> None:
     batch = (torch.randn(16, 96), torch.randn(16, 96))
     cpu = torch.device("cpu")
     train = common_step(model, nn.functional.mse_loss, optimizer)
-    lifted = capture(train, [model], [optimizer], batch, cpu, 1 << 16).lifted
+    lifted = capture(StepSource(train, [model], [optimizer], batch, cpu), 1 << 16).lifted
     numbers = {id(p): k for k, p in enumerate(model.parameters())}
     frozen = {lifted.parameters[numbers[id(p)]] for p in model.parameters() if not p.requires_grad}
     assert len(frozen) == 8
@@ -47,9 +49,9 @@ def test_frozen_parameters_come_once_for_each_use_and_never_go() -> None:
     graph = costed(lifted, cpu)
     assert not any(s in frozen for node in graph.nodes for s in node.writes)
     with pytest.raises(Infeasible) as refused:
-        make(graph, beside(Settings(1), lifted))
+        make(graph, remaining_budget(Settings(1), lifted))
     budget = int(1.15 * refused.value.smallest) + lifted.borrowed
-    program = make(graph, beside(Settings(budget, Link(1e9, 1e9, 1e-6)), lifted)).program
+    program = make(graph, remaining_budget(Settings(budget, Link(1e9, 1e9, 1e-6)), lifted)).program
     assert frozen & program.on_host  # some of them do travel
     assert not [which for what, which in program.instructions if what == OUT and which in frozen & program.on_host]
     uses = graph.uses()

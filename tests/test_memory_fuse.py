@@ -14,10 +14,11 @@ import torch.nn.functional as F
 from bench.memory_models import MODELS, Job
 from torch import nn
 
-from stretto.memory import Step, fit, step
+from stretto.memory import Step, step, train_step
 from stretto.memory.capture.lifted import Call
 from stretto.memory.operations import fuse
 from stretto.memory.operations.fuse import ALL, BACKWARD, NONE, Chain, fused
+from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planner.planner import Infeasible, Settings
 from stretto.memory.planning import Captured, capture, planned
 from stretto.memory.run.devices import PlainDevice
@@ -31,7 +32,11 @@ def made(kind: str, dtype: str) -> Job:
 
 
 def captured(job: Job, *, join: bool) -> Captured:
-    return capture(job.step, job.modules, job.optimizers, job.batch, torch.device("cpu"), 1 << 40, join=join)
+    return capture(
+        StepSource(job.step, job.modules, job.optimizers, job.batch, torch.device("cpu")),
+        1 << 40,
+        StepOptions(compile=join),
+    )
 
 
 def chains(found: Captured) -> list[Chain]:
@@ -87,10 +92,10 @@ def test_a_step_with_chains_has_the_bits_of_one_without(kind: str, dtype: str, s
 def test_what_a_chain_passes_on_inside_is_not_stored() -> None:
     job = made("gpt", "bf16")
     before, after = (captured(job, join=join) for join in (False, True))
-    sizes = [sum(s.nbytes for s in one.lifted.graph.storages if not s.lasting) for one in (before, after)]
+    sizes = [sum(s.nbytes for s in one.lifted.graph.storages if not s.persistent) for one in (before, after)]
     assert sizes[1] < 0.9 * sizes[0]
     assert len(after.lifted.graph.nodes) < len(before.lifted.graph.nodes)
-    assert "joined into" in after.notes[-1]
+    assert "the compiler fuses" in after.notes[-1]
 
 
 def test_equal_chains_are_one() -> None:
@@ -121,7 +126,11 @@ def test_casts_of_parameters_and_random_numbers_stay_apart() -> None:
         optimizer.step()
         return loss
 
-    found = capture(train, [model], [optimizer], torch.ones(4, 8), torch.device("cpu"), 1 << 40, join=True)
+    found = capture(
+        StepSource(train, [model], [optimizer], torch.ones(4, 8), torch.device("cpu")),
+        1 << 40,
+        StepOptions(compile=True),
+    )
     inside = {str(node.target) for chain in chains(found) for node in chain.module.graph.nodes}
     outside = [str(run.target) for run in found.lifted.runs if isinstance(run, Call)]
     assert "aten.native_layer_norm.default" in inside
@@ -135,7 +144,7 @@ def test_the_compiler_makes_one_of_a_chain() -> None:
     batch = torch.randn(8, 16), torch.randn(8, 4)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
-    planned = fit(model, F.mse_loss, optimizer, batch, budget="1GiB", compile=True)
+    planned = train_step(model, F.mse_loss, optimizer, batch, budget="1GiB", compile=True)
     assert isinstance(planned, Step)
     losses = [float(planned(batch)) for _ in range(3)]
     with torch.no_grad():
@@ -155,11 +164,13 @@ def test_under_a_tight_budget_chains_are_joined_only_where_that_is_faster() -> N
     there is one with it."""
     job = made("gpt", "bf16")
     parts = job.step, job.modules, job.optimizers, job.batch, torch.device("cpu")
-    peak = planned(*parts, Settings(1 << 40, policy="keep"))[2].costs.peak
+    peak = planned(StepSource(*parts), Settings(1 << 40, policy="keep"))[2].costs.peak
     found = []
     for join in (False, True):
         try:
-            found.append(planned(*parts, Settings(int(0.3 * peak)), join=join)[2].costs.seconds)
+            found.append(
+                planned(StepSource(*parts), Settings(int(0.3 * peak)), StepOptions(compile=join))[2].costs.seconds
+            )
         except Infeasible:
             found.append(float("inf"))
     assert found[1] <= found[0]

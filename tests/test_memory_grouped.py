@@ -18,6 +18,7 @@ from stretto.memory.capture.lifted import Call
 from stretto.memory.measure import trial_inputs
 from stretto.memory.measure.costs import Rates, estimated
 from stretto.memory.operations import grouped_matmul
+from stretto.memory.options import StepSource
 from stretto.memory.planning import capture
 
 ENDS = {  # of five experts and 20 rows
@@ -60,7 +61,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
             made[offs.diff(prepend=offs.new_zeros(1)) == 0] = float("nan")  # as on Blackwell
         return made
 
-    monkeypatch.setattr(grouped_matmul, "_TORCHS", dirty)
+    monkeypatch.setattr(grouped_matmul, "_TORCH_GROUPED_MM", dirty)
     monkeypatch.setattr(grouped_matmul, "_has_kernel", lambda a, b: True)
     monkeypatch.setattr(grouped_matmul, "_capability", lambda device: (10, 0))
 
@@ -153,7 +154,7 @@ def calls_of(layer: nn.Module) -> Any:
         optimizer.step()
         return loss.detach()
 
-    lifted = capture(step, [layer], [optimizer], torch.randn(4096, 64), torch.device("cpu"), 1 << 30).lifted
+    lifted = capture(StepSource(step, [layer], [optimizer], torch.randn(4096, 64), torch.device("cpu")), 1 << 30).lifted
     return lifted, [run for run in lifted.runs if isinstance(run, Call) and "grouped_mm" in str(run.target)]
 
 

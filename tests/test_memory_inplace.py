@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
-from stretto.memory.operations.inplace import without_changes
+from stretto.memory.operations.inplace import without_inplace
 
 Tensors = list[torch.Tensor]
 
@@ -78,7 +78,7 @@ def traced(function: Callable[..., Tensors], given: Tensors) -> tuple[Any, Any]:
     with mode:
         fakes = [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in given]
         first = make_fx(function)(*fakes)
-        return first, without_changes(first, mode)
+        return first, without_inplace(first, mode)
 
 
 def inputs() -> Tensors:

@@ -11,10 +11,11 @@ import memory_plain_loops as plain
 from memory_graphs import random_graph
 from stretto.kernels.memory_planner.place import packed
 from stretto.memory.planner.decide import Decider
-from stretto.memory.planner.idle_intervals import DROP, KEEP, Gaps, Ints, find_gaps
+from stretto.memory.planner.idle_intervals import DROP, KEEP, Gaps, Ints, find_idle_intervals
+from stretto.memory.planner.instructions import FREE
 from stretto.memory.planner.lower import lower
-from stretto.memory.planner.program import FREE, Link, account
-from stretto.memory.planner.timeline import NEVER, CannotRepeat, Choices, nothing_longer, walk
+from stretto.memory.planner.program import Link, account
+from stretto.memory.planner.timeline import NEVER, CannotRepeat, Choices, build_timeline, nothing_kept
 
 LINK = Link(50_000, 50_000, 1e-4)
 
@@ -23,11 +24,11 @@ def drawn(seed: int) -> tuple[Gaps, Choices, np.random.Generator]:
     """The gaps of a random step, and choices that can be followed."""
     random = np.random.default_rng(seed)
     graph = random_graph(seed, int(random.integers(3, 30)))
-    gaps = find_gaps(graph, place=bool(seed % 3), extend=bool(seed % 2))
-    choice = random.integers(0, 3, len(gaps))
-    choice = np.where((choice == DROP) & ~gaps.droppable & ~gaps.beyond, KEEP, choice)
-    choice = np.where(gaps.beyond & (random.random(len(gaps)) < 0.6), DROP, choice)
-    return gaps, choice.astype(np.int8), random
+    intervals = find_idle_intervals(graph, place=bool(seed % 3), extend=bool(seed % 2))
+    choice = random.integers(0, 3, len(intervals))
+    choice = np.where((choice == DROP) & ~intervals.droppable & ~intervals.extended, KEEP, choice)
+    choice = np.where(intervals.extended & (random.random(len(intervals)) < 0.6), DROP, choice)
+    return intervals, choice.astype(np.int8), random
 
 
 def listed(*arrays: Ints) -> list[tuple[int, ...]]:
@@ -38,36 +39,38 @@ def listed(*arrays: Ints) -> list[tuple[int, ...]]:
 def test_walks_and_lowered_programs_are_those_of_the_plain_loops(first: int) -> None:
     refused = reordered = 0
     for seed in range(first, first + 100):
-        gaps, choice, random = drawn(seed)
-        patience = int(random.choice([3, NEVER]))
-        longer, kept = dict[int, int](), nothing_longer(gaps)
+        intervals, choice, random = drawn(seed)
+        reuse_window = int(random.choice([3, NEVER]))
+        kept_until, kept = dict[int, int](), nothing_kept(intervals)
         try:
-            expected = plain.walk(gaps, choice.tolist(), longer, patience)
+            expected = plain.build_timeline(intervals, choice.tolist(), kept_until, reuse_window)
         except CannotRepeat:
             with pytest.raises(CannotRepeat):
-                walk(gaps, choice, kept, patience)
+                build_timeline(intervals, choice, kept, reuse_window)
             refused += 1
             continue
-        found = walk(gaps, choice, kept, patience)
-        assert {s: at for s, at in enumerate(kept.tolist()) if at >= 0} == longer
-        for name in ("kind", "node", "place", "must"):
+        found = build_timeline(intervals, choice, kept, reuse_window)
+        assert {s: at for s, at in enumerate(kept.tolist()) if at >= 0} == kept_until
+        for name in ("kind", "node", "position", "required"):
             assert getattr(found, name).tolist() == getattr(expected, name), (seed, name)
         freed = Counter(listed(found.free_step, found.free))
         assert freed == Counter((k, s) for k, those in enumerate(expected.frees) for s in those)
-        assert listed(found.leave, found.leave_ready, found.leave_free, found.leave_by) == [
+        assert listed(found.swap_out, found.swap_out_ready, found.swap_out_free, found.swap_out_by) == [
             (one.storage, one.ready, one.free, one.by) for one in expected.leaves
         ]
-        assert listed(found.come, found.come_since, found.come_need) == [
+        assert listed(found.swap_in, found.swap_in_since, found.swap_in_need) == [
             (one.storage, one.since, one.need) for one in expected.comes
         ]
-        touched = [(gaps.at(s, at), at) for s, at in expected.touched]
-        assert listed(found.touched, found.touched_at) == [(g, at) for g, at in touched if g >= 0 and not gaps.wraps[g]]
-        remade = [(gaps.at(s, at), at) for s, at in expected.remade]
-        assert listed(found.remade, found.remade_at) == [(g, at) for g, at in remade if g >= 0]
+        touched = [(intervals.interval_at(s, at), at) for s, at in expected.touched]
+        assert listed(found.touched, found.touched_at) == [
+            (g, at) for g, at in touched if g >= 0 and not intervals.wraps[g]
+        ]
+        recomputed = [(intervals.interval_at(s, at), at) for s, at in expected.recomputed]
+        assert listed(found.recomputed, found.recomputed_at) == [(g, at) for g, at in recomputed if g >= 0]
         assert (found.on_host, found.start) == (expected.on_host, expected.start)
         for extra in (0, 30, 10**6):
-            one = lower(gaps.graph, found, found.peak + extra, LINK)
-            instructions, seconds = plain.lower(gaps.graph, expected, found.peak + extra, LINK)
+            one = lower(intervals.graph, found, found.peak + extra, LINK)
+            instructions, seconds = plain.lower(intervals.graph, expected, found.peak + extra, LINK)
             assert one.seconds == seconds
             assert Counter(one.program.instructions) == Counter(instructions)
             rest = [[x for x in each if x[0] != FREE] for each in (one.program.instructions, instructions)]
@@ -81,17 +84,19 @@ def test_walks_and_lowered_programs_are_those_of_the_plain_loops(first: int) -> 
 def test_what_recomputing_takes_is_what_the_plain_loop_finds() -> None:
     asked = possible = 0
     for seed in range(200):
-        gaps, choice, random = drawn(2 * seed + 1)
+        intervals, choice, random = drawn(2 * seed + 1)
         for hold in (True, False):
-            decider = Decider(gaps, LINK, hold=hold)
+            decider = Decider(intervals, LINK, hold=hold)
             decider.choice[:] = choice
-            some = random.random(len(decider.longer)) < 0.1
-            decider.longer[some] = random.integers(0, len(gaps.graph.nodes), int(some.sum()))
-            which = np.flatnonzero(gaps.droppable)
-            expected = [plain.again(decider, g) for g in which.tolist()]
-            assert [decider.again(g) for g in which.tolist()] == expected
-            decider.price_again(which)
-            assert decider.seconds_again[which].tolist() == [np.inf if x is None else x.seconds for x in expected]
+            some = random.random(len(decider.kept_until)) < 0.1
+            decider.kept_until[some] = random.integers(0, len(intervals.graph.nodes), int(some.sum()))
+            which = np.flatnonzero(intervals.droppable)
+            expected = [plain.recompute_cost(decider, g) for g in which.tolist()]
+            assert [decider.recompute_cost(g) for g in which.tolist()] == expected
+            decider.price_recompute(which)
+            assert decider.recompute_seconds_of[which].tolist() == [
+                np.inf if x is None else x.seconds for x in expected
+            ]
             asked, possible = asked + len(which), possible + sum(x is not None for x in expected)
     assert 500 < possible < asked
 

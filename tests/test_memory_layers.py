@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from stretto.memory import Step, step
 from stretto.memory.capture.lifted import Call
+from stretto.memory.options import StepSource
 from stretto.memory.planning import capture
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.fallback import HookedStep
@@ -308,7 +309,7 @@ def test_views_of_a_cast_that_was_made_before_are_views_of_the_first_one() -> No
     """A view that counts as an operation holds memory that the plan has given back."""
     model, cpu = Twice(), torch.device("cpu")
     optimizer, train_step = usual(model)
-    lifted = capture(train_step, [model], [optimizer], (ROWS,), cpu, 1 << 30).lifted
+    lifted = capture(StepSource(train_step, [model], [optimizer], (ROWS,), cpu), 1 << 30).lifted
     targets = [run.target for run in lifted.runs if isinstance(run, Call)]
     assert targets.count(torch.ops.aten.addmm.default) == 2
     assert torch.ops.aten.t.default not in targets
@@ -385,7 +386,7 @@ def test_two_networks_with_spectral_norm_trained_in_turn() -> None:
     assert isinstance(planned, Step), planned.why
     for k in range(3):
         assert torch.equal(planned(batch), theirs(batch)), f"loss of step {k}"
-    lifted = capture(mine, [pair], optimizers, batch, torch.device("cpu"), 1 << 30).lifted
+    lifted = capture(StepSource(mine, [pair], optimizers, batch, torch.device("cpu")), 1 << 30).lifted
     assert torch.ops.aten.detach.default not in [run.target for run in lifted.runs if isinstance(run, Call)]
 
 
@@ -401,7 +402,7 @@ REFUSED: dict[str, tuple[Callable[[], Case], str]] = {
     "lengths": (lambda: (Then(nn.Linear(6, 4), packed), (TIMES,)), "packs sequences by their lengths; pad them"),
     "ctc with lengths as numbers": (
         lambda: (Then(nn.Linear(6, 5), lambda x: F.ctc_loss(x.log_softmax(-1), LETTERS, (5,) * 3, (2,) * 3)), (TIMES,)),
-        "ctc_loss is given lengths as Python numbers; give tensors",
+        "ctc_loss receives lengths as Python numbers; pass tensors",
     ),
     "ctc with targets in a row": (
         lambda: (

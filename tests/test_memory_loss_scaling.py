@@ -99,4 +99,4 @@ def test_a_scaler_that_is_switched_off_does_nothing() -> None:
 def test_a_fused_optimizer_unscales_itself_and_is_refused() -> None:
     run = planned(made(clip=False, fused=True), 2.0)
     assert isinstance(run, HookedStep)
-    assert "give it fused=False" in run.why
+    assert "pass fused=False" in run.why

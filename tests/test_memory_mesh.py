@@ -1,4 +1,4 @@
-"""Dimensions in pieces: steps train as before, up to rounding, and what was too large no longer is."""
+"""Dimensions in chunks: steps train as before, up to rounding, and what was too large no longer is."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ from memory_graphs import Builder
 from stretto.errors import PlanError
 from stretto.memory import Step, experimental_plan_several, plan, planning, step
 from stretto.memory.chunk.chunks import ALL, cut
-from stretto.memory.chunk.dim_layers import _ROWS_AT, _SEVERAL, ADDED, ALIKE, several
+from stretto.memory.chunk.dim_layers import _ROWS_AT, _SEVERAL, ADDED, ALIKE, needs_several
 from stretto.memory.chunk.dim_layers import LAYERS as ONE_RESULT
 from stretto.memory.chunk.dim_rules import _RULES, SIZED, VIEWS, needs, sums
-from stretto.memory.chunk.group_runs import in_runs
+from stretto.memory.chunk.group_runs import assign_runs
 from stretto.memory.chunk.groups import Group
-from stretto.memory.multi_device.mesh import placed
+from stretto.memory.multi_device.mesh import device_of_nodes
 from stretto.memory.multi_device.split import Send
 from stretto.memory.operations.experts import Experts, PaddedExperts
+from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
 from stretto.memory.planning import capture
 from stretto.memory.run.devices import PlainDevice
@@ -211,7 +212,7 @@ def trained(job: Any, steps: int = 3, **options: Any) -> tuple[list[float], list
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_dimension_in_pieces_trains_like_the_whole(kind: str) -> None:
+def test_a_dimension_in_chunks_trains_like_the_whole(kind: str) -> None:
     job, name = KINDS[kind]
     torch.manual_seed(1)
     wanted, plain, _ = trained(job())
@@ -219,13 +220,13 @@ def test_a_dimension_in_pieces_trains_like_the_whole(kind: str) -> None:
     device = PlainDevice(late=0.5, poison=True)
     losses, found, made = trained(job(), budget="1GiB", chunks={name: 4}, device=device)
     assert f'"{name}"' in made.report.explain()
-    assert "cut into 4 pieces" in made.report.explain()
+    assert "cut into 4 chunks" in made.report.explain()
     assert losses == pytest.approx(wanted, rel=1e-4)
     for a, b in zip(found, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-4)
 
 
-def test_pieces_of_one_image_keep_channels_last() -> None:
+def test_chunks_of_one_image_keep_channels_last() -> None:
     """Of one image nobody can say which way it lies; what is put together must lie as the whole did."""
     torch.manual_seed(1)
     wanted, plain, _ = trained(last_channels(pictures(Normed())))
@@ -242,19 +243,21 @@ def test_an_empty_batch_is_not_cut() -> None:
     assert "is not cut" in notes[0]
 
 
-def test_two_dimensions_at_once_and_unequal_pieces() -> None:
+def test_two_dimensions_at_once_and_unequal_chunks() -> None:
     torch.manual_seed(1)
     wanted, plain, _ = trained(words(PaddedExperts(16, 32, 4)))
     torch.manual_seed(1)
     losses, found, made = trained(words(PaddedExperts(16, 32, 4)), budget="1GiB", chunks={"batch": 3, "experts": 3})
-    assert made.report.explain().count("cut into 3 pieces") == 2
+    assert made.report.explain().count("cut into 3 chunks") == 2
     assert losses == pytest.approx(wanted, rel=1e-4)
     for a, b in zip(found, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-4)
 
 
 def floor(job: Any, chunks: Any = None) -> int:
-    captured = capture(job.step, job.modules, job.optimizers, job.batch, CPU, 1 << 30, chunks)
+    captured = capture(
+        StepSource(job.step, job.modules, job.optimizers, job.batch, CPU), 1 << 30, StepOptions(chunks=chunks)
+    )
     return smallest_budget(captured.lifted.graph, Settings(1 << 30))
 
 
@@ -263,10 +266,10 @@ def floor(job: Any, chunks: Any = None) -> int:
     [lambda: pictures(nn.GroupNorm(2, 8), 32, 32), lambda: rows(Attention(), F.mse_loss, 16, 64, 16)],
     ids=["images", "attention"],
 )
-def test_the_smallest_budget_falls_with_the_pieces_of_the_batch(make: Callable[[], Job]) -> None:
+def test_the_smallest_budget_falls_with_the_chunks_of_the_batch(make: Callable[[], Job]) -> None:
     whole = floor(make())
-    for pieces in (2, 4, 8):
-        assert floor(make(), {"batch": pieces}) < 1.35 * whole / pieces, f"{pieces} pieces of {whole} bytes"
+    for count in (2, 4, 8):
+        assert floor(make(), {"batch": count}) < 1.35 * whole / count, f"{count} chunks of {whole} bytes"
 
 
 def test_a_piece_is_done_before_the_next_begins() -> None:
@@ -274,36 +277,38 @@ def test_a_piece_is_done_before_the_next_begins() -> None:
     peaks = []
     for chunks in (None, {"batch": 2}, {"batch": 8}):
         job = pictures(nn.GroupNorm(2, 8), 32, 32)
-        graph = capture(job.step, job.modules, job.optimizers, job.batch, CPU, 1 << 30, chunks).lifted.graph
+        graph = capture(
+            StepSource(job.step, job.modules, job.optimizers, job.batch, CPU), 1 << 30, StepOptions(chunks=chunks)
+        ).lifted.graph
         peaks.append(make(graph, Settings(1 << 30, policy="keep")).costs.peak)
     assert peaks[1] < 0.6 * peaks[0]
     assert peaks[2] < 0.25 * peaks[0]
 
 
 def traced(job: Any) -> Any:
-    return capture(job.step, job.modules, job.optimizers, job.batch, CPU, 1 << 30).traced
+    return capture(StepSource(job.step, job.modules, job.optimizers, job.batch, CPU), 1 << 30).traced
 
 
 def test_what_has_not_the_dimension_is_there_once() -> None:
-    """The mask and its operations are not made again for every piece, nor are sums put together more than once."""
+    """The mask and its operations are not computed again for every chunk, nor are sums put together more than once."""
     whole = traced(rows(Attention()))
-    pieces, _ = cut(whole, {"batch": 4})
+    chunked, _ = cut(whole, {"batch": 4})
 
     def count(one: Any, target: Any) -> int:
         return sum(node.target is target for node in one.module.graph.nodes)
 
-    assert count(whole, aten.triu.default) == count(pieces, aten.triu.default) == 1
-    assert count(pieces, torch.ops.stretto.update.default) == count(whole, torch.ops.stretto.update.default)
-    assert count(pieces, aten._softmax.default) == 4 * count(whole, aten._softmax.default)
-    assert count(pieces, aten.cat.default) == 4 * count(whole, aten.cat.default), "nothing else is joined"
+    assert count(whole, aten.triu.default) == count(chunked, aten.triu.default) == 1
+    assert count(chunked, torch.ops.stretto.update.default) == count(whole, torch.ops.stretto.update.default)
+    assert count(chunked, aten._softmax.default) == 4 * count(whole, aten._softmax.default)
+    assert count(chunked, aten.cat.default) == 4 * count(whole, aten.cat.default), "nothing else is joined"
 
 
 @pytest.mark.parametrize("native", [False, True])
 def test_random_numbers_for_all_rows_are_drawn_before_any_is_worked_on(native: bool) -> None:
     layers = (Wide(16, 32), nn.Dropout(0.3), Wide(16, 32), nn.Dropout(0.2), nn.Linear(16, 16))
     whole = traced(rows(Dropping() if native else nn.Sequential(*layers)))
-    pieces, _ = cut(whole, {"batch": 4})
-    nodes = list(pieces.module.graph.nodes)
+    chunked, _ = cut(whole, {"batch": 4})
+    nodes = list(chunked.module.graph.nodes)
     assert not [node for node in nodes if node.target is aten.cat.default], "nothing has to be there as a whole"
     draws = [k for k, node in enumerate(nodes) if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())]
     assert len(draws) == 2
@@ -327,7 +332,7 @@ def test_what_is_too_large_is_cut_when_there_is_no_plan_otherwise(kind: str) -> 
     job = LARGE[kind]()
     with pytest.raises(Infeasible) as refused:
         step(job.step, job.modules, job.optimizers, job.batch, budget=budget, device=PlainDevice())
-    assert any("too large in pieces" in note for note in refused.value.__notes__)
+    assert any("too large in chunks" in note for note in refused.value.__notes__)
     losses, found, made = trained(job, budget=budget, chunks="auto", device=PlainDevice(poison=True))
     assert "are cut into" in made.report.explain()
     assert made.report.peak <= budget
@@ -341,7 +346,7 @@ def test_what_is_not_worth_it_stays_whole_and_is_told() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(512, 3))
     whole = traced(Job(model, F.mse_loss, (torch.randn(8, 3, 8, 8), torch.randn(8, 3))))
     same, notes = cut(whole, "auto", 1000, tight=ALL)
-    assert any("not cut: what is there as a whole before and after it takes as much" in note for note in notes), notes
+    assert any("not cut: the whole tensors before and after it need as much memory" in note for note in notes), notes
     convolutions = [sum(n.target is aten.convolution.default for n in one.module.graph.nodes) for one in (whole, same)]
     assert convolutions == [1, 1]
 
@@ -350,15 +355,15 @@ def test_names_that_nothing_has_are_refused_and_one_piece_is_none() -> None:
     model = Wide(16, 32)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.randn(4, 16), torch.randn(4, 16)
-    with pytest.raises(PlanError, match="no dimension has the name 'experts'; there are batch"):
+    with pytest.raises(PlanError, match="no dimension has the name 'experts'; known names are batch"):
         plan(model, F.mse_loss, optimizer, batch, budget="1MiB", chunks={"experts": 2})
     for wrong in ({"batch": 0}, {"batch": "auto"}, {1: 2}):
-        with pytest.raises(PlanError, match="not a number of pieces"):
+        with pytest.raises(PlanError, match="not a number of chunks"):
             plan(model, F.mse_loss, optimizer, batch, budget="1MiB", chunks=wrong)  # type: ignore[arg-type]
     assert "cut" not in plan(model, F.mse_loss, optimizer, batch, budget="1MiB", chunks={"batch": 1}).explain()
     one = torch.randn(1, 16), torch.randn(1, 16)
     told = plan(model, F.mse_loss, optimizer, one, budget="1MiB", chunks={"batch": 4}).explain()
-    assert '"batch" is not cut: there is only one row of it' in told
+    assert '"batch" is not cut: it has only one row' in told
 
 
 # -- what reviewers found ----------------------------------------------------------------------------------------------
@@ -369,7 +374,7 @@ def test_models_may_be_deeper_than_python_calls() -> None:
     _, notes = cut(
         traced(Job(nn.Sequential(*layers), F.mse_loss, (torch.randn(8, 4), torch.randn(8, 4)))), {"batch": 4}
     )
-    assert "cut into 4 pieces" in notes[0]
+    assert "cut into 4 chunks" in notes[0]
 
 
 class Half(nn.Module):
@@ -425,7 +430,7 @@ def test_one_view_in_other_rows_does_not_keep_all_else_whole() -> None:
     torch.manual_seed(1)
     losses, found, made = trained(rows(Turned(), F.mse_loss, 15, 16), budget="1GiB", chunks={"batch": 5})
     assert '"batch" of 15' in made.report.explain()
-    assert "cut into 5 pieces" in made.report.explain()
+    assert "cut into 5 chunks" in made.report.explain()
     assert losses == pytest.approx(wanted, rel=1e-4)
     for a, b in zip(found, plain, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-4)
@@ -437,7 +442,7 @@ def test_numbers_without_dimensions_and_strange_names_are_no_trouble() -> None:
     model.a.dims = {"weight": 2}
     job = rows(model, lambda said, y: F.mse_loss(said, y).mean(-1) + F.cross_entropy(said[0, 0], y[0, 0, 0].long()))
     _, notes = cut(traced(job), {"batch": 4})
-    assert "cut into 4 pieces" in notes[0]
+    assert "cut into 4 chunks" in notes[0]
     with pytest.raises(PlanError, match="no dimension has the name 'bacth'"):
         cut(traced(job), {"bacth": 1})
 
@@ -452,7 +457,7 @@ def test_an_update_is_not_moved_before_those_that_read_what_it_changes() -> None
     second = graph.call_function(aten.bernoulli.p, (x, 0.5))
     b = graph.call_function(aten.mul.Tensor, (a, second))
     graph.output((b, first))
-    group = in_runs(graph, Group(needs={a: {x: 0, p: None}, b: {a: 0, second: 0}}, dims={a: 0, b: 0}))
+    group = assign_runs(graph, Group(needs={a: {x: 0, p: None}, b: {a: 0, second: 0}}, dims={a: 0, b: 0}))
     assert group.runs == [[a], [b]]
     assert group.before == [[], []]
 
@@ -460,7 +465,7 @@ def test_an_update_is_not_moved_before_those_that_read_what_it_changes() -> None
 # -- several devices ---------------------------------------------------------------------------------------------------
 
 
-def test_pieces_and_parameters_are_spread_over_devices() -> None:
+def test_chunks_and_parameters_are_spread_over_devices() -> None:
     """Planned only: what a device holds falls with the number of devices, and what it lacks is sent to it."""
     model = images(nn.GroupNorm(2, 8))
     optimizer = torch.optim.Adam(model.parameters())
@@ -473,7 +478,7 @@ def test_pieces_and_parameters_are_spread_over_devices() -> None:
     told = four.explain()
     assert "4 devices, budget 1.0 GiB each" in told
     assert "device 3: " in told
-    assert "cut into 8 pieces" in told
+    assert "cut into 8 chunks" in told
     sent = [sum(isinstance(node, Send) for node in part.graph.nodes) for part in four.together.parts]
     assert min(sent) > 0
 
@@ -481,8 +486,8 @@ def test_pieces_and_parameters_are_spread_over_devices() -> None:
 def test_the_kth_of_a_list_lives_on_the_kth_device() -> None:
     model = Words(Experts(16, 32, 6, groups=6))
     job = Job(model, F.cross_entropy, (torch.randint(0, 32, (2, 3)), torch.randint(0, 32, (2, 3))))
-    graph = capture(job.step, job.modules, job.optimizers, job.batch, CPU, 1 << 14).lifted.graph
-    on = placed(graph, {}, 3)
+    graph = capture(StepSource(job.step, job.modules, job.optimizers, job.batch, CPU), 1 << 14).lifted.graph
+    on = device_of_nodes(graph, {}, 3)
     homes = {graph.storages[node.writes[0]].name: d for node, d in zip(graph.nodes, on, strict=True) if node.writes}
     listed = {name: d for name, d in homes.items() if ".up." in name or ".down." in name}
     assert len(listed) == 12
@@ -492,14 +497,14 @@ def test_the_kth_of_a_list_lives_on_the_kth_device() -> None:
 
 
 def test_a_piece_runs_on_the_device_that_has_its_share() -> None:
-    pieces, _ = cut(traced(rows(Attention())), {"batch": 8})
-    marks = {node.meta["piece"] for node in pieces.module.graph.nodes if "piece" in node.meta}
+    chunked, _ = cut(traced(rows(Attention())), {"batch": 8})
+    marks = {node.meta["chunk"] for node in chunked.module.graph.nodes if "chunk" in node.meta}
     assert marks == {(k, 8) for k in range(8)}
     build = Builder()
     x = build.store(64, "input")
     for k in range(8):
         build.node(f"part{k}", (x,), (build.store(64),))
-    assert placed(build.graph(), {f"part{k}": (k, 8) for k in range(8)}, 4) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert device_of_nodes(build.graph(), {f"part{k}": (k, 8) for k in range(8)}, 4) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
 def test_devices_that_make_no_sense_or_are_too_small() -> None:
@@ -564,17 +569,17 @@ def test_steps_by_chance_train_like_whole_ones(seed: int) -> None:
         return rows(Made(seed), F.mse_loss, 6, 5, 8)
 
     wanted, plain = whole(make())
-    for pieces in (3, 2):
+    for count in (3, 2):
         device = PlainDevice(late=0.5, poison=True)
-        losses, found, made = trained(make(), 2, budget="1GiB", chunks={"batch": pieces}, device=device)
-        assert f"cut into {pieces} pieces" in made.report.explain()
+        losses, found, made = trained(make(), 2, budget="1GiB", chunks={"batch": count}, device=device)
+        assert f"cut into {count} chunks" in made.report.explain()
         assert losses == pytest.approx(wanted, rel=1e-4)
         for a, b in zip(found, plain, strict=True):
             torch.testing.assert_close(a, b, rtol=1e-3, atol=2e-4)
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_steps_by_chance_with_all_that_is_large_in_pieces(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_by_chance_with_all_that_is_large_in_chunks(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As if the budget were so small that nearly everything is too large."""
 
     def make() -> Job:
@@ -657,7 +662,7 @@ _NAMES = sorted(LAYERS)
 
 @pytest.mark.parametrize("name", _NAMES)
 def test_what_the_tables_say_of_a_layer_is_true(name: str) -> None:
-    """Each operation on pieces of its inputs against pieces of its results, for every way that the tables know."""
+    """Each operation on chunks of its inputs against chunks of its results, for every way that the tables know."""
     assert checked(name)
 
 
@@ -687,11 +692,11 @@ def checked(name: str) -> set[Any]:
         for how, results in _ways(node, whole):
             if node.target in SIZED and whole.shape[results[0]] % 2:
                 continue  # no two halves
-            pieces = [_piece(node, how, values, k, results[0]) for k in range(2)]
+            chunks = [_chunk(node, how, values, k, results[0]) for k in range(2)]
             if node.target in _RULES or node.target in ONE_RESULT or node.target in _SEVERAL or results == (ADDED,):
                 tried.add(node.target)
             for which, dim in enumerate(results):
-                one, parts = (whole, pieces) if torch.is_tensor(whole) else (whole[which], [p[which] for p in pieces])
+                one, parts = (whole, chunks) if torch.is_tensor(whole) else (whole[which], [p[which] for p in chunks])
                 if dim == ALIKE or one is None:
                     continue
                 joined = parts[0] + parts[1] if dim == ADDED else torch.cat(parts, dim)
@@ -705,10 +710,10 @@ def _ways(node: Any, whole: Any) -> list[tuple[Any, tuple[int, ...]]]:
     if torch.is_tensor(whole):
         ways = [(needs(node, d), (d,)) for d in range(whole.dim()) if whole.shape[d] > 1]
         return [(how, r) for how, r in ways if how is not None] + [(how, (ADDED,)) for how in sums(node)]
-    return [found for d in range(whole[0].dim()) if (found := several(node, d)) is not None]
+    return [found for d in range(whole[0].dim()) if (found := needs_several(node, d)) is not None]
 
 
-def _piece(node: Any, how: Any, values: Any, k: int, dim: int) -> Any:
+def _chunk(node: Any, how: Any, values: Any, k: int, dim: int) -> Any:
     """The operation on one half, with the sizes of a half where they are among its arguments."""
 
     def part(x: Any) -> Any:

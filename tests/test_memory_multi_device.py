@@ -20,7 +20,7 @@ from stretto.errors import PlanError, RunError
 from stretto.memory import Experts, experimental_step_several
 from stretto.memory.multi_device import execute
 from stretto.memory.multi_device.split import Receive
-from stretto.memory.planner.program import held
+from stretto.memory.planner.program import bytes_after
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.execute import Runner
 
@@ -164,7 +164,7 @@ def test_the_same_bits_under_a_small_budget_and_no_device_holds_more_than_planne
     seen: list[tuple[int, int]] = []
 
     def watched(lifted: Any, program: Any, order: Any, owned: Any, optimizers: Any, device: Any) -> Runner:
-        allowed = held(program)
+        allowed = bytes_after(program)
 
         def watch(at: int) -> None:
             here = sum(s.nbytes for s, x in zip(lifted.graph.storages, made.a, strict=True) if x is not None)
@@ -278,7 +278,7 @@ def test_what_cannot_be_run_is_refused() -> None:
     given: Any = (split, [model], [optimizer], batch)
     wrong: Any
     for wrong in (0, -1, 1.5, True, []):
-        with pytest.raises(PlanError, match="is not a number of devices; give one from 1 on, or a list"):
+        with pytest.raises(PlanError, match="is not a number of devices; give an integer of at least 1, or a list"):
             experimental_step_several(*given, devices=wrong, budget="1GiB")
     gpu = PlainDevice()
     gpu.torch = torch.device("cuda", 1)

@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from stretto.memory import Step, fit
+from stretto.memory import Step, train_step
 from stretto.memory.capture.lifted import Update
 from stretto.memory.front_end import common_step
 from stretto.memory.run import optimizers
 from stretto.memory.run.devices import PlainDevice
-from stretto.memory.run.optimizers import Turns, at_a_time
+from stretto.memory.run.optimizers import Turns, update_chunk_bytes
 
 WAYS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"momentum": 0.9, "weight_decay": 0.1}),
@@ -41,13 +41,13 @@ def test_pieces_give_the_bits_of_the_whole(name: str, options: dict[str, Any], s
     plain = nn.Parameter(torch.randn(shape))
     cut = nn.Parameter(plain.detach().clone())
     both = [getattr(torch.optim, name)([p, nn.Parameter(torch.ones(2))], lr=0.1, **options) for p in (plain, cut)]
-    assert at_a_time(both[1], 1 << 40) > 0
+    assert update_chunk_bytes(both[1], 1 << 40) > 0
     turns = Turns(both[1], [cut])
     for _ in range(4):
         plain.grad = torch.randn(shape[::-1]).permute(*reversed(range(len(shape))))  # laid out otherwise
         cut.grad = plain.grad.clone()
         both[0].step()
-        turns.run(piece=5 * 7 * 4)
+        turns.run(chunk_bytes=5 * 7 * 4)
         assert torch.equal(plain, cut)
     states = [one.state[p] for one, p in zip(both, (plain, cut), strict=True)]
     assert states[0].keys() == states[1].keys()
@@ -60,7 +60,7 @@ def test_an_optimizer_that_looks_at_all_of_a_parameter_gets_all_of_it() -> None:
     class Normed(torch.optim.SGD):
         """As those do that scale an update by a norm."""
 
-    assert at_a_time(Normed([nn.Parameter(torch.ones(2))], lr=0.1), 1 << 40) == 0
+    assert update_chunk_bytes(Normed([nn.Parameter(torch.ones(2))], lr=0.1), 1 << 40) == 0
 
 
 def test_a_step_updates_large_parameters_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,9 +71,11 @@ def test_a_step_updates_large_parameters_in_pieces(monkeypatch: pytest.MonkeyPat
     batch = torch.randint(0, 1000, (8, 4)), torch.randn(8, 4)
     makes = [torch.optim.Adam(model.parameters(), 0.1) for model in models]
     plain = common_step(models[0], F.mse_loss, makes[0])
-    planned = fit(models[1], F.mse_loss, makes[1], batch, budget="288KiB", device=PlainDevice(late=0.5, poison=True))
+    planned = train_step(
+        models[1], F.mse_loss, makes[1], batch, budget="288KiB", device=PlainDevice(late=0.5, poison=True)
+    )
     assert isinstance(planned, Step)
-    pieces = [run.piece for run in planned._captured.lifted.runs if isinstance(run, Update)]
+    pieces = [run.chunk_bytes for run in planned._captured.lifted.runs if isinstance(run, Update)]
     assert max(pieces) == (288 << 10) // 128
     room = max(node.workspace for node in planned.planned.program.graph.nodes if node.phase == "update")
     assert room < 1000 * 16 * 4

@@ -16,7 +16,7 @@ def test_every_order_keeps_what_must_come_before(name: str, graph: Graph) -> Non
     order = ORDERS[name](graph)
     assert sorted(order) == list(range(len(graph.nodes)))
     place = {n: i for i, n in enumerate(order)}
-    for n, before in enumerate(graph.before()):
+    for n, before in enumerate(graph.dependencies()):
         assert all(place[m] < place[n] for m in before)
     graph.reordered(order).check()
 
@@ -53,7 +53,7 @@ def test_depth_first_runs_a_branch_to_its_end_and_levels_run_all_at_once() -> No
     graph = two_branches(3)
     assert names_of(graph, depth_first(graph)) == ["a0", "a1", "a2", "b0", "b1", "b2", "join"]
     assert names_of(graph, levels(graph)) == ["a0", "b0", "a1", "b1", "a2", "b2", "join"]
-    assert heights(graph.before())[:2] == [4, 4]
+    assert heights(graph.dependencies())[:2] == [4, 4]
 
 
 def test_deep_levels_prefer_the_longer_branch() -> None:

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from stretto.memory import Step, fit
-from stretto.memory.addresses.lifetimes import travelling
+from stretto.memory import Step, train_step
+from stretto.memory.addresses.lifetimes import swapped_persistent
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.optimizers import Turns
 
@@ -40,7 +40,7 @@ def made(budget: int, device: PlainDevice) -> tuple[nn.Module, torch.optim.Optim
     model = nn.Sequential(*(one for _ in range(6) for one in (nn.Linear(64, 64), nn.Tanh())))
     optimizer = torch.optim.AdamW(model.parameters())
     batch = torch.randn(128, 64), torch.randn(128, 64)
-    step = fit(model, F.mse_loss, optimizer, batch, budget=budget, device=device)
+    step = train_step(model, F.mse_loss, optimizer, batch, budget=budget, device=device)
     assert isinstance(step, Step)
     return model, optimizer, batch, step
 
@@ -87,7 +87,7 @@ def test_a_first_update_makes_the_state_of_one_parameter_after_another(monkeypat
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(16, n) for n in (16, 16, 160)))
     optimizer, batch = torch.optim.AdamW(model.parameters()), (torch.ones(4, 16), torch.ones(4, 160))
-    step = fit(model, F.mse_loss, optimizer, batch, budget=1 << 30, device=PlainDevice())
+    step = train_step(model, F.mse_loss, optimizer, batch, budget=1 << 30, device=PlainDevice())
     for _ in range(2):
         turns.append([])
         step(batch)
@@ -109,7 +109,7 @@ def test_rows_of_a_parameter_let_go_of_their_state_before_the_next(monkeypatch: 
         made.extend(weakref.ref(optimizer.state[parts[0][1][0]][name]) for name in ("exp_avg", "exp_avg_sq"))
 
     monkeypatch.setattr(Turns, "_step", watched)
-    Turns(optimizer, [p]).run(piece=32)
+    Turns(optimizer, [p]).run(chunk_bytes=32)
     assert alive == [0, 0, 0, 0]
     assert torch.equal(optimizer.state[p]["exp_avg"], torch.full((8, 4), 0.1))
 
@@ -120,9 +120,11 @@ def test_what_is_away_in_part_of_a_step_waits_on_the_host_while_there_is_no_aren
     for share in (0.7, 0.5, 0.4):
         device = Reserving()
         _, _, batch, step = made(int(share * whole), device)
-        travels = travelling(step.planned.program)
+        travels = swapped_persistent(step.planned.program)
         assert step._runner is not None
-        assert step._runner.parked == {s for s in travels if s not in step._runner._states}  # state is yet to be made
+        assert step._runner.offloaded == {
+            s for s in travels if s not in step._runner._states
+        }  # state is yet to be made
         losses = [float(step(batch)) for _ in range(2)]
         with step.paused():  # gives the arena back, and takes another one
             pass

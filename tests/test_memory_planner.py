@@ -14,10 +14,11 @@ from memory_brute import fastest
 from memory_graphs import chain, cnn, gpt, random_graph, random_graphs
 from stretto.errors import PlanError
 from stretto.memory.planner.graph import Graph
-from stretto.memory.planner.idle_intervals import find_gaps
+from stretto.memory.planner.idle_intervals import find_idle_intervals
+from stretto.memory.planner.instructions import OUT, RECOMPUTE, total
 from stretto.memory.planner.order import updates_early
 from stretto.memory.planner.planner import Infeasible, Planned, Settings, make, smallest_budget
-from stretto.memory.planner.program import AGAIN, OUT, Link, account, total
+from stretto.memory.planner.program import Link, account
 
 LINK = Link(50_000, 50_000, 1e-4)
 KINDS: dict[str, dict[str, object]] = {
@@ -53,7 +54,7 @@ def test_a_plan_fits_and_costs_what_it_says(kind: str, graph: Graph, share: floa
     if kind in ("no swap", "neither"):
         assert planned.costs.bytes_out == 0
     if kind in ("no recompute", "neither") or kind.startswith("dissertation"):
-        assert total(planned.program.instructions, AGAIN) == 0
+        assert total(planned.program.instructions, RECOMPUTE) == 0
     if kind.endswith("no place"):
         assert not planned.program.on_host
 
@@ -73,7 +74,7 @@ def test_a_refusal_names_the_smallest_budget_and_what_is_there(kind: str, graph:
         make(graph, Settings(below, LINK, **how))  # type: ignore[arg-type]
     refusal = caught.value
     assert (refusal.smallest, refusal.side) == (small, "device")
-    assert sum(refusal.there.values()) <= small
+    assert sum(refusal.resident.values()) <= small
     assert refusal.node in {node.name for node in graph.nodes} | {"the end of the step"}
     assert make(graph, Settings(small, LINK, **how)).costs.peak <= small  # type: ignore[arg-type]
 
@@ -81,7 +82,7 @@ def test_a_refusal_names_the_smallest_budget_and_what_is_there(kind: str, graph:
 def test_the_message_of_a_refusal_says_what_to_do() -> None:
     graph = gpt(2)
     with pytest.raises(
-        PlanError, match=r"no plan fits budget=1\.0 GiB: .* GiB is the smallest .*dloss binds there"
+        PlanError, match=r"no plan fits budget=1\.0 GiB: the smallest that fits is .* GiB, because of dloss"
     ) as e:
         make(graph, Settings(1 << 30))
     assert "pass budget=" in str(e.value)
@@ -100,11 +101,11 @@ def test_the_host_can_bind_too() -> None:
 def test_a_small_host_is_for_what_cannot_be_made_again() -> None:
     """Parameters and state take most of the room there is; activations must be made again instead of swapped."""
     graph = gpt(12, 2048, 4096)
-    lasting = sum(one.nbytes for one in graph.storages if one.lasting)
-    budget = int(0.6 * lasting) + plain(graph, Link()).costs.peak // 6
-    planned = make(graph, Settings(budget, host_budget=int(0.5 * lasting)))
+    persistent = sum(one.nbytes for one in graph.storages if one.persistent)
+    budget = int(0.6 * persistent) + plain(graph, Link()).costs.peak // 6
+    planned = make(graph, Settings(budget, host_budget=int(0.5 * persistent)))
     assert planned.costs.peak <= budget
-    assert planned.costs.host <= 0.5 * lasting
+    assert planned.costs.host <= 0.5 * persistent
     assert planned.costs.repeated > 0
 
 
@@ -145,12 +146,12 @@ def test_chains_against_every_choice(seconds: float, kind: str) -> None:
 
 
 def _against_every_choice(graph: Graph, kind: str, factor: float) -> None:
-    gaps = find_gaps(graph.reordered(updates_early(graph)))
-    if len(gaps) > 6:
+    intervals = find_idle_intervals(graph.reordered(updates_early(graph)))
+    if len(intervals) > 6:
         return
     low, high = smallest_budget(graph, Settings(0, LINK)), plain(graph).costs.peak
     budgets = [low + int(share * max(0, high - low)) for share in (0.0, 0.2, 0.5, 0.8)]
-    for budget, best in zip(budgets, fastest(gaps, budgets, LINK, **KINDS[kind]), strict=True):  # type: ignore[arg-type]
+    for budget, best in zip(budgets, fastest(intervals, budgets, LINK, **KINDS[kind]), strict=True):  # type: ignore[arg-type]
         how = Settings(budget, LINK, **KINDS[kind])  # type: ignore[arg-type]
         if best is None:
             with pytest.raises(Infeasible):
@@ -172,7 +173,7 @@ def test_swaps_that_hide_cost_nothing() -> None:
     planned = make(graph, Settings(1000, LINK))
     assert planned.costs.seconds == pytest.approx(plain(graph).costs.seconds)
     assert total(planned.program.instructions, OUT) > 30
-    assert total(planned.program.instructions, AGAIN) == 0
+    assert total(planned.program.instructions, RECOMPUTE) == 0
 
 
 def test_more_memory_is_not_slower() -> None:
@@ -207,9 +208,9 @@ def test_training_steps_at_a_third_of_the_memory(make_graph, share: float, most:
 def test_the_dissertation_loads_a_parameter_for_every_use_and_keeps_none() -> None:
     graph = cnn(8, 1000, 100)
     planned = make(graph, Settings(1 << 40, LINK, policy="dissertation", partition=5))
-    lasting = {s for s, one in enumerate(graph.storages) if one.lasting}
-    assert planned.program.on_host == lasting
-    parameters = [s for s in lasting if graph.storages[s].kind == "parameter"]
+    persistent = {s for s, one in enumerate(graph.storages) if one.persistent}
+    assert planned.program.on_host == persistent
+    parameters = [s for s in persistent if graph.storages[s].kind == "parameter"]
     loads = [which for what, which in planned.program.instructions if what == 5]
     assert all(loads.count(s) == 2 for s in parameters)  # forward; backward and update, which are neighbours
     whole = plain(graph).costs.peak

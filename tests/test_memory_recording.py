@@ -23,13 +23,14 @@ from torch.utils._pytree import tree_leaves
 
 from memory_graphs import chain, gpt
 from stretto.memory import Step, step
-from stretto.memory.addresses.fixed_addresses import ASIDE, BACK, orderly
+from stretto.memory.addresses.fixed_addresses import FROM_BUFFER, TO_BUFFER, order_moves
 from stretto.memory.front_end import common_step
+from stretto.memory.planner.instructions import ALLOCATE, COPY_IN, EVICT, FREE, IN, OUT, READY, RUN, WAIT_OUT
 from stretto.memory.planner.planner import Infeasible, Planned, Settings, make
-from stretto.memory.planner.program import BEGIN, FREE, GONE, IN, LEFT, OUT, READY, ROOM, RUN, Link, account
+from stretto.memory.planner.program import Link, account
 from stretto.memory.run import replay_policy
 from stretto.memory.run.devices import NotRecorded, PlainDevice
-from stretto.memory.run.graph_segments import as_played, cut, segments
+from stretto.memory.run.graph_segments import as_replayed, cut, segments
 from stretto.memory.run.replay_policy import recorded
 from test_memory_steps import SMALL
 
@@ -74,9 +75,9 @@ class TapeDevice(PlainDevice):
         super().__init__(**options)
         self.refused, self.played = refused, 0
 
-    def room(self, nbytes: int) -> torch.Tensor:
+    def allocate(self, nbytes: int) -> torch.Tensor:
         """Zeros: while a tape is made nothing is copied into rooms, and operations look up places by what is there."""
-        return super().room(nbytes).zero_()
+        return super().allocate(nbytes).zero_()
 
     def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
         with Tape() as tape:
@@ -138,7 +139,7 @@ def test_nobody_sits_in_a_recording_that_is_over() -> None:
     runner = planned._runner
     assert runner is not None
     assert runner._recording is not None
-    held = list(runner._recording._seats.values())  # so that nobody else gets their addresses
+    held = list(runner._recording._fixed_addresses.values())  # so that nobody else gets their addresses
     seats = {seat.data_ptr() for seat in held}
     assert seats & {p.data_ptr() for p in job.modules[0].parameters()}
     planned(tuple(x[:2] for x in job.batch))  # another shape: planned anew
@@ -152,7 +153,7 @@ def test_what_is_away_for_a_while_is_back_in_its_seat_when_a_step_ends() -> None
     planned = step(job.step, job.modules, job.optimizers, job.batch, budget=budget("gpt", 0.45), device=device)
     assert isinstance(planned, Step)
     assert planned._runner is not None
-    assert planned._runner.travels
+    assert planned._runner.swapped
     got = trained(job, planned)
     assert all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
     assert device.played >= 3
@@ -206,7 +207,7 @@ def test_learning_rates_change_between_played_steps() -> None:
 def test_everybody_gets_to_a_seat(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=8))
 
-    def laid_out() -> list[tuple[int, int]]:
+    def in_layout() -> list[tuple[int, int]]:
         at, found = 0, {}
         for k in data.draw(st.permutations(range(len(sizes)))):
             at += data.draw(st.integers(0, 3))
@@ -214,14 +215,14 @@ def test_everybody_gets_to_a_seat(data: st.DataObject) -> None:
             at += sizes[k]
         return [found[k] for k in range(len(sizes))]
 
-    places, seats = laid_out(), laid_out()
+    places, seats = in_layout(), in_layout()
     memory: dict[int, int] = {}
     for k, (begin, end) in enumerate(places):
         memory.update(dict.fromkeys(range(begin, end), k))
     aside: dict[int, list[int]] = {}
-    for what, k in orderly(places, seats):
-        bytes_of = aside[k] if what == BACK else [memory[x] for x in range(*places[k])]
-        if what == ASIDE:
+    for what, k in order_moves(places, seats):
+        bytes_of = aside[k] if what == FROM_BUFFER else [memory[x] for x in range(*places[k])]
+        if what == TO_BUFFER:
             aside[k] = bytes_of
         else:
             memory.update(zip(range(*seats[k]), bytes_of, strict=True))
@@ -247,16 +248,16 @@ def test_segments_hold_every_instruction_once_and_copies_that_go_on_are_moved(lo
         n for what, n in program.instructions if what == RUN and n in apart
     ]
     counted = [instruction for one in pieces for instruction in (*one.before, *one.inside, *one.after)]
-    names = {ROOM: None, LEFT: GONE, BEGIN: IN}
+    names = {ALLOCATE: None, WAIT_OUT: EVICT, COPY_IN: IN}
     same = sorted((names.get(what, what), which) for what, which in counted if names.get(what, what) is not None)
-    under_way = {which for what, which in counted if what == LEFT}
+    under_way = {which for what, which in counted if what == WAIT_OUT}
     for s in under_way:  # its room is given back where the copy was waited for
         same.remove((FREE, s))
     rest = [(what, n) for what, n in program.instructions if not (what == RUN and n in apart)]
     assert same == sorted(rest)
     for one in pieces:
         begun = {(what, s) for what, s in one.inside if what in (OUT, IN)}
-        ended = {(OUT if what == GONE else IN, s) for what, s in one.inside if what in (GONE, READY)}
+        ended = {(OUT if what == EVICT else IN, s) for what, s in one.inside if what in (EVICT, READY)}
         assert begun == ended
 
 
@@ -264,8 +265,8 @@ def test_a_recording_waits_no_longer_than_its_plan_when_it_is_cut_at_copies() ->
     made_plan = tight_gpt(8, 1.2)
     program = made_plan.program
     apart = {n for n, node in enumerate(program.graph.nodes) if node.phase == "update"}
-    fine = account(as_played(program, segments(program, apart, at_copies=True)))
-    coarse = account(as_played(program, segments(program, apart)))
+    fine = account(as_replayed(program, segments(program, apart, at_copies=True)))
+    coarse = account(as_replayed(program, segments(program, apart)))
     assert fine.seconds <= 1.001 * made_plan.costs.seconds < coarse.seconds
     found, costs = cut(program, apart)
     assert costs.seconds <= coarse.seconds + 1e-4
@@ -294,7 +295,7 @@ def test_a_step_is_played_unless_that_takes_longer(
     plan = make(chain(20, 100, 1e-3), Settings(1 << 60))
     chosen, found = recorded(plan, 1)
     assert (found is not None) == played
-    assert ("recording is played" in chosen.notes[-1]) == played
+    assert ("CUDA graphs are replayed" in chosen.notes[-1]) == played
     assert chosen.costs.seconds >= plan.costs.seconds
 
 

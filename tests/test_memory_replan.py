@@ -25,10 +25,10 @@ class Greedy(PlainDevice):
         super().__init__(late=0.5, poison=True)
         self.over, self.budget, self.slabs = over, 0, weakref.WeakSet[torch.Tensor]()
 
-    def host_room(self, nbytes: int) -> torch.Tensor:
+    def allocate_host(self, nbytes: int) -> torch.Tensor:
         gc.collect()
         assert not self.slabs, "the room of the plan before is still taken"
-        slab = super().host_room(nbytes)
+        slab = super().allocate_host(nbytes)
         self.slabs.add(slab)
         return slab
 
@@ -73,7 +73,7 @@ def test_if_that_does_not_help_it_is_an_error_that_says_by_how_much(budget: int)
     job, planned = made(budget, Greedy([20_000] * 4))
     for _ in range(3):
         planned(job.batch)
-    with pytest.raises(RunError, match=r"steps take .* on the device after planning 4 times; give a budget of"):
+    with pytest.raises(RunError, match=r"steps take .* on the device after planning 4 times; pass a budget of"):
         planned(job.batch)
 
 
@@ -81,7 +81,7 @@ def test_a_margin_larger_than_the_budget_is_refused_in_plain_words(budget: int) 
     """After a batch that was refused, and is still held on the device, steps seem to take more than twice as much."""
     device = Greedy([2 * budget])
     job, planned = made(budget, device)
-    with pytest.raises(RunError, match=r"has no space for such a margin; let go of what else is on the device"):
+    with pytest.raises(RunError, match=r"too small for such a margin; free other memory on the device"):
         planned(job.batch)
     planned(job.batch)  # what was held is gone: the plan is still there, for the budget that was asked for
     assert 0 < planned._budget <= budget

@@ -9,30 +9,31 @@ from hypothesis import strategies as st
 
 from memory_graphs import Builder, cnn, gpt, random_graphs
 from stretto.memory.planner.graph import Graph
-from stretto.memory.planner.host_budget import Rooms, staying, ways
+from stretto.memory.planner.host_budget import Rooms, choose_resident, host_options
 from stretto.memory.planner.host_slots import places
-from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, Gaps, find_gaps
+from stretto.memory.planner.idle_intervals import DROP, KEEP, SWAP, Gaps, find_idle_intervals
+from stretto.memory.planner.instructions import IN, OUT, READY, Program
 from stretto.memory.planner.lower import lower
 from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
-from stretto.memory.planner.program import IN, OUT, READY, Link, Program, account
-from stretto.memory.planner.timeline import walk
+from stretto.memory.planner.program import Link, account
+from stretto.memory.planner.timeline import build_timeline
 
 LINK = Link(50_000, 50_000, 1e-4)
 
 
-def lasting(graph: Graph) -> int:
-    return sum(one.nbytes for one in graph.storages if one.lasting)
+def persistent(graph: Graph) -> int:
+    return sum(one.nbytes for one in graph.storages if one.persistent)
 
 
-def movable(gaps: Gaps) -> list[int]:
-    return [s for s, one in enumerate(gaps.graph.storages) if one.lasting and gaps.first[s] >= 0]
+def movable(intervals: Gaps) -> list[int]:
+    return [s for s, one in enumerate(intervals.graph.storages) if one.persistent and intervals.initial[s] >= 0]
 
 
-def any_program(graph: Graph, seed: int, patience: int) -> Program:
-    gaps = find_gaps(graph)
-    choice = np.random.default_rng(seed).integers(0, 3, len(gaps))
-    choice = np.where((choice == DROP) & ~gaps.droppable, KEEP, choice)
-    steps = walk(gaps, choice.tolist(), patience=patience)
+def any_program(graph: Graph, seed: int, reuse_window: int) -> Program:
+    intervals = find_idle_intervals(graph)
+    choice = np.random.default_rng(seed).integers(0, 3, len(intervals))
+    choice = np.where((choice == DROP) & ~intervals.droppable, KEEP, choice)
+    steps = build_timeline(intervals, choice.tolist(), reuse_window=reuse_window)
     peak = steps.peak
     program = lower(graph, steps, peak, LINK).program
     assert account(program, LINK).peak == peak
@@ -40,15 +41,15 @@ def any_program(graph: Graph, seed: int, patience: int) -> Program:
 
 
 @given(random_graphs, st.integers(0, 2**32 - 1), st.sampled_from([0, 3, 1 << 60]))
-def test_no_place_is_given_out_twice_at_a_time(graph: Graph, seed: int, patience: int) -> None:
-    program = any_program(graph, seed, patience)
+def test_no_place_is_given_out_twice_at_a_time(graph: Graph, seed: int, reuse_window: int) -> None:
+    program = any_program(graph, seed, reuse_window)
     offset, size = places(program)
     count = len(program.instructions)
     spans: list[tuple[int, int, int, int]] = []  # from byte to byte, from instruction to instruction
     for s, at in offset.items():
         one = graph.storages[s]
         mine = [k for k, (what, which) in enumerate(program.instructions) if which == s and what in (OUT, READY)]
-        first, last = (-1, count) if one.lasting else (mine[0], mine[-1])
+        first, last = (-1, count) if one.persistent else (mine[0], mine[-1])
         spans.append((at, at + one.nbytes, first, last))
         assert at + one.nbytes <= size
     for k, (a, b, first, last) in enumerate(spans):
@@ -72,11 +73,14 @@ def test_what_comes_only_for_others_goes_again_if_it_is_wanted_late() -> None:
         build.node(f"later {k}", (loss,), ())
     build.node("want w", (w, loss), ())
     graph = build.graph((loss,))
-    gaps = find_gaps(graph)
-    choice = [DROP if gaps.storage[g] == h else SWAP if gaps.storage[g] == w else KEEP for g in range(len(gaps))]
+    intervals = find_idle_intervals(graph)
+    choice = [
+        DROP if intervals.storage[g] == h else SWAP if intervals.storage[g] == w else KEEP
+        for g in range(len(intervals))
+    ]
     loads = []
-    for patience in (1 << 60, 3):
-        steps = walk(gaps, choice, patience=patience)
+    for reuse_window in (1 << 60, 3):
+        steps = build_timeline(intervals, choice, reuse_window=reuse_window)
         program = lower(graph, steps, steps.peak, LINK).program
         account(program, LINK)
         loads.append(sum(1 for what, which in program.instructions if (what, which) == (IN, w)))
@@ -84,29 +88,29 @@ def test_what_comes_only_for_others_goes_again_if_it_is_wanted_late() -> None:
 
 
 def test_what_travels_most_stays_and_equal_ones_are_spread() -> None:
-    gaps = find_gaps(gpt(16, 1024, 2048))
-    storages, everything = gaps.graph.storages, movable(gaps)
-    parameters = sum(gaps.sizes[s] for s in everything if storages[s].kind == "parameter")
-    few = staying(gaps, everything, parameters // 2)
-    assert parameters // 2 <= sum(gaps.sizes[s] for s in few) <= 0.7 * parameters
+    intervals = find_idle_intervals(gpt(16, 1024, 2048))
+    storages, everything = intervals.graph.storages, movable(intervals)
+    parameters = sum(intervals.sizes[s] for s in everything if storages[s].kind == "parameter")
+    few = choose_resident(intervals, everything, parameters // 2)
+    assert parameters // 2 <= sum(intervals.sizes[s] for s in few) <= 0.7 * parameters
     assert all(storages[s].kind == "parameter" for s in few)  # they travel twice a step, state once
     kinds: dict[int, list[int]] = {}
     for s in everything:
         if storages[s].kind == "parameter":
-            kinds.setdefault(gaps.sizes[s], []).append(s)
+            kinds.setdefault(intervals.sizes[s], []).append(s)
     cut = [(all_of, [s in few for s in all_of]) for all_of in kinds.values() if 0 < sum(s in few for s in all_of) < 16]
     for all_of, stays in cut:  # of a size that is shared out, no half of the step has most of it
         half = len(all_of) // 2
         assert abs(sum(stays[:half]) - sum(stays[half:])) <= 1
-    assert staying(gaps, everything, 1 << 60) == frozenset(everything)
-    assert staying(gaps, everything, 0) == frozenset()
+    assert choose_resident(intervals, everything, 1 << 60) == frozenset(everything)
+    assert choose_resident(intervals, everything, 0) == frozenset()
 
 
 @pytest.mark.parametrize("share", [0.3, 0.8])
 def test_a_host_that_cannot_hold_all_that_lasts(share: float) -> None:
     """Both sides together have room: what stays on the device, and little more than the least that a step takes."""
     graph = gpt(5, 2048, 2048)
-    whole = lasting(graph)
+    whole = persistent(graph)
     host = int(share * whole)
     least = smallest_budget(graph, Settings(0))
     budget = whole - host + int(1.6 * least)
@@ -122,29 +126,29 @@ def test_a_host_that_cannot_hold_all_that_lasts(share: float) -> None:
 def test_a_host_and_a_device_that_are_too_small_together_are_refused() -> None:
     graph = gpt(4, 2048, 2048)
     with pytest.raises(Infeasible) as caught:
-        make(graph, Settings(lasting(graph) // 2, host_budget=lasting(graph) // 3))
+        make(graph, Settings(persistent(graph) // 2, host_budget=persistent(graph) // 3))
     assert caught.value.side == "host"
     enough = caught.value.smallest
-    assert make(graph, Settings(lasting(graph) // 2, host_budget=enough)).costs.host <= enough
+    assert make(graph, Settings(persistent(graph) // 2, host_budget=enough)).costs.host <= enough
 
 
 @settings(max_examples=20)
 @given(random_graphs, st.integers(0, 400), st.integers(0, 400))
 def test_rooms_never_promise_more_than_there_is(graph: Graph, budget: int, limit: int) -> None:
-    gaps = find_gaps(graph)
-    for rooms in ways(gaps, budget, limit):
+    intervals = find_idle_intervals(graph)
+    for rooms in host_options(intervals, budget, limit):
         if rooms.limit is None:
             continue
-        choice = np.zeros(len(gaps), np.int8)
-        for g in range(len(gaps)):
-            if rooms.may(g, droppable=bool(gaps.droppable[g])):
-                rooms.take(g)
+        choice = np.zeros(len(intervals), np.int8)
+        for g in range(len(intervals)):
+            if rooms.fits(g, droppable=bool(intervals.droppable[g])):
+                rooms.reserve(g)
                 choice[g] = SWAP
-        most = rooms.home_bytes + int(rooms.used.max())
+        most = rooms.host_copy_bytes + int(rooms.used.max())
         assert most <= limit
-        assert not any(choice[rooms.staying()])
+        assert not any(choice[rooms.resident_intervals()])
         rooms.recount(choice)
-        assert rooms.home_bytes + int(rooms.used.max()) == most
+        assert rooms.host_copy_bytes + int(rooms.used.max()) == most
 
 
 def test_small_things_stay_where_large_ones_can_go() -> None:
@@ -158,5 +162,5 @@ def test_small_things_stay_where_large_ones_can_go() -> None:
 
 
 def test_rooms_without_a_bound_have_room() -> None:
-    gaps = find_gaps(cnn(2))
-    assert all(Rooms(gaps, None).may(g, droppable=True) for g in range(len(gaps)))
+    intervals = find_idle_intervals(cnn(2))
+    assert all(Rooms(intervals, None).fits(g, droppable=True) for g in range(len(intervals)))

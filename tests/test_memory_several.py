@@ -14,8 +14,9 @@ from memory_graphs import Builder, random_graph, random_graphs
 from stretto.errors import PlanError
 from stretto.memory.multi_device.split import Part, Receive, Send, Together, account_all, make_all, split
 from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.instructions import EVICT, FREE, IN, OUT, READY, RECOMPUTE, RUN, Program
 from stretto.memory.planner.planner import Infeasible, Settings, make, smallest_budget
-from stretto.memory.planner.program import AGAIN, FREE, GONE, IN, OUT, READY, RUN, Illegal, Link, Program, account
+from stretto.memory.planner.program import Illegal, Link, account
 
 LINK = Link(50_000, 50_000, 1e-4)
 WAY = Link(20_000, 10_000, 1e-3)
@@ -73,7 +74,7 @@ class Numbers:
     def go(self) -> bool:
         """Follow the next instruction, if it need not wait for another device."""
         what, which = self.program.instructions[self.at]
-        if what in (RUN, AGAIN):
+        if what in (RUN, RECOMPUTE):
             node = self.program.graph.nodes[which]
             if isinstance(node, Receive):
                 if node.pair not in self.post:
@@ -88,7 +89,7 @@ class Numbers:
                     self.here |= {s: computed(n, -1, [*read, self.here[s]]) for s in node.writes}
         elif what == OUT:
             self.host[which] = self.here[which]
-        elif what in (GONE, FREE):
+        elif what in (EVICT, FREE):
             del self.here[which]
         elif what == IN:
             self.coming[which] = self.host[which]
@@ -138,7 +139,7 @@ def test_parts_compute_what_the_whole_does(kind: str, graph: Graph, seed: int, d
         for s in part.graph.results:
             assert device.here[s] == whole[part.storages[s]]
         for s, one_storage in enumerate(part.graph.storages):
-            if one_storage.lasting:
+            if one_storage.persistent:
                 home = device.host if s in device.program.on_host else device.here
                 assert home[s] == whole[part.storages[s]]
     assert sorted(part.storages[s] for part in parts for s in part.graph.results) == sorted(graph.results)
@@ -206,7 +207,7 @@ def test_what_is_changed_is_sent_as_it_is_then() -> None:
     build = Builder()
     w, x, y, z = build.store(8, "parameter", "w"), build.store(4, "input"), build.store(4), build.store(4)
     build.node("early", (w, x), (y,))
-    build.node("update", (w,), (), writes=(w,), again=False, phase="update")
+    build.node("update", (w,), (), writes=(w,), recomputable=False, phase="update")
     build.node("late", (w, y), (z,))
     graph = build.graph((y, z))
     parts = split(graph, [1, 0, 1], 2, WAY)
@@ -250,7 +251,7 @@ def test_programs_that_wait_for_one_another_are_found_out() -> None:
         first = [n for n, node in enumerate(part.graph.nodes) if isinstance(node, Receive)]
         order = first + [n for n in range(len(part.graph.nodes)) if n not in first]
         turned.append(Program(part.graph, tuple((RUN, n) for n in order)))
-    with pytest.raises(Illegal, match="never come: device 0 at instruction 0, device 1 at instruction 0"):
+    with pytest.raises(Illegal, match="never happen: device 0 at instruction 0, device 1 at instruction 0"):
         account_all(turned, LINK)
 
 
@@ -273,9 +274,9 @@ def test_placements_that_make_no_sense_are_refused() -> None:
     graph = build.graph()
     with pytest.raises(PlanError, match=r"w is changed on device 0 and by node 1 \(sgd\) on device 1; put all"):
         split(graph, [0, 1], 2)
-    with pytest.raises(PlanError, match="1 devices for 2 nodes"):
+    with pytest.raises(PlanError, match="1 numbers for 2 nodes"):
         split(graph, [0], 1)
-    with pytest.raises(PlanError, match=r"node 1 \(sgd\) is on device 2; there are 0 to 1"):
+    with pytest.raises(PlanError, match=r"node 1 \(sgd\) is on device 2, which does not exist; give 0 to 1"):
         split(graph, [0, 2], 2)
     with pytest.raises(PlanError, match="3 settings for 2 devices"):
         make_all(split(graph, [0, 0], 2), [Settings(1)] * 3)
@@ -283,7 +284,9 @@ def test_placements_that_make_no_sense_are_refused() -> None:
 
 def test_a_refusal_names_the_device() -> None:
     parts = split(*there_and_back(), 2)
-    with pytest.raises(PlanError, match="device 1: no plan fits budget=299 B: 300 B is the smallest") as caught:
+    with pytest.raises(
+        PlanError, match="device 1: no plan fits budget=299 B: the smallest that fits is 300 B"
+    ) as caught:
         make_all(parts, [Settings(1 << 20, LINK), Settings(299, LINK)])
     assert isinstance(caught.value.__cause__, Infeasible)
 

@@ -18,7 +18,7 @@ from torch import nn
 
 from memory_plans import Counted
 from stretto.errors import RunError
-from stretto.memory import Step, fit, step
+from stretto.memory import Step, step, train_step
 from stretto.memory.front_end import common_step
 from stretto.memory.planner.planner import Infeasible
 from stretto.memory.run import planned_step
@@ -54,7 +54,7 @@ def adam(model: nn.Module) -> torch.optim.Optimizer:
 def smallest(kind: str, rows: int = 64) -> int:
     model = network()
     with pytest.raises(Infeasible) as caught:
-        fit(
+        train_step(
             model, F.mse_loss, torch.optim.Adam(model.parameters()), batch_of(rows), budget=1000, device=DEVICES[kind]()
         )
     return caught.value.smallest
@@ -79,7 +79,7 @@ def test_each_shape_is_planned_once_and_gives_the_bits_of_plain_steps(
     models, optimizers = pair()
     most = int(share * smallest(kind))
     counted = Counted(monkeypatch)
-    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(64), budget=most, device=DEVICES[kind]())
+    planned = train_step(models[0], F.mse_loss, optimizers[0], batch_of(64), budget=most, device=DEVICES[kind]())
     plain = common_step(models[1], F.mse_loss, optimizers[1])
     assert isinstance(planned, Step)
     homes = set()
@@ -115,7 +115,7 @@ def test_what_is_on_the_host_in_one_plan_and_travels_in_another(poison: bool) ->
         runner = planned._runner
         assert runner is not None
         host.update(runner._owners[s] for s in runner.program.on_host)
-        travels.update(runner._owners[s] for s in runner.travels)
+        travels.update(runner._owners[s] for s in runner.swapped)
     for one, other in zip(job.modules, plain.modules, strict=True):
         same(one, other)
     assert host & travels
@@ -125,7 +125,7 @@ def test_what_is_on_the_host_in_one_plan_and_travels_in_another(poison: bool) ->
 def test_a_plan_in_use_is_the_only_one_with_memory_on_the_device() -> None:
     models, optimizers = pair()
     device = TapeDevice()
-    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(64), budget="1MiB", device=device)
+    planned = train_step(models[0], F.mse_loss, optimizers[0], batch_of(64), budget="1MiB", device=device)
     assert isinstance(planned, Step)
     for rows in (64, 64, 64, 64, 8):
         planned(batch_of(rows))
@@ -133,8 +133,8 @@ def test_a_plan_in_use_is_the_only_one_with_memory_on_the_device() -> None:
     assert first is not None
     assert first._recording is not None
     assert all(x is None for x in (*first.a, *first.v))
-    assert not first._recording._acts
-    assert first._recording._given is None
+    assert not first._recording._actions
+    assert first._recording._batch_buffers is None
 
 
 @pytest.mark.slow
@@ -142,13 +142,13 @@ def test_plans_share_host_memory_and_a_budget_for_it_is_kept() -> None:
     class Host(PlainDevice):
         taken = 0
 
-        def host_room(self, nbytes: int) -> torch.Tensor:
+        def allocate_host(self, nbytes: int) -> torch.Tensor:
             Host.taken = nbytes
-            return super().host_room(nbytes)
+            return super().allocate_host(nbytes)
 
     models, optimizers = pair()
     most = int(1.3 * smallest("called"))
-    whole = fit(models[0], F.mse_loss, optimizers[0], batch_of(64), budget=most, device=Host())
+    whole = train_step(models[0], F.mse_loss, optimizers[0], batch_of(64), budget=most, device=Host())
     assert isinstance(whole, Step)
     whole(batch_of(64))
     first = whole._host.nbytes
@@ -160,7 +160,9 @@ def test_plans_share_host_memory_and_a_budget_for_it_is_kept() -> None:
     assert whole._host.nbytes <= 1.5 * max(one.planned.costs.host for one in whole._plans)
     whole.close()
     bound = int(1.01 * first)
-    strict = fit(models[0], F.mse_loss, optimizers[0], batch_of(64), budget=most, device=Host(), host_budget=bound)
+    strict = train_step(
+        models[0], F.mse_loss, optimizers[0], batch_of(64), budget=most, device=Host(), host_budget=bound
+    )
     assert isinstance(strict, Step)
     for rows in (64, 8, 64, 32, 8):
         strict(batch_of(rows))
@@ -171,7 +173,7 @@ def test_only_a_few_plans_are_kept_and_the_least_recently_used_goes(monkeypatch:
     monkeypatch.setattr(planned_step, "_PLANS", 3)
     models, optimizers = pair()
     counted = Counted(monkeypatch)
-    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(2), budget="1MiB", device=PlainDevice())
+    planned = train_step(models[0], F.mse_loss, optimizers[0], batch_of(2), budget="1MiB", device=PlainDevice())
     plain = common_step(models[1], F.mse_loss, optimizers[1])
     assert isinstance(planned, Step)
     for rows in (2, 3, 4, 2, 5, 2, 4, 3):  # 5 takes the place of 3
@@ -185,7 +187,7 @@ def test_only_a_few_plans_are_kept_and_the_least_recently_used_goes(monkeypatch:
 def test_a_batch_that_cannot_be_planned_changes_nothing() -> None:
     models, optimizers = pair()
     most = int(1.1 * smallest("called", 16))
-    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(16), budget=most, device=PlainDevice())
+    planned = train_step(models[0], F.mse_loss, optimizers[0], batch_of(16), budget=most, device=PlainDevice())
     plain = common_step(models[1], F.mse_loss, optimizers[1])
     for k in range(3):
         if k == 1:
@@ -203,7 +205,7 @@ def test_evaluation_in_the_middle_of_training(kind: str, monkeypatch: pytest.Mon
     models, optimizers = pair()
     most = int(1.1 * smallest(kind))
     counted = Counted(monkeypatch)
-    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(64), budget=most, device=DEVICES[kind]())
+    planned = train_step(models[0], F.mse_loss, optimizers[0], batch_of(64), budget=most, device=DEVICES[kind]())
     plain = common_step(models[1], F.mse_loss, optimizers[1])
     x = batch_of(9, 99)[0]
     for k in range(8):
@@ -223,7 +225,7 @@ def test_evaluation_in_the_middle_of_training(kind: str, monkeypatch: pytest.Mon
 def test_changes_of_parameters_while_paused_are_picked_up() -> None:
     models, optimizers = pair()
     most = int(1.2 * smallest("recorded"))
-    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(64), budget=most, device=TapeDevice(late=0.7))
+    planned = train_step(models[0], F.mse_loss, optimizers[0], batch_of(64), budget=most, device=TapeDevice(late=0.7))
     plain = common_step(models[1], F.mse_loss, optimizers[1])
     changes: list[Callable[[nn.Sequential, torch.optim.Optimizer], Any]] = [
         lambda m, o: m.load_state_dict({k: v * 1.01 if v.is_floating_point() else v for k, v in SAVED.items()}),
@@ -254,7 +256,7 @@ def test_copies_under_way_are_waited_for_before_state_is_loaded() -> None:
 
     seen: list[torch.Tensor] = []
     models, optimizers = pair()
-    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(64), budget="1MiB", device=Watching())
+    planned = train_step(models[0], F.mse_loss, optimizers[0], batch_of(64), budget="1MiB", device=Watching())
     planned(batch_of(64))
     trained = models[0][0].weight.detach().clone()
     seen.clear()
@@ -265,7 +267,7 @@ def test_copies_under_way_are_waited_for_before_state_is_loaded() -> None:
 
 def test_a_step_is_not_called_while_paused_and_goes_on_after_an_error() -> None:
     models, optimizers = pair()
-    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(8), budget="1MiB", device=PlainDevice())
+    planned = train_step(models[0], F.mse_loss, optimizers[0], batch_of(8), budget="1MiB", device=PlainDevice())
 
     def evaluate() -> None:
         with planned.paused():
@@ -323,7 +325,7 @@ def test_a_tensor_of_the_callers_may_be_changed_in_place_wherever_the_plan_has_i
 
 def test_the_first_batch_of_a_shape_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     models, optimizers = pair()
-    planned = fit(models[0], F.mse_loss, optimizers[0], batch_of(8), budget="1MiB", device=PlainDevice())
+    planned = train_step(models[0], F.mse_loss, optimizers[0], batch_of(8), budget="1MiB", device=PlainDevice())
     with caplog.at_level(logging.INFO, logger="stretto.memory"):
         for rows in (8, 4, 8, 4):
             planned(batch_of(rows))

@@ -274,7 +274,7 @@ class ChangesAView(CountsInATensor):
 REFUSED: dict[type[Case], str] = {
     SetsItsRate: r"SetsItsRate.count changes from .* in every step, at test_memory_side_effects.py:\d+ \(self.count",
     SetsTheSameRate: r"SGD.param_groups\[0\].lr changes from 0.1 to 0.05 in every step, at test_memory_side_effects.py",
-    Accumulates: "is left for the next step",
+    Accumulates: "leaves the gradient of a parameter",
     Logs: r"Logs.log\['steps'\] changes in every step, at test_memory_side_effects.py",
     SeedsAGenerator: "the state of SeedsAGenerator.generator changes",
     SumsWithGradients: "detach",
@@ -444,6 +444,6 @@ def test_a_number_that_changes_between_steps_is_used(
     assert equal(*results)
     assert plans[4] is plans[5] is not plans[6]  # the count does not matter, the scale does
     assert plans[6] is plans[7]
-    assert "Warms.scale has another value" in caplog.text
+    assert "Warms.scale has changed since the step was planned" in caplog.text
     # To plan; for the count, which is not read; for the scale, and to plan for it; for the count once more.
     assert traces == [4, 4, 6, 6, 7]

@@ -11,7 +11,7 @@ from bench import memory_sizes
 from bench.memory_models import Job, gpt
 
 from stretto.memory import Step, step
-from stretto.memory.planner.program import held
+from stretto.memory.planner.program import bytes_after
 from stretto.memory.run.codegen import Writer
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.pinned_memory import fault, slab
@@ -33,17 +33,17 @@ class Slabs(PlainDevice):
         self.slabs: list[torch.Tensor] = []
         self.done: list[str] = []
 
-    def host_room(self, nbytes: int) -> torch.Tensor:
+    def allocate_host(self, nbytes: int) -> torch.Tensor:
         self.slabs.append(slab(nbytes))
         return self.slabs[-1]
 
-    def pin(self, room: torch.Tensor) -> None:
+    def pin(self, buffer: torch.Tensor) -> None:
         self.done.append("pin")
-        fault(room)
+        fault(buffer)
 
-    def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
+    def copy_out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
         self.done.append("out")
-        super().out(which, here, there)
+        super().copy_out(which, here, there)
 
 
 def planned(one: Job, device: PlainDevice) -> Step:
@@ -56,10 +56,10 @@ def test_state_that_fits_on_neither_side_alone_gives_the_bits_of_a_plain_step() 
     one, plain = job(), job()
     made = planned(one, Slabs())
     storages, on_host = made.planned.program.graph.storages, made.planned.program.on_host
-    lasting = [s for s, storage in enumerate(storages) if storage.lasting]
-    assert sum(storages[s].nbytes for s in lasting) > max(BUDGET, HOST)
+    persistent = [s for s, storage in enumerate(storages) if storage.persistent]
+    assert sum(storages[s].nbytes for s in persistent) > max(BUDGET, HOST)
     assert on_host
-    assert set(lasting) - on_host
+    assert set(persistent) - on_host
     assert made.report.peak <= BUDGET
     for _ in range(3):
         assert torch.equal(made(one.batch), plain.step(plain.batch).detach())
@@ -84,7 +84,7 @@ def test_the_first_step_takes_no_more_than_the_plan_and_makes_state_where_it_liv
     runner._parts = Writer(runner).parts(program.instructions)
     made(one.batch)
     assert len(seen) == len(program.instructions)
-    assert all(real <= said for real, said in zip(seen, held(program), strict=True))
+    assert all(real <= said for real, said in zip(seen, bytes_after(program), strict=True))
     assert device.done[0] == "pin"
     assert device.done.count("pin") == 1
     (room,) = device.slabs

@@ -16,15 +16,18 @@ import torch.nn.functional as F
 from bench.memory_models import MODELS, Job
 from torch import nn
 
+from stretto import memory
 from stretto.errors import PlanError, RunError
-from stretto.memory import Step, fit, plan, step
+from stretto.memory import Step, plan, step, train_step
 from stretto.memory.capture.lifted import Lifted
 from stretto.memory.front_end import common_step
 from stretto.memory.measure.costs import costed
+from stretto.memory.options import StepSource
 from stretto.memory.planner.graph import Graph
+from stretto.memory.planner.instructions import RECOMPUTE
 from stretto.memory.planner.planner import Infeasible, Settings, make
-from stretto.memory.planner.program import AGAIN, held
-from stretto.memory.planning import beside, capture
+from stretto.memory.planner.program import bytes_after
+from stretto.memory.planning import capture, remaining_budget
 from stretto.memory.run.codegen import Writer
 from stretto.memory.run.devices import PlainDevice
 from stretto.memory.run.fallback import HookedStep
@@ -60,7 +63,7 @@ def late(seed: int = 0) -> PlainDevice:
 @functools.cache
 def captured(kind: str) -> tuple[Graph, Lifted]:
     job, cpu = made(kind), torch.device("cpu")
-    lifted = capture(job.step, job.modules, job.optimizers, job.batch, cpu, 1 << 16).lifted
+    lifted = capture(StepSource(job.step, job.modules, job.optimizers, job.batch, cpu), 1 << 16).lifted
     return costed(lifted, cpu), lifted
 
 
@@ -78,7 +81,7 @@ def tight(kind: str) -> int:
     for share in (0.85, 0.7, 0.55, 0.4):
         budget = int(share * peak)
         try:
-            costs = make(graph, beside(Settings(budget), lifted)).costs
+            costs = make(graph, remaining_budget(Settings(budget), lifted)).costs
         except Infeasible as error:  # its largest layer is most of it
             return error.smallest + lifted.borrowed + peak // 8
         if costs.bytes_out or costs.repeated:
@@ -226,7 +229,7 @@ def test_computing_again_changes_statistics_once_and_draws_nothing_anew() -> Non
     )
     assert isinstance(planned, Step)
     program = planned.planned.program
-    repeated = [program.graph.nodes[which].name for what, which in program.instructions if what == AGAIN]
+    repeated = [program.graph.nodes[which].name for what, which in program.instructions if what == RECOMPUTE]
     assert any("batch_norm" in name for name in repeated)
     assert not any("drawn" in name or "bernoulli" in name or "native_dropout" in name for name in repeated)
     eager = odd_step(other, plain)
@@ -273,7 +276,9 @@ def test_another_shape_is_planned_anew() -> None:
     model = nn.Sequential(nn.Linear(16, 64), nn.Tanh(), nn.Linear(64, 4))
     other = copy.deepcopy(model)
     optimizer, plain = (torch.optim.Adam(m.parameters(), lr=0.01) for m in (model, other))
-    planned = fit(model, F.mse_loss, optimizer, (torch.ones(8, 16), torch.ones(8, 4)), budget="64KiB", device=late())
+    planned = train_step(
+        model, F.mse_loss, optimizer, (torch.ones(8, 16), torch.ones(8, 4)), budget="64KiB", device=late()
+    )
     for rows in (8, 12, 8):
         batch = torch.randn(rows, 16), torch.randn(rows, 4)
         plain.zero_grad()
@@ -287,7 +292,7 @@ def test_a_change_of_mode_is_refused() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.ones(2, 4), torch.ones(2, 4)
-    planned = fit(model, F.mse_loss, optimizer, batch, budget="1GiB", device=late())
+    planned = train_step(model, F.mse_loss, optimizer, batch, budget="1GiB", device=late())
     model.eval()
     with pytest.raises(RunError, match="make a new step"):
         planned(batch)
@@ -362,7 +367,7 @@ def test_parameters_of_strangers_are_refused() -> None:
     model, stranger = nn.Linear(2, 2), nn.Linear(3, 3)
     optimizer = torch.optim.SGD([*model.parameters(), *stranger.parameters()], lr=0.1)
     with pytest.raises(PlanError, match="belongs to none of the modules"):
-        fit(model, F.mse_loss, optimizer, (torch.ones(1, 2), torch.ones(1, 2)), budget="1GiB", device=late())
+        train_step(model, F.mse_loss, optimizer, (torch.ones(1, 2), torch.ones(1, 2)), budget="1GiB", device=late())
 
 
 def test_verification_passes_and_catches() -> None:
@@ -398,7 +403,7 @@ def test_the_device_holds_what_the_ledger_says_after_every_instruction(kind: str
     planned(job.batch)  # the optimizers make their state: not there before its first update
     seen.clear()
     planned(job.batch)
-    assert seen == held(planned.planned.program)
+    assert seen == bytes_after(planned.planned.program)
 
 
 @pytest.mark.parametrize("first", ["whole", "transposed", "sliced", "expanded", "offset"])
@@ -416,7 +421,7 @@ def test_batches_of_any_layout_are_what_they_are(first: str) -> None:
     plain = common_step(models[0], F.mse_loss, torch.optim.SGD(models[0].parameters(), 0.1))
     optimizer = torch.optim.SGD(models[1].parameters(), 0.1)
     target = torch.ones(8, 4)
-    planned = fit(models[1], F.mse_loss, optimizer, (layouts[first](), target), budget="1MiB", device=late())
+    planned = train_step(models[1], F.mse_loss, optimizer, (layouts[first](), target), budget="1MiB", device=late())
     for make_one in layouts.values():
         batch = make_one(), target
         assert float(planned(batch)) == pytest.approx(float(plain(batch).detach()), rel=1e-5)  # rounded by layout
@@ -472,3 +477,12 @@ def test_results_that_are_laid_out_otherwise_than_torch_says() -> None:
         found.append([*(made(batch).detach() for _ in range(3)), *model.state_dict().values()])
     for a, b in zip(*found, strict=True):
         assert torch.equal(a, b)
+
+
+def test_fit_is_a_deprecated_name_of_train_step() -> None:
+    model = nn.Linear(4, 2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    batch = torch.ones(2, 4), torch.ones(2, 2)
+    with pytest.warns(FutureWarning, match=r"memory\.fit is deprecated .* use stretto\.memory\.train_step"):
+        planned = memory.fit(model, F.mse_loss, optimizer, batch, budget="1MiB", device=PlainDevice())
+    assert isinstance(planned, Step)

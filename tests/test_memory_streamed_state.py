@@ -100,7 +100,7 @@ def test_gradients_of_tables_are_made_in_rows(name: str) -> None:
     table = Words()
     plain, ours = made(name, copy.deepcopy(table)), made(name, table)
     run = under(1.3 * TABLE, ours)
-    assert "made and used in rows" in run.report.explain()
+    assert "computed and used in rows" in run.report.explain()
     for k in range(3):
         assert torch.equal(run(batch_of(64, k)), plain[2](batch_of(64, k)))
     run.settle()
@@ -191,7 +191,7 @@ def test_state_that_is_made_in_rows_goes_to_its_place() -> None:
     places = {name: torch.empty(8 * 4 * 4, dtype=torch.uint8) for name in ("exp_avg", "exp_avg_sq")}
     turns = optimizers.Turns(optimizer, [p])
     for _ in range(2):
-        turns.run(piece=32, places=places)
+        turns.run(chunk_bytes=32, places=places)
     state = optimizer.state[p]
     assert state["exp_avg"].data_ptr() == places["exp_avg"].data_ptr()
     assert int(state["step"]) == 2

@@ -17,13 +17,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from stretto.memory.capture.lifted import Call, Lifted, Ref, Value
-from stretto.memory.capture.trace_function import written
+from stretto.memory.capture.trace_function import record_operations
 from stretto.memory.front_end import common_step
 from stretto.memory.measure.costs import costed
 from stretto.memory.measure.meter import Meter, Remembered
 from stretto.memory.measure.trial_inputs import NotAlone, TrialInputs
 from stretto.memory.operations import recurrent
 from stretto.memory.operations.real_results import is_seed, returned
+from stretto.memory.options import StepSource
 from stretto.memory.planner.graph import Graph
 from stretto.memory.planning import capture
 
@@ -61,7 +62,9 @@ def lifted() -> Lifted:
     model = Words()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     batch = torch.zeros(3, 5).long(), torch.zeros(12).long(), torch.tensor([0, 4, 8]), torch.ones(3, 5, 8)
-    return capture(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU, 1 << 30).lifted
+    return capture(
+        StepSource(common_step(model, F.mse_loss, optimizer), [model], [optimizer], batch, CPU), 1 << 30
+    ).lifted
 
 
 def test_the_backward_of_attention_is_measured_on_what_its_forward_returned(tmp_path: Path) -> None:
@@ -161,7 +164,7 @@ def test_a_random_state_takes_no_bytes_and_no_plan_moves_it() -> None:
         optimizer.step()
         return loss
 
-    lifted = capture(train_step, [model], [optimizer], (torch.ones(2, 4),), CPU, 1 << 30).lifted
+    lifted = capture(StepSource(train_step, [model], [optimizer], (torch.ones(2, 4),), CPU), 1 << 30).lifted
     (call,) = [run for run in lifted.runs if isinstance(run, Call) and "dropped" in str(run.target)]
     x, seed = (lifted.graph.storages[lifted.values[v].storage].nbytes for v in call.makes)
     assert (x > 0, seed) == (True, 0)
@@ -185,7 +188,7 @@ def test_cudnn_is_written_down_as_one_operation_with_a_gradient_for_each_weight(
 ) -> None:
     """On tensors without memory, with the layouts that the library would have returned."""
     sizes = [(5, 3, 8), (1, 3, 8), (1, 3, 8), (1000,), (512,)]
-    monkeypatch.setattr(recurrent, "_learned", lambda run, args: [args[0].new_empty(size) for size in sizes])
+    monkeypatch.setattr(recurrent, "_fake_results", lambda run, args: [args[0].new_empty(size) for size in sizes])
 
     def layer(x: Any, hx: Any, cx: Any, *weights: Any) -> list[Any]:
         live = [one.detach().requires_grad_() for one in weights]
@@ -196,7 +199,7 @@ def test_cudnn_is_written_down_as_one_operation_with_a_gradient_for_each_weight(
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with mode:
         args = [torch.empty(n) for n in ((5, 3, 6), (1, 3, 8), (1, 3, 8), (32, 6), (32, 8), (32,), (32,))]
-        graph = written(layer, args, recurrent.instead(), mode)[0].graph
+        graph = record_operations(layer, args, recurrent.replacements(), mode)[0].graph
     names = [str(node.target) for node in graph.nodes if "rnn" in str(node.target)]
     assert names == ["stretto.cudnn_rnn.default", "stretto.cudnn_rnn_backward.default"]
     (output,) = (node for node in graph.nodes if node.op == "output")
@@ -204,7 +207,7 @@ def test_cudnn_is_written_down_as_one_operation_with_a_gradient_for_each_weight(
     backward = next(node for node in graph.nodes if "rnn_backward" in str(node.target))
     reserve = backward.args[-2]
     assert reserve.meta["val"].shape == (1000,)
-    assert recurrent.once(backward)
+    assert recurrent.runs_once(backward)
     assert not recurrent.draws(reserve.args[0])
 
 

@@ -124,16 +124,16 @@ def test_the_list_is_the_one_that_torch_writes(kind: str, monkeypatch: pytest.Mo
     own: list[Any] = []
 
     def noted(*args: Any) -> Any:
-        own.append(trace_function.written(*args))
+        own.append(trace_function.record_operations(*args))
         return own[-1]
 
     def refused(*_: Any) -> Any:
         raise ValueError("left to torch")
 
-    monkeypatch.setattr(trace_step, "written", noted)
+    monkeypatch.setattr(trace_step, "record_operations", noted)
     mine = listed(made)
     assert own  # it was not left to torch
-    monkeypatch.setattr(trace_step, "written", refused)
+    monkeypatch.setattr(trace_step, "record_operations", refused)
     theirs = listed(made)
     assert len(mine) > 10
     assert mine == theirs

@@ -1,11 +1,13 @@
-"""Training steps of PyTorch within a budget of device memory. They need torch; the planner does not."""
+"""Train PyTorch models within a budget of device memory. Needs torch; the planner itself does not."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from stretto.deprecation import deprecated_names
+
 if TYPE_CHECKING:
-    from .front_end import experimental_plan_several, fit, plan, step
+    from .front_end import experimental_plan_several, plan, step, train_step
     from .multi_device.execute import experimental_step_several
     from .operations.experts import Experts, PaddedExperts
     from .report.report import Report
@@ -18,10 +20,14 @@ __all__ = [
     "Step",
     "experimental_plan_several",
     "experimental_step_several",
-    "fit",
     "plan",
     "step",
+    "train_step",
 ]
+
+
+# Old names, which warn.
+_deprecated = deprecated_names(__name__, {"fit": "stretto.memory:train_step"}, removed_in="0.3")
 
 
 def __getattr__(name: str) -> Any:
@@ -45,4 +51,4 @@ def __getattr__(name: str) -> Any:
             raise PlanError(
                 f"st.memory.{name} needs PyTorch; install it with: pip install 'stretto[memory]'"
             ) from error
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _deprecated(name)

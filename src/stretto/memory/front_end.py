@@ -1,11 +1,11 @@
-"""Training what does not fit: a step function in, a step under a budget out.
+"""The functions of `st.memory`: `train_step`, `step` and `plan` for training within a budget of device memory.
 
-    step = st.memory.fit(model, loss_fn, optimizer, batch, budget="12GiB")
+    step = st.memory.train_step(model, loss_fn, optimizer, batch, budget="12GiB")
     for batch in batches:
         loss = step(batch)
 
-`step` takes any step function (several modules and optimizers, gradient accumulation, clipping); `fit` writes the
-common one; `plan` only plans, without moving anything, on a machine with or without a GPU.
+`step` takes any step function (several modules and optimizers, gradient accumulation, clipping). `train_step` writes
+the common one. `plan` only plans: it moves nothing and needs no GPU.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from stretto.errors import PlanError
 from .capture.read_values import Reads
 from .capture.refusals import check_kinds, compiled
 from .capture.side_effects import CannotCapture
-from .chunk.chunks import Chunks, check_chunks
+from .chunk.chunks import Chunks, check_chunks, chunk_numbers
 from .measure.costs import Rates, costed
-from .multi_device.mesh import Devices, spread
+from .multi_device.mesh import Devices, distribute
+from .options import StepOptions, StepSource
 from .planner.planner import Settings
 from .planning import capture, planned
 from .report.report import Report
@@ -73,7 +74,8 @@ def step(
     host_budget : int, str or None, default None
         Bytes on the host for everything; None for no limit.
     policy : {"best", "dissertation", "keep"}, default "best"
-        "best" searches for the fastest plan, "keep" moves nothing.
+        "best" searches for the fastest plan, "dissertation" makes partitions and swaps as TensorFlowMem did, "keep"
+        moves nothing.
     device : Device, torch.device, str or None, default None
         Where to run; None for the current GPU, or ordinary memory without one.
     verify : bool, default False
@@ -93,6 +95,11 @@ def step(
     Step or HookedStep
         The planned step; a `HookedStep`, with a warning, if the function cannot be traced.
 
+    Raises
+    ------
+    PlanError
+        If no plan fits the budget, or an argument is not valid.
+
     Examples
     --------
     >>> import torch, stretto as st
@@ -111,22 +118,12 @@ def step(
     place = _device(device)
     check_chunks(chunks)
     wanted = _settings(budget, host_budget, policy, settings)
+    options = StepOptions(chunks=chunks, compile=compile, record=record, verify=verify)
     try:
         check_kinds(modules, optimizers)
-        made = Step(
-            train_step,
-            modules,
-            optimizers,
-            batch,
-            wanted,
-            place,
-            verify=verify,
-            chunks=chunks,
-            record=record,
-            join=compile,
-        )
+        made = Step(StepSource(train_step, modules, optimizers, batch, place.torch), wanted, place, options)
     except CannotCapture as error:
-        _LOG.warning("not planned, activations wait on the host instead: %s", error)
+        _LOG.warning("the step is not planned; it keeps activations on the host instead: %s", error)
         return HookedStep(train_step, str(error), wanted.budget, place, modules, optimizers)
     if not compile and (name := compiled(modules)):
         _LOG.warning(
@@ -137,7 +134,7 @@ def step(
     return made
 
 
-def fit(
+def train_step(
     model: nn.Module,
     loss_fn: Callable[..., Any],
     optimizer: torch.optim.Optimizer,
@@ -146,18 +143,21 @@ def fit(
     budget: int | str,
     **options: Any,
 ) -> Step | HookedStep:
-    """Plan the common training step for a memory budget: `loss_fn(model(*inputs), target)`.
+    """Plan the common training step for a budget of device memory.
+
+    The step computes `loss_fn(model(*inputs), target)` for a batch `(*inputs, target)`, its gradients, and the update
+    by the optimizer. It returns the loss.
 
     Parameters
     ----------
     model : Module
-        The model.
+        The model to train.
     loss_fn : callable
-        loss_fn(output, target) -> loss.
+        `loss_fn(output, target)` returns a scalar tensor.
     optimizer : Optimizer
         The optimizer of the model's parameters.
-    batch : tuple
-        A batch `(*inputs, target)` like those of the training.
+    batch : tuple of tensors
+        An example batch `(*inputs, target)`.
     budget : int or str
         Bytes on the device for everything, such as "12GiB".
     **options
@@ -166,16 +166,20 @@ def fit(
     Returns
     -------
     Step or HookedStep
-        The planned step; a `HookedStep`, with a warning, if the model cannot be traced.
+        The planned step: call it with a batch. A `HookedStep`, with a warning, if the model cannot be traced.
 
     Examples
     --------
-    >>> import torch, stretto as st
-    >>> model = torch.nn.Linear(4, 2)
+    >>> import torch
+    >>> import stretto as st
+    >>> model = torch.nn.Linear(4, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> batch = torch.zeros(8, 4), torch.zeros(8, 2)
-    >>> step = st.memory.fit(model, torch.nn.functional.mse_loss, optimizer, batch, budget="1MiB", device="cpu")
-    >>> loss = step(batch)
+    >>> batch = torch.ones(8, 4), torch.zeros(8, 1)
+    >>> loss_fn = torch.nn.functional.mse_loss
+    >>> step = st.memory.train_step(model, loss_fn, optimizer, batch, budget="1MiB", device="cpu")
+    >>> first, second = float(step(batch)), float(step(batch))
+    >>> second < first
+    True
     >>> step.close()
     """
     return step(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, budget=budget, **options)
@@ -195,7 +199,9 @@ def plan(
     chunks: Chunks = None,
     **settings: Any,
 ) -> Report:
-    """Plan what `fit` would run, without running it. Only shapes are read: a model on the "meta" device is enough.
+    """Plan the step of `train_step` without running it: whether it fits, how long it takes, what is copied when.
+
+    Only shapes are read: a model on the "meta" device is enough.
 
     Parameters
     ----------
@@ -225,24 +231,31 @@ def plan(
     Returns
     -------
     Report
+        The plan, with `explain()` and `draw(path)`.
+
+    Raises
+    ------
+    PlanError
+        If no plan fits the budget, or the step cannot be traced.
 
     Examples
     --------
-    >>> import torch, stretto as st
-    >>> model = torch.nn.Linear(4, 2)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> batch = torch.zeros(8, 4), torch.zeros(8, 2)
-    >>> report = st.memory.plan(model, torch.nn.functional.mse_loss, optimizer, batch, budget="1MiB", device="cpu")
-    >>> report.peak <= 2**20
+    >>> import torch
+    >>> import stretto as st
+    >>> model = torch.nn.Linear(64, 64)
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> batch = torch.ones(256, 64), torch.ones(256, 64)
+    >>> loss_fn = torch.nn.functional.mse_loss
+    >>> report = st.memory.plan(model, loss_fn, optimizer, batch, budget="1MiB", device="cpu")
+    >>> report.peak <= 1 << 20
     True
     """
     place = _named(device if device is not None else "cuda" if torch.cuda.is_available() else "cpu")
     wanted = _settings(budget, host_budget, policy, settings)
     check_chunks(chunks)
     check_kinds([model], [optimizer])
-    train_step = common_step(model, loss_fn, optimizer)
-    parts = train_step, [model], [optimizer], batch, place, wanted
-    captured, _, made = planned(*parts, rates=rates, chunks=chunks, reads=Reads())
+    source = StepSource(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, place)
+    captured, _, made = planned(source, wanted, StepOptions(rates=rates, chunks=chunks), reads=Reads())
     return Report(made, captured.lifted)
 
 
@@ -293,34 +306,42 @@ def experimental_plan_several(
     Returns
     -------
     Devices
+        The plans of all devices, with `explain()`.
+
+    Raises
+    ------
+    PlanError
+        If a device has no plan under the budget, or an argument is not valid.
 
     Examples
     --------
-    >>> import torch, stretto as st
-    >>> model = torch.nn.Linear(4, 2)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> batch = torch.zeros(8, 4), torch.zeros(8, 2)
-    >>> plans = st.memory.experimental_plan_several(
-    ...     model, torch.nn.functional.mse_loss, optimizer, batch, devices=2, budget="1MiB"
+    >>> import torch
+    >>> import stretto as st
+    >>> model = torch.nn.Linear(64, 64)
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> batch = torch.ones(256, 64), torch.ones(256, 64)
+    >>> loss_fn = torch.nn.functional.mse_loss
+    >>> several = st.memory.experimental_plan_several(
+    ...     model, loss_fn, optimizer, batch, devices=2, budget="1MiB", chunks={"batch": 4}
     ... )
-    >>> plans.peak <= 2**20
-    True
+    >>> print(several.explain().splitlines()[0].split(",")[0])
+    2 devices
     """
     if type(devices) is not int or devices < 1:
-        raise PlanError(f"devices={devices!r} is not a number of devices; give one from 1 on")
+        raise PlanError(f"devices={devices!r} is not a number of devices; give an integer of at least 1")
     wanted, cpu = _settings(budget, host_budget, policy, settings), torch.device("cpu")
     check_chunks(chunks)
-    captured = capture(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, cpu, wanted.budget, chunks)
-    nodes = captured.traced.module.graph.nodes
-    pieces = {node.name: node.meta["piece"] for node in nodes if "piece" in node.meta}
+    source = StepSource(common_step(model, loss_fn, optimizer), [model], [optimizer], batch, cpu)
+    captured = capture(source, wanted.budget, StepOptions(chunks=chunks))
     graph = costed(captured.lifted, cpu, rates)
-    return spread(graph, pieces, devices, wanted, borrowed=captured.lifted.borrowed, notes=captured.notes)
+    numbers = chunk_numbers(captured.traced.module)
+    return distribute(graph, numbers, devices, wanted, borrowed=captured.lifted.borrowed, notes=captured.notes)
 
 
 def common_step(
     model: nn.Module, loss_fn: Callable[..., Any], optimizer: torch.optim.Optimizer
 ) -> Callable[[Any], torch.Tensor]:
-    """The usual training step as a function of a batch."""
+    """The training step of `train_step` as a function of a batch."""
 
     def train_step(batch: Any) -> torch.Tensor:
         *inputs, target = batch
@@ -351,7 +372,7 @@ def _device(device: Device | str | torch.device | None) -> Device:
 
 
 def _named(device: str | torch.device) -> torch.device:
-    """A device with its number, as the tensors on it report it."""
+    """The device with its index, as `tensor.device` has it."""
     named = torch.device(device)
     if named.type != "cuda":
         return named

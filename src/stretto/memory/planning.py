@@ -1,4 +1,4 @@
-"""From a step function to a plan: trace it, lift it to storages, cost it, and find a program within the budget."""
+"""Plan a training step: trace it, lift it to storages, estimate its costs, and search a program within the budget."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from stretto.plan.cost import show_bytes
 
+from .addresses.place_plan import make_placed
 from .capture.lift import BUCKET, lift
 from .capture.lifted import UPDATES, Lifted, Update
 from .capture.read_values import Reads
@@ -21,77 +22,91 @@ from .capture.trace_step import Traced, trace
 from .chunk.chunks import ALL as ALL_OPERATIONS
 from .chunk.chunks import LOSSES, Chunks
 from .chunk.chunks import cut as cut_operations
-from .measure.costs import CALLED, PLAYED, Rates, costed
+from .measure.costs import CALLED, REPLAYED, costed
 from .measure.meter import Remembered
 from .measure.meter import link as measured_link
 from .measure.update_memory import UpdateMemory
 from .operations.dropouts import cut_dropouts
 from .operations.fuse import ALL, BACKWARD, NONE, fused
+from .options import StepOptions, StepSource
 from .planner.graph import Graph
-from .planner.planner import Infeasible, Planned, Settings, make, make_placed
+from .planner.planner import Infeasible, Planned, Settings, make
 from .planner.program import Link
-from .run.optimizers import at_a_time, kept_for
+from .run.optimizers import state_bytes, update_chunk_bytes
 
-_MUCH = 0.1  # of a step
-_LARGE = 8  # a share of the budget: state of larger parameters may stay on the host
+_SLOW = 0.1  # a plan is slow if it waits or recomputes for this share of the step
+_LARGE = 8  # state of parameters larger than the budget divided by this may stay on the host
+_DEFAULTS = StepOptions()
 
 
 @dataclass(frozen=True, eq=False)
 class Captured:
-    """A step that is written down. notes: what was done to it. plain: its trace before that."""
+    """A training step as operations and storages, before it is planned."""
 
-    traced: Traced
-    lifted: Lifted
-    notes: list[str] = field(default_factory=list)
-    plain: Traced | None = None
-
-
-def capture(
-    step: Callable[[Any], Any],
-    modules: Sequence[nn.Module],
-    optimizers: Sequence[torch.optim.Optimizer],
-    batch: Any,
-    device: torch.device,
-    budget: int,
-    chunks: Chunks = None,
-    *,
-    tight: int = 0,
-    record: bool = False,
-    join: bool = False,
-) -> Captured:
-    """Write a step down: operations and storages, small parameters updated together as far as the budget allows.
-    chunks, tight: see `chunks.cut`. record: it will be recorded, and a batch then has a place that stays.
-    join: see `fuse.fused`."""
-    traced, notes = cut_operations(trace(step, modules, optimizers, batch, device), chunks, budget, tight=tight)
-    return _lifted(traced, notes, ALL if join else NONE, optimizers, _lent(batch, device), budget, record=record)
+    traced: Traced  # its operations, with chunks and fused chains
+    lifted: Lifted  # the same operations as a graph of storages
+    notes: list[str] = field(default_factory=list)  # what was changed, for the report
+    plain: Traced | None = None  # its operations as they were traced, without those changes
 
 
-def _lifted(
+def capture(source: StepSource, budget: int, options: StepOptions = _DEFAULTS, *, tight: int = 0) -> Captured:
+    """Trace a step and lift it to storages.
+
+    Parameters
+    ----------
+    source : StepSource
+        The step function and what it uses.
+    budget : int
+        Bytes on the device. They limit how many small parameters are updated together.
+    options : StepOptions
+        `chunks`, `compile` and `record` are used. If a step is recorded, its batch has a fixed address.
+    tight : int
+        How much to cut with chunks="auto", see `chunk.chunks.cut`.
+    """
+    plain = trace(source.function, source.modules, source.optimizers, source.batch, source.device)
+    traced, notes = cut_operations(plain, options.chunks, budget, tight=tight)
+    chains = ALL if options.compile else NONE
+    held = source.batch_on_device
+    return lift_traced(traced, notes, chains, source.optimizers, budget, batch_held=held, record=options.record)
+
+
+def lift_traced(
     traced: Traced,
     notes: list[str],
-    join: str,
+    chains: str,
     optimizers: Sequence[torch.optim.Optimizer],
-    lent: bool,
     budget: int,
     *,
+    batch_held: bool,
     record: bool,
-    streamed: int = 0,
+    stream_above: int = 0,
     rounding: bool = False,
 ) -> Captured:
-    """A step that is traced, with chains of it joined, as storages. lent: the caller holds on to the batch. streamed,
-    rounding: see `lift`."""
-    traced, more = fused(traced, join)
+    """Fuse chains of a traced step, and lift it to storages.
+
+    Parameters
+    ----------
+    chains : str
+        Which chains are fused, see `operations.fuse.fused`.
+    batch_held : bool
+        Whether the caller holds the batch on the device.
+    record : bool
+        Whether the step will be recorded.
+    stream_above, rounding
+        See `capture.lift.lift`.
+    """
+    traced, more = fused(traced, chains)
     parameters = traced.watched.parameters
-    # No larger than the largest parameter, whose update takes that much anyway: it must not be the bucket that binds.
+    # A bucket no larger than the largest parameter: the update of that one takes as much memory anyway.
     largest = max((p.numel() * p.element_size() for p in parameters), default=0)
     try:
         lifted = lift(
             traced,
             _states_kept(parameters, optimizers),
             min(BUCKET, budget // 128, largest),
-            pieces=[at_a_time(one, budget) for one in optimizers],
-            lent=lent or record,
-            streamed=streamed,
+            chunk_bytes=[update_chunk_bytes(one, budget) for one in optimizers],
+            batch_held=batch_held or record,
+            stream_above=stream_above,
             rounding=rounding,
         )
         lifted.graph.check()
@@ -99,22 +114,25 @@ def _lifted(
         raise
     except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         raise CannotCapture(f"an operation of the step is not understood: {type(error).__name__}: {error}") from error
-    if lent and record:  # the caller's batch, and the place that it is copied to
-        lifted.besides = {kind: 2 * nbytes for kind, nbytes in lifted.besides.items()}
+    if batch_held and record:  # the caller's batch, and the buffer with a fixed address that it is copied to
+        lifted.other_bytes = {kind: 2 * nbytes for kind, nbytes in lifted.other_bytes.items()}
     return Captured(traced, lifted, notes + more)
 
 
 def _states_kept(
     parameters: Sequence[nn.Parameter], optimizers: Sequence[torch.optim.Optimizer]
 ) -> Callable[[int, int], dict[str, int]]:
-    """By optimizer and parameter: {name: bytes} of the state that is kept. Parameters alike are tried once."""
+    """A function of optimizer and parameter that returns {name: bytes} of the optimizer's state for the parameter.
+
+    Parameters with the same shape and dtype are tried once.
+    """
     known: dict[Any, dict[str, int]] = {}
 
     def kept(optimizer: int, number: int) -> dict[str, int]:
         p = parameters[number]
         key = (optimizer, p.shape, p.dtype) if not optimizers[optimizer].state.get(p) else (optimizer, number)
         if key not in known:
-            known[key] = kept_for(optimizers[optimizer], p)
+            known[key] = state_bytes(optimizers[optimizer], p)
         return known[key]
 
     return kept
@@ -124,137 +142,233 @@ _Candidate = tuple[Captured, Graph, Planned]
 
 
 def planned(
-    step: Callable[[Any], Any],
-    modules: Sequence[nn.Module],
-    optimizers: Sequence[torch.optim.Optimizer],
-    batch: Any,
-    device: torch.device,
+    source: StepSource,
     settings: Settings,
+    options: StepOptions = _DEFAULTS,
     *,
-    rates: Rates | None = None,
-    chunks: Chunks = None,
     budget: int | None = None,
-    record: bool = False,
-    join: bool = False,
     others: int = 0,
     traced: Traced | None = None,
     updates: UpdateMemory | None = None,
     reads: Reads | None = None,
 ) -> tuple[Captured, Graph, Planned]:
-    """Write a step down and plan it; with chunks="auto" again in chunks if there is no plan otherwise. budget: what
-    was asked for, if the plan is made for less. record: as a step that is recorded. others: bytes on the device
-    that are not the step's, such as workspaces of libraries. traced: the step, if it was traced before.
-    updates: what updates allocate, where that was tried. reads: values that the step reads, as far as they are known;
-    without it a step that reads any is refused."""
-    whole, lent = budget or settings.budget, _lent(batch, device)
-    refused: Infeasible | None = None
-    best: _Candidate | None = None
-    movable = _with_gradients([*tensors_of(modules), *states_of(optimizers)])
+    """Trace a step and plan it. With chunks="auto", plan it in chunks if there is no plan otherwise.
+
+    Parameters
+    ----------
+    source : StepSource
+        The step function and what it uses.
+    settings : Settings
+        The budget to plan for, and what the planner may do.
+    options : StepOptions
+        `rates`, `chunks`, `compile` and `record` are used.
+    budget : int, optional
+        The budget that the user gave, if `settings.budget` is smaller.
+    others : int
+        Bytes on the device that the step does not own, such as workspaces of libraries.
+    traced : Traced, optional
+        The step, if it was traced before.
+    updates : UpdateMemory, optional
+        Measured workspaces of optimizer updates.
+    reads : Reads, optional
+        Values that the step reads into Python, as far as they are known. Without it a step that reads any is refused.
+
+    Returns
+    -------
+    captured : Captured
+    graph : Graph
+        The graph of the step with its costs.
+    plan : Planned
+
+    Raises
+    ------
+    Infeasible
+        If no plan fits the budget.
+    CannotCapture
+        If the step cannot be traced.
+    """
+    device = source.device
     if device.type == "cuda" and settings.link == Link():
         settings = replace(settings, link=measured_link(device, Remembered.of(torch.cuda.get_device_name(device))))
-    plain = traced or trace(step, modules, optimizers, batch, device, reads)
-    record = record and not plain.reads.conditions  # a recording cannot stop halfway
+    plain = traced or trace(source.function, source.modules, source.optimizers, source.batch, device, reads)
+    if plain.reads.conditions:  # CUDA graphs cannot stop at a condition
+        options = replace(options, record=False)
+    search = _VariantSearch(plain, source, settings, options, budget or settings.budget, others, updates)
+    return search.run()
 
-    def attempt(traced: Traced, notes: list[str], chains: str) -> _Candidate | None:
-        """A plan of the step with these changes; keeps the fastest of all in `best`."""
-        nonlocal best, refused
-        given = traced, notes, chains, optimizers, lent, whole
-        captured = _lifted(*given, record=record, streamed=streamed, rounding=chunks == "auto")
-        captured = replace(captured, plain=plain, notes=[*captured.notes, *_streamed(captured.lifted)])
-        constants = bytes_on(captured.lifted.constants.values(), device)
-        captured.lifted.besides["others on the device"] = max(0, others - constants)
-        graph = costed(
-            captured.lifted,
-            device,
-            rates,
-            call=PLAYED if record else CALLED,
-            movable=movable,
-            updating=None if updates is None else partial(updates.bytes, plain.watched.parameters),
-        )
-        if record or device.type == "cuda":
-            graph, captured.lifted.besides[UPDATES] = updates_apart(graph)
-        try:
-            left = beside(settings, captured.lifted)
-            made = make_placed(graph, left) if device.type == "cuda" else make(graph, left)
-        except Infeasible as error:
-            error = _told(error.beside(captured.lifted.besides, settings.budget), chunks, captured.notes)
-            if refused is None or error.side != "device" or error.smallest < refused.smallest:
-                refused = error
-            return None
-        made.notes.extend(captured.notes)
-        made = replace(made, costs=replace(made.costs, host=made.costs.host + captured.lifted.streamed))
-        found = captured, graph, made
-        if best is None or made.costs.seconds < best[2].costs.seconds:
-            best = found
-        return found
 
-    for streamed in (0, whole // _LARGE) if settings.swap and settings.place else (0,):
-        if streamed and not any(p.numel() * p.element_size() > streamed for p in plain.watched.parameters):
-            break
-        known: list[list[str]] = []
+class _VariantSearch:
+    """Plans variants of a traced step (chunks, fused chains, split dropouts, state on the host) and keeps the fastest.
+
+    Parameters
+    ----------
+    plain : Traced
+        The step as it was traced.
+    whole : int
+        The budget that the user gave.
+    others, updates
+        As for `planned`.
+    """
+
+    def __init__(
+        self,
+        plain: Traced,
+        source: StepSource,
+        settings: Settings,
+        options: StepOptions,
+        whole: int,
+        others: int,
+        updates: UpdateMemory | None,
+    ) -> None:
+        self.plain, self.source, self.settings, self.options = plain, source, settings, options
+        self.whole, self.others, self.updates = whole, others, updates
+        self.movable = _with_gradients([*tensors_of(source.modules), *states_of(source.optimizers)])
+        self.best: _Candidate | None = None  # the fastest plan so far
+        self.refused: Infeasible | None = None  # the refusal with the smallest budget so far
+
+    def run(self) -> _Candidate:
+        """The first plan that is not slow; otherwise the fastest one."""
+        for stream_above in self._stream_thresholds():
+            found = self._try_chunks(stream_above)
+            if found is not None:
+                return found
+            if self.best is not None or self._host_binds():
+                break
+        if self.best is not None:
+            return self.best
+        assert self.refused is not None
+        raise self.refused
+
+    def _stream_thresholds(self) -> tuple[int, ...]:
+        """Sizes from which on optimizer state stays on the host; 0: for no parameter."""
+        large = self.whole // _LARGE
+        allowed = self.settings.swap and self.settings.place
+        if allowed and any(p.numel() * p.element_size() > large for p in self.plain.watched.parameters):
+            return 0, large
+        return (0,)
+
+    def _try_chunks(self, stream_above: int) -> _Candidate | None:
+        """Plan the step with more and more operations in chunks. Returns the first plan that is not slow."""
+        chunks, tried = self.options.chunks, list[list[str]]()
         for tight in (0, LOSSES, ALL_OPERATIONS) if chunks == "auto" else (0,):
-            traced, notes = cut_operations(plain, chunks, whole, tight=tight)
-            if notes in known:
+            traced, notes = cut_operations(self.plain, chunks, self.whole, tight=tight)
+            if notes in tried:
                 continue
-            known.append(notes)
-            for chains in (ALL, BACKWARD, NONE) if join else (NONE,):
-                found = attempt(traced, notes, chains)
-                # What is joined can only be recomputed, or wait on the host, as a whole: it may be faster apart.
+            tried.append(notes)
+            for chains in (ALL, BACKWARD, NONE) if self.options.compile else (NONE,):
+                found = self._attempt(traced, notes, chains, stream_above)
+                # A fused chain is recomputed or copied as a whole, so the step may be faster without fusing.
                 if found is not None and not _slow(found):
                     return found
-            if best is None or _slow(best):
+            if self.best is None or _slow(self.best):
                 split, count = cut_dropouts(traced)
                 if count:
-                    attempt(split, [*notes, f"{count} dropouts are recomputed from their masks"], NONE)
-            # A loss in chunks leaves more bytes for all else, so it may also be faster where a plan was found.
-            if best is not None and (tight or best[2].costs.waited < _MUCH * best[2].costs.seconds):
+                    more = [*notes, f"{count} dropouts are recomputed from their masks"]
+                    self._attempt(split, more, NONE, stream_above)
+            # A loss in chunks leaves more bytes for the rest. So it may be faster, even where a plan was found.
+            if self.best is not None and (tight or self._waits_little(self.best)):
                 break
-            if refused is not None and refused.side != "device":
+            if self._host_binds():
                 break
-        if best is not None or (refused is not None and refused.side != "device"):
-            break
-    if best is not None:
-        return best
-    assert refused is not None
-    raise refused
+        return None
+
+    def _attempt(self, traced: Traced, notes: list[str], chains: str, stream_above: int) -> _Candidate | None:
+        """Plan one variant. Keeps it if it is the fastest; keeps the refusal if it has no plan."""
+        captured, graph = self._cost(traced, notes, chains, stream_above)
+        try:
+            left = remaining_budget(self.settings, captured.lifted)
+            plan = make_placed(graph, left) if self.source.device.type == "cuda" else make(graph, left)
+        except Infeasible as error:
+            error = error.with_other_memory(captured.lifted.other_bytes, self.settings.budget)
+            error = _with_advice(error, self.options.chunks, captured.notes)
+            if self.refused is None or error.side != "device" or error.smallest < self.refused.smallest:
+                self.refused = error
+            return None
+        plan.notes.extend(captured.notes)
+        plan = replace(plan, costs=replace(plan.costs, host=plan.costs.host + captured.lifted.streamed))
+        found = captured, graph, plan
+        if self.best is None or plan.costs.seconds < self.best[2].costs.seconds:
+            self.best = found
+        return found
+
+    def _cost(self, traced: Traced, notes: list[str], chains: str, stream_above: int) -> tuple[Captured, Graph]:
+        """Lift one variant to storages and estimate what its operations cost."""
+        source, record = self.source, self.options.record
+        captured = lift_traced(
+            traced,
+            notes,
+            chains,
+            source.optimizers,
+            self.whole,
+            batch_held=source.batch_on_device,
+            record=record,
+            stream_above=stream_above,
+            rounding=self.options.chunks == "auto",
+        )
+        lifted = captured.lifted
+        captured = replace(captured, plain=self.plain, notes=[*captured.notes, *_streaming_notes(lifted)])
+        constants = bytes_on(lifted.constants.values(), source.device)
+        lifted.other_bytes["others on the device"] = max(0, self.others - constants)
+        graph = costed(
+            lifted,
+            source.device,
+            self.options.rates,
+            call=REPLAYED if record else CALLED,
+            movable=self.movable,
+            updating=None if self.updates is None else partial(self.updates.bytes, self.plain.watched.parameters),
+        )
+        if record or source.device.type == "cuda":
+            graph, lifted.other_bytes[UPDATES] = without_update_workspaces(graph)
+        return captured, graph
+
+    def _host_binds(self) -> bool:
+        """Whether a variant was refused for its bytes on the host, which chunks do not reduce."""
+        return self.refused is not None and self.refused.side != "device"
+
+    @staticmethod
+    def _waits_little(found: _Candidate) -> bool:
+        return found[2].costs.waited < _SLOW * found[2].costs.seconds
 
 
-def _streamed(lifted: Lifted) -> list[str]:
-    """What a report says about state that stays on the host."""
+def _streaming_notes(lifted: Lifted) -> list[str]:
+    """What a report says about optimizer state that stays on the host."""
     updates = [run for run in lifted.runs if isinstance(run, Update)]
     found, in_rows = [run for run in updates if run.streamed], sum(run.gradient is not None for run in updates)
     large = f"{len(found)} large parameters ({show_bytes(lifted.streamed)})"
-    told = [f"optimizer state of {large} stays on the host, updated in rows"] if found else []
-    return told + ([f"gradients of {in_rows} tables are made and used in rows"] if in_rows else [])
+    notes = [f"optimizer state of {large} stays on the host, updated in rows"] if found else []
+    return notes + ([f"gradients of {in_rows} tables are computed and used in rows"] if in_rows else [])
 
 
 def _slow(found: _Candidate) -> bool:
-    """Whether a plan waits or recomputes much."""
+    """Whether a plan waits or recomputes for much of the step."""
     costs = found[2].costs
-    return costs.waited + costs.repeated >= _MUCH * costs.seconds
+    return costs.waited + costs.repeated >= _SLOW * costs.seconds
 
 
-def _told(refused: Infeasible, chunks: Chunks, notes: list[str]) -> Infeasible:
-    """With what else is known about it."""
+def _with_advice(refused: Infeasible, chunks: Chunks, notes: list[str]) -> Infeasible:
+    """Add to a refusal what was changed in the step, and whether chunks may help."""
     if chunks is None and ("log_softmax" in refused.node or "nll_loss" in refused.node):
-        refused.add_note('the loss binds: chunks="auto" makes it in pieces')
+        refused.add_note('the loss needs the most memory: chunks="auto" computes it in chunks')
     elif chunks is None and refused.side == "device":
-        refused.add_note('chunks="auto" makes operations that are too large in pieces')
+        refused.add_note('chunks="auto" computes operations that are too large in chunks')
     for note in notes:
         refused.add_note(note)
     return refused
 
 
-def updates_apart(graph: Graph) -> tuple[Graph, int]:
-    """The graph of a step without the workspaces of updates, and bytes for those. Updates allocate apart from all else:
-    what they take cannot be a recording's, and must not be in the way of what was planned."""
+def without_update_workspaces(graph: Graph) -> tuple[Graph, int]:
+    """The graph without the workspaces of optimizer updates, and the largest of these workspaces in bytes.
+
+    Updates allocate outside the arena and outside a recording, so their workspaces are counted separately.
+    """
     most = max((node.workspace for node in graph.nodes if node.phase == "update"), default=0)
     nodes = tuple(replace(node, workspace=0) if node.phase == "update" else node for node in graph.nodes)
     return replace(graph, nodes=nodes), most
 
 
-def beside(settings: Settings, lifted: Lifted) -> Settings:
-    """What is left of the budget beside a batch that is the caller's, and on the host beside state that stays there."""
+def remaining_budget(settings: Settings, lifted: Lifted) -> Settings:
+    """The settings with budgets reduced by bytes that the planner does not see: `other_bytes` of the device, and
+    optimizer state that stays on the host."""
     host = settings.host_budget
     if host is not None:
         if lifted.streamed > host:
@@ -264,16 +378,18 @@ def beside(settings: Settings, lifted: Lifted) -> Settings:
 
 
 def tensors_of(modules: Sequence[nn.Module]) -> list[torch.Tensor]:
+    """All parameters and buffers of modules, each once."""
     found = [t for module in modules for t in (*module.parameters(), *module.buffers())]
     return list({id(t): t for t in found}.values())
 
 
 def states_of(optimizers: Sequence[torch.optim.Optimizer]) -> list[torch.Tensor]:
+    """All values in the state of optimizers."""
     return [x for one in optimizers for x in pytree.tree_leaves(list(one.state.values()))]
 
 
 def _with_gradients(found: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors among things, and the gradients of those."""
+    """The tensors among some objects, and their gradients."""
     tensors = [x for x in found if isinstance(x, torch.Tensor)]
     return tensors + [x.grad for x in tensors if x.is_leaf and x.grad is not None]
 
@@ -282,8 +398,3 @@ def bytes_on(found: Iterable[Any], device: torch.device) -> int:
     """Bytes of tensors, and of their gradients, that are on a device."""
     storages = [x.untyped_storage() for x in _with_gradients(found) if x.device == device]
     return sum({one.data_ptr(): one.nbytes() for one in storages}.values())
-
-
-def _lent(batch: Any, device: torch.device) -> bool:
-    """Whether the batch is on the device already: then it is the caller's, who will hold on to it."""
-    return any(isinstance(x, torch.Tensor) and x.device == device for x in pytree.tree_leaves(batch))

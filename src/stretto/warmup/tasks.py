@@ -251,9 +251,10 @@ def _read(data: Any, format: str) -> None:
 def _plan() -> None:
     """A training step in half of its memory; neither torch nor a GPU is needed."""
     from stretto.memory.addresses.lifetimes import find_lifetimes
+    from stretto.memory.addresses.place_plan import make_placed
     from stretto.memory.addresses.placement import place
     from stretto.memory.planner.graph import Graph, Node, Storage
-    from stretto.memory.planner.planner import Settings, make_placed
+    from stretto.memory.planner.planner import Settings
 
     layers, size = 6, 8 << 20
     forward = tuple(Node("forward", (k - 1,) if k else (), (k,), seconds=1e-3) for k in range(layers))

@@ -1,1 +1,1 @@
-"""Kernels of the memory planner."""
+"""Compiled loops of the memory planner."""

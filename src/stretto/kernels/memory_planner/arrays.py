@@ -1,7 +1,7 @@
-"""A training step as arrays, for the compiled loops of the memory planner (`kernels.memory_planner.timeline`,
-`kernels.memory_planner.lower`, `kernels.memory_planner.recompute`).
+"""A training step as arrays, for the compiled loops of the memory planner.
 
-N nodes, S storages, G gaps; a list for each of them is stored as one array with the bounds of its parts (`x_at`).
+N nodes, S storages, G idle intervals. A list for each of them is stored as one array with the bounds of its parts
+(`x_at`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 
 from stretto.kernels.core.compile import inner
 
-KEEP, SWAP, DROP = range(3)  # what is done in a gap
-TAIL, NEXT = -1, -2  # no gap follows: the storage is not wanted any more; its next use comes at once
+KEEP, SWAP, DROP = range(3)  # choices for an idle interval
+TAIL, NEXT = -1, -2  # no interval follows: after the last use; the next node uses the storage
 TEMPORARY, GIVEN, PERSISTENT = range(3)  # kinds of storages
 
 Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
@@ -22,49 +22,41 @@ Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 
 class PlanArrays(NamedTuple):
-    """Nodes, storages and gaps of a step.
+    """Nodes, storages and idle intervals of a step. `x_at` has the bounds of `x`, by node or by storage."""
 
-    needs_at [N + 1], needs: storages that a node reads or writes, each once; reads, makes, writes likewise.
-    after_at [N + 1], after, after_gap: storages that a node touches, with the gap that begins there, TAIL or NEXT.
-    touch_at [S + 1], touch, touch_gap: positions at which a storage is touched, with the gap after each.
-    first [S]: the gap in which a storage is when the step begins. maker [S], size [S], kind [S].
-    again [N]: whether a node may run twice, until [N]: the last position before which it may; workspace, seconds [N].
-    gap_storage, gap_start, gap_end, wraps, beyond [G]. wanted: storages that are wanted at the end, in order.
-    """
-
-    needs_at: Ints
-    needs: Ints
+    needs_at: Ints  # [N + 1]
+    needs: Ints  # storages that a node reads or writes, each once
     reads_at: Ints
-    reads: Ints
+    reads: Ints  # storages that a node reads
     makes_at: Ints
-    makes: Ints
+    makes: Ints  # storages that a node makes
     writes_at: Ints
-    writes: Ints
-    after_at: Ints
-    after: Ints
-    after_gap: Ints
-    touch_at: Ints
-    touch: Ints
-    touch_gap: Ints
-    first: Ints
-    maker: Ints
-    size: Ints
-    kind: Bytes
-    again: Bytes
-    until: Ints
-    workspace: Ints
-    seconds: Floats
-    gap_storage: Ints
-    gap_start: Ints
-    gap_end: Ints
-    wraps: Bytes
-    beyond: Bytes
-    wanted: Ints
+    writes: Ints  # storages that a node writes
+    after_at: Ints  # [N + 1]
+    after: Ints  # storages that a node touches
+    after_interval: Ints  # the interval that begins there, TAIL or NEXT
+    touch_at: Ints  # [S + 1]
+    touch: Ints  # positions at which a storage is touched
+    touch_interval: Ints  # the interval after each touch
+    initial: Ints  # [S] the interval in which a storage is when the step begins
+    maker: Ints  # [S] node that makes a storage, or -1
+    size: Ints  # [S] bytes
+    kind: Bytes  # [S] TEMPORARY, GIVEN or PERSISTENT
+    recomputable: Bytes  # [N] whether a node may run twice
+    recompute_until: Ints  # [N] the last position before which it may
+    workspace: Ints  # [N] bytes
+    seconds: Floats  # [N]
+    interval_storage: Ints  # [G]
+    interval_start: Ints  # [G] position
+    interval_end: Ints  # [G] position
+    wraps: Bytes  # [G] it wraps around the end of the step
+    extended: Bytes  # [G] it comes after the last use of its storage
+    wanted: Ints  # storages that are needed at the end, in order
 
 
 @inner
-def gap_at(p, s, position):
-    """The gap that storage s is in just before a position runs; NEXT if it is used right there, or was right before."""
+def interval_at(p, s, position):
+    """The interval of storage s just before a position runs; NEXT if it is used at this position or the one before."""
     low, high = p.touch_at[s], p.touch_at[s + 1]
     first = low
     while low < high:
@@ -75,4 +67,4 @@ def gap_at(p, s, position):
             high = middle
     if low < p.touch_at[s + 1] and p.touch[low] == position:
         return NEXT
-    return p.touch_gap[low - 1] if low > first else p.first[s]
+    return p.touch_interval[low - 1] if low > first else p.initial[s]

@@ -1,5 +1,6 @@
-"""Items placed one after another, each at the lowest address that is free for as long as it lives: the compiled loop of
-`memory.addresses.placement`."""
+"""Place items one after another, each at the lowest address that is free during its lifetime: the compiled loop of
+`memory.addresses.placement`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from stretto.kernels.core.compile import inner, kernel
 
 @inner
 def _sort(low, high, count):
-    """Sort pairs by their first number, in place (Shell's way: no memory, and they are few hundred at most)."""
+    """Sort pairs by their first number, in place (Shell sort: no memory, and at most a few hundred pairs)."""
     gap = 1
     while gap < count // 3:
         gap = 3 * gap + 1
@@ -27,9 +28,17 @@ def _sort(low, high, count):
 def packed(order, bounds, since, until, bottom, top, placed, low, high, base):
     """Place items in an order; the bytes that they take.
 
-    bounds [items + 1]: the rectangles of each, which live from since to until and take the bytes from bottom to top,
-    relative to the item. placed [4, rectangles], low, high [rectangles²… as many as meet]: space to work in. base
-    [items]: the addresses that are found.
+    Parameters
+    ----------
+    order : array [items]
+    bounds : array [items + 1]
+        The rectangles of each item.
+    since, until, bottom, top : array [rectangles]
+        Lifetime, and the bytes that a rectangle takes, relative to its item.
+    placed : array [4, rectangles], low, high : array
+        Working memory; `low` and `high` have an entry for each pair of rectangles that overlap in time.
+    base : array [items]
+        Result: the addresses.
     """
     count, most = 0, 0
     for k in range(order.shape[0]):

@@ -1,4 +1,4 @@
-"""What it takes to recompute the storage of a gap at its end: the compiled loop of `memory.planner.decide`."""
+"""Cost of recomputing the storage of an idle interval at its end: the compiled loop of `memory.planner.decide`."""
 
 from __future__ import annotations
 
@@ -6,24 +6,22 @@ from typing import NamedTuple
 
 from stretto.kernels.core.compile import inner, kernel
 
-from .arrays import DROP, NEXT, Ints, gap_at
+from .arrays import DROP, NEXT, Ints, interval_at
 
-LONGER, BESIDE, LEAVES, PASSING, STAMP, COUNTS = range(6)  # in `counts`
+HELD, BESIDE, LEAVES, TEMPORARY_BYTES, STAMP, COUNTS = range(6)  # in `counts`
 NO_WAY = 1e300  # seconds
 
 
 class AgainSpace(NamedTuple):
-    """What is found: longer (storages to keep beyond their last use), beside and leaves (gaps), with counts; and what
-    it is found with. seen: by node; wanted: by storage, its place in `list`, or -1; list: storages, -1 where one was
-    taken out."""
+    """Results, whose lengths are in `counts`, and working memory."""
 
-    longer: Ints
-    beside: Ints
-    leaves: Ints
-    seen: Ints
-    wanted: Ints
-    list: Ints
-    heap: Ints
+    held: Ints  # result: storages to keep after their last use
+    beside: Ints  # result: intervals of dropped storages that are recomputed together
+    leaves: Ints  # result: intervals of storages that must be resident
+    seen: Ints  # by node: the last search that visited it
+    wanted: Ints  # by storage: its index in `list`, or -1
+    list: Ints  # storages, -1 where one was removed
+    heap: Ints  # nodes to visit, the latest first
 
 
 @inner
@@ -60,12 +58,12 @@ def _take(heap, count):
 
 
 @inner
-def _found(p, choice, longer, g, hold, launch, most, w, counts):
-    """Seconds, or -1.0 if it cannot be recomputed or takes too much; the rest is in w and counts."""
-    s = p.gap_storage[g]
-    b, size = p.gap_end[g], p.size[s]
+def _found(p, choice, kept_until, g, hold, launch, most, w, counts):
+    """Seconds, or -1.0 if it cannot be recomputed or is too expensive; the rest is in w and counts."""
+    s = p.interval_storage[g]
+    b, size = p.interval_end[g], p.size[s]
     counts[STAMP] += 1
-    stamp, seconds, passing, held = counts[STAMP], 0.0, 0, 0
+    stamp, seconds, temporary, held = counts[STAMP], 0.0, 0, 0
     seen, items, left, beside, leaves, heaped = 1, 0, 0, 0, 0, 1
     best, best_price = -1.0, NO_WAY
     w.heap[0] = p.maker[s]
@@ -83,13 +81,13 @@ def _found(p, choice, longer, g, hold, launch, most, w, counts):
                 w.wanted[r] = -1
                 left -= 1
                 held -= p.size[r]
-                passing += p.size[r]
+                temporary += p.size[r]
         for i in range(p.reads_at[n], p.reads_at[n + 1]):
             r = p.reads[i]
-            at = gap_at(p, r, b)
+            at = interval_at(p, r, b)
             if at == NEXT or w.wanted[r] >= 0:
                 continue
-            if at >= 0 and not (choice[at] == DROP and p.beyond[at]):
+            if at >= 0 and not (choice[at] == DROP and p.extended[at]):
                 if choice[at] == DROP:
                     w.beside[beside] = at
                     beside += 1
@@ -97,7 +95,7 @@ def _found(p, choice, longer, g, hold, launch, most, w, counts):
                     w.leaves[leaves] = at
                     leaves += 1
                 continue
-            if longer[r] >= b:
+            if kept_until[r] >= b:
                 continue
             w.wanted[r] = items
             w.list[items] = r
@@ -105,18 +103,18 @@ def _found(p, choice, longer, g, hold, launch, most, w, counts):
             left += 1
             held += p.size[r]
             m = p.maker[r]
-            if m >= 0 and w.seen[m] != stamp and p.again[m] and p.until[m] >= b:
+            if m >= 0 and w.seen[m] != stamp and p.recomputable[m] and p.recompute_until[m] >= b:
                 w.seen[m] = stamp
                 seen += 1
                 _add(w.heap, heaped, m)
                 heaped += 1
         if (hold or not heaped) and held < size and seconds / (size - held) < best_price:
             best, best_price = seconds, seconds / (size - held)
-            counts[PASSING], counts[BESIDE], counts[LEAVES], counts[LONGER] = passing, beside, leaves, left
+            counts[TEMPORARY_BYTES], counts[BESIDE], counts[LEAVES], counts[HELD] = temporary, beside, leaves, left
             k = 0
             for i in range(items):
                 if w.list[i] >= 0:
-                    w.longer[k] = w.list[i]
+                    w.held[k] = w.list[i]
                     k += 1
     for i in range(items):
         if w.list[i] >= 0:
@@ -125,14 +123,14 @@ def _found(p, choice, longer, g, hold, launch, most, w, counts):
 
 
 @kernel
-def again(p, choice, longer, gap, hold, launch, most, w, counts):
-    """Seconds to recompute the storage of one gap, or -1.0; see `_found`."""
-    return _found(p, choice, longer, gap, hold, launch, most, w, counts)
+def recompute_cost(p, choice, kept_until, interval, hold, launch, most, w, counts):
+    """Seconds to recompute the storage of one interval, or -1.0; see `_found`."""
+    return _found(p, choice, kept_until, interval, hold, launch, most, w, counts)
 
 
 @kernel
-def again_seconds(p, choice, longer, gaps, hold, launch, most, w, counts, seconds):
-    """Seconds [len(gaps)] to recompute the storages of some gaps, infinite where it cannot be."""
-    for k in range(gaps.shape[0]):
-        found = _found(p, choice, longer, gaps[k], hold, launch, most, w, counts)
+def recompute_seconds(p, choice, kept_until, intervals, hold, launch, most, w, counts, seconds):
+    """Seconds [len(intervals)] to recompute the storages of some intervals, NO_WAY where that is not possible."""
+    for k in range(intervals.shape[0]):
+        found = _found(p, choice, kept_until, intervals[k], hold, launch, most, w, counts)
         seconds[k] = found if found >= 0.0 else NO_WAY

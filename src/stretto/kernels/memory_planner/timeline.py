@@ -9,66 +9,61 @@ from typing import NamedTuple
 
 from stretto.kernels.core.compile import inner, kernel
 
-from .arrays import DROP, GIVEN, PERSISTENT, SWAP, TAIL, Bytes, Ints, gap_at
+from .arrays import DROP, GIVEN, PERSISTENT, SWAP, TAIL, Bytes, Ints, interval_at
 
-RUN, AGAIN = range(2)
-STEPS, FREES, LEAVES, COMES, TOUCHED, REMADE, NBYTES, START, MISSED, FULL, EXPIRING, STAMP, COUNTS = range(13)
+RUN, RECOMPUTE = range(2)
+STEPS, FREES, SWAP_OUTS, SWAP_INS, TOUCHED, RECOMPUTED, NBYTES, START, MISSED, FULL, EXPIRING, STAMP, COUNTS = range(13)
 NEVER = 1 << 60
 
 
 class WalkSpace(NamedTuple):
-    """What a walk works with. By storage: here, copied, made, since, in_gap, leaving, missed, readers; by node: seen,
-    order; by position: the lists of what expires (expire_first, expire_last, of expire_next and expire). stack, lost
-    and fresh are lists."""
+    """Working memory."""
 
-    here: Bytes
-    copied: Bytes
-    made: Ints
-    since: Ints
-    in_gap: Ints
-    leaving: Ints
-    missed: Ints
-    readers: Ints
-    seen: Ints
-    order: Ints
-    expire_first: Ints
-    expire_last: Ints
-    expire_next: Ints
-    expire: Ints
+    resident: Bytes  # by storage
+    on_host_copy: Bytes  # by storage: the host has its present value
+    made: Ints  # by storage: the step that made its value
+    since: Ints  # by storage: the step since which it is off the device
+    in_interval: Ints  # by storage: its present interval
+    swapping_out: Ints  # by storage: its copy to the host that may be in flight, or -1
+    missed: Ints  # by storage: the position up to which it should have been kept, or -1
+    readers: Ints  # by storage: reads that are still to come in this recomputation
+    seen: Ints  # by node: the last search that visited it
+    order: Ints  # nodes to recompute
+    expire_first: Ints  # by position: the first entry of the list of storages that are freed after it
+    expire_last: Ints  # by position: the last entry of that list
+    expire_next: Ints  # by entry: the next one
+    expire: Ints  # by entry: the storage
     stack: Ints
     lost: Ints
     fresh: Ints
 
 
 class WalkSteps(NamedTuple):
-    """What a walk finds. kind, node, place, must: by step. free_step, free: storages that are freed, and before which
-    step. leave, leave_ready, leave_free, leave_by; come, come_since, come_need: copies. touched, touched_at: gaps whose
-    storages are read to recompute others, and where; remade, remade_at: gaps at whose ends storages are recomputed, and
-    where. on_host: by storage."""
+    """Results. See `memory.planner.timeline.Steps`."""
 
     kind: Ints
     node: Ints
-    place: Ints
-    must: Ints
+    position: Ints
+    required: Ints
     free_step: Ints
     free: Ints
-    leave: Ints
-    leave_ready: Ints
-    leave_free: Ints
-    leave_by: Ints
-    come: Ints
-    come_since: Ints
-    come_need: Ints
+    swap_out: Ints
+    swap_out_ready: Ints
+    swap_out_free: Ints
+    swap_out_by: Ints
+    swap_in: Ints
+    swap_in_since: Ints
+    swap_in_need: Ints
     touched: Ints
     touched_at: Ints
-    remade: Ints
-    remade_at: Ints
+    recomputed: Ints
+    recomputed_at: Ints
     on_host: Bytes
 
 
 @inner
 def _free(p, w, out, counts, s):
-    w.here[s] = 0
+    w.resident[s] = 0
     counts[NBYTES] -= p.size[s]
     w.since[s] = counts[STEPS]
     if counts[FREES] == out.free.shape[0]:
@@ -80,72 +75,75 @@ def _free(p, w, out, counts, s):
 
 
 @inner
-def _away(p, w, out, counts, s, k):
-    """Storage s goes to the host after step k, with a copy unless the host has one."""
-    if w.copied[s]:
+def _swap_out(p, w, out, counts, s, k):
+    """Storage s leaves the device after step k, with a copy unless the host has one."""
+    if w.on_host_copy[s]:
         _free(p, w, out, counts, s)
         return
-    w.here[s] = 0
+    w.resident[s] = 0
     counts[NBYTES] -= p.size[s]
-    w.copied[s] = 1
+    w.on_host_copy[s] = 1
     w.since[s] = k + 1
-    at = counts[LEAVES]
-    if at == out.leave.shape[0]:
+    at = counts[SWAP_OUTS]
+    if at == out.swap_out.shape[0]:
         counts[FULL] = 1
         return
-    out.leave[at], out.leave_ready[at], out.leave_free[at], out.leave_by[at] = s, w.made[s], k, NEVER
-    w.leaving[s] = at
-    counts[LEAVES] += 1
+    out.swap_out[at], out.swap_out_ready[at], out.swap_out_free[at], out.swap_out_by[at] = s, w.made[s], k, NEVER
+    w.swapping_out[s] = at
+    counts[SWAP_OUTS] += 1
 
 
 @inner
-def _come(p, w, out, counts, s, k):
+def _swap_in(p, w, out, counts, s, k):
     """Storage s comes from the host before step k."""
-    at = counts[COMES]
-    if at == out.come.shape[0]:
+    at = counts[SWAP_INS]
+    if at == out.swap_in.shape[0]:
         counts[FULL] = 1
     else:
-        out.come[at], out.come_since[at], out.come_need[at] = s, w.since[s], k
-        counts[COMES] += 1
-    w.leaving[s] = -1
-    w.here[s] = 1
+        out.swap_in[at], out.swap_in_since[at], out.swap_in_need[at] = s, w.since[s], k
+        counts[SWAP_INS] += 1
+    w.swapping_out[s] = -1
+    w.resident[s] = 1
     counts[NBYTES] += p.size[s]
 
 
 @inner
-def _step(out, counts, kind, n, place, must):
+def _step(out, counts, kind, n, place, required):
     at = counts[STEPS]
-    if at + 1 >= out.must.shape[0]:
+    if at + 1 >= out.required.shape[0]:
         counts[FULL] = 1
         return
-    out.kind[at], out.node[at], out.place[at], out.must[at] = kind, n, place, must
+    out.kind[at], out.node[at], out.position[at], out.required[at] = kind, n, place, required
     counts[STEPS] += 1
 
 
 @inner
 def _from_host(w, choice, s):
-    g = w.in_gap[s]
-    return w.copied[s] != 0 and g >= 0 and choice[g] == SWAP
+    g = w.in_interval[s]
+    return w.on_host_copy[s] != 0 and g >= 0 and choice[g] == SWAP
 
 
 @inner
 def _maker(p, w, counts, s, position):
-    """The node to run again for storage s, or -1. What can neither be recomputed nor comes from the host should have
-    been kept: it is noted, and there from here on; this walk will not be used."""
+    """The node to recompute for storage s, or -1.
+
+    A storage that can neither be recomputed nor copied back should have been kept. It is noted and counts as resident
+    from here on; this timeline will not be used.
+    """
     n = p.maker[s]
-    if n >= 0 and p.again[n] and p.until[n] >= position:
+    if n >= 0 and p.recomputable[n] and p.recompute_until[n] >= position:
         return n
-    if not w.copied[s]:
+    if not w.on_host_copy[s]:
         w.missed[s] = max(position, w.missed[s])
         counts[MISSED] = 1
-        w.here[s] = 1
+        w.resident[s] = 1
         counts[NBYTES] += p.size[s]
     return -1
 
 
 @inner
 def _closure(p, w, choice, counts, lost, position):
-    """The nodes to run again, makers before readers, in w.order; how many."""
+    """Collect the nodes to recompute in w.order, makers before readers; their number."""
     counts[STAMP] += 1
     stamp, found = counts[STAMP], 0
     for k in range(lost):
@@ -166,7 +164,7 @@ def _closure(p, w, choice, counts, lost, position):
                 top += 1
                 for i in range(p.reads_at[n], p.reads_at[n + 1]):
                     r = p.reads[i]
-                    if not w.here[r] and not _from_host(w, choice, r):
+                    if not w.resident[r] and not _from_host(w, choice, r):
                         m = _maker(p, w, counts, r, position)
                         if m >= 0:
                             w.stack[top] = m
@@ -175,20 +173,20 @@ def _closure(p, w, choice, counts, lost, position):
 
 
 @inner
-def _stays(p, w, choice, longer, patience, s, position, made):
-    """Whether something recomputed, or copied back for that, is kept: it has a use of its own to come."""
-    g = w.in_gap[s]
-    if g == TAIL or (g >= 0 and p.beyond[g] and (choice[g] == DROP or p.gap_end[g] < position)):
-        return longer[s] >= position
+def _stays(p, w, choice, kept_until, reuse_window, s, position, made):
+    """Whether a storage that was recomputed, or copied back for that, is kept for a later use of its own."""
+    g = w.in_interval[s]
+    if g == TAIL or (g >= 0 and p.extended[g] and (choice[g] == DROP or p.interval_end[g] < position)):
+        return kept_until[s] >= position
     if g < 0 or choice[g] != SWAP:
         return True
-    if made or p.gap_end[g] - position > patience:
+    if made or p.interval_end[g] - position > reuse_window:
         return False
-    return not (p.wraps[g] and position > p.gap_start[g])
+    return not (p.wraps[g] and position > p.interval_start[g])
 
 
 @inner
-def _recompute(p, w, out, choice, longer, patience, counts, lost, position):
+def _recompute(p, w, out, choice, kept_until, reuse_window, counts, lost, position):
     count = _closure(p, w, choice, counts, lost, position)
     for k in range(lost):
         w.readers[w.lost[k]] = 1  # the node at `position`
@@ -200,48 +198,48 @@ def _recompute(p, w, out, choice, longer, patience, counts, lost, position):
         n = w.order[k]
         step = counts[STEPS]
         for i in range(p.reads_at[n], p.reads_at[n + 1]):
-            if not w.here[p.reads[i]]:
-                _come(p, w, out, counts, p.reads[i], step)
+            if not w.resident[p.reads[i]]:
+                _swap_in(p, w, out, counts, p.reads[i], step)
         doubled, fresh = 0, 0
         for i in range(p.makes_at[n], p.makes_at[n + 1]):
             s = p.makes[i]
-            if w.here[s]:
+            if w.resident[s]:
                 doubled += p.size[s]
                 continue
             w.fresh[fresh] = s
             fresh += 1
-            w.here[s] = 1
+            w.resident[s] = 1
             counts[NBYTES] += p.size[s]
-            if w.leaving[s] >= 0:  # made here while its copy might still be under way
-                out.leave_by[w.leaving[s]] = step
-                w.leaving[s] = -1
-            if not w.copied[s]:
+            if w.swapping_out[s] >= 0:  # recomputed while its copy may still be in flight
+                out.swap_out_by[w.swapping_out[s]] = step
+                w.swapping_out[s] = -1
+            if not w.on_host_copy[s]:
                 w.made[s] = step
-        _step(out, counts, AGAIN, n, position, counts[NBYTES] + p.workspace[n] + doubled)
+        _step(out, counts, RECOMPUTE, n, position, counts[NBYTES] + p.workspace[n] + doubled)
         for i in range(fresh):
             s = w.fresh[i]
-            if _stays(p, w, choice, longer, patience, s, position, True):
-                g = gap_at(p, s, position)
+            if _stays(p, w, choice, kept_until, reuse_window, s, position, True):
+                g = interval_at(p, s, position)
                 if g >= 0:
-                    if counts[REMADE] == out.remade.shape[0]:
+                    if counts[RECOMPUTED] == out.recomputed.shape[0]:
                         counts[FULL] = 1
                     else:
-                        out.remade[counts[REMADE]], out.remade_at[counts[REMADE]] = g, position
-                        counts[REMADE] += 1
+                        out.recomputed[counts[RECOMPUTED]], out.recomputed_at[counts[RECOMPUTED]] = g, position
+                        counts[RECOMPUTED] += 1
             elif not w.readers[s]:
                 _free(p, w, out, counts, s)
         for i in range(p.reads_at[n], p.reads_at[n + 1]):
             r = p.reads[i]
             w.readers[r] -= 1
-            if _stays(p, w, choice, longer, patience, r, position, False):
-                g = gap_at(p, r, position)
+            if _stays(p, w, choice, kept_until, reuse_window, r, position, False):
+                g = interval_at(p, r, position)
                 if g >= 0 and not p.wraps[g]:
                     if counts[TOUCHED] == out.touched.shape[0]:
                         counts[FULL] = 1
                     else:
                         out.touched[counts[TOUCHED]], out.touched_at[counts[TOUCHED]] = g, position
                         counts[TOUCHED] += 1
-            elif not w.readers[r] and w.here[r]:
+            elif not w.readers[r] and w.resident[r]:
                 _free(p, w, out, counts, r)
     for k in range(lost):
         w.readers[w.lost[k]] = 0
@@ -249,7 +247,7 @@ def _recompute(p, w, out, choice, longer, patience, counts, lost, position):
 
 @inner
 def _expire(w, counts, position, s):
-    """Storage s is freed after this position."""
+    """Free storage s after this position."""
     at = counts[EXPIRING]
     if at == w.expire.shape[0]:
         counts[FULL] = 1
@@ -264,103 +262,112 @@ def _expire(w, counts, position, s):
 
 
 @inner
-def _begin(p, w, out, choice, longer, counts):
+def _begin(p, w, out, choice, kept_until, counts):
     for s in range(p.size.shape[0]):
-        g = p.first[s]
-        w.here[s] = w.copied[s] = out.on_host[s] = 0
-        w.made[s] = w.leaving[s] = w.missed[s] = -1
+        g = p.initial[s]
+        w.resident[s] = w.on_host_copy[s] = out.on_host[s] = 0
+        w.made[s] = w.swapping_out[s] = w.missed[s] = -1
         w.since[s] = w.readers[s] = 0
-        w.in_gap[s] = g
+        w.in_interval[s] = g
         if p.kind[s] == PERSISTENT and g >= 0 and choice[g] == SWAP:
-            out.on_host[s] = w.copied[s] = 1
+            out.on_host[s] = w.on_host_copy[s] = 1
         elif p.kind[s] != 0:
-            w.here[s] = 1
+            w.resident[s] = 1
             counts[NBYTES] += p.size[s]
     counts[START] = counts[NBYTES]
     for s in range(p.size.shape[0]):
-        g = p.first[s]
-        if p.kind[s] == GIVEN and w.here[s]:
-            if g == TAIL and longer[s] < 0:
+        g = p.initial[s]
+        if p.kind[s] == GIVEN and w.resident[s]:
+            if g == TAIL and kept_until[s] < 0:
                 _free(p, w, out, counts, s)
             elif g >= 0 and choice[g] == SWAP:
-                _away(p, w, out, counts, s, -1)
+                _swap_out(p, w, out, counts, s, -1)
 
 
 @inner
-def _ensure(p, w, out, choice, longer, patience, counts, needs, begin, end, position):
-    """Recompute what must be there and cannot come; then let the rest come before the next step."""
+def _ensure(p, w, out, choice, kept_until, reuse_window, counts, needs, begin, end, position):
+    """Make storages resident: recompute what cannot be copied, then copy the rest before the next step."""
     lost = 0
     for i in range(begin, end):
         s = needs[i]
-        if not w.here[s] and not _from_host(w, choice, s):
+        if not w.resident[s] and not _from_host(w, choice, s):
             w.lost[lost] = s
             lost += 1
-    # What comes is decided before anything is recomputed, which may bring it already.
+    # What to copy is decided before anything is recomputed, since recomputing may copy it already.
     if lost:
         for i in range(begin, end):
             s = needs[i]
-            w.stack[w.stack.shape[0] - 1 - (i - begin)] = 1 if not w.here[s] and _from_host(w, choice, s) else 0
-        _recompute(p, w, out, choice, longer, patience, counts, lost, position)
+            w.stack[w.stack.shape[0] - 1 - (i - begin)] = 1 if not w.resident[s] and _from_host(w, choice, s) else 0
+        _recompute(p, w, out, choice, kept_until, reuse_window, counts, lost, position)
         for i in range(begin, end):
-            if w.stack[w.stack.shape[0] - 1 - (i - begin)] and not w.here[needs[i]]:
-                _come(p, w, out, counts, needs[i], counts[STEPS])
+            if w.stack[w.stack.shape[0] - 1 - (i - begin)] and not w.resident[needs[i]]:
+                _swap_in(p, w, out, counts, needs[i], counts[STEPS])
     else:
         for i in range(begin, end):
-            if not w.here[needs[i]]:
-                _come(p, w, out, counts, needs[i], counts[STEPS])
+            if not w.resident[needs[i]]:
+                _swap_in(p, w, out, counts, needs[i], counts[STEPS])
 
 
 @kernel
-def walked(p, choice, longer, patience, w, out, counts):
-    """One walk. choice [G], longer [S]: the position up to which a storage is kept after its last use, -1: not so.
-    counts [COUNTS] int64: see above; all else is as in `memory.planner.timeline`."""
+def timeline(p, choice, kept_until, reuse_window, w, out, counts):
+    """Build one timeline.
+
+    Parameters
+    ----------
+    choice : array [G]
+        KEEP, SWAP or DROP.
+    kept_until : array [S]
+        The position up to which a storage is kept after its last use; -1: it is not.
+    counts : array [COUNTS] of int64
+        Result: lengths of the lists, and flags. All else is as in `memory.planner.timeline`.
+    """
     for k in range(counts.shape[0]):
         counts[k] = 0
-    count = p.again.shape[0]
+    count = p.recomputable.shape[0]
     for n in range(count):
         w.seen[n] = 0
     for k in range(w.expire_first.shape[0]):
         w.expire_first[k] = -1
-    for s in range(longer.shape[0]):
-        if longer[s] >= 0:
-            _expire(w, counts, longer[s], s)
-    _begin(p, w, out, choice, longer, counts)
+    for s in range(kept_until.shape[0]):
+        if kept_until[s] >= 0:
+            _expire(w, counts, kept_until[s], s)
+    _begin(p, w, out, choice, kept_until, counts)
     for n in range(count):
-        _ensure(p, w, out, choice, longer, patience, counts, p.needs, p.needs_at[n], p.needs_at[n + 1], n)
+        _ensure(p, w, out, choice, kept_until, reuse_window, counts, p.needs, p.needs_at[n], p.needs_at[n + 1], n)
         k = counts[STEPS]
         for i in range(p.makes_at[n], p.makes_at[n + 1]):
             s = p.makes[i]
-            w.here[s] = 1
+            w.resident[s] = 1
             w.made[s] = k
             counts[NBYTES] += p.size[s]
         _step(out, counts, RUN, n, n, counts[NBYTES] + p.workspace[n])
         for i in range(p.writes_at[n], p.writes_at[n + 1]):
-            w.copied[p.writes[i]] = 0
+            w.on_host_copy[p.writes[i]] = 0
             w.made[p.writes[i]] = k
         for i in range(p.after_at[n], p.after_at[n + 1]):
-            s, g = p.after[i], p.after_gap[i]
-            w.in_gap[s] = g
+            s, g = p.after[i], p.after_interval[i]
+            w.in_interval[s] = g
             if g < 0:
-                if g == TAIL and longer[s] <= n:
+                if g == TAIL and kept_until[s] <= n:
                     _free(p, w, out, counts, s)
                 continue
-            if p.beyond[g]:
+            if p.extended[g]:
                 if choice[g] != DROP:
-                    _expire(w, counts, p.gap_end[g], s)
-                elif longer[s] > n:
+                    _expire(w, counts, p.interval_end[g], s)
+                elif kept_until[s] > n:
                     continue
             if choice[g] == SWAP:
-                _away(p, w, out, counts, s, k)
+                _swap_out(p, w, out, counts, s, k)
             elif choice[g] == DROP:
                 _free(p, w, out, counts, s)
         at = w.expire_first[n]
         while at >= 0:
             s = w.expire[at]
-            g = w.in_gap[s]
-            if w.here[s] and (g == TAIL or (g >= 0 and p.beyond[g])):
+            g = w.in_interval[s]
+            if w.resident[s] and (g == TAIL or (g >= 0 and p.extended[g])):
                 _free(p, w, out, counts, s)
             at = w.expire_next[at]
         if counts[FULL]:
             return
-    _ensure(p, w, out, choice, longer, patience, counts, p.wanted, 0, p.wanted.shape[0], count)
-    out.must[counts[STEPS]] = counts[NBYTES]
+    _ensure(p, w, out, choice, kept_until, reuse_window, counts, p.wanted, 0, p.wanted.shape[0], count)
+    out.required[counts[STEPS]] = counts[NBYTES]

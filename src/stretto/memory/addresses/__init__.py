@@ -1,1 +1,1 @@
-"""Device addresses: which allocation gets which, and how much is lost between them."""
+"""Device addresses: choose an address for every allocation, and make torch's allocator use it."""

@@ -1,13 +1,13 @@
-"""Torch's allocator over one block of memory: which address an allocation gets, and how to make it get another one.
+"""Simulate torch's caching allocator over one block of memory, and find how to make it use a given address.
 
 The allocator takes the smallest free block that is large enough, of equal ones the one with the lowest address, and the
-allocation is at the block's beginning; what is left over is split off if it is more than a megabyte. So an address can
-be chosen: while all blocks that would be taken before the wanted one are *held* by other allocations, the next
-allocation goes where it is wanted.
+allocation is at the block's beginning. The rest of the block is split off if it is more than a megabyte. So an address
+can be chosen: while other allocations *hold* all blocks that would be taken before the wanted one, the next allocation
+gets the wanted address.
 
     arena = Arena()
-    a, b, c = arena.take(8 << 20), arena.take(6 << 20), arena.take(2 << 20)
-    arena.give(a)
+    a, b, c = arena.allocate(8 << 20), arena.allocate(6 << 20), arena.allocate(2 << 20)
+    arena.free(a)
     arena.holds(4 << 20, 16 << 20)     # (8388608,): hold the first block, and the next one is behind c
 """
 
@@ -16,10 +16,13 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence
 
-SMALL = 1 << 20  # bytes up to which the allocator takes memory from elsewhere, and what it does not split off
+SMALL = 1 << 20  # bytes: smaller allocations come from another pool, smaller rests are not split off
 ENDLESS = 1 << 60
 ALIGNED = 512  # bytes: allocations begin at multiples of it
-_SEGMENT, _SEGMENTS = 20 << 20, 2 << 20  # bytes that the allocator takes from the device at least, and multiples of it
+_SEGMENT, _SEGMENTS = (
+    20 << 20,
+    2 << 20,
+)  # bytes of the smallest segment that the allocator takes from the device, and the unit of others
 
 
 def rounded(nbytes: int) -> int:
@@ -27,8 +30,8 @@ def rounded(nbytes: int) -> int:
     return max(ALIGNED, -(-nbytes // ALIGNED) * ALIGNED)
 
 
-def whole(nbytes: int) -> int:
-    """Bytes of a block that torch takes from the device for at least so many."""
+def segment_bytes(nbytes: int) -> int:
+    """Bytes of the segment that torch takes from the device for an allocation of `nbytes` or more."""
     return max(_SEGMENT, -(-nbytes // _SEGMENTS) * _SEGMENTS)
 
 
@@ -42,7 +45,7 @@ class Arena:
     Parameters
     ----------
     nbytes : int
-        Bytes of the large block; without end unless given.
+        Bytes of the large block; unlimited unless given.
 
     Attributes
     ----------
@@ -68,14 +71,14 @@ class Arena:
         return self._free[at]
 
     def hold(self, nbytes: int) -> int:
-        """Allocate what nothing uses, which may be far beyond all else; the address."""
+        """Allocate an unused block, possibly far beyond all others; its address."""
         top = self.top
-        address = self.take(nbytes)
+        address = self.allocate(nbytes)
         self.top = top
         return address
 
-    def take(self, nbytes: int) -> int:
-        """Allocate; the address."""
+    def allocate(self, nbytes: int) -> int:
+        """Allocate a block; its address."""
         nbytes = rounded(nbytes)
         size, address = self._best(nbytes)
         self._remove(address, size)
@@ -87,16 +90,16 @@ class Arena:
         return address
 
     def next(self, nbytes: int) -> tuple[int, int]:
-        """The address that an allocation would get, and the end of its block there."""
+        """The address that an allocation would get, and the end of its block."""
         nbytes = rounded(nbytes)
         size, address = self._best(nbytes)
         return address, address + (nbytes if size - nbytes > SMALL else size)
 
     def end(self, address: int) -> int:
-        """The first byte beyond the block of an allocation, which may be a little larger than was asked for."""
+        """The first byte beyond the block of an allocation, which may be a little larger than requested."""
         return address + self._used[address]
 
-    def give(self, address: int) -> None:
+    def free(self, address: int) -> None:
         """Free an allocation; its block joins free neighbours."""
         size = self._used.pop(address)
         if (before := self._ends.get(address)) is not None:
@@ -109,15 +112,17 @@ class Arena:
         self._add(address, size)
 
     def last(self) -> int:
-        """Bytes of the last block if it is free and is what an allocation of that size is taken from; otherwise 0."""
+        """Bytes of the last block if it is free and an allocation of that size would take it; otherwise 0."""
         start = self._starts[-1] if self._starts else 0
         nbytes = self._begins.get(start, 0)
         last = start + nbytes == self.nbytes and nbytes > SMALL and self._best(nbytes)[1] == start
         return nbytes if last else 0
 
-    def near(self, address: int, nbytes: int) -> int | None:
-        """The nearest address at or below the wanted one at which so many bytes can be allocated: the address itself,
-        or the beginning of its free block if that is less than a megabyte below. None if it is not free."""
+    def nearest(self, address: int, nbytes: int) -> int | None:
+        """The nearest address at or below the wanted one at which `nbytes` can be allocated; None if it is not free.
+
+        That is the address itself, or the beginning of its free block if that is less than a megabyte below.
+        """
         at = bisect.bisect_right(self._starts, address) - 1
         if at < 0:
             return None
@@ -128,12 +133,15 @@ class Arena:
         return address if address + rounded(nbytes) <= start + size else None
 
     def holds(self, nbytes: int, address: int) -> tuple[int, ...]:
-        """Allocations, in this order, after which the next one of `nbytes` or more is at an address that `near` gave.
-        Those that follow it stay in the same block as long as they fit."""
+        """Bytes to hold, in this order, so that the next allocation of `nbytes` or more is at an address from
+        `nearest`.
+
+        Later allocations stay in the same block as long as they fit.
+        """
         start = self._starts[bisect.bisect_right(self._starts, address) - 1]
         size, before, least = self._begins[start], address - start, rounded(nbytes)
         found: list[int] = []
-        if before:  # what is in front of the address, and before it the blocks that it would be taken from
+        if before:  # bytes in front of the address; before them the blocks that they would be taken from
             found += [other for other, place in self._from(before) if (other, place) < (size, start)]
             found.append(before)
         left = size - before, address
@@ -141,7 +149,7 @@ class Arena:
         return tuple(found)
 
     def carve(self, wanted: Sequence[tuple[int, int]]) -> tuple[list[int], list[int]] | None:
-        """Holds after which free blocks are just where some allocations are wanted, and large enough for them alone.
+        """Holds that leave free blocks exactly where some allocations are wanted, each of its own size.
 
         Parameters
         ----------
@@ -151,8 +159,8 @@ class Arena:
         Returns
         -------
         tuple or None
-            Allocations to hold, in this order, and which of them are freed before the wanted ones are made. None if an
-            address is not free.
+            Bytes to hold, in this order, and which of the holds are freed before the wanted allocations are made.
+            None if an address is not free.
         """
         inside: dict[int, list[tuple[int, int]]] = {}
         for address, nbytes in sorted(wanted):
@@ -167,7 +175,7 @@ class Arena:
             least = min([least, *(gap for gap in gaps if gap > SMALL)])
         holds: list[int] = []
         freed: list[int] = []
-        for size, start in self._from(least):  # the smallest first: larger ones would be taken after them
+        for size, start in self._from(least):  # the smallest first, as the allocator takes them
             if start not in inside:
                 holds.append(size)
                 continue
@@ -186,7 +194,7 @@ class Arena:
         return holds, freed
 
     def _from(self, nbytes: int) -> list[tuple[int, int]]:
-        """Free blocks of at least so many bytes, the smallest first."""
+        """Free blocks of at least `nbytes`, the smallest first."""
         return self._free[bisect.bisect_left(self._free, (nbytes, -1)) :]
 
     def _add(self, address: int, nbytes: int) -> None:

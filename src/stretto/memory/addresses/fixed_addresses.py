@@ -1,43 +1,45 @@
-"""Where what lasts sits when a step ends: at the same addresses as when it began.
+"""Order the copies that bring persistent storages back to the addresses they had when the step began.
 
-A storage at home on the device may be away for a while and comes back to wherever there is room then. A recording reads
-it at fixed addresses when it begins, so at its end everything goes back to its *seat*, a quick copy on the device.
-Seats may be taken by others that have come back: who sits in nobody's way moves first, and where everybody is in
-somebody's way, one is put aside.
+A persistent storage may be away for a part of a step and comes back to any free address. A recorded CUDA graph reads it
+at a fixed address when it begins, so at its end each storage is copied to its fixed address. Another storage may occupy
+that address. So storages that block no target move first, and where they block one another in a cycle, one of them goes
+through a buffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-STRAIGHT, ASIDE, BACK = range(3)  # to the seat; to a place aside; from there to the seat
+DIRECT, TO_BUFFER, FROM_BUFFER = range(3)  # to the fixed address; to a buffer; from there to the fixed address
 
 Span = tuple[int, int]  # first byte, and the first beyond
 
 
-def orderly(places: Sequence[Span], seats: Sequence[Span]) -> list[tuple[int, int]]:
-    """Moves (what, which) that bring everybody from place to seat. Places do not overlap, nor do seats.
+def order_moves(current: Sequence[Span], start_addresses: Sequence[Span]) -> list[tuple[int, int]]:
+    """Moves (kind, which) that bring every storage from its current to its fixed addresses.
 
-    >>> orderly([(0, 8), (8, 16)], [(8, 16), (16, 24)])
+    Neither the current spans overlap one another, nor the fixed ones.
+
+    >>> order_moves([(0, 8), (8, 16)], [(8, 16), (16, 24)])
     [(0, 1), (0, 0)]
-    >>> orderly([(0, 8), (8, 16)], [(8, 16), (0, 8)])  # each in the other's seat
+    >>> order_moves([(0, 8), (8, 16)], [(8, 16), (0, 8)])  # each at the other's fixed address
     [(1, 0), (0, 1), (2, 0)]
     """
-    left = [k for k, (place, seat) in enumerate(zip(places, seats, strict=True)) if place != seat]
-    standing = set(left)  # whose place is still taken by them
+    left = [k for k, (where, target) in enumerate(zip(current, start_addresses, strict=True)) if where != target]
+    occupied = set(left)  # storages that are still at their current address
     moves: list[tuple[int, int]] = []
     while left:
-        free = [k for k in left if not any(j != k and _overlap(places[j], seats[k]) for j in standing)]
-        free = [k for k in free if k not in standing or not _overlap(places[k], seats[k])]
+        free = [k for k in left if not any(j != k and _overlap(current[j], start_addresses[k]) for j in occupied)]
+        free = [k for k in free if k not in occupied or not _overlap(current[k], start_addresses[k])]
         if free:
             for k in free:
-                moves.append((STRAIGHT if k in standing else BACK, k))
-                standing.discard(k)
+                moves.append((DIRECT if k in occupied else FROM_BUFFER, k))
+                occupied.discard(k)
             left = [k for k in left if k not in set(free)]
         else:
-            smallest = min(standing, key=lambda k: (places[k][1] - places[k][0], k))
-            moves.append((ASIDE, smallest))
-            standing.discard(smallest)
+            smallest = min(occupied, key=lambda k: (current[k][1] - current[k][0], k))
+            moves.append((TO_BUFFER, smallest))
+            occupied.discard(smallest)
     return moves
 
 

@@ -1,8 +1,7 @@
-"""Addresses for all allocations of a program at once, so that little memory is lost between them.
+"""Choose addresses for all allocations of a program at once, so that little memory is lost between them.
 
-Lifetimes are known beforehand, so addresses can be chosen with the future in view: the largest allocations are placed
-first, each at the lowest address that is free for as long as it lives. A storage that is away for a part of the step
-has the same address before and after.
+Lifetimes are known in advance, so the largest allocations are placed first, each at the lowest address that is free
+during its lifetime. A storage that is away for a part of the step has the same address before and after.
 """
 
 from __future__ import annotations
@@ -19,27 +18,30 @@ from stretto.memory.planner.idle_intervals import Ints
 from .arena import ALIGNED, SMALL, rounded
 from .lifetimes import PARTS, Lifetimes
 
-_MANY = 20_000  # allocations from which on nothing is placed: it would take minutes
-_ROUNDS, _FEWEST, _WORK = 16, 3, 60_000_000  # orders that are tried for either start; the square of items times these
+_MANY = 20_000  # allocations, from which on nothing is placed: it would take minutes
+_ROUNDS, _FEWEST, _WORK = (
+    16,
+    3,
+    60_000_000,
+)  # orders to try for each start, at most and at least; the square of the items times the orders
 
 Rows = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Item:
-    """Allocations that have one address.
+    """Allocations that share one address."""
 
-    which : their numbers
-    rects : [n, 4]: from when, until when, the first byte and the first beyond, relative to the address
-    """
-
-    which: tuple[int, ...]
-    rects: Rows
+    which: tuple[int, ...]  # their numbers
+    rects: Rows  # [n, 4]: from when, until when, the first byte and the first beyond, relative to the address
 
 
 def extents(lifetimes: Lifetimes) -> list[int]:
-    """Bytes of the blocks that allocations are to have. Those of one operation have no two of one size: the allocator
-    would take the one with the lower address first, which may be wanted for the one that is allocated later."""
+    """Bytes of the blocks for all allocations.
+
+    No two allocations of one operation have the same size: the allocator would take the block with the lower address
+    first, which may be meant for the later allocation.
+    """
     found = [rounded(nbytes) for nbytes in lifetimes.nbytes]
     for events in lifetimes.requests.values():
         made = sorted((found[k], k) for k in events if k >= 0)
@@ -49,11 +51,19 @@ def extents(lifetimes: Lifetimes) -> list[int]:
 
 
 def place(lifetimes: Lifetimes, enough: int = 0, apart: Set[int] = frozenset()) -> tuple[dict[int, int], int] | None:
-    """An address for every allocation, and the bytes that all take. None if there are too many to be placed.
+    """An address for every allocation, and the bytes that all take. None if there are too many to place.
 
-    The order in which items are placed decides. Those that end up too high are placed earlier the next time, until all
-    take no more than `enough` bytes, or for some rounds; the best round counts. apart: instructions whose allocations
-    must not be next to each other.
+    The order in which items are placed decides. Items that end up too high are placed earlier in the next round. Rounds
+    end when all items take no more than `enough` bytes, or after a limit; the best round counts.
+
+    Parameters
+    ----------
+    lifetimes : Lifetimes
+        The allocations.
+    enough : int
+        Bytes that are small enough.
+    apart : set of int
+        Instructions whose allocations must not be next to each other.
     """
     if len(lifetimes.nbytes) > _MANY:
         return None
@@ -83,10 +93,12 @@ def place(lifetimes: Lifetimes, enough: int = 0, apart: Set[int] = frozenset()) 
 class _Packing:
     """Items as arrays.
 
+    Attributes
+    ----------
     base : array [items]
-        Their addresses, as they were last placed.
+        Their addresses, as last placed.
     tall, long, height : array [items]
-        The bytes of the largest rectangle of each, how long its rectangles live together, and where it ends.
+        The bytes of the largest rectangle of each, the total lifetime of its rectangles, and where it ends.
     """
 
     def __init__(self, items: Sequence[Item]) -> None:
@@ -110,7 +122,7 @@ class _Packing:
 def peak(lifetimes: Lifetimes) -> int:
     """The most bytes that are allocated at once: no placement takes less."""
     sizes = np.array([rounded(n) for n in lifetimes.nbytes], np.int64)
-    when = np.concatenate((lifetimes.until, lifetimes.since))  # of equal moments, what is freed comes first
+    when = np.concatenate((lifetimes.until, lifetimes.since))  # at equal times, frees come first
     order = np.argsort(when, kind="stable")
     return int(np.cumsum(np.concatenate((-sizes, sizes))[order]).max(initial=0))
 
@@ -126,12 +138,12 @@ def _items(lifetimes: Lifetimes, apart: Set[int]) -> list[Item]:
             if lifetimes.storage[k] in returning:
                 returning[lifetimes.storage[k]].append(k)
                 continue
-            # Free blocks that are next to each other are one, of which the first allocation takes the beginning. What
-            # is held between a workspace and a result keeps them apart.
+            # Adjacent free blocks are one block, of which the first allocation takes the beginning. Held bytes between
+            # a workspace and a result keep them apart.
             if len(events) > 1 and (lifetimes.storage[k] < 0 or at in apart):
                 sizes[k] += SMALL + ALIGNED
             rects = _rects(lifetimes, sizes, [k])
-            if at in apart:  # nor has one the address of another one that was freed before
+            if at in apart:  # no allocation reuses the address of one freed before
                 rects[0, :2] = at * PARTS, max(lifetimes.until[k], (at + 1) * PARTS - 1)
             items.append(Item((k,), rects))
     return items + [Item(tuple(those), _rects(lifetimes, sizes, those)) for those in returning.values()]

@@ -1,8 +1,8 @@
-"""A program whose allocations go where a placement wants them.
+"""Steer torch's allocator so that a program's allocations get their planned addresses.
 
-Torch's allocator cannot be given an address, but it can be steered (`arena`): right before an allocation other ones
-hold the blocks that would be taken first, and are freed right after. HOLD and RELEASE instructions do that. They cost
-a few microseconds where Python calls operations, and nothing where a recording is replayed.
+Torch's allocator accepts no address, but it can be steered (`arena`): right before an allocation, others hold the
+blocks that would be taken first, and are freed right after. HOLD and RELEASE instructions do that. They cost a few
+microseconds where Python calls operations, and nothing where a recorded CUDA graph is replayed.
 """
 
 from __future__ import annotations
@@ -14,25 +14,28 @@ from dataclasses import replace
 import numpy as np
 
 from stretto.memory.planner.idle_intervals import Bools
-from stretto.memory.planner.program import HOLD, RELEASE, ROOM, UNHOLD, Instruction, Program
+from stretto.memory.planner.instructions import ALLOCATE, HOLD, RELEASE, UNHOLD, Instruction, Program
 
-from .arena import ALIGNED, ENDLESS, SMALL, Arena, Full, whole
+from .arena import ALIGNED, ENDLESS, SMALL, Arena, Full, segment_bytes
 from .lifetimes import Lifetimes, find_lifetimes
 from .placement import extents, place
 
-_LARGER, _TIMES = 1.004, 200  # how much larger a block is the next time, and how often
+_LARGER, _TIMES = 1.004, 200  # growth of the block for each new simulation, and how many of them
 
 
-def natural(program: Program) -> int:
-    """Bytes of the block from which all large allocations of a program are cut, if the allocator chooses addresses."""
-    return _followed(find_lifetimes(program), {}).bytes
+def unsteered_bytes(program: Program) -> int:
+    """Bytes of the block for all large allocations of a program, if the allocator chooses the addresses."""
+    return _simulate(find_lifetimes(program), {}).bytes
 
 
 def steered(program: Program, enough: int = 0) -> Program:
-    """A program whose arena is planned: with instructions that steer its allocations, if it takes more than `enough`
-    bytes without them and less with them, or if travelling storages would end up elsewhere than they began."""
+    """The program with a planned arena.
+
+    It gets instructions that steer its allocations if it takes more than `enough` bytes without them and less with
+    them, or if swapped persistent storages would not end at their first addresses.
+    """
     lifetimes = find_lifetimes(program)
-    ways = [_followed(lifetimes, {})]
+    ways = [_simulate(lifetimes, {})]
     if ways[0].bytes > enough or ways[0].moved():
         ways += _placed(lifetimes, enough)
     best = min(ways, key=lambda one: (max(one.bytes, enough), one.moved(), one.bytes))
@@ -45,8 +48,11 @@ def steered(program: Program, enough: int = 0) -> Program:
 
 
 def _placed(lifetimes: Lifetimes, enough: int) -> list[_Follow]:
-    """Programs that are steered to planned addresses. Operations that allocate several times do not reach all of them:
-    what they allocate is planned further apart then, and once more."""
+    """Simulations of the program steered to planned addresses.
+
+    Operations that allocate several times do not reach all addresses. Their allocations are then planned further apart,
+    and once more.
+    """
     several = {at for at, events in lifetimes.requests.items() if len(events) > 1}
     ways: list[_Follow] = []
     apart: set[int] = set()
@@ -54,43 +60,52 @@ def _placed(lifetimes: Lifetimes, enough: int) -> list[_Follow]:
         found = place(lifetimes, enough, apart)
         if found is None:
             break
-        ways.append(_followed(lifetimes, found[0]))
-        if ways[-1].bytes <= max(enough, _LARGER * whole(found[1])) or apart == several:
+        ways.append(_simulate(lifetimes, found[0]))
+        if ways[-1].bytes <= max(enough, _LARGER * segment_bytes(found[1])) or apart == several:
             break
-        if 0 < enough < found[1]:  # it would not be enough if all of them were reached
+        if 0 < enough < found[1]:  # it would be too much even if all addresses were reached
             break
         apart = several if apart or not ways[-1].missed else ways[-1].missed
     return ways
 
 
-def _followed(lifetimes: Lifetimes, wanted: dict[int, int]) -> _Follow:
-    """A program followed in a block of the size that it needs. The last free block is small there, and may be chosen
-    earlier than in one without end: so all addresses are those of the one without end, or the block is a little larger.
+def _simulate(lifetimes: Lifetimes, wanted: dict[int, int]) -> _Follow:
+    """Simulate a program in a block of the size that it needs.
+
+    In such a block the last free block is small and may be chosen earlier than in an unlimited one. So all addresses
+    are those of the unlimited block, or the block is a little larger.
     """
     follow = _Follow(lifetimes, wanted, ENDLESS)
-    follow.go()
-    nbytes, missed = whole(follow.arena.top), follow.missed
+    follow.run()
+    nbytes, missed = segment_bytes(follow.arena.top), follow.missed
     found = dict(enumerate(follow.planned.first.tolist())) if wanted else {}
     for _ in range(_TIMES):
         follow = _Follow(lifetimes, found, nbytes, strict=bool(found))
         with suppress(Full):
-            follow.go()
+            follow.run()
             follow.missed = missed
             return follow
-        nbytes = whole(int(nbytes * _LARGER))
-    if wanted:  # its own choices need less
-        return _followed(lifetimes, {})
-    raise Full(f"{nbytes} bytes are not enough")
+        nbytes = segment_bytes(int(nbytes * _LARGER))
+    if wanted:  # the allocator's own choices need less
+        return _simulate(lifetimes, {})
+    raise Full(f"the program does not fit a block of {nbytes} bytes")
 
 
 class _Follow:
     """The allocator's state, instruction by instruction.
 
-    bytes : of the block
-    strict : whether every allocation goes where it is wanted, even if another address would be in nobody's way
-    held : by instruction, how blocks are held for it
-    opening : how travelling storages are allocated when a step begins
-    missed : instructions whose allocations were in the way of others, and are not where they were wanted
+    Attributes
+    ----------
+    bytes : int
+        Bytes of the block.
+    strict : bool
+        Whether every allocation goes to its wanted address, even if another address is free as well.
+    held : dict
+        By instruction: how blocks are held for it.
+    opening : list
+        How swapped persistent storages are allocated when a step begins.
+    missed : set of int
+        Instructions whose allocations did not get their wanted addresses.
     """
 
     def __init__(self, lifetimes: Lifetimes, wanted: dict[int, int], nbytes: int, *, strict: bool = False) -> None:
@@ -100,120 +115,124 @@ class _Follow:
         self.address: dict[int, int] = {}
         self.held: dict[int, list[Instruction]] = {}
         self.opening: list[Instruction] = []
-        self.seats: dict[int, int] = {}
+        self.start_addresses: dict[int, int] = {}
         self.missed: set[int] = set()
 
-    def go(self) -> None:
-        """Follow all of the program; raises `Full` where the block is too small."""
+    def run(self) -> None:
+        """Simulate the whole program; raises `Full` where the block is too small."""
         lifetimes = self.lifetimes
         self._begin()
         for at in range(lifetimes.count):
             for k in lifetimes.freed.get(at, ()):
-                self.arena.give(self.address.pop(k))
+                self.arena.free(self.address.pop(k))
             events = lifetimes.requests.get(at)
             if events:
                 self._request(at, events)
 
     def moved(self) -> int:
-        """How many travelling storages end up elsewhere than they began."""
+        """The number of swapped persistent storages that do not end at their first address."""
         ends = {self.lifetimes.storage[k]: address for k, address in self.address.items()}
-        return sum(ends.get(s) != address for s, address in self.seats.items())
+        return sum(ends.get(s) != address for s, address in self.start_addresses.items())
 
     def _begin(self) -> None:
-        """Travelling storages from the lowest address to the highest, with holds between."""
+        """Allocate swapped persistent storages from the lowest address to the highest, with holds between."""
         arena, lifetimes = self.arena, self.lifetimes
         held = []
         for k in sorted(lifetimes.first, key=lambda k: self.wanted.get(k, 0)):
             before = self.wanted.get(k, arena.top) - arena.top
-            if before > 0 and arena.near(self.wanted[k], lifetimes.nbytes[k]) == self.wanted[k]:
+            if before > 0 and arena.nearest(self.wanted[k], lifetimes.nbytes[k]) == self.wanted[k]:
                 held.append(arena.hold(before))
                 self.opening.append((HOLD, before))
-            self.address[k] = arena.take(lifetimes.nbytes[k])
-            self.opening.append((ROOM, lifetimes.storage[k]))
-        self.seats = {lifetimes.storage[k]: self.address[k] for k in lifetimes.first}
+            self.address[k] = arena.allocate(lifetimes.nbytes[k])
+            self.opening.append((ALLOCATE, lifetimes.storage[k]))
+        self.start_addresses = {lifetimes.storage[k]: self.address[k] for k in lifetimes.first}
         for k, s in enumerate(lifetimes.storage):
-            if s in self.seats and self.wanted:  # it comes back to where it really was
-                self.wanted[k] = self.planned.first[k] = self.seats[s]
-                self.planned.beyond[k] = self.seats[s] + self.planned.extents[k]
+            if s in self.start_addresses and self.wanted:  # it comes back to its actual first address
+                self.wanted[k] = self.planned.first[k] = self.start_addresses[s]
+                self.planned.beyond[k] = self.start_addresses[s] + self.planned.extents[k]
         for address in held:
-            arena.give(address)
+            arena.free(address)
         if held:
             self.opening.append((RELEASE, len(held)))
 
     def _request(self, at: int, events: tuple[int, ...]) -> None:
-        """What one instruction allocates."""
+        """Allocate for one instruction."""
         held: list[int] = []
-        if self.wanted and not self._fine(events):
+        if self.wanted and not self._acceptable(events):
             held = self._last_held(at, events) or self._held(at, events)
         for k in events:
             if k >= 0:
                 self._take(k)
             else:
-                self.arena.give(self.address.pop(~k))
+                self.arena.free(self.address.pop(~k))
         for address in held:
-            self.arena.give(address)
+            self.arena.free(address)
 
     def _held(self, at: int, events: tuple[int, ...]) -> list[int]:
-        """Hold blocks for what an instruction allocates; the addresses of what is held."""
+        """Hold blocks for the allocations of an instruction; the addresses of the holds."""
         made = [k for k in events if k >= 0]
         return self._held_alone(at, made[0]) if len(made) == 1 else self._held_together(at, events)
 
     def _take(self, k: int) -> None:
-        self.address[k] = self.planned.first[k] = self.arena.take(self.lifetimes.nbytes[k])
+        self.address[k] = self.planned.first[k] = self.arena.allocate(self.lifetimes.nbytes[k])
         self.planned.beyond[k] = self.arena.end(self.address[k])
 
-    def _fine(self, events: tuple[int, ...]) -> bool:
-        """Whether the allocator's own choices are the wanted ones, or in nobody's way."""
-        tried = self._tried(events)
+    def _acceptable(self, events: tuple[int, ...]) -> bool:
+        """Whether the allocator's own choices are the wanted ones, or conflict with no other allocation."""
+        tried = self._trial(events)
         if tried is None:
             return False
         if self.strict or any(self.lifetimes.storage[k] in self.planned.returning for k in tried):
             return all(first == self.wanted[k] for k, (first, _) in tried.items())
         return all(self.planned.free(k, *span) for k, span in tried.items())
 
-    def _tried(self, events: tuple[int, ...]) -> dict[int, tuple[int, int]] | None:
-        """Where the allocator would put what an instruction allocates: the first byte of each and the one beyond. None
-        if there is no memory for it. Nothing is changed."""
+    def _trial(self, events: tuple[int, ...]) -> dict[int, tuple[int, int]] | None:
+        """Where the allocator would put the allocations of an instruction: the first byte of each and the one beyond.
+
+        None if there is no memory for them. Nothing is changed.
+        """
         arena, top = self.arena, self.arena.top
         live: dict[int, int] = {}
         found: dict[int, tuple[int, int]] = {}
         try:
             for k in events:
                 if k >= 0:
-                    live[k] = arena.take(self.lifetimes.nbytes[k])
+                    live[k] = arena.allocate(self.lifetimes.nbytes[k])
                     found[k] = live[k], arena.end(live[k])
                 else:
-                    arena.give(live.pop(~k))
+                    arena.free(live.pop(~k))
             return found
         except Full:
             return None
         finally:
             for address in live.values():
-                arena.give(address)
+                arena.free(address)
             arena.top = top
 
     def _last_held(self, at: int, events: tuple[int, ...]) -> list[int]:
-        """Hold the last free block if that is enough: addresses were found in a block without end, and there it is
-        chosen last."""
+        """Hold the last free block if that is enough.
+
+        Addresses were found in an unlimited block, where the last free block is chosen last.
+        """
         last = self.arena.last() if self.strict else 0
         if not last:
             return []
         address = self.arena.hold(last)
-        if self._fine(events):
+        if self._acceptable(events):
             self.held[at] = [(HOLD, last)]
             return [address]
-        self.arena.give(address)
+        self.arena.free(address)
         return []
 
     def _held_alone(self, at: int, k: int) -> list[int]:
-        """Hold blocks so that an allocation goes where it is wanted; the addresses of what is held."""
+        """Hold blocks so that an allocation goes to its wanted address; the addresses of the holds."""
         holds = self.arena.holds(self.lifetimes.nbytes[k], self._address(k))
         if holds:
             self.held[at] = [(HOLD, nbytes) for nbytes in holds]
         return [self.arena.hold(nbytes) for nbytes in holds]
 
     def _held_together(self, at: int, events: tuple[int, ...]) -> list[int]:
-        """The same for several allocations: free blocks are made just where they are wanted, each of its own size."""
+        """The same for several allocations: make free blocks exactly where they are wanted, each of its own size."""
         arena, planned = self.arena, self.planned
         made = [k for k in events if k >= 0]
         for k in made:
@@ -227,36 +246,35 @@ class _Follow:
         holds, freed = carved
         held = dict(enumerate(arena.hold(nbytes) for nbytes in holds))
         for n in freed:
-            arena.give(held.pop(n))
-        tried = self._tried(events)
+            arena.free(held.pop(n))
+        tried = self._trial(events)
         if tried is None or any(first != planned.first[k] for k, (first, _) in tried.items()):
             self.missed.add(at)
         if tried is None:
             for address in held.values():
-                arena.give(address)
+                arena.free(address)
             return []
         self.held[at] = [*((HOLD, nbytes) for nbytes in holds), *((UNHOLD, n) for n in freed)]
         return list(held.values())
 
     def _address(self, k: int) -> int:
-        """Where to allocate: at the wanted address, or at another one that is in nobody's way. Raises `Full` if there
-        is none."""
+        """The wanted address, or another one that conflicts with no allocation. Raises `Full` if there is none."""
         base, extent = self.wanted[k], int(self.planned.extents[k])
-        near = self.arena.near(base, extent)
+        near = self.arena.nearest(base, extent)
         if near == base or (near is not None and self.planned.free(k, near, near + extent)):
             return near
         for low, high in self.planned.gaps(k, extent):
-            near = self.arena.near(low, extent)
-            if near is not None and near != low:  # further away, so that what is in front of it can be held
+            near = self.arena.nearest(low, extent)
+            if near is not None and near != low:  # further away, so that the bytes in front of it can be held
                 low = near + SMALL + ALIGNED
-                near = self.arena.near(low, extent)
+                near = self.arena.nearest(low, extent)
             if near is not None and near == low <= high:
                 return near
-        raise Full("every free address is wanted by others")
+        raise Full("other allocations need every free address")
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans of addresses, those that overlap as one: what one allocation has given back another one takes."""
+    """Spans of addresses, overlapping ones joined: one allocation may reuse what another has freed."""
     found: list[tuple[int, int]] = []
     for first, beyond in sorted(spans):
         if found and first < found[-1][1]:
@@ -267,7 +285,7 @@ def _joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class _Planned:
-    """Where allocations are, or want to be when their turn comes."""
+    """Addresses of allocations: actual ones, and planned ones of those that are not made yet."""
 
     def __init__(self, lifetimes: Lifetimes, wanted: dict[int, int]) -> None:
         self.since, self.until = np.array(lifetimes.since, np.int64), np.array(lifetimes.until, np.int64)
@@ -283,11 +301,11 @@ class _Planned:
         return found
 
     def free(self, k: int, first: int, beyond: int) -> bool:
-        """Whether some addresses are nobody's as long as an allocation lives."""
+        """Whether no other allocation uses some addresses during the lifetime of one."""
         return not (self._meets(k) & (self.first < beyond) & (self.beyond > first)).any()
 
     def gaps(self, k: int, extent: int) -> list[tuple[int, int]]:
-        """The lowest and the highest address of every gap that is large enough as long as an allocation lives."""
+        """The lowest and the highest address in every gap that is large enough during the lifetime of an allocation."""
         there = self._meets(k)
         order = np.argsort(self.first[there], kind="stable")
         starts, ends = self.first[there][order], np.maximum.accumulate(self.beyond[there][order])

@@ -1,1 +1,2 @@
-"""A training step as a list of operations: tracing it, what it may not do meanwhile, and lifting it to storages."""
+"""Trace a training step into a fixed list of operations, check what it may not do, and lift it to a graph of
+storages."""

@@ -1,14 +1,14 @@
-"""Python numbers in a batch: values that change from step to step without a new plan.
+"""Python numbers in a batch whose values may change from step to step without a new plan.
 
-A trace sees tensors; a Python number that meets one would be written down as a constant. While a step is traced, every
-int and float of its batch is a `Number` instead, which behaves like the number and records how it is used:
+A trace records tensors. A Python number in an operation would become a constant. So while a step is traced, every int
+and float of its batch is replaced by a `Number`, which behaves like the number and records how it is used:
 
-    n * 2 + 1          another `Number`: Python computes it anew before each step, with the number of that step
+    n * 2 + 1          another `Number`: Python computes it before each step, with the number of that step
     loss * n           a tensor of no dimensions, filled before each step: the same bits as with the number itself
     if n > 100         a condition: the plan is for batches for which it has the same outcome
     range(n), f"{n}"   the value itself: the plan is for batches with this value
 
-A plan therefore holds for all batches whose numbers meet its conditions (`Numbers.fit`). Others have their own plan.
+So a plan holds for all batches whose numbers meet its conditions (`Numbers.fit`). Other batches have their own plans.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ _LARGEST = 1 << 53  # integers up to here are exact as floating-point numbers of
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What the numbers of a batch must give for a plan to hold.
+    """A condition on the numbers of a batch under which a plan holds.
 
     Attributes
     ----------
     evaluate : callable
-        From the numbers of a batch.
+        Computes a value from the numbers of a batch.
     outcome : object
-        What it gave when the step was traced.
+        That value when the step was traced.
     entries : tuple of int
         Which numbers of the batch it depends on.
     exact : bool
-        The value itself was used; otherwise only a comparison of it.
+        Whether the step used the value itself, not only a comparison.
     line : str
-        Where the step function did so.
+        The line of the step function that did so.
     """
 
     evaluate: Evaluate
@@ -63,11 +63,11 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A tensor of no dimensions that has a number's value in every step. inverse: 1 / the value, as a GPU divides."""
+    """A tensor of no dimensions that holds a number's value in every step."""
 
     evaluate: Evaluate
     tensor: torch.Tensor
-    inverse: bool
+    inverse: bool  # it holds 1 / the value, because a GPU divides by multiplying
 
     def fill(self, values: Sequence[Any]) -> None:
         value, dtype = self.evaluate(values), self.tensor.dtype
@@ -81,14 +81,14 @@ class Slot:
 
 
 class Numbers:
-    """What a trace does with the numbers of its batch.
+    """The Python numbers of a batch, and how the traced step uses them.
 
     numbers = Numbers(batch, device)
     traced = trace(numbers.traced(step), …, batch)   # conditions and slots are known now
     if numbers.fit(values): numbers.fill(values)     # before a step with other numbers
     """
 
-    # No dictionary of attributes: what a step keeps for the next one is looked for in those.
+    # Slots instead of a __dict__: `python_state` searches dictionaries for tensors that a step keeps.
     __slots__ = ("_slots", "_small", "conditions", "device", "log", "names", "results", "tracing", "values")
 
     def __init__(self, batch: Any, device: torch.device) -> None:
@@ -96,18 +96,19 @@ class Numbers:
         self.names = ["batch" + pytree.keystr(path) for path, _ in found]
         self.values: list[Any] = [x for _, x in found]
         self.device = device
-        self.tracing = False  # numbers are plain ones at other times
+        self.tracing = False  # numbers are plain numbers outside a trace
         self._reset()
 
     def _reset(self) -> None:
         self.conditions: list[Condition] = []
         self.log: list[str] = []  # arithmetic and comparisons with other numbers, which may change between steps
         self._slots: dict[Any, tuple[Number, Slot]] = {}
-        self._small: dict[int, tuple[Number, bool]] = {}  # numbers are held: no other may have their identity
-        self.results: dict[int, Number] = {}  # by place among the results
+        self._small: dict[int, tuple[Number, bool]] = {}  # by id; holds the numbers, so that no id is used twice
+        self.results: dict[int, Number] = {}  # by position among the results
 
     def traced(self, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        """The step function for a trace: its numbers are watched, and results that are numbers are remembered."""
+        """The step function for a trace: it receives `Number`s, and results that are numbers are stored in
+        `results`."""
 
         @functools.wraps(step)
         def watched(batch: Any) -> Any:
@@ -127,13 +128,14 @@ class Numbers:
         return watched
 
     def constant(self) -> None:
-        """The trace has the values themselves: the plan is for them alone."""
+        """Treat all numbers as constants: the plan holds only for their current values."""
         self._reset()
         self.conditions = [
             Condition(operator.itemgetter(k), value, (k,), exact=True, line="") for k, value in enumerate(self.values)
         ]
 
     def fit(self, values: Sequence[Any]) -> bool:
+        """Whether the plan holds for these numbers."""
         return self.unmet(values) is None
 
     def unmet(self, values: Sequence[Any]) -> Condition | None:
@@ -141,13 +143,13 @@ class Numbers:
         return next((one for one in self.conditions if not one.holds(values)), None)
 
     def fill(self, values: Sequence[Any]) -> None:
-        """Let slots have the values of a batch."""
+        """Write the numbers of a batch into the slots."""
         self.values = list(values)
         for _, slot in self._slots.values():
             slot.fill(values)
 
     def shown(self, results: list[Any]) -> list[Any]:
-        """Results of a step, with the numbers among them."""
+        """The results of a step, with the numbers among them."""
         for place, number in self.results.items():
             results[place] = number.evaluate(self.values)
         return results
@@ -158,10 +160,11 @@ class Numbers:
     # -- what numbers report -------------------------------------------------------------------------------------------
 
     def compared(self, evaluate: Evaluate, outcome: Any, entries: tuple[int, ...]) -> None:
+        """Add a condition: a comparison must have this outcome."""
         self._condition(evaluate, outcome, entries, exact=False)
 
     def used(self, number: Number) -> Any:
-        """The value of a number, which the plan then depends on."""
+        """The value of a number. Adds the condition that it stays the same."""
         self._condition(number.evaluate, number.value, number.entries, exact=True)
         return number.value
 
@@ -170,7 +173,7 @@ class Numbers:
             self.conditions.append(Condition(evaluate, outcome, entries, exact, users_line()))
 
     def small(self, number: Number) -> bool:
-        """Whether an integer is exact as a floating-point number; the plan is for those that are like it."""
+        """Whether an integer is exact as a floating-point number. Adds the condition that this stays the same."""
         if id(number) not in self._small:
             evaluate = number.derived(lambda value: abs(value) <= _LARGEST)
             self._small[id(number)] = number, bool(evaluate(self.values))
@@ -178,7 +181,7 @@ class Numbers:
         return bool(self._small[id(number)][1])
 
     def slot(self, number: Number, dtype: torch.dtype, *, inverse: bool = False) -> torch.Tensor:
-        """The tensor for a number."""
+        """The tensor that holds a number in every step."""
         key = id(number), dtype, inverse
         if key not in self._slots:
             with _disable_current_modes():
@@ -189,7 +192,7 @@ class Numbers:
 
 
 def is_number(x: Any) -> bool:
-    """Whether something is an int or a float of Python; True and False are not, they choose between two plans."""
+    """Whether something is an int or a float. Bools are not: each value has its own plan."""
     return type(x) in (int, float)
 
 

@@ -1,8 +1,8 @@
-"""From traced operations to a graph of storages, and what is needed to run it: which call each node is, on which views.
+"""Lift traced operations to a graph of storages, with the call and the views of each node.
 
 A *value* is one tensor of the trace: a view (dtype, size, stride, offset) of a storage. Operations that only make views
-are no nodes; their values are made from the storage wherever it is. The final copies into parameters are no nodes
-either: an update changes its parameter in place.
+are not nodes: the executor makes their values from the storage. The final copies into parameters are not nodes either,
+because an update changes its parameter in place.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from stretto.memory.addresses.arena import ALIGNED
-from stretto.memory.chunk.embedding_rows import source
+from stretto.memory.chunk.embedding_rows import row_gradient_chain
 from stretto.memory.operations import recurrent
 from stretto.memory.operations.real_results import is_seed, real_dtype, returned
 from stretto.memory.planner.graph import Graph, Node, Storage
@@ -27,7 +27,7 @@ from .side_effects import CannotCapture
 from .source_lines import at
 from .trace_step import Traced
 
-BUCKET = 128 << 20  # bytes of small parameters that are updated together
+BUCKET = 128 << 20  # bytes of small parameters that one node updates together
 
 
 def lift(
@@ -35,37 +35,55 @@ def lift(
     states: Callable[[int, int], dict[str, int]],
     bucket: int = BUCKET,
     *,
-    pieces: Sequence[int] = (),
-    lent: bool = False,
-    streamed: int = 0,
+    chunk_bytes: Sequence[int] = (),
+    batch_held: bool = False,
+    stream_above: int = 0,
     rounding: bool = False,
 ) -> Lifted:
-    """states(optimizer, parameter): {name: bytes} of what the optimizer keeps for a parameter. bucket: bytes of small
-    parameters that are updated together. pieces: by optimizer, bytes of a parameter at a time, 0 for all of it. lent:
-    whoever calls holds on to the batch, so its room is never given back. streamed: bytes from which on the state of a
-    parameter stays on the host, if its optimizer can update some rows after others, and its gradient is made in rows if
-    it can be; 0: of none. rounding: also if results are equal up to rounding only."""
-    return _Lift(traced, states, bucket, pieces, lent, streamed, rounding=rounding).made()
+    """Lift a traced step to a graph of storages.
+
+    Parameters
+    ----------
+    traced : Traced
+        The step.
+    states : callable
+        states(optimizer, parameter) returns {name: bytes} of the state that the optimizer keeps for a parameter.
+    bucket : int
+        Bytes of small parameters that are updated together.
+    chunk_bytes : sequence of int
+        By optimizer: bytes of a parameter that are updated at a time; 0: the whole parameter.
+    batch_held : bool
+        Whether the caller holds the batch, so that its memory is never freed.
+    stream_above : int
+        Keep the optimizer state of parameters with more bytes than this on the host, if the optimizer can update them
+        row by row. Their gradients are computed in rows where possible. 0: of no parameter.
+    rounding : bool
+        Compute gradients in rows even if the results are equal only up to rounding.
+    """
+    return _Lift(traced, states, bucket, chunk_bytes, batch_held, stream_above, rounding=rounding).made()
 
 
 class _Lift:
+    """One call of `lift`: collects storages, values and nodes while it reads the traced operations in order."""
+
     def __init__(
         self,
         traced: Traced,
         states: Callable[[int, int], dict[str, int]],
         bucket: int,
-        pieces: Sequence[int],
-        lent: bool,
-        streamed: int,
+        chunk_bytes: Sequence[int],
+        batch_held: bool,
+        stream_above: int,
         *,
         rounding: bool,
     ) -> None:
-        self.traced, self.states_of, self.bucket, self.pieces, self.lent = traced, states, bucket, pieces, lent
-        self.streamed, self.rounding = streamed, rounding
-        self.skipped: set[Any] = set()  # FX nodes of gradients that are made in rows
-        self.in_rows: dict[Any, Any] = {}  # by FX node of an update: the operation that makes its gradient
-        self.gradients: dict[int, Call] = {}  # by value of a gradient: the same
-        self.streams: dict[int, tuple[tuple[str, int], ...]] = {}  # by parameter: what of its state stays on the host
+        self.traced, self.states_of, self.bucket = traced, states, bucket
+        self.chunk_bytes, self.batch_held = chunk_bytes, batch_held
+        self.stream_above, self.rounding = stream_above, rounding
+        self.skipped: set[Any] = set()  # FX nodes of gradients that are computed in rows
+        self.in_rows: dict[Any, Any] = {}  # by FX node of an update: the operation that computes its gradient
+        self.gradients: dict[int, Call] = {}  # by value of a gradient: the call that computes it in rows
+        self.streams: dict[int, tuple[tuple[str, int], ...]] = {}  # by parameter: the state that stays on the host
         self.storages: list[Storage] = []
         self.nbytes: list[int] = []
         self.values: list[Value] = []
@@ -76,15 +94,15 @@ class _Lift:
         self.constants: dict[int, torch.Tensor] = {}
         self.states: dict[int, dict[str, int]] = {}
         self.pending: dict[int, list[tuple[int, int, int]]] = {}  # by call: (parameter, its value, its gradient)
-        self.dtypes: dict[Any, Any] = {}  # by storage and dtype of the fake tensor: the real dtype, if it is another
+        self.dtypes: dict[Any, Any] = {}  # by storage and dtype of the fake tensor: the real dtype, if it differs
         self.alive: list[Any] = []  # fake tensors, so that no identity is used twice
         self.given: list[int] = []  # values of parameters, buffers and batch
         self.forward = True
         self.borrowed = 0
         self.casts: dict[Any, int] = {}
-        self.unless: dict[int, int] = {}  # by call: the value that decides whether its updates are left out
-        self.read: list[int] = []  # storages of values that Python reads: persistent ones change after all of them
-        self.version: dict[int, int] = {}  # of parameters: how often they were updated
+        self.unless: dict[int, int] = {}  # by call: the value that decides whether its updates are skipped
+        self.read: list[int] = []  # storages that Python reads; persistent storages change only after these reads
+        self.version: dict[int, int] = {}  # by storage of a parameter: how often it was updated
 
     def made(self) -> Lifted:
         graph = self.traced.module.graph
@@ -93,7 +111,7 @@ class _Lift:
         names_of_kinds = ("parameter", "buffer", "outside", "input")
         kinds = [k for kind, n in zip(names_of_kinds, counts, strict=True) for k in [kind] * n]
         names = self._names()
-        if self.streamed:
+        if self.stream_above:
             self._find_gradients_in_rows()
         given: list[int] = []
         for node in graph.nodes:
@@ -123,11 +141,11 @@ class _Lift:
             states=self.states,
             shown=shown,
             constants=self.constants,
-            besides={"batch": self.borrowed} if self.borrowed else {},
+            other_bytes={"batch": self.borrowed} if self.borrowed else {},
         )
 
     def _with_readers(self, results: Sequence[int]) -> Iterator[Call | Update]:
-        """What is run; updates with whether others read their gradients."""
+        """The calls and updates of all nodes. Each update gets `read`: whether other nodes read its gradients too."""
         readers = dict.fromkeys(results, 1)
         for node, run in zip(self.nodes, self.runs, strict=True):
             grads = [self.values[grad].storage for _, grad in run.values] if isinstance(run, Update) else []
@@ -149,9 +167,16 @@ class _Lift:
     def _tensor_value(
         self, tensor: Any, kind: str, name: str, dtype: Any = None, *, movable: bool = True
     ) -> tuple[int, bool]:
-        """The number of a value for a fake tensor, and whether its storage is new. dtype: the real one, if torch says
-        another without running the operation. movable: False for a storage that stays where its operation puts it: it
-        counts no bytes, and instructions about it do nothing."""
+        """The number of the value of a fake tensor, and whether its storage is new.
+
+        Parameters
+        ----------
+        dtype : torch.dtype, optional
+            The real dtype, if it differs from the fake tensor's.
+        movable : bool
+            False for a storage that stays where its operation puts it. It counts no bytes, and instructions about it
+            have no effect.
+        """
         if tensor.is_conj() or tensor.is_neg():
             raise CannotCapture(f"{name} is a conjugate or negative view of other memory; call .resolve_conj() there")
         key = tensor.untyped_storage()._cdata
@@ -165,14 +190,14 @@ class _Lift:
                 self.dtypes[len(self.storages), tensor.dtype] = dtype
             self.known[key] = len(self.storages)
             self.alive.append(tensor)
-            room = -(-size // ALIGNED) * ALIGNED
-            if kind == "input" and self.lent:
-                self.borrowed, room = self.borrowed + room, 0
-            if kind == "outside":  # the user's own: it stays where it is, and is no business of the planner's
-                kind, room = "buffer", 0
+            space = -(-size // ALIGNED) * ALIGNED
+            if kind == "input" and self.batch_held:
+                self.borrowed, space = self.borrowed + space, 0
+            if kind == "outside":  # the user's own tensor: it stays where it is, so the planner counts no bytes for it
+                kind, space = "buffer", 0
             if not movable:
-                room = 0
-            self.storages.append(Storage(room, kind, name))
+                space = 0
+            self.storages.append(Storage(space, kind, name))
             self.nbytes.append(size)
         value = Value(
             self.known[key],
@@ -189,8 +214,8 @@ class _Lift:
         self.value_of[node] = number
         return number
 
-    def _is(self, node: Any, value: int) -> None:
-        """A node is a value that is known. Its fake tensor has a storage of its own: views of it are views of this."""
+    def _bind(self, node: Any, value: int) -> None:
+        """Map a node to a known value. Views of the node's fake storage become views of the value's storage."""
         self.value_of[node] = value
         fake = node.meta["val"]
         self.known[fake.untyped_storage()._cdata] = self.values[value].storage
@@ -222,10 +247,10 @@ class _Lift:
                 continue
             param, grad, call, _ = node.args
             value = param.meta["val"]
-            piece = self.pieces[self.traced.updates[call][0]] if self.pieces else 0
-            large = 0 < max(piece, self.streamed) < value.numel() * value.element_size() and piece > 0
+            chunk = self.chunk_bytes[self.traced.updates[call][0]] if self.chunk_bytes else 0
+            large = 0 < max(chunk, self.stream_above) < value.numel() * value.element_size() and chunk > 0
             if large and value.dim() == 2 and value.is_contiguous():
-                chain = source(grad, rounding=self.rounding)
+                chain = row_gradient_chain(grad, rounding=self.rounding)
                 self.skipped.update(chain)
                 if chain:
                     self.in_rows[node] = chain[0]
@@ -239,7 +264,7 @@ class _Lift:
             self.value_of[node] = found[node.args[1]]
             return
         if getattr(target, "namespace", "") == "profiler":
-            return  # who names parts of a step does so in vain
+            return  # names for the profiler have no effect on the step
         aten = torch.ops.aten
         if target in (torch.ops.stretto.update.default, torch.ops.stretto.update_unless.default):
             self._update(node)
@@ -250,7 +275,7 @@ class _Lift:
             self._write(node)
             return
         if (same := self._cast_before(node)) is not None:
-            self._is(node, same)
+            self._bind(node, same)
             return
         results = node.meta.get("val")
         if results is None:  # a check, such as whether a matrix could be inverted
@@ -276,7 +301,7 @@ class _Lift:
         self._run(node, made, fresh, single=single)
 
     def _run(self, node: Any, made: Sequence[int], fresh: Sequence[int], *, single: bool) -> None:
-        self._flush()  # updates happen before anything else does
+        self._flush()  # updates come before the next operation
         args, kwargs = self._ref(tuple(node.args)), self._ref(dict(node.kwargs))
         reads = tuple(dict.fromkeys(self.values[r.value].storage for r in refs((args, kwargs))))
         self.runs.append(Call(node.target, args, kwargs, tuple(made), single))
@@ -285,8 +310,8 @@ class _Lift:
                 node.name,
                 reads,
                 tuple(dict.fromkeys(fresh)),
-                again=bool(made) and not _random(node) and not recurrent.once(node) and not is_read(node),
-                fixed=_random(node) or is_read(node),
+                recomputable=bool(made) and not _random(node) and not recurrent.runs_once(node) and not is_read(node),
+                ordered=_random(node) or is_read(node),
                 phase="forward" if self._kind(node) == "activation" else "backward",
             )
         )
@@ -295,7 +320,7 @@ class _Lift:
             self.read += fresh
 
     def _check_read(self, node: Any) -> None:
-        """A step that takes another branch begins again, so nothing persistent may have changed by then."""
+        """Refuse a condition after a persistent change: a step that takes another branch starts again."""
         condition = self.traced.reads.decides(node.args[1])
         if condition is not None and any(one.writes for one in self.nodes):
             raise CannotCapture(
@@ -304,12 +329,14 @@ class _Lift:
             )
 
     def _cast_before(self, node: Any) -> int | None:
-        """The value of an equal cast of a parameter, if there was one since it last changed: mixed precision casts a
-        weight wherever it is used."""
+        """The value of an earlier equal cast of a parameter, if the parameter has not changed since.
+
+        Mixed precision casts a weight at each of its uses.
+        """
         if node.target is not torch.ops.aten._to_copy.default:
             return None
         value = self.values[self.value_of[node.args[0]]]
-        if not self.storages[value.storage].lasting:
+        if not self.storages[value.storage].persistent:
             return None
         key = (value, str(dict(node.kwargs)), self.version.get(value.storage, 0))
         if key in self.casts:
@@ -322,23 +349,26 @@ class _Lift:
         return "activation" if node.meta.get("forward", self.forward) else "gradient"
 
     def _write(self, node: Any) -> None:
-        """A buffer takes a new value when the step ends."""
+        """Copy a new value into a buffer at the end of the step."""
         into, source = (self.value_of[x] for x in node.args[:2])
-        self._is(node, into)
+        self._bind(node, into)
         target, origin = self.values[into].storage, self.values[source].storage
         if target == origin:
             return
-        if not self.storages[target].lasting:
-            raise CannotCapture(f"the step changes {self.storages[target].name} in place, and a batch is the caller's")
+        if not self.storages[target].persistent:
+            raise CannotCapture(
+                f"the step changes {self.storages[target].name} in place, but the batch belongs to the caller; "
+                "clone() it within the step, and change the copy"
+            )
         self._write_to(into, source, node.name)
 
     def _write_to(self, into: int, source: int, name: str) -> None:
-        """Copy a value into one that is persistent."""
+        """Add a node that copies a value into a persistent one."""
         self._flush()
         target, origin = self.values[into].storage, self.values[source].storage
         self.runs.append(Call(torch.ops.aten.copy_.default, (Ref(into), Ref(source)), {}, (), True))
         reads = tuple(dict.fromkeys((origin, *self.read)))
-        self.nodes.append(Node(name, reads, (), (target,), again=False, fixed=False, phase="end"))
+        self.nodes.append(Node(name, reads, (), (target,), recomputable=False, ordered=False, phase="end"))
 
     # -- updates -------------------------------------------------------------------------------------------------------
 
@@ -347,19 +377,22 @@ class _Lift:
         if found:
             self.unless[call] = self.value_of[found[0]]
         number = self.traced.updates[call][1][place]
-        value = self._put_back(number, self.value_of[param])
+        value = self._write_back(number, self.value_of[param])
         if (maker := self.in_rows.get(node)) is not None:
             self.value_of[grad], _ = self._tensor_value(maker.meta["val"], "gradient", maker.name, movable=False)
             args = self._ref(tuple(maker.args))
             self.gradients[self.value_of[grad]] = Call(maker.target, args, {}, (), True)
         self.pending.setdefault(call, []).append((number, value, self.value_of[grad]))
-        self._is(node, value)
+        self._bind(node, value)
         storage = self.values[value].storage
         self.version[storage] = self.version.get(storage, 0) + 1
 
-    def _put_back(self, number: int, value: int) -> int:
-        """The value of a parameter that is about to be updated. If the step has changed it in place since it was last
-        updated, as SAM and `max_norm` do, what is here is a new tensor: it is written to the parameter first."""
+    def _write_back(self, number: int, value: int) -> int:
+        """The value of a parameter that is about to be updated.
+
+        The step may have changed the parameter in place since its last update, as SAM and `max_norm` do. The changed
+        value is a new tensor of the trace, so a node writes it to the parameter first.
+        """
         own = self.given[number]
         target = self.values[own].storage
         if self.values[value].storage == target:
@@ -378,12 +411,12 @@ class _Lift:
                 and self.storages[self.values[into].storage].kind == "parameter"
             )
         ):
-            self._is(node, source)
+            self._bind(node, source)
             return True
         return False
 
     def _flush(self) -> None:
-        """Nodes for the updates collected; small parameters together, in the order of their gradients."""
+        """Add nodes for the collected updates: small parameters together, in the order of their gradients."""
         maker = {s: n for n, one in enumerate(self.nodes) for s in one.makes} if self.pending else {}
         for call, all_of in self.pending.items():
             optimizer = self.traced.updates[call][0]
@@ -401,12 +434,12 @@ class _Lift:
         self.pending.clear()
 
     def _is_streamed(self, optimizer: int, items: list[tuple[int, int, int]]) -> bool:
-        """Whether the state of a parameter stays on the host: it is so large that its update would bind."""
+        """Whether the state of a parameter stays on the host, because its update would need too much memory."""
         value = self.values[items[0][1]]
         nbytes, rows = self.nbytes[value.storage], max(zip(value.stride, value.size, strict=True), default=(0, 1))[1]
-        able = len(items) == 1 and bool(self.pieces) and 0 < self.pieces[optimizer] < nbytes
-        able = able and nbytes <= rows * self.pieces[optimizer]  # a row is not larger than what is updated at a time
-        return able and 0 < self.streamed < nbytes and items[0][0] not in self.states
+        able = len(items) == 1 and bool(self.chunk_bytes) and 0 < self.chunk_bytes[optimizer] < nbytes
+        able = able and nbytes <= rows * self.chunk_bytes[optimizer]  # a chunk holds at least one row
+        return able and 0 < self.stream_above < nbytes and items[0][0] not in self.states
 
     def _add_update(self, optimizer: int, items: list[tuple[int, int, int]], unless: int | None) -> None:
         first = items[0][0]
@@ -433,18 +466,18 @@ class _Lift:
             writes += changed
         label = f"update of {len(items)} parameters" if len(items) > 1 else self.storages[writes[0]].name
         numbers = tuple(number for number, _, _ in items)
-        piece = self.pieces[optimizer] if self.pieces and len(items) == 1 else 0
+        chunk = self.chunk_bytes[optimizer] if self.chunk_bytes and len(items) == 1 else 0
         values = tuple((value, grad) for _, value, grad in items)
         streamed, in_rows = self.streams.get(first, ()), self.gradients.get(items[0][2])
-        self.runs.append(Update(optimizer, numbers, values, piece, unless=unless, streamed=streamed, gradient=in_rows))
+        self.runs.append(Update(optimizer, numbers, values, chunk, unless=unless, streamed=streamed, gradient=in_rows))
         self.nodes.append(
             Node(
                 f"update {label}",
                 tuple(dict.fromkeys(reads)),
                 (),
                 tuple(dict.fromkeys(writes)),
-                again=False,
-                fixed=False,
+                recomputable=False,
+                ordered=False,
                 phase="update",
             )
         )
@@ -456,7 +489,7 @@ class _Lift:
 
 
 def begins_backward(node: Any) -> bool:
-    """Whether an operation is of the backward pass for sure; the gradient of the loss is the first thing of it."""
+    """Whether an operation certainly belongs to the backward pass, which begins with the gradient of the loss."""
     return "backward" in str(node.target) or node.target is torch.ops.aten.ones_like.default
 
 

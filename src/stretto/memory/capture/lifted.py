@@ -1,4 +1,4 @@
-"""A traced step as storages (see `lift`): which call or update each node of its graph is, and on which values."""
+"""Dataclasses of a lifted step: the values, calls and updates of the nodes of its graph (made by `capture.lift`)."""
 
 from __future__ import annotations
 
@@ -11,86 +11,78 @@ import torch
 
 from stretto.memory.planner.graph import Graph
 
-UPDATES = "space for updates"  # among `Lifted.besides`
+UPDATES = "space for updates"  # among `Lifted.other_bytes`
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A view of a storage; offset and stride in elements."""
+    """A view of a storage."""
 
-    storage: int
+    storage: int  # the number of its storage
     dtype: Any
     size: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
+    stride: tuple[int, ...]  # in elements
+    offset: int  # in elements
 
     @property
     def nbytes(self) -> int:
-        """Of its elements, wherever they are in the storage."""
+        """Bytes of its elements."""
         return math.prod(self.size) * int(self.dtype.itemsize)
 
 
 @dataclass(frozen=True, slots=True)
 class Ref:
-    """Stands for a value among the arguments of a call."""
+    """A value among the arguments of a call."""
 
     value: int
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a node is run. args, kwargs: with `Ref`s for tensors. makes: the value of each of the results, in order; -1
-    for a result nobody uses. A write copies args[1] into args[0]."""
+    """How a node is run. A write copies args[1] into args[0]."""
 
-    target: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    makes: tuple[int, ...]
-    single: bool  # the result is one tensor, no tuple
+    target: Callable[..., Any]  # the operation of torch
+    args: tuple[Any, ...]  # with a `Ref` for each tensor
+    kwargs: dict[str, Any]  # with a `Ref` for each tensor
+    makes: tuple[int, ...]  # the value of each result, in order; -1 for an unused result
+    single: bool  # the result is one tensor, not a tuple
 
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Updates of one call of an optimizer's step, for one or several parameters: their numbers, and values of
-    (parameter, gradient). piece: bytes of a parameter that are updated at a time, 0 for all of it. read: gradients
-    that others read too, by parameter: an optimizer may change what it is given. unless: the value of a number; if it
-    is not zero, the update is left out. streamed: (name, bytes) of state that stays on the host, from where some rows
-    after others are updated: it is no storage of the graph. gradient: what makes the gradient, of which only some rows
-    are on the device at a time; None if it is a storage like others."""
+    """Updates of one call of an optimizer's step, for one or several parameters."""
 
-    optimizer: int
-    parameters: tuple[int, ...]
-    values: tuple[tuple[int, int], ...]
-    piece: int = 0
-    read: tuple[bool, ...] = ()
-    unless: int | None = None
-    streamed: tuple[tuple[str, int], ...] = ()
-    gradient: Call | None = None
+    optimizer: int  # its number
+    parameters: tuple[int, ...]  # their numbers
+    values: tuple[tuple[int, int], ...]  # by parameter: the values of (parameter, gradient)
+    chunk_bytes: int = 0  # bytes of a parameter that are updated at a time; 0: the whole parameter
+    read: tuple[bool, ...] = ()  # by parameter: other nodes read the gradient too, so the optimizer gets a copy
+    unless: int | None = None  # a value; the update is skipped in steps in which it is not zero
+    streamed: tuple[tuple[str, int], ...] = ()  # (name, bytes) of state that stays on the host, not in the graph
+    gradient: Call | None = None  # computes some rows of the gradient; None: the gradient is a storage of the graph
 
 
 @dataclass(eq=False)
 class Lifted:
-    """The graph, and for every node its call or update. values: all of them; shown: the results' values (or constants).
-
-    parameters, buffers, outside: their storages; states: by parameter, {name: storage} of what its optimizer keeps."""
+    """A graph of storages, and the call or update of every node."""
 
     graph: Graph
-    runs: tuple[Call | Update, ...]
-    values: list[Value]
-    nbytes: list[int]  # of storages, not rounded
-    parameters: list[int]
-    buffers: list[int]
-    inputs: list[int]
-    outside: list[int]
-    states: dict[int, dict[str, int]]
-    shown: list[Any]
+    runs: tuple[Call | Update, ...]  # by node of the graph
+    values: list[Value]  # all values, by number
+    nbytes: list[int]  # by storage: bytes, not rounded up
+    parameters: list[int]  # storages of the parameters
+    buffers: list[int]  # storages of the buffers
+    inputs: list[int]  # storages of the batch
+    outside: list[int]  # storages of the user's tensors of no module that the step changes in place
+    states: dict[int, dict[str, int]]  # by parameter: {name: storage} of its optimizer state
+    shown: list[Any]  # the results of the step: a `Ref` or a constant each
     constants: dict[int, torch.Tensor] = field(default_factory=dict)  # by storage
-    besides: dict[str, int] = field(default_factory=dict)  # by kind: bytes in use all the time that the graph lacks
+    other_bytes: dict[str, int] = field(default_factory=dict)  # by kind: bytes always in use, not in the graph
 
     @property
     def borrowed(self) -> int:
-        """Bytes of a batch that is the caller's, and of what else is on the device all the time."""
-        return sum(self.besides.values())
+        """Bytes on the device that are always in use and that the planner does not see, such as the caller's batch."""
+        return sum(self.other_bytes.values())
 
     @property
     def streamed(self) -> int:
@@ -107,5 +99,5 @@ def generators(lifted: Lifted) -> list[torch.Generator]:
 
 
 def refs(x: Any) -> list[Ref]:
-    """Those among arguments, however deep."""
+    """All `Ref`s in nested arguments."""
     return [leaf for leaf in torch.utils._pytree.tree_leaves(x) if isinstance(leaf, Ref)]

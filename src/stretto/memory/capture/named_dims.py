@@ -1,10 +1,10 @@
-"""Dimensions with names: of the batch, and of parameters whose modules name them.
+"""Find dimensions by name: of the batch, and of parameters whose modules name them.
 
     class Stacked(nn.Module):
         dims = {"up": ("experts", "width", "inner")}     # of self.up, a parameter with three dimensions
 
-"batch" is the first dimension of the tensors of the batch, or the second of those that have times before it: the one
-whose length is among the first two of all of them.
+"batch" is the first dimension of the tensors of the batch, or the second of tensors with time first: the dimension
+whose length is among the first two lengths of all tensors.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from .trace_step import Traced
 BATCH = "batch"
 
 
-def starts(traced: Traced, name: str) -> list[tuple[Node, int]]:
-    """Tensors that come into the step with this dimension, and which of theirs it is."""
+def inputs_with_dim(traced: Traced, name: str) -> list[tuple[Node, int]]:
+    """Inputs of the step that have a named dimension, each with the index of the dimension."""
     given = [node for node in traced.module.graph.nodes if node.op == "placeholder"]
     if name == BATCH:
         return _of_batch(given[len(given) - traced.batch_leaves :])
     return [(given[number], dim) for number, dim in _of_parameters(traced).get(name, [])]
 
 
-def found_dims(traced: Traced, wanted: Iterable[str]) -> None:
-    """That there is a dimension for every name."""
+def check_dims(traced: Traced, wanted: Iterable[str]) -> None:
+    """Refuse names that no dimension has."""
     known = {BATCH, *_of_parameters(traced)}
     for name in wanted:
         if name not in known:
             raise PlanError(
-                f"chunks: no dimension has the name {name!r}; there are {', '.join(sorted(known))}. A module names "
-                'those of its parameters: dims = {"weight": ("experts", "width")}'
+                f"chunks: no dimension has the name {name!r}; known names are {', '.join(sorted(known))}. A module "
+                'names the dimensions of its parameters with dims = {"weight": ("experts", "width")}'
             )
 
 
@@ -51,7 +51,7 @@ def _of_batch(leaves: list[Node]) -> list[tuple[Node, int]]:
 
 
 def _of_parameters(traced: Traced) -> dict[str, list[tuple[int, int]]]:
-    """By name of a dimension: numbers of parameters, and which of theirs it is."""
+    """By name of a dimension: (number of a parameter, index of its dimension)."""
     found: dict[str, list[tuple[int, int]]] = {}
     watched = traced.watched
     for number, (m, name) in enumerate(all_names[0] for all_names in watched.parameter_names):

@@ -1,8 +1,8 @@
-"""The Python state that a step can reach, compared before and after a trace and between steps.
+"""Compare and restore the Python state that a step can reach: before and after a trace, and between steps.
 
-A trace runs the step's Python once; planned steps do not run it at all. What that Python changes (a counter, a list, a
+A trace runs the step's Python once; planned steps do not run it. What that Python changes (a counter, a list, a
 learning rate, the state of a generator) would change once and then never again, and what it reads would be read once.
-So the state is copied before a trace and put back after it. What differs is either harmless, or the step is refused.
+So the state is copied before a trace and restored after it. A difference is either harmless, or the step is refused.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 ABSENT = object()
-_DEPTH = 3  # containers within containers
-_MOST = 200  # functions and objects that are followed
+_DEPTH = 3  # nesting of containers that are copied
+_MOST = 200  # functions and objects that are searched
 _LARGEST_ARRAY = 1 << 20  # bytes of a NumPy array that is copied
 _NUMBERS = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, dict, set, deque)
@@ -33,35 +33,34 @@ _OWN_OF_OPTIMIZERS = frozenset({"state", "param_groups", "step", "zero_grad", "_
 
 @dataclass(frozen=True, eq=False)
 class Change:
-    """Something that a step changed: what it is called, and its value before and after. always: planned steps would
-    have to change it too, even where a second step leaves it as it is. A generator that is seeded draws the same
-    numbers again; others may set the rate of an optimizer between steps."""
+    """Python state that a step changed."""
 
-    label: str
+    label: str  # its name for messages
     before: Any
     after: Any
+    # Planned steps would have to repeat it, even if a second step does not: a generator that is seeded in every step
+    # draws the same numbers again, and the rate of an optimizer may be set between steps.
     always: bool = False
 
     @property
     def leaked(self) -> bool:
-        """Whether it holds a tensor of the trace, which has no memory."""
+        """Whether the new value holds a fake tensor of the trace, which has no memory."""
         return without_memory(self.after)
 
 
 @dataclass(frozen=True, eq=False)
 class Namespace:
-    """Names with values: of an object, or of a module. only: the names that count (None: all of them); others: names
-    that do not. owner: the object whose attributes they are. live: planned steps use the present values."""
+    """The attributes of an object, or the globals of a module."""
 
-    label: str
-    names: dict[str, Any]
-    only: frozenset[str] | None = None
-    others: frozenset[str] = frozenset()
-    owner: Any = None
-    live: bool = False
+    label: str  # its name for messages
+    names: dict[str, Any]  # the namespace itself
+    only: frozenset[str] | None = None  # the names to compare; None: all
+    others: frozenset[str] = frozenset()  # names not to compare
+    owner: Any = None  # the object whose attributes they are
+    live: bool = False  # planned steps use the current values
 
     def now(self) -> dict[str, Any]:
-        """The values that count, as they are now."""
+        """The current values of the names to compare."""
         if self.only is not None:
             return {name: self.names[name] for name in self.only if name in self.names}
         return {name: x for name, x in self.names.items() if name not in self.others}
@@ -87,16 +86,16 @@ class PythonState:
     def of(
         cls, step: Callable[..., Any], modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer]
     ) -> PythonState:
-        """The state that a step reaches now."""
+        """Copy the state that a step reaches now."""
         state = cls()
-        for one in _around(step, modules, optimizers, state.cells):
+        for one in _reachable(step, modules, optimizers, state.cells):
             state.names.append((one, one.now()))
         held = [(f"{one.label}.{name}", x) for one, copy in state.names for name, x in copy.items()]
-        state._look_into([*held, *((label, content) for label, _, content in state.cells)])
+        state._copy_contents([*held, *((label, content) for label, _, content in state.cells)])
         return state
 
-    def _look_into(self, held: list[tuple[str, Any]]) -> None:
-        """Copy containers, theirs too, arrays and generators."""
+    def _copy_contents(self, held: list[tuple[str, Any]]) -> None:
+        """Copy nested containers, arrays and generators."""
         seen: set[int] = set()
         for _ in range(_DEPTH):
             inner: list[tuple[str, Any]] = []
@@ -116,7 +115,7 @@ class PythonState:
             held = inner
 
     def changes(self) -> list[Change]:
-        """What is not as it was."""
+        """What differs from the copy."""
         found: list[Change] = []
         copies = {id(container): copy for _, container, copy in self.containers}
         for one, before in self.names:
@@ -124,7 +123,7 @@ class PythonState:
             for name in (*before, *(name for name in now if name not in before)):
                 was, is_ = before.get(name, ABSENT), now.get(name, ABSENT)
                 if was is not is_:
-                    was = copies.get(id(was), was)  # it may have changed before another one took its place
+                    was = copies.get(id(was), was)  # it may have been changed before it was replaced
                 if not _same(was, is_):
                     found.append(Change(f"{one.label}.{name}", was, is_, always=one.live))
         for label, cell, content in self.cells:
@@ -135,7 +134,7 @@ class PythonState:
         held |= {id(_content(cell)) for _, cell, _ in self.cells}
         for label, container, copy in self.containers:  # those that hold others come first
             if id(container) not in held:
-                continue  # another one is in its place
+                continue  # it was replaced
             held |= {id(x) for _, x in _items(container)}
             if id(container) not in known and not _same(copy, container):
                 found.append(Change(label, copy, container.copy()))
@@ -145,11 +144,11 @@ class PythonState:
             for label, generator, state in self.generators
             if not torch.equal(generator.get_state(), state)
         ]
-        # Recurrent layers keep a list of their weights and bring it up to date: nothing that a step depends on.
+        # Recurrent layers (with an empty label) update a list of their weights, which no step depends on.
         return [one for one in found if not one.label.startswith(".")]
 
     def restore(self, *, only: Callable[[Any], bool] = lambda _: True) -> None:
-        """Put everything back. only: which of the present values are replaced."""
+        """Restore the copied state. only: a predicate that selects which current values are replaced."""
         for one, before in self.names:
             names = one.names
             for name, value in one.now().items():
@@ -176,7 +175,13 @@ class PythonState:
                 generator.set_state(state)
 
     def numbers(self, read: Sequence[torch.Tensor] = ()) -> ReadNumbers:
-        """The numbers and strings in it, to see later whether one was changed. read: tensors whose values count too."""
+        """The numbers and strings in the state, to check later whether one has changed.
+
+        Parameters
+        ----------
+        read : sequence of torch.Tensor
+            Tensors whose version is checked too.
+        """
         found = [_Place(f"a tensor of shape {tuple(x.shape)}", _Versions(x), None, x._version) for x in read]
         for one, before in self.names:
             for name, x in before.items():
@@ -192,13 +197,13 @@ class PythonState:
 
 @dataclass(eq=False)
 class _Place:
-    """Where a number is: in a dict or list under a key, or in a cell. owner: the object whose attribute it is."""
+    """A number and where it is stored: in a dict or list under a key, or in a cell."""
 
-    label: str
-    holder: Any
-    key: Any
-    value: Any
-    owner: Any = None
+    label: str  # its name for messages
+    holder: Any  # a dict, a list or a cell
+    key: Any  # in the holder; None for a cell
+    value: Any  # when the step was traced
+    owner: Any = None  # the object whose attribute it is
 
     def now(self) -> Any:
         return _content(self.holder) if isinstance(self.holder, types.CellType) else _item(self.holder, self.key)
@@ -207,8 +212,8 @@ class _Place:
 class ReadNumbers:
     """Numbers that a step can reach, and may have read, as they were when it was traced.
 
-    changed = numbers.changed()       # those that are others now
-    with numbers.reading(changed):    # forgets those that are not read within
+    changed = numbers.changed()       # those with another value now
+    with numbers.reading(changed):    # drops those that are not read within
         trace(...)
     """
 
@@ -216,7 +221,7 @@ class ReadNumbers:
         self._places = places
 
     def changed(self) -> list[_Place]:
-        """Which ones differ; from then on their present values count."""
+        """The numbers whose value differs. Later calls compare with their current values."""
         found = []
         for one in self._places:
             now = one.now()
@@ -227,15 +232,18 @@ class ReadNumbers:
 
     @contextlib.contextmanager
     def reading(self, changed: Sequence[_Place]) -> Iterator[list[_Place]]:
-        """Note which of some numbers the step reads within: what it does not read cannot change what it does. The list
-        has, at the end, those that it reads, or that may be read without being noticed."""
+        """Observe which of some numbers the step reads within.
+
+        A number that the step does not read cannot change what it does. Yields a list; at the end it holds the numbers
+        that the step reads, and those whose reads cannot be observed.
+        """
         read: set[tuple[int, str]] = set()
         kinds: list[tuple[Any, type]] = []
         unnoticed: set[int] = set()
         for one in {id(place.owner): place.owner for place in changed if place.owner is not None}.values():
             kind = type(one)
             try:
-                object.__setattr__(one, "__class__", _noting(kind, read))
+                object.__setattr__(one, "__class__", _with_recorded_reads(kind, read))
                 kinds.append((one, kind))
             except TypeError:
                 unnoticed.add(id(one))
@@ -252,8 +260,8 @@ class ReadNumbers:
                 self._places.remove(place)
 
 
-def _noting(kind: type, read: set[tuple[int, str]]) -> type:
-    """The same class, of which reads of attributes are noted."""
+def _with_recorded_reads(kind: type, read: set[tuple[int, str]]) -> type:
+    """A subclass of `kind` whose objects record the attributes that are read."""
 
     get_as_before: Any = kind.__getattribute__
 
@@ -265,7 +273,7 @@ def _noting(kind: type, read: set[tuple[int, str]]) -> type:
 
 
 class _Versions:
-    """How often a tensor was changed in place."""
+    """The version counter of a tensor: how often it was changed in place."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._tensor = tensor
@@ -274,13 +282,13 @@ class _Versions:
         return int(self._tensor._version)
 
 
-def _around(
+def _reachable(
     step: Callable[..., Any],
     modules: Sequence[nn.Module],
     optimizers: Sequence[torch.optim.Optimizer],
     cells: list[tuple[str, Any, Any]],
 ) -> Iterator[Namespace]:
-    """Namespaces that a step can reach; variables of enclosing functions are added to `cells`."""
+    """Namespaces that a step can reach. Variables of enclosing functions are added to `cells`."""
     every = {id(one): one for module in modules for one in module.modules()}
     for one in every.values():
         label = "" if isinstance(one, nn.RNNBase) else type(one).__name__
@@ -320,12 +328,12 @@ def _around(
 
 
 def _of_a_library(function: types.FunctionType) -> bool:
-    """Code that somebody installed keeps no count of steps, and reaches half of the interpreter."""
+    """Whether a function is installed code, which counts no steps and reaches much of the interpreter."""
     return any(part in function.__code__.co_filename for part in ("site-packages", "dist-packages", "/torch/"))
 
 
 def _names_in(code: types.CodeType) -> set[str]:
-    """Names of globals in a function and in those defined in it."""
+    """Names of globals that a function, and functions defined in it, use."""
     found = set(code.co_names)
     for one in code.co_consts:
         if isinstance(one, types.CodeType):
@@ -334,7 +342,7 @@ def _names_in(code: types.CodeType) -> set[str]:
 
 
 def _is_plain(one: Any) -> bool:
-    """An object of somebody's own class, which may have attributes."""
+    """Whether an object is of a user's class with attributes."""
     known = (type, types.ModuleType, torch.Tensor, nn.Module, torch.optim.Optimizer, types.FunctionType)
     return hasattr(one, "__dict__") and not isinstance(one, known) and isinstance(one.__dict__, dict)
 
@@ -342,7 +350,7 @@ def _is_plain(one: Any) -> bool:
 def _content(cell: Any) -> Any:
     try:
         return cell.cell_contents
-    except ValueError:  # nothing was put there yet
+    except ValueError:  # the cell is empty
         return ABSENT
 
 
@@ -365,7 +373,7 @@ def _refill(container: Any, before: Any) -> None:
 
 
 def _same(a: Any, b: Any, depth: int = _DEPTH) -> bool:
-    """Whether two values are the same one, or equal numbers, or containers of such."""
+    """Whether two values are identical, equal numbers, or containers of such."""
     if a is b:
         return True
     if type(a) is not type(b) and not (isinstance(a, dict) and isinstance(b, dict)):  # copies of a subclass are dicts
@@ -397,7 +405,7 @@ def show(value: Any) -> str:
 
 
 def without_memory(value: Any) -> bool:
-    """Whether a tensor of a trace is in it."""
+    """Whether a value holds a fake tensor."""
     if isinstance(value, (set, deque)):
         value = list(value)
     return any(isinstance(x, FakeTensor) for x in pytree.tree_leaves(value))

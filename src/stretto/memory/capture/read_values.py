@@ -1,10 +1,9 @@
 """Values that a step reads into Python: `if loss > 2.0`, `if not torch.isfinite(norm)`, `return loss.item()`.
 
-While a step is traced no value is known. A value that is read is a `Number` then, which records what is asked of it;
-which branch is taken follows from a guess, or from the values that a step has read before. The plan is for steps that
-take the same branches: an operation of its own reads the value in every step and compares. Where a step takes another
-branch, it begins again with the plan for that branch; nothing that is persistent is changed before the last value is
-read.
+While a step is traced, no value is known. A value that the step reads is a `Number`, which records its uses. A guess,
+or the values of an earlier step, decides which branch the trace takes. The plan is for steps that take the same
+branches: in every step a `stretto::read` operation reads the value and checks the conditions on it. If a step takes
+another branch, it starts again with the plan for that branch. Nothing persistent changes before the last value is read.
 
     reads = Reads()
     traced = trace(step, …, reads=reads)      # reads.conditions are known now
@@ -40,12 +39,12 @@ _READERS = {
     torch.Tensor.__float__: float,
     torch.Tensor.__int__: int,
 }
-_MANY = 64  # values in a step
+_MANY = 64  # values that a step may read
 _OTHERS: dict[type, list[Any]] = {float: [1e30, 0.0, -1e30], int: [1 << 40, 0, -(1 << 40)]}  # guesses after the first
 
 
 class OtherBranch(Exception):
-    """A step reads a value for which it takes another branch than its plan. values: all that it has read so far."""
+    """The step takes another branch than its plan. values: all values that it has read so far."""
 
     def __init__(self, values: list[Any]) -> None:
         super().__init__("the step takes another branch than its plan")
@@ -53,8 +52,10 @@ class OtherBranch(Exception):
 
 
 class Named(BaseException):
-    """A module of the user's converts a tensor with float() or int(), which must give a plain number: names has to
-    stand for something else there. Not an `Exception`, which the step might catch."""
+    """The user's module calls float() or int() on a tensor, which must return a plain number.
+
+    Tracing starts again with that name replaced in the module. Not an `Exception`, which the step might catch.
+    """
 
     def __init__(self, names: dict[str, Any], kind: Any) -> None:
         super().__init__(kind.__name__)
@@ -62,7 +63,7 @@ class Named(BaseException):
 
 
 class Seen:
-    """The values that one step has read, compared with the conditions of its plan."""
+    """The values that one step has read, checked against the conditions of its plan."""
 
     def __init__(self, reads: Reads) -> None:
         self.values: list[Any] = []
@@ -96,19 +97,19 @@ def is_read(node: Any) -> bool:
 
 
 class Reads:
-    """What a step reads, in order.
+    """The values that a step reads into Python, in order.
 
     Attributes
     ----------
     known : list
-        Values for the first ones while the step is traced; others are guessed.
+        Values for the first reads while the step is traced; later ones are guessed.
     values : list
-        All of them, as the trace had them.
+        All values, as the trace had them.
     conditions : list of Condition
-        What is asked of them.
+        The conditions under which the step takes the branches of the trace.
     """
 
-    # No dictionary of attributes: what a step keeps for the next one is looked for in those.
+    # Slots instead of a __dict__: `python_state` searches dictionaries for tensors that a step keeps.
     __slots__ = (
         "_given",
         "_lines",
@@ -125,7 +126,7 @@ class Reads:
 
     def __init__(self, known: Sequence[Any] = ()) -> None:
         self.known = list(known)
-        self.tracing = False  # a value that enters arithmetic with a tensor is used as it is, and refused
+        self.tracing = False  # so arithmetic with a tensor uses the value itself, which is refused
         self._names: list[tuple[dict[str, Any], Any]] = []
         self._given, self._tried = len(self.known), dict[int, int]()  # by value: how many guesses were tried
         self._begin()
@@ -134,8 +135,8 @@ class Reads:
         self.values: list[Any] = []
         self.conditions: list[Condition] = []
         self._tensors: list[Any] = []
-        self._results: dict[int, Evaluate] = {}  # by place among the results
-        self._lines: dict[str, Any] = {}  # by line of the user's: the value that was last read there
+        self._results: dict[int, Evaluate] = {}  # by position among the results
+        self._lines: dict[str, Any] = {}  # by line of the user's code: the value that was last read there
         self.log: list[str] = []  # arithmetic and comparisons with other numbers, which may change between steps
 
     def __len__(self) -> int:
@@ -145,7 +146,7 @@ class Reads:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """A step is traced within."""
+        """Within, reads of the step that is traced are recorded."""
         self._begin()
         before = [(names, kind.__name__, names.get(kind.__name__)) for names, kind in self._names]
         for names, kind in self._names:
@@ -161,12 +162,14 @@ class Reads:
                     names[name] = old
 
     def rename(self, error: Named) -> None:
-        """Let float() or int() of a module give numbers that are watched."""
+        """Replace float() or int() in a user's module by a version that returns a `Number`."""
         self._names.append((error.names, error.kind))
 
     def other_guess(self) -> bool:
-        """Let the last value that was guessed be another one; False if there is none. A guess may lead to a branch that
-        raises an error, or that does what a trace must not."""
+        """Change the last guess that has an alternative; False if there is none.
+
+        A guess may lead to a branch that raises an error, or that does what a trace must not.
+        """
         for k in range(len(self.values) - 1, -1, -1):
             guesses = [not self.values[k]] if isinstance(self.values[k], bool) else _OTHERS[type(self.values[k])]
             tried = self._tried.get(k, 0)
@@ -177,7 +180,7 @@ class Reads:
         return False
 
     def results(self, flat: list[Any]) -> list[Any]:
-        """What a step returns, without numbers, and with what was read."""
+        """The results of a step without `Number`s, followed by the tensors that were read."""
         self._results = {k: x.evaluate for k, x in enumerate(flat) if type(x) is Number and x.numbers is self}
         return [None if k in self._results else x for k, x in enumerate(flat)] + self._tensors
 
@@ -187,7 +190,9 @@ class Reads:
             raise Named(_names_of_user(kind), kind)
         k = len(self.values)
         if k >= _MANY:
-            raise CannotCapture(f"the step reads more than {_MANY} values into Python{at(users_line())}")
+            raise CannotCapture(
+                f"the step reads more than {_MANY} values of tensors into Python{at(users_line())}; keep them tensors"
+            )
         with torch.no_grad():
             self._tensors.append(torch.ops.stretto.read(x.detach(), k))
         line = users_line()
@@ -203,7 +208,7 @@ class Reads:
         number = Number(self, evaluate, self.values[k], (k,))
         return bool(number) if reader is torch.Tensor.__bool__ else number
 
-    # -- what numbers report: see `batch_numbers.Numbers` --------------------------------------------------------------
+    # -- reports of numbers, see `batch_numbers.Numbers` ---------------------------------------------------------------
 
     def compared(self, evaluate: Evaluate, outcome: Any, entries: tuple[int, ...]) -> None:
         self.conditions.append(Condition(evaluate, outcome, entries, exact=False, line=users_line()))
@@ -211,14 +216,14 @@ class Reads:
     def used(self, _: Number) -> NoReturn:
         raise CannotCapture(
             f"the step reads a value of a tensor into Python and uses it{at(users_line())}; keep it a tensor "
-            "(conditions such as `if loss > 2.0` are planned, and a value that is only returned)"
+            "(conditions such as `if loss > 2.0` are planned, and so are values that are only returned)"
         )
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def checked(self) -> Iterator[Seen]:
-        """A step that was planned runs within."""
+        """Within, a planned step runs and its conditions are checked."""
         seen = Seen(self)
         _COMPARING.append(seen)
         try:
@@ -235,7 +240,7 @@ class Reads:
         return all(one.holds(values) for one in self.conditions if max(one.entries) < len(values))
 
     def shown(self, results: list[Any]) -> list[Any]:
-        """What a step returns, with the numbers among it."""
+        """The results of a step, with the numbers among them."""
         count = len(results) - len(self.values)
         if self._results:
             values = [tensor.item() for tensor in results[count:]]
@@ -245,7 +250,7 @@ class Reads:
 
 
 class _Reading(TorchFunctionMode):
-    """Sees who reads a value of a tensor that is traced."""
+    """Intercepts reads of values of fake tensors."""
 
     def __init__(self, reads: Reads) -> None:
         super().__init__()
@@ -258,7 +263,7 @@ class _Reading(TorchFunctionMode):
 
 
 class _Kind(type):
-    """float or int for a module of the user's, while its step is traced: gives numbers that are watched."""
+    """Replaces float or int in a user's module while its step is traced: returns a `Number`."""
 
     kind: Any
 
@@ -289,7 +294,7 @@ _KINDS = {kind: _Kind(kind.__name__, (), {"kind": kind}) for kind in (float, int
 
 
 def _names_of_user(kind: Any) -> dict[str, Any]:
-    """The global names of the user's function that called float() or int()."""
+    """The globals of the user's function that called float() or int()."""
     frame = sys._getframe(1)
     while frame is not None and not is_users(frame.f_code.co_filename):
         frame = frame.f_back  # type: ignore[assignment]
@@ -303,8 +308,10 @@ def _names_of_user(kind: Any) -> dict[str, Any]:
 
 
 def _only_called(name: str, frame: Any, names: dict[str, Any]) -> bool:
-    """Whether the functions of a module that are running use a built-in name to call it and for nothing else, such as
-    `type(x) is float`: that would be another one while it is replaced."""
+    """Whether the running functions of a module use a built-in name only to call it.
+
+    Other uses, such as `type(x) is float`, would fail while the name is replaced.
+    """
     codes, called = [], name in frame.f_code.co_names
     while frame is not None:
         codes += [frame.f_code] if frame.f_globals is names else []
@@ -317,7 +324,7 @@ def _only_called(name: str, frame: Any, names: dict[str, Any]) -> bool:
 
 
 def _guess(x: Any) -> Any:
-    """A value for a tensor: that something is finite, and not NaN."""
+    """A likely value for a tensor: finite, not NaN."""
     if not x.dtype.is_floating_point and x.dtype != torch.bool:
         return 1
     if x.dtype != torch.bool:

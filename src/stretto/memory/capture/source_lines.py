@@ -1,4 +1,4 @@
-"""The line of a user's code that did something: for messages."""
+"""Find the line of the user's code that did something, for error messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # the folder of stretto.memory
 _LIBRARIES = (
     os.path.dirname(os.path.abspath(torch.__file__)) + os.sep,
     _OWN,
@@ -22,7 +22,7 @@ _LIBRARIES = (
 
 
 def users_line(depth: int = 1) -> str:
-    """Where the user's own code is now, as "file.py:12 (x.add_(1))"; empty if it is not being run."""
+    """The line of the user's code that is running, as "file.py:12 (x.add_(1))"; empty if none is."""
     frame: types.FrameType | None = sys._getframe(depth)
     while frame is not None:
         if is_users(frame.f_code.co_filename):
@@ -32,8 +32,7 @@ def users_line(depth: int = 1) -> str:
 
 
 def line_of_error(error: BaseException, *, last: bool = False) -> str:
-    """The user's line in which an error was raised, or the last one on the way there; last: only if it was raised
-    there."""
+    """The last line of the user's code in the traceback of an error. last: only if that line itself raised it."""
     found = ""
     traceback = error.__traceback__
     while traceback is not None:
@@ -46,7 +45,7 @@ def line_of_error(error: BaseException, *, last: bool = False) -> str:
 
 
 def line_that_changes(run: Callable[[], Any], changed: Callable[[], bool]) -> str:
-    """Run something once more, and give the first of the user's lines after which `changed()` is true."""
+    """Run something again, and return the first line of the user's code after which `changed()` is true."""
     found, last = "", ("", 0)
 
     def follow(frame: Any, event: str, _: Any) -> Any:
@@ -71,11 +70,12 @@ def line_that_changes(run: Callable[[], Any], changed: Callable[[], bool]) -> st
 
 
 def at(line: str) -> str:
-    """A line as the end of a sentence."""
+    """A line as the end of a sentence: ", at file.py:12"."""
     return f", at {line}" if line else ""
 
 
 def is_users(filename: str) -> bool:
+    """Whether a file is the user's own code."""
     return not filename.startswith(_LIBRARIES) and "site-packages" not in filename
 
 

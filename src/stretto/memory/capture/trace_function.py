@@ -1,10 +1,10 @@
-"""A function's operations written down as it runs on fake tensors.
+"""Trace a function: record its operations as an FX graph while it runs on fake tensors.
 
-Torch's own way of doing this (`make_fx`) keeps much that is of no use here, and takes twice as long. What it can write
-down and this cannot, such as operations that take functions, is left to it: `Strange` is raised then.
+Torch's `make_fx` does the same, but keeps much that is not needed here and takes twice as long. Functions that this
+module does not support, such as operations that take functions, are left to `make_fx`: `Strange` is raised then.
 
-Real tensors that the function has from elsewhere are replaced by fake ones before any operation sees them, so that none
-is ever written. One that the function changes in place becomes an argument, like a buffer.
+Real tensors that the function closes over are replaced by fake ones before any operation uses them, so that none of
+them is written. One that the function changes in place becomes an argument, like a buffer.
 """
 
 from __future__ import annotations
@@ -32,43 +32,58 @@ _FRESH = {_aten.lift_fresh.default: _aten.lift_fresh_copy.default}
 
 
 class Strange(Exception):
-    """Something that is not written down here."""
+    """The function does something that this module does not support."""
 
 
 class TakesGradient(Exception):
-    """A tensor from elsewhere, which it has, is part of what autograd follows."""
+    """A real tensor that the function closes over takes part in autograd."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        super().__init__("a tensor that is no parameter of the modules takes a gradient")
+        super().__init__("a tensor that is not a parameter of the modules takes a gradient")
         self.tensor = tensor
 
 
 @dataclass(eq=False)
 class Outside:
-    """A real tensor that a function uses and was not given. fake: its stand-in. grad, required: its gradient, and
-    whether it wanted one, when it was first used. changed: the user's line that changes it in place, if one does."""
+    """A real tensor that a function uses and did not receive as an argument."""
 
     tensor: torch.Tensor
-    fake: Any
-    node: Any
-    grad: torch.Tensor | None
-    required: bool
-    changed: str | None = None
+    fake: Any  # the fake tensor that replaces it
+    node: Any  # the FX node of the constant
+    grad: torch.Tensor | None  # its gradient when it was first used
+    required: bool  # its requires_grad when it was first used
+    changed: str | None = None  # the user's line that changes it in place; None if no line does
 
 
-def written(
+def record_operations(
     function: Callable[..., Sequence[Any]],
     args: Sequence[Any],
-    instead: Mapping[Any, Callable[..., Any]],
+    replacements: Mapping[Any, Callable[..., Any]],
     mode: FakeTensorMode,
 ) -> tuple[torch.fx.GraphModule, list[Outside]]:
-    """The operations of function(*args), whose args are fake tensors and whose results are a list; and the tensors
-    that it has from elsewhere.
+    """Record the operations of function(*args) as a module.
 
-    instead: what is done in place of an operation. Every argument becomes a placeholder; every node has its result, a
-    fake tensor or several, as `meta["val"]`. The mode of the fake tensors is on.
+    Every argument becomes a placeholder. Every node has its result, one or several fake tensors, as `meta["val"]`. The
+    caller enters the mode of the fake tensors.
+
+    Parameters
+    ----------
+    function : callable
+        Returns a list.
+    args : sequence
+        Fake tensors.
+    replacements : mapping
+        By operation: a function to call instead (a decomposition).
+    mode : FakeTensorMode
+        The mode of the fake tensors.
+
+    Returns
+    -------
+    module : torch.fx.GraphModule
+    outside : list of Outside
+        Real tensors that the function closes over.
     """
-    book = _Book(instead, mode)
+    book = _Book(replacements, mode)
     for tensor in args:
         book.given(tensor)
     try:
@@ -83,13 +98,13 @@ def written(
 
 
 def module_of(root: Any, graph: torch.fx.Graph) -> torch.fx.GraphModule:
-    """A module with these operations. Their Python is not written before it is called, which it seldom is."""
+    """A module with these operations. Its Python code is generated when it is first called, which is rare."""
     with _use_lazy_graph_module(True):
         return _make_graph_module(root, graph)
 
 
 def _restored(one: Outside) -> bool:
-    """Put a real tensor back as it was for autograd; whether there was nothing to do."""
+    """Restore the autograd state of a real tensor. Returns whether it was unchanged."""
     fine = one.tensor.grad is one.grad if one.tensor.is_leaf else True
     if not fine:
         one.tensor.grad = one.grad
@@ -101,7 +116,7 @@ def _restored(one: Outside) -> bool:
 
 @contextlib.contextmanager
 def _no_cached_casts() -> Iterator[None]:
-    """A cast that autocast remembers would be one of a trace before."""
+    """Clear the cache of autocast before and after: a cached cast would belong to another trace."""
     torch.clear_autocast_cache()
     try:
         yield
@@ -111,13 +126,15 @@ def _no_cached_casts() -> Iterator[None]:
 
 @functools.cache
 def _only_made_of_others(func: Any) -> bool:
+    """Whether an operation has no kernel of its own, only a decomposition into other operations."""
     has = func.has_kernel_for_dispatch_key
     own = ("CompositeExplicitAutograd", "CPU", "CUDA", "Meta")
     return has(_Key.CompositeImplicitAutograd) and not any(has(getattr(_Key, name)) for name in own)
 
 
 def _view_of(func: Any) -> Any:
-    """The operation that makes a view where this one (`transpose_`) turns its tensor into it; None if there is none."""
+    """The operation that returns a view, for one that turns its tensor into this view (`transpose_`); None if there is
+    none."""
     packet = getattr(_aten, func._overloadpacket.__name__.removesuffix("_"), None)
     found = [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
     wanted = [(one.name, str(one.type)) for one in func._schema.arguments]
@@ -126,22 +143,25 @@ def _view_of(func: Any) -> Any:
 
 
 class _Book(TorchDispatchMode):
-    """A tensor knows the node that made it; one that is changed in place is the same one, and what made it is then the
-    change. Nobody else holds on to tensors: a gradient that nobody holds is not copied when it is kept."""
+    """Records each operation as a node, and the node of each tensor on the tensor itself.
 
-    def __init__(self, instead: Mapping[Any, Callable[..., Any]], mode: FakeTensorMode) -> None:
+    After a change in place, the node of a tensor is the change. The mode holds no references to tensors: autograd
+    copies a gradient that something else still references.
+    """
+
+    def __init__(self, replacements: Mapping[Any, Callable[..., Any]], mode: FakeTensorMode) -> None:
         super().__init__()
         self._mode = mode
         self.graph, self.root = torch.fx.Graph(), torch.nn.Module()
-        self._instead = instead
+        self._replacements = replacements
         self.outside: dict[int, Outside] = {}  # by storage of the real tensor
         self._known: dict[int, Any] = {}  # by storage: a fake tensor that was given
 
     def given(self, tensor: Any) -> None:
         self._known[tensor.untyped_storage()._cdata] = tensor
-        self._is(tensor, self.graph.placeholder(f"given_{len(self.graph.nodes)}"))
+        self._bind(tensor, self.graph.placeholder(f"given_{len(self.graph.nodes)}"))
 
-    def _is(self, tensor: Any, node: Any) -> None:
+    def _bind(self, tensor: Any, node: Any) -> None:
         node.meta["val"] = snapshot_fake(tensor)
         tensor._stretto_made_by = self, node
 
@@ -149,13 +169,13 @@ class _Book(TorchDispatchMode):
         kwargs = kwargs or {}
         if not isinstance(func, torch._ops.OpOverload):
             raise Strange(f"{func} takes functions")
-        if func.namespace == "prim":  # a question about a tensor
+        if func.namespace == "prim":  # reads a property of a tensor
             return func(*args, **kwargs)
-        args, kwargs = self._inside(args), {name: self._inside(x) for name, x in kwargs.items()}
-        if (other := self._instead.get(func)) is not None:
+        args, kwargs = self._as_fake(args), {name: self._as_fake(x) for name, x in kwargs.items()}
+        if (other := self._replacements.get(func)) is not None:
             with self:
                 return other(*args, **kwargs)
-        if _only_made_of_others(func):  # it comes here whole where there are no gradients at all
+        if _only_made_of_others(func):  # not decomposed yet if no argument requires a gradient
             with self:
                 return func.decompose(*args, **kwargs)
         func = _FRESH.get(func, func)
@@ -164,37 +184,37 @@ class _Book(TorchDispatchMode):
         if torch.Tag.inplace_view in func.tags and (making := _view_of(func)) is not None:
             read = self.arg(args), {name: self.arg(x) for name, x in kwargs.items()}
             result = func(*args, **kwargs)  # the tensor itself becomes the view
-            self._is(result, self.graph.call_function(making, *read))
+            self._bind(result, self.graph.call_function(making, *read))
             return result
         result = func(*args, **kwargs)
         self._write(func, args, kwargs, result)
         return result
 
-    def _inside(self, x: Any) -> Any:
-        """An argument with fake tensors in place of real ones."""
+    def _as_fake(self, x: Any) -> Any:
+        """An argument with fake tensors instead of real ones."""
         if isinstance(x, torch.Tensor):
             if isinstance(x, FakeTensor):
                 return x if hasattr(x, "_stretto_made_by") else self._alias(x, self._known)
             storage = x.untyped_storage()._cdata
             if (one := self.outside.get(storage)) is not None:
                 return one.fake if one.tensor is x else self._alias(x, {storage: one.fake})
-            return self._meet(x, storage)
+            return self._add_outside(x, storage)
         if isinstance(x, (list, tuple)):
-            return type(x)(self._inside(one) for one in x)
+            return type(x)(self._as_fake(one) for one in x)
         return x
 
-    def _meet(self, tensor: torch.Tensor, storage: int) -> Any:
+    def _add_outside(self, tensor: torch.Tensor, storage: int) -> Any:
         fake = self._mode.from_tensor(tensor, static_shapes=True)
         name = f"_tensor_constant{len(self.outside)}"
         setattr(self.root, name, tensor)
         node = self.graph.get_attr(name)
         grad = tensor.grad if tensor.is_leaf else None
         self.outside[storage] = Outside(tensor, fake, node, grad, tensor.requires_grad)
-        self._is(fake, node)
+        self._bind(fake, node)
         return fake
 
     def _alias(self, x: torch.Tensor, known: Mapping[int, Any]) -> Any:
-        """Another tensor of a storage that is known, such as `p.data`: a view of the one that is known."""
+        """Another tensor on a known storage, such as `p.data`, as a view of the known tensor."""
         base = known.get(x.untyped_storage()._cdata)
         if base is None or base.dtype != x.dtype:
             raise Strange("a tensor that was made elsewhere")
@@ -218,17 +238,17 @@ class _Book(TorchDispatchMode):
         read = self.arg(args), {name: self.arg(x) for name, x in kwargs.items()}
         node = self.graph.call_function(func, *read)
         if isinstance(result, torch.Tensor):
-            self._is(result, node)
+            self._bind(result, node)
         elif isinstance(result, (list, tuple)):
             node.meta["val"] = type(result)(snapshot_fake(x) if isinstance(x, torch.Tensor) else x for x in result)
             for k, one in enumerate(result):
                 if isinstance(one, torch.Tensor):
-                    self._is(one, self.graph.call_function(operator.getitem, (node, k)))
+                    self._bind(one, self.graph.call_function(operator.getitem, (node, k)))
         elif result is not None:
             raise Strange(f"{func} gives a {type(result).__name__}")
 
     def arg(self, x: Any) -> Any:
-        """An argument with nodes in place of tensors."""
+        """An argument with nodes instead of tensors."""
         if isinstance(x, torch.Tensor):
             book, node = getattr(x, "_stretto_made_by", (None, None))
             if book is not self:
@@ -242,7 +262,7 @@ class _Book(TorchDispatchMode):
 
 
 class OnlyReads(TorchDispatchMode):
-    """Real tensors are read and never written within. read: takes those whose values Python reads."""
+    """Refuses writes to real tensors, and appends to `read` the tensors whose values Python reads."""
 
     def __init__(self, read: list[torch.Tensor]) -> None:
         super().__init__()
@@ -255,8 +275,8 @@ class OnlyReads(TorchDispatchMode):
                 x = args[k] if k < len(args) else kwargs.get(one.name)
                 if one.alias_info is not None and one.alias_info.is_write and any(map(_is_real, tree_leaves(x))):
                     raise CannotCapture(
-                        f"the step changes a tensor of no module in place{at(users_line())}, and has operations for "
-                        "which that cannot be followed; make it a buffer of a module"
+                        f"the step changes a tensor of no module in place{at(users_line())}, and uses operations that "
+                        "do not support it; make the tensor a buffer of a module"
                     )
             if func is _aten._local_scalar_dense.default and _is_real(args[0]):
                 self._read.append(args[0])

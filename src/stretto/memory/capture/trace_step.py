@@ -1,8 +1,9 @@
-"""A whole training step as one list of operations: forward, backward and updates, without in-place operations.
+"""Trace a whole training step into one list of operations: forward, backward, updates.
 
-The step function runs once on fake tensors (shapes without memory), with the modules' parameters replaced by ones that
-are watched. `optimizer.step()` is not looked into: one `stretto::update` for each parameter stands for it, so that any
-optimizer that treats parameters one by one works, with its own settings of the moment.
+The step function runs once on fake tensors (shapes without memory). Traced stand-ins replace the parameters of the
+modules. The trace does not enter `optimizer.step()`: one `stretto::update` operation for each parameter represents it.
+So any optimizer that treats parameters one by one works, with its current settings. The list has no in-place
+operations.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from torch.utils import _pytree as pytree
 from stretto.errors import PlanError
 from stretto.memory.operations import loss_scaling, recurrent
 from stretto.memory.operations.decompositions import decompositions
-from stretto.memory.operations.inplace import without_changes
+from stretto.memory.operations.inplace import without_inplace
 from stretto.memory.run.optimizers import check_separate, keeps_numbers
 
 from .python_state import Change, PythonState, ReadNumbers, show, without_memory
@@ -42,28 +43,24 @@ from .side_effects import (
     taken_before,
 )
 from .source_lines import at, line_that_changes
-from .trace_function import OnlyReads, Outside, TakesGradient, written
+from .trace_function import OnlyReads, Outside, TakesGradient, record_operations
 from .traced_number import Number
 from .traced_state import Watched, check_owned, optimizers_watched
 
 
 @dataclass(frozen=True, eq=False)
 class Traced:
-    """The operations (an FX graph: parameters, buffers and batch in, results out), and what the updates stand for.
+    """The operations of a step as an FX graph, and what its updates refer to."""
 
-    updates: by call of an optimizer's step, (optimizer number, numbers of its parameters). numbers: Python numbers
-    that the step may have read. operations: a digest of the operations as they were traced. reads: values of tensors
-    that the step reads into Python; they are the last results."""
-
-    module: torch.fx.GraphModule
-    watched: Watched
-    updates: tuple[tuple[int, tuple[int, ...]], ...]
-    batch_leaves: int
-    result_spec: Any
-    results: int
-    numbers: ReadNumbers
-    operations: str
-    reads: Reads = field(default_factory=Reads)
+    module: torch.fx.GraphModule  # takes parameters, buffers and batch; returns the results
+    watched: Watched  # the parameters and buffers
+    updates: tuple[tuple[int, tuple[int, ...]], ...]  # by call of an optimizer's step: (optimizer, its parameters)
+    batch_leaves: int  # tensors in the batch
+    result_spec: Any  # the nesting of the results (a pytree spec)
+    results: int  # how many results
+    numbers: ReadNumbers  # Python numbers that the step may have read
+    operations: str  # a digest of the operations as they were traced
+    reads: Reads = field(default_factory=Reads)  # values that the step reads into Python; they are the last results
 
 
 def trace(
@@ -74,12 +71,29 @@ def trace(
     device: torch.device,
     reads: Reads | None = None,
 ) -> Traced:
-    """Run `step(batch)` without memory and write down what it does on `device`.
+    """Run `step(batch)` on tensors without memory and record its operations on `device`.
 
-    No tensor of the user is written, and Python state that the step changes is put back. Where that state differs
-    after the step, the step runs once more: a change that a second run does not repeat, such as a cache that is filled
-    or an option that is set, has no effect on later steps and is left as it is; any other is refused. reads: what is
-    known of values that the step reads; without it such steps are refused.
+    No tensor of the user is written, and Python state that the step changes is restored. If that state differs after
+    the step, the step runs a second time. A change that the second run does not repeat (a cache that is filled, an
+    option that is set) has no effect on later steps and is kept. Any other change is refused.
+
+    Parameters
+    ----------
+    step : callable
+        The step function.
+    modules, optimizers : sequence
+        All modules and optimizers that the step uses.
+    batch : object
+        An example batch.
+    device : torch.device
+        The device whose operations are recorded.
+    reads : Reads, optional
+        Values that the step reads into Python, as far as they are known. Without it, a step that reads any is refused.
+
+    Raises
+    ------
+    CannotCapture
+        If the step is not one fixed list of operations.
     """
     watched = Watched.of(modules)
     numbers = {id(p): n for n, p in enumerate(watched.parameters)}
@@ -92,7 +106,10 @@ def trace(
     _check_seen(leaves)
     tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if any(tensor.requires_grad for tensor in tensors):
-        raise CannotCapture("a tensor of the batch wants a gradient; detach() it, or make it a parameter of a module")
+        raise CannotCapture(
+            "a tensor of the batch has requires_grad=True, which is not supported; detach() it, or make it a parameter "
+            "of a module"
+        )
     state = PythonState.of(step, modules, optimizers)
     attempt = _Attempt(step, watched, optimizers, numbers, batch, device, reads)
     accepted = False
@@ -104,8 +121,8 @@ def trace(
             more += [one for one in changes if one.always]
             if more or _operations(first.module) != _operations(second.module):
                 state.restore()
-                again = {one.label for one in more}
-                raise CannotCapture(_changed([c for c in changes if c.label in again] or changes, attempt, state))
+                repeated = {one.label for one in more}
+                raise CannotCapture(_changed([c for c in changes if c.label in repeated] or changes, attempt, state))
         accepted = True
     finally:
         if not accepted:
@@ -114,14 +131,17 @@ def trace(
 
 
 def _run(attempt: _Attempt, state: PythonState) -> tuple[_Ran, list[Change]]:
-    """One attempt, checked; and what it changed in Python, but for tensors of the trace, which are taken away."""
-    ran = _with_guesses(attempt, state)
+    """Run one attempt and check it. Returns it with the changes of Python state.
+
+    Fake tensors that leaked into Python state are removed from it, and are not among the changes.
+    """
+    ran = _run_with_guesses(attempt, state)
     changes = state.changes()
     for one in changes:
         if any(type(x) is Number for x in pytree.tree_leaves(one.after)):
             raise CannotCapture(
                 f"{one.label} keeps a number of the batch, or a value that the step reads, for later; a planned step "
-                "does not run its Python again: return it, and keep it outside of the step"
+                "does not run its Python again: return the value, and keep it outside of the step"
             )
     state.restore(only=without_memory)
     check_constants(
@@ -131,8 +151,8 @@ def _run(attempt: _Attempt, state: PythonState) -> tuple[_Ran, list[Change]]:
     return ran, [one for one in changes if not one.leaked]
 
 
-def _with_guesses(attempt: _Attempt, state: PythonState) -> _Ran:
-    """An attempt. Where the step reads values that nobody knows, the first guess that leads somewhere."""
+def _run_with_guesses(attempt: _Attempt, state: PythonState) -> _Ran:
+    """Run an attempt. If the step reads unknown values, try guesses for them until a branch can be traced."""
     refused: BaseException | None = None
     while True:
         try:
@@ -149,19 +169,19 @@ def _with_guesses(attempt: _Attempt, state: PythonState) -> _Ran:
 
 
 def _changed(changes: Sequence[Change], attempt: _Attempt, state: PythonState) -> str:
-    """The message for a step that changes Python state, with the line that does it. The state is as before."""
+    """The error message for a step that changes Python state, with the line that does it. The state is as before."""
     first = changes[0]
     line = line_that_changes(attempt, lambda: any(one.label == first.label for one in state.changes()))
     values = [show(x) for x in (first.before, first.after)]
     differs = f" from {values[0]} to {values[1]}" if all(values) else ""
     return (
         f"{first.label} changes{differs} in every step{at(line)}; a planned step does not run its Python again: "
-        "count and log outside of the step, and pass what it needs in with the batch, as a tensor"
+        "count and log outside of the step, and pass the values that it needs in with the batch, as tensors"
     )
 
 
 def _operations(module: torch.fx.GraphModule) -> str:
-    """A digest of a trace: equal ones have the same operations on the same constants."""
+    """A digest of a trace. Equal digests have the same operations on the same constants."""
     number: dict[Any, int] = {}
     found = hashlib.sha256()
 
@@ -182,23 +202,22 @@ def _operations(module: torch.fx.GraphModule) -> str:
 
 @dataclass(frozen=True, eq=False)
 class _Ran:
-    """What one attempt has written down. args: the fake tensors it was given, those of changed tensors included.
-    read: real tensors whose values it looked at."""
+    """The result of one attempt."""
 
     module: torch.fx.GraphModule
     mode: FakeTensorMode
-    args: list[Any]
+    args: list[Any]  # the fake tensors it received, with those of changed tensors of no module
     watched: Watched
     updates: tuple[tuple[int, tuple[int, ...]], ...]
     result_spec: Any
-    read: list[torch.Tensor]
+    read: list[torch.Tensor]  # real tensors whose values it read
     reads: Reads
 
     def traced(self, batch: Sequence[torch.Tensor], numbers: ReadNumbers) -> Traced:
-        """Without operations in place."""
+        """The trace without in-place operations."""
         try:
-            with self.mode, _no_stack_traces(), _quickly():
-                module = without_changes(self.module, self.mode) or make_fx(functionalize(self.module))(*self.args)
+            with self.mode, _no_stack_traces(), _fast_tracing():
+                module = without_inplace(self.module, self.mode) or make_fx(functionalize(self.module))(*self.args)
         except CannotCapture:
             raise
         except Exception as error:
@@ -213,15 +232,15 @@ class _Ran:
 
 @dataclass(frozen=True, eq=False)
 class _Attempt:
-    """Runs a step on fake tensors."""
+    """Runs a step on fake tensors and records its operations."""
 
     step: Callable[[Any], Any]
     watched: Watched
     optimizers: Sequence[torch.optim.Optimizer]
-    numbers: dict[int, int]
+    numbers: dict[int, int]  # by id of a parameter: its number
     batch: Any
     device: torch.device
-    reads: Reads | None = None
+    reads: Reads | None = None  # None: a step that reads values is refused
 
     def __call__(self) -> _Ran:
         watched, device = self.watched, self.device
@@ -229,7 +248,7 @@ class _Attempt:
         updates: list[tuple[int, tuple[int, ...]]] = []
         result_spec: list[Any] = []
 
-        def whole(*args: Any) -> list[Any]:
+        def run_step(*args: Any) -> list[Any]:
             updates.clear()
             result_spec.clear()
             some, more = len(watched.parameters), len(watched.parameters) + len(watched.buffers)
@@ -237,13 +256,13 @@ class _Attempt:
             live = [
                 t.detach().requires_grad_(p.requires_grad) for t, p in zip(parameters, watched.parameters, strict=True)
             ]
-            again = pytree.tree_unflatten([next(given) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
+            batch = pytree.tree_unflatten([next(given) if isinstance(x, torch.Tensor) else x for x in leaves], spec)
             gradients = Gradients(watched.parameters, live)
             stepping = optimizers_watched(self.optimizers, self.numbers, live, updates, gradients)
             reading = contextlib.nullcontext() if self.reads is None else self.reads.watched()
             with watched.replaced(live, buffers), stepping:
                 with gradients, reading:
-                    result = self.step(again)
+                    result = self.step(batch)
                 watched.check_buffers(buffers)
             trained = {self.numbers[id(p)] for one in self.optimizers for g in one.param_groups for p in g["params"]}
             gradients.check(live, trained)
@@ -260,11 +279,11 @@ class _Attempt:
 
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         args = [fake(p) for p in watched.parameters] + [fake(b) for b in watched.buffers]
-        args += [fake(torch.empty_like(t, device="meta")) for t in tensors]  # without gaps or overlaps, as placed
+        args += [fake(torch.empty_like(t, device="meta")) for t in tensors]  # dense, as the executor places them
         read: list[torch.Tensor] = []
         try:
-            with mode, _no_stack_traces(), _quickly(), guarded(), self._traceable():
-                module, outside = self._written(whole, args, mode, read)
+            with mode, _no_stack_traces(), _fast_tracing(), guarded(), self._traceable():
+                module, outside = self._record(run_step, args, mode, read)
             changed = self._changed_outside(outside)
             self._check_counts([optimizer for optimizer, _ in updates])
         except CannotCapture:
@@ -273,22 +292,22 @@ class _Attempt:
             if id(error.tensor) in self.numbers:
                 raise CannotCapture(taken_before(error.tensor)) from None
             raise CannotCapture(
-                f"a tensor of shape {tuple(error.tensor.shape)} that is no parameter of the modules takes a gradient, "
-                "or keeps one for the next step; make it a parameter, or detach() what is added to it"
+                f"a tensor of shape {tuple(error.tensor.shape)} that is not a parameter of the modules takes a "
+                "gradient, or keeps one for the next step; make it a parameter, or detach() what is added to it"
             ) from None
         except Exception as error:
             raise CannotCapture(reason(error)) from error
         args, watched = _with_arguments(module, changed, args, watched)
         return _Ran(module, mode, args, watched, tuple(updates), result_spec[0], read, self.reads or Reads())
 
-    def _written(
+    def _record(
         self, function: Callable[..., list[Any]], args: list[Any], mode: FakeTensorMode, read: list[torch.Tensor]
     ) -> tuple[torch.fx.GraphModule, list[Outside]]:
-        """What is not understood here is left to torch, which then says what is wrong with it."""
-        instead = decompositions()
+        """Trace the function with `trace_function`; what that does not support is left to torch's `make_fx`."""
+        table = decompositions()
         state = PythonState.of(self.step, self.watched.modules, self.optimizers)
         try:
-            return written(function, args, instead, mode)
+            return record_operations(function, args, table, mode)
         except (CannotCapture, TakesGradient):
             raise
         except Exception:
@@ -298,7 +317,7 @@ class _Attempt:
             with OnlyReads(read):
                 return function(*given)
 
-        return make_fx(reading, decomposition_table=instead)(*args), []
+        return make_fx(reading, decomposition_table=table)(*args), []
 
     @contextlib.contextmanager
     def _traceable(self) -> Iterator[None]:
@@ -306,17 +325,19 @@ class _Attempt:
             yield
 
     def _check_counts(self, calls: Sequence[int]) -> None:
-        """Refuse several steps in one of an optimizer that counts its steps: parameters take turns."""
+        """Refuse several calls of step() of an optimizer that counts its steps: parameters are updated separately."""
         for k, optimizer in enumerate(self.optimizers):
             if calls.count(k) > 1 and keeps_numbers(optimizer):
                 raise CannotCapture(
-                    f"{type(optimizer).__name__} counts its steps and makes {calls.count(k)} of them in one; call its "
-                    "step() once in the step function"
+                    f"{type(optimizer).__name__} counts its steps, and the step function calls its step() "
+                    f"{calls.count(k)} times; call it once"
                 )
 
     def _changed_outside(self, outside: Sequence[Outside]) -> list[Outside]:
-        """Real tensors that the step changes in place; refused unless they are on the device, with memory of their
-        own."""
+        """Real tensors of no module that the step changes in place.
+
+        Refuses those that are not on the device, are options of an optimizer, or share memory with other tensors.
+        """
         settings = {id(x) for o in self.optimizers for g in o.param_groups for x in g.values() if torch.is_tensor(x)}
         changed = [one for one in outside if one.changed is not None]
         for one in changed:
@@ -334,7 +355,7 @@ class _Attempt:
 def _with_arguments(
     module: torch.fx.GraphModule, changed: Sequence[Outside], args: list[Any], watched: Watched
 ) -> tuple[list[Any], Watched]:
-    """Constants that are changed become arguments, after the buffers."""
+    """Turn constants that the step changes into arguments, after the buffers."""
     place = len(watched.parameters) + len(watched.buffers)
     graph = module.graph
     nodes = list(graph.nodes)
@@ -355,7 +376,7 @@ def _outputs(module: torch.fx.GraphModule) -> list[Any]:
 
 
 def _check_seen(leaves: Sequence[Any]) -> None:
-    """A tensor in a container that is not looked into would be taken for a constant."""
+    """Refuse containers that a trace does not enter: tensors in them would become constants."""
     for leaf in leaves:
         if isinstance(leaf, torch.Tensor):
             continue
@@ -364,14 +385,14 @@ def _check_seen(leaves: Sequence[Any]) -> None:
         found = pytree.tree_leaves([list(inside.values()), slots])
         if hasattr(leaf, "__array__") or any(isinstance(x, torch.Tensor) for x in found):
             raise PlanError(
-                f"the batch has a {type(leaf).__name__} whose numbers are not seen; give batches of tensors in dicts, "
-                "lists and tuples, such as dict(batch) or torch.as_tensor(array), here and at every step"
+                f"the batch has a {type(leaf).__name__}, whose contents cannot be traced; give batches of tensors in "
+                "dicts, lists and tuples, such as dict(batch) or torch.as_tensor(array), at every step"
             )
 
 
 @contextlib.contextmanager
 def _no_stack_traces() -> Iterator[None]:
-    """Writing down where every operation comes from would take half of the time."""
+    """Record no stack trace for each operation, which would take half of the time."""
     from torch.fx import traceback
 
     before = getattr(traceback, "should_preserve_node_meta", False)
@@ -383,9 +404,11 @@ def _no_stack_traces() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quickly() -> Iterator[None]:
-    """No Python is written for lists that are never run, and nobody looks for garbage among millions of live objects:
-    a quarter of the time for a network of hundreds of layers."""
+def _fast_tracing() -> Iterator[None]:
+    """Generate no Python code for graphs that are never called, and pause the garbage collector.
+
+    Both would take a quarter of the time for a network of hundreds of layers.
+    """
     collecting = gc.isenabled()
     gc.disable()
     try:

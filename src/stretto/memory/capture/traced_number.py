@@ -1,6 +1,6 @@
-"""A stand-in for a Python number while a step is traced: it behaves like the number and reports how it is used.
+"""`Number`, a stand-in for a Python number while a step is traced. It behaves like the number and reports its uses.
 
-See `batch_numbers`, which collects the reports.
+`batch_numbers.Numbers` and `read_values.Reads` receive the reports.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-Evaluate = Callable[[Sequence[Any]], Any]  # a value, from the numbers of a batch
+Evaluate = Callable[[Sequence[Any]], Any]  # computes a value from the numbers of a batch
 
 _LOW = (torch.bfloat16, torch.float16)
 _COMPARED = ("gt", "lt", "ge", "le", "eq", "ne")
@@ -23,14 +23,14 @@ _SPECIAL = {"__rsub__": "rsub", "__truediv__": "div", "__itruediv__": "div_"}
 
 
 class Number:
-    """A number of a batch, or one computed from such. To `isinstance` it is an int or a float.
+    """A number of a batch or a value that the step reads, or computed from such. `isinstance` sees an int or a float.
 
     Attributes
     ----------
     numbers : Numbers or Reads
-        Where its uses are reported.
+        Receives reports of its uses.
     evaluate : callable
-        Its value, from the numbers of a batch.
+        Computes its value from the numbers of a batch.
     value : int or float
         Its value while the step is traced.
     entries : tuple of int
@@ -38,7 +38,7 @@ class Number:
     """
 
     __slots__ = ("entries", "evaluate", "numbers", "value")
-    __array_ufunc__ = None  # NumPy leaves arithmetic to us
+    __array_ufunc__ = None  # NumPy calls our operators instead of its own
 
     def __init__(self, numbers: Any, evaluate: Evaluate, value: Any, entries: tuple[int, ...]) -> None:
         self.numbers, self.evaluate, self.value, self.entries = numbers, evaluate, value, entries
@@ -53,12 +53,12 @@ class Number:
         name = getattr(func, "__name__", "")
         name = _SPECIAL.get(name, name.strip("_") if name.startswith("__") else name)
         if name in (*_OPERATIONS, *_CHANGING) and len(args) == 2 and not kwargs and type(args[1]) is Number:
-            return args[1]._with(name, args[0], func)
+            return args[1]._with_tensor(name, args[0], func)
         plain = pytree.tree_map(lambda x: x.numbers.used(x) if type(x) is Number else x, (args, kwargs))
         return func(*plain[0], **plain[1])
 
-    def _with(self, name: str, x: Any, func: Any) -> Any:
-        """An operation of a tensor and this number: bits are those of the number itself."""
+    def _with_tensor(self, name: str, x: Any, func: Any) -> Any:
+        """An operation of a tensor and this number, with the same bits as for the plain number."""
         numbers = self.numbers
         if not self._can_be_slot(name, x):
             return func(x, numbers.used(self))
@@ -92,8 +92,8 @@ class Number:
 
     # -- arithmetic ----------------------------------------------------------------------------------------------------
 
-    def _both(self, other: Any, operation: Callable[[Any, Any], Any], *, swapped: bool = False) -> Any:
-        """This and another number: a new one, which is computed for every batch."""
+    def _binary(self, other: Any, operation: Callable[[Any, Any], Any], *, swapped: bool = False) -> Any:
+        """An operation of this and another number. The result is a new `Number`, computed anew for every batch."""
         mine = self.evaluate
         if type(other) is Number and other.numbers is not self.numbers:  # one of the batch, one that the step has read
             other = other.numbers.used(other)
@@ -120,101 +120,103 @@ class Number:
         self.numbers.compared(evaluate, result, entries)  # a bool, or the complex root of a negative number
         return result
 
-    def _one(self, operation: Callable[[Any], Any]) -> Any:
+    def _unary(self, operation: Callable[[Any], Any]) -> Any:
         return self._made(self.derived(operation), operation(self.value), self.entries)
 
     def converted(self, kind: Any) -> Any:
-        """As a float or an int."""
-        return self._one(kind)
+        """This number as a float or an int."""
+        return self._unary(kind)
 
-    def _order(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
+    def _comparison(self, other: Any, operation: Callable[[Any, Any], Any]) -> Any:
         if isinstance(other, torch.Tensor):
             back = {"lt": "gt", "gt": "lt", "le": "ge", "ge": "le"}
-            return self._with(back.get(operation.__name__, operation.__name__), other, lambda x, n: operation(n, x))
+            return self._with_tensor(
+                back.get(operation.__name__, operation.__name__), other, lambda x, n: operation(n, x)
+            )
         if other is None or isinstance(other, str):
-            return operation(self.value, other)  # the same for all numbers
-        return self._both(other, operation)
+            return operation(self.value, other)  # the outcome is the same for all numbers
+        return self._binary(other, operation)
 
     def _tensor(self, name: str, other: Any, operation: Callable[[Any, Any], Any], *, swapped: bool = False) -> Any:
-        if isinstance(other, torch.Tensor):  # tensors on the left ask `__torch_function__`
-            return self._with(name, other, lambda x, n: operation(n, x))
-        return self._both(other, operation, swapped=swapped)
+        if isinstance(other, torch.Tensor):  # a tensor on the left calls `__torch_function__` instead
+            return self._with_tensor(name, other, lambda x, n: operation(n, x))
+        return self._binary(other, operation, swapped=swapped)
 
     def __add__(self, other: Any) -> Any:
         return self._tensor("add", other, operator.add)
 
     def __radd__(self, other: Any) -> Any:
-        return self._both(other, operator.add, swapped=True)
+        return self._binary(other, operator.add, swapped=True)
 
     def __sub__(self, other: Any) -> Any:
         return self._tensor("rsub", other, operator.sub)
 
     def __rsub__(self, other: Any) -> Any:
-        return self._both(other, operator.sub, swapped=True)
+        return self._binary(other, operator.sub, swapped=True)
 
     def __mul__(self, other: Any) -> Any:
         return self._tensor("mul", other, operator.mul)
 
     def __rmul__(self, other: Any) -> Any:
-        return self._both(other, operator.mul, swapped=True)
+        return self._binary(other, operator.mul, swapped=True)
 
     def __truediv__(self, other: Any) -> Any:
         if isinstance(other, torch.Tensor):
-            return self._with("mul", other.reciprocal(), lambda x, n: n / other)  # as torch does it
-        return self._both(other, operator.truediv)
+            return self._with_tensor("mul", other.reciprocal(), lambda x, n: n / other)  # as torch does it
+        return self._binary(other, operator.truediv)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return self._both(other, operator.truediv, swapped=True)
+        return self._binary(other, operator.truediv, swapped=True)
 
     def __floordiv__(self, other: Any) -> Any:
-        return self._both(other, operator.floordiv)
+        return self._binary(other, operator.floordiv)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return self._both(other, operator.floordiv, swapped=True)
+        return self._binary(other, operator.floordiv, swapped=True)
 
     def __mod__(self, other: Any) -> Any:
-        return self._both(other, operator.mod)
+        return self._binary(other, operator.mod)
 
     def __rmod__(self, other: Any) -> Any:
-        return self._both(other, operator.mod, swapped=True)
+        return self._binary(other, operator.mod, swapped=True)
 
     def __pow__(self, other: Any) -> Any:
-        return self._both(other, operator.pow)
+        return self._binary(other, operator.pow)
 
     def __rpow__(self, other: Any) -> Any:
-        return self._both(other, operator.pow, swapped=True)
+        return self._binary(other, operator.pow, swapped=True)
 
     def __neg__(self) -> Any:
-        return self._one(operator.neg)
+        return self._unary(operator.neg)
 
     def __pos__(self) -> Any:
-        return self._one(operator.pos)
+        return self._unary(operator.pos)
 
     def __abs__(self) -> Any:
-        return self._one(abs)
+        return self._unary(abs)
 
     # -- conditions ----------------------------------------------------------------------------------------------------
 
     def __lt__(self, other: Any) -> Any:
-        return self._order(other, operator.lt)
+        return self._comparison(other, operator.lt)
 
     def __le__(self, other: Any) -> Any:
-        return self._order(other, operator.le)
+        return self._comparison(other, operator.le)
 
     def __gt__(self, other: Any) -> Any:
-        return self._order(other, operator.gt)
+        return self._comparison(other, operator.gt)
 
     def __ge__(self, other: Any) -> Any:
-        return self._order(other, operator.ge)
+        return self._comparison(other, operator.ge)
 
     def __eq__(self, other: Any) -> Any:
-        return self._order(other, operator.eq)
+        return self._comparison(other, operator.eq)
 
     def __ne__(self, other: Any) -> Any:
-        return self._order(other, operator.ne)
+        return self._comparison(other, operator.ne)
 
     def __bool__(self) -> bool:
-        return bool(self._one(bool))
+        return bool(self._unary(bool))
 
     # -- the value itself ----------------------------------------------------------------------------------------------
 

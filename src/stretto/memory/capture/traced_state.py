@@ -1,4 +1,4 @@
-"""What a step may change, and stand-ins for it while the step is traced: parameters, buffers, optimizers."""
+"""Replace parameters, buffers and optimizers of a step by stand-ins while the step is traced."""
 
 from __future__ import annotations
 
@@ -35,17 +35,14 @@ def _updated(param: Any, grad: Any, call: int, place: int) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Watched:
-    """What a step may change, each once however often it is tied: parameters and buffers with their names.
-
-    parameter_names, buffer_names: (module number, name) for all names of each. outside: tensors of no module that the
-    step changes in place; they stay where they are."""
+    """The parameters and buffers that a step may change. A tied parameter appears once, with all its names."""
 
     modules: tuple[nn.Module, ...]
     parameters: tuple[nn.Parameter, ...]
-    parameter_names: tuple[tuple[tuple[int, str], ...], ...]
+    parameter_names: tuple[tuple[tuple[int, str], ...], ...]  # by parameter: (module number, name) of all its names
     buffers: tuple[torch.Tensor, ...]
-    buffer_names: tuple[tuple[tuple[int, str], ...], ...]
-    outside: tuple[torch.Tensor, ...] = ()
+    buffer_names: tuple[tuple[tuple[int, str], ...], ...]  # by buffer: (module number, name) of all its names
+    outside: tuple[torch.Tensor, ...] = ()  # tensors of no module that the step changes in place; they never move
 
     @classmethod
     def of(cls, modules: Sequence[nn.Module]) -> Watched:
@@ -60,16 +57,16 @@ class Watched:
         return cls(tuple(modules), *kinds)
 
     def check_buffers(self, buffers: Sequence[Any]) -> None:
-        """Refuse a step after which modules have other buffers than these."""
+        """Refuse a step after which the modules have other buffers than these."""
         found = [dict(module.named_buffers(remove_duplicate=False)) for module in self.modules]
         for buffer, names in zip(buffers, self.buffer_names, strict=True):
             for m, name in names:
                 if found[m].get(name) is not buffer:
-                    raise CannotCapture(f"buffer {name} is assigned anew in the step; change it in place, with copy_()")
+                    raise CannotCapture(f"the step assigns a new buffer {name}; change it in place, with copy_()")
 
     @contextlib.contextmanager
     def replaced(self, parameters: Sequence[Any], buffers: Sequence[Any]) -> Iterator[None]:
-        """The modules hold these instead, for a while."""
+        """Within, the modules hold these parameters and buffers instead."""
         by_module: list[dict[str, Any]] = [{} for _ in self.modules]
         for tensors, names in ((parameters, self.parameter_names), (buffers, self.buffer_names)):
             for tensor, all_names in zip(tensors, names, strict=True):
@@ -88,11 +85,14 @@ def check_owned(optimizers: Sequence[torch.optim.Optimizer], numbers: dict[int, 
         for group in optimizer.param_groups:
             for p in group["params"]:
                 if owners.setdefault(id(p), k) != k:
-                    raise CannotCapture(f"a parameter of shape {tuple(p.shape)} belongs to two optimizers")
+                    raise CannotCapture(
+                        f"a parameter of shape {tuple(p.shape)} belongs to two optimizers, which is not supported; "
+                        "give it to one of them"
+                    )
                 if id(p) not in numbers:
                     raise PlanError(
                         f"optimizer {k} has a parameter of shape {tuple(p.shape)} that belongs to none of the modules; "
-                        "name every module that is trained"
+                        "pass every module that is trained in modules="
                     )
 
 
@@ -104,7 +104,8 @@ def optimizers_watched(
     updates: list[tuple[int, tuple[int, ...]]],
     gradients: Gradients,
 ) -> Iterator[None]:
-    """`step` and `zero_grad` of the optimizers act on the parameters that are watched, which are in their groups."""
+    """Within, `step` and `zero_grad` of the optimizers act on traced stand-ins, which replace the parameters in their
+    groups."""
 
     def watch(number: int, optimizer: torch.optim.Optimizer) -> None:
         mine = [numbers[id(p)] for group in optimizer.param_groups for p in group["params"]]
@@ -112,8 +113,8 @@ def optimizers_watched(
         def step(closure: Any = None) -> None:
             if closure is not None:
                 raise CannotCapture(
-                    "an optimizer is given a closure (as LBFGS and SAM are); write its forward and backward passes "
-                    "into the step function, and call optimizer.step() without one"
+                    "the step passes a closure to an optimizer (as for LBFGS and SAM), which is not supported; write "
+                    "the forward and backward passes into the step function, and call optimizer.step() without it"
                 )
             have = [n for n in mine if live[n].grad is not None]
             call = len(updates)
@@ -135,7 +136,7 @@ def optimizers_watched(
 
         optimizer.step, optimizer.zero_grad = step, zero_grad
 
-    # A scheduler puts a `step` of its own on the optimizer: what was there comes back.
+    # A scheduler may have replaced `step` of the optimizer: restore that one afterwards.
     before = [{k: o.__dict__[k] for k in ("step", "zero_grad") if k in o.__dict__} for o in optimizers]
     groups = [(group, group["params"]) for optimizer in optimizers for group in optimizer.param_groups]
     try:

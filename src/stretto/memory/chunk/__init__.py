@@ -1,1 +1,1 @@
-"""Splitting operations that are too large into chunks along one dimension."""
+"""Split operations that are too large into chunks along one dimension of their tensors."""

@@ -1,18 +1,19 @@
-"""Cutting operations that are too large: a few rows at a time, each piece with operations of its own.
+"""Cut operations that are too large into chunks of a few rows, each with operations of its own.
 
-    traced, notes = cut(traced, 8)                   # losses over many words, in eight pieces
-    traced, notes = cut(traced, {"batch": 4})        # all that has a batch in it, four parts of the batch in turn
-    traced, notes = cut(traced, "auto", budget)      # what is too large for the budget, in as many as that takes
+    traced, notes = cut(traced, 8)                   # losses over many tokens, in eight chunks
+    traced, notes = cut(traced, {"batch": 4})        # everything with the batch dimension, in four chunks
+    traced, notes = cut(traced, "auto", budget)      # what is too large for the budget, in as many chunks as needed
 
-A language model's logits (tokens × words) are there several times over: cast, log_softmax, gradients. None of them is
-wanted as a whole. So the operations that touch them are found (a *group*, see `groups`), each is written once for every
-piece of the tokens, and what leaves the group is put together again: rows are joined, sums over tokens are added up. A
-piece's logits are gone when its turn is over, because its gradient does not wait for the loss of the others.
+A language model holds its logits (tokens × vocabulary) several times: cast, log_softmax, gradients. None of them is
+needed as a whole. So this module finds the operations on them (a *group*, see `groups`), writes each operation once for
+every chunk of the tokens, and joins the results of the group: rows are concatenated, sums over tokens are added. The
+logits of a chunk are freed before the next chunk begins, because their gradient does not need the loss of the others.
 
-A dimension with a name is cut wherever it goes. "batch" is the first one of the tensors of the batch; modules name
-dimensions of their parameters (`dims`, see `named`). A tensor without that dimension is there once, for all pieces.
+A dimension with a name is cut wherever it appears. "batch" is the first dimension of the tensors of the batch; modules
+name dimensions of their parameters (`dims`, see `capture.named_dims`). A tensor without the dimension exists once for
+all chunks.
 
-Sums are added in another order than in the step as it was, so results are equal up to rounding, not bit by bit.
+Sums are added in another order than without chunks, so results are equal up to rounding, not bit by bit.
 """
 
 from __future__ import annotations
@@ -22,56 +23,68 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch.fx import Graph, Node
+from torch.fx import Graph, GraphModule, Node
 
 from stretto.errors import PlanError
-from stretto.memory.capture.named_dims import found_dims, starts
+from stretto.memory.capture.named_dims import check_dims, inputs_with_dim
 from stretto.memory.capture.trace_function import module_of
 from stretto.memory.capture.trace_step import Traced
 from stretto.plan.cost import show_bytes
 
 from .dim_layers import rank
-from .group_runs import in_runs
-from .groups import Group, Growing, given, measured, nbytes, sums_first, touched
-from .prepare import made_ready, same_shapes_joined
-from .unroll import Writer, made_again, noted
+from .group_runs import assign_runs
+from .groups import Group, Growing, given, measured, nbytes, touched, without_small_sums
+from .prepare import join_equal_views, prepare
+from .unroll import Writer, refresh_fakes, remember_inputs
 
 aten = torch.ops.aten
 Chunks = int | str | Mapping[str, int] | None
-LOSSES, ALL = 1, 2  # what is cut when there is no plan otherwise
-_MOST = 256  # pieces
-_SEEDS = 64  # operations that are too large, of which it is tried
-_SWEEPS = 3  # over all operations, for those that are too large
-_TOLD = 3  # of groups, and of those that cannot be cut
-_WORTH = 0.7  # of what an operation touched, that it may still touch
-# What takes no memory, or belongs to parameters.
+LOSSES, ALL = 1, 2  # values of `tight`: what is cut if there is no plan otherwise
+_MOST = 256  # chunks of a group
+_SEEDS = 64  # operations that are too large, tried in one sweep
+_SWEEPS = 3  # sweeps over all operations for those that are too large
+_SHOWN = 3  # notes about groups that are cut, and about those that cannot be
+_WORTH = 0.7  # a cut must reduce the bytes that an operation touches to this share
+# Operations that take no memory, or belong to parameters.
 _FREE = ("view", "_unsafe_view", "t", "transpose", "permute", "expand", "slice", "detach", "alias", "update", "copy_")
 
 
 class CannotCut(Exception):
-    """Why a group stays as it is."""
+    """Why a group is not cut."""
 
 
 def check_chunks(chunks: Chunks) -> None:
-    """That it says how to cut."""
+    """Refuse a value of chunks= that has no meaning."""
     if isinstance(chunks, Mapping):
         fine = all(isinstance(name, str) and type(n) is int and n >= 1 for name, n in chunks.items())
     else:
         fine = chunks is None or chunks == "auto" or (type(chunks) is int and chunks >= 1)
     if not fine:
         raise PlanError(
-            f"chunks={chunks!r} is not a number of pieces; give one from 1 on, "
-            '"auto", None, or numbers for dimensions, as in {"batch": 4}'
+            f"chunks={chunks!r} is not a number of chunks; give an integer of at least 1, "
+            '"auto", None, or integers for named dimensions, as in {"batch": 4}'
         )
 
 
 def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> tuple[Traced, list[str]]:
-    """The step with pieces in it, and what was done. chunks: pieces of losses; pieces by name of a dimension; "auto":
-    losses, into as many as make an operation's part of the budget small, none if it is (less than a quarter). tight:
-    LOSSES: also then, because the rest does not fit; ALL: all other operations that are too large, too."""
+    """Cut a traced step into chunks. Returns it with notes for the report.
+
+    Parameters
+    ----------
+    traced : Traced
+        The step.
+    chunks : int, str, mapping or None
+        The number of chunks of losses; numbers of chunks by name of a dimension; or "auto": cut losses whose operations
+        take more than a quarter of the budget, into as many chunks as make them small.
+    budget : int
+        Bytes on the device, for "auto".
+    tight : int
+        With "auto". LOSSES: cut losses even if they are small, because the rest does not fit. ALL: also cut all other
+        operations that are too large.
+    """
     if isinstance(chunks, Mapping):
-        found_dims(traced, chunks)
-        chunks = {name: pieces for name, pieces in chunks.items() if pieces > 1}
+        check_dims(traced, chunks)
+        chunks = {name: count for name, count in chunks.items() if count > 1}
     if not chunks or chunks == 1:
         return traced, []
     if not isinstance(chunks, Mapping) and tight < ALL and not _losses(traced.module.graph):
@@ -81,28 +94,33 @@ def cut(traced: Traced, chunks: Chunks, budget: int = 0, *, tight: int = 0) -> t
     graph = Graph()
     copies: dict[Node, Node] = {}
     graph.output(graph.graph_copy(traced.module.graph, copies))
-    noted(graph)
+    remember_inputs(graph)
     cutting = _Cutting(graph, budget, tight)
     try:
-        made_ready(graph)
+        prepare(graph)
         if isinstance(chunks, Mapping):
-            for name, pieces in chunks.items():
-                cutting.along(name, [(copies[node], dim) for node, dim in starts(traced, name)], pieces)
+            for name, count in chunks.items():
+                cutting.along(name, [(copies[node], dim) for node, dim in inputs_with_dim(traced, name)], count)
         else:
             cutting.losses(chunks)
             if chunks == "auto" and tight == ALL:
                 cutting.too_large()
         cutting.what = "the step"
         graph.eliminate_dead_code()
-        made_again(graph)
+        refresh_fakes(graph)
         graph.lint()
     except RecursionError:
         raise
-    except (RuntimeError, ValueError, IndexError) as error:  # torch refuses an operation on a piece: half is written
-        return traced, [f"{cutting.what} is not cut, nor is anything else: {str(error).splitlines()[0]}"]
+    except (RuntimeError, ValueError, IndexError) as error:  # torch refuses an operation on a chunk: drop the graph
+        return traced, [f"nothing is cut, because {cutting.what} cannot be: {str(error).splitlines()[0]}"]
     if not cutting.done:
         return traced, cutting.notes
     return replace(traced, module=module_of(traced.module, graph)), cutting.notes
+
+
+def chunk_numbers(module: GraphModule) -> dict[str, tuple[int, int]]:
+    """By name of an operation that was split: (number of its chunk, how many chunks)."""
+    return {node.name: node.meta["chunk"] for node in module.graph.nodes if "chunk" in node.meta}
 
 
 def _operations(graph: Graph) -> list[Node]:
@@ -114,7 +132,13 @@ def _losses(graph: Graph) -> list[Node]:
 
 
 class _Cutting:
-    """A step while it is cut. what: what it is at."""
+    """A step while it is cut.
+
+    Attributes
+    ----------
+    what : str
+        What is being cut, for notes.
+    """
 
     def __init__(self, graph: Graph, budget: int, tight: int) -> None:
         self.graph, self.budget, self.tight = graph, budget, tight
@@ -124,52 +148,51 @@ class _Cutting:
         self._refused: set[Node] = set()
 
     def losses(self, chunks: int | str) -> None:
-        """All of them, with what touches the tensors that are as large."""
+        """Cut all losses, with the operations on tensors that are as large."""
         for loss in _losses(self.graph):
             if loss in self.done:  # two in one group
                 continue
             self.what = f"{loss.name} of {_shape(loss)}"
             try:
-                same_shapes_joined(self.graph, _as_large_as(loss))
-                group = self._around(loss, one_layer=True)
-                pieces = self._count(group, chunks)
-                if pieces > 1:
-                    self._write(group, pieces, f"the loss ({self.what}, up to {show_bytes(group.working)} for one ")
+                join_equal_views(self.graph, _as_large_as(loss))
+                group = self._group_around(loss, one_layer=True)
+                count = self._count(group, chunks)
+                if count > 1:
+                    self._write(group, count, f"the loss ({self.what}, up to {show_bytes(group.working)} for one ")
             except CannotCut as error:
                 self.notes.append(f"{self.what} is not cut: {error}")
 
-    def along(self, name: str, tensors: list[tuple[Node, int]], pieces: int) -> None:
-        """A dimension, wherever it goes."""
+    def along(self, name: str, tensors: list[tuple[Node, int]], count: int) -> None:
+        """Cut a dimension wherever it appears."""
         self.what = f'"{name}"'
         growing = Growing()
         for node, dim in tensors:
             growing.from_tensor(node, dim)
-        group = measured(sums_first(self.graph, growing.grown()))
+        group = measured(without_small_sums(self.graph, growing.grow()))
         if not group.needs or group.units < 2:
-            why = (
-                "there is only one row of it" if group.needs else "no operation that takes it can be cut in equal parts"
-            )
+            why = "it has only one row" if group.needs else "no operation that reads it can be cut into equal parts"
             self.notes.append(f"{self.what} is not cut: {why}")
             return
         long = tensors[0][0].meta["val"].shape[tensors[0][1]]
         many = f"{self.what} of {long:,} ({len(group.needs)} operations, up to {show_bytes(group.working)} for one "
-        self._write(group, min(pieces, group.units, _MOST), many)
+        self._write(group, min(count, group.units, _MOST), many)
 
     def too_large(self) -> None:
-        """Operations that take more than a quarter of the budget, the largest first."""
+        """Cut operations that take more than a quarter of the budget, the largest first."""
         refused: list[str] = []
-        told, self.notes = self.notes, []
+        earlier, self.notes = self.notes, []
         for _ in range(_SWEEPS):
             before = len(self.done)
             refused = self._sweep()
             if len(self.done) == before:
                 break
-        more = len(self.notes) - _TOLD
+        more = len(self.notes) - _SHOWN
         last = [f"{more} more groups of operations are cut"] if more > 0 else []
-        self.notes = [*told, *self.notes[:_TOLD], *last, *refused[:_TOLD]]
+        self.notes = [*earlier, *self.notes[:_SHOWN], *last, *refused[:_SHOWN]]
 
     def _sweep(self) -> list[str]:
-        """Cut what is too large now; pieces may still be, along another dimension. Returns what cannot be cut."""
+        """Cut what is too large now. Chunks may be cut again, along another dimension. Returns notes on what cannot be
+        cut."""
         large = [(_touches(node), node) for node in _operations(self.graph)]
         large = sorted((x for x in large if 4 * x[0] > self.budget), key=lambda x: -x[0])
         refused: list[str] = []
@@ -178,31 +201,33 @@ class _Cutting:
                 continue
             self.what = f"{node.name} of {_shape(node)}"
             try:
-                group = self._around(node, one_layer=False)
+                group = self._group_around(node, one_layer=False)
             except CannotCut as error:
                 refused.append(f"{self.what} is not cut: {error}")
                 continue
-            pieces = min(-(-8 * group.working // self.budget), group.units, _MOST)
-            if pieces < 2:
+            count = min(-(-8 * group.working // self.budget), group.units, _MOST)
+            if count < 2:
                 continue
-            said = f"{len(group.needs)} operations around {self.what} (up to {show_bytes(group.working)} for one "
-            self._write(group, pieces, said, "are")
+            what = f"{len(group.needs)} operations around {self.what} (up to {show_bytes(group.working)} for one "
+            self._write(group, count, what, "are")
         return refused
 
-    def _around(self, node: Node, *, one_layer: bool) -> Group:
-        """What touches tensors that are as large as this one, along the first dimension that it can be cut along. More
-        than one layer of them must be worth it."""
+    def _group_around(self, node: Node, *, one_layer: bool) -> Group:
+        """The group of operations on tensors that are as large as this one, along the first dimension that can be cut.
+
+        A group of more than one layer must reduce memory enough.
+        """
         why = "the dimension cannot be followed"
         for dim in range(rank(node)):
             growing = Growing(_as_large_as(node), one_layer=one_layer)
             if not growing.from_operation(node, dim):
                 continue
-            group = measured(sums_first(self.graph, growing.grown()))
+            group = measured(without_small_sums(self.graph, growing.grow()))
             if group.units < 2:
-                why = "there is only one row of it"
+                why = "it has only one row"
             elif not one_layer and touched(group, min(group.units, _MOST)) > _WORTH * touched(group, 1):
-                why = "what is there as a whole before and after it takes as much"
-                self._refused.update(group.needs)  # others of it would not fare better
+                why = "the whole tensors before and after it need as much memory"
+                self._refused.update(group.needs)  # the other operations of the group would be refused as well
             else:
                 return group
         raise CannotCut(why)
@@ -218,10 +243,10 @@ class _Cutting:
             return 1
         return min(wanted, group.units, _MOST)
 
-    def _write(self, group: Group, pieces: int, what: str, verb: str = "is") -> None:
+    def _write(self, group: Group, count: int, what: str, verb: str = "is") -> None:
         self.done.update(group.needs)
-        Writer(self.graph, in_runs(self.graph, group)).write(pieces)
-        self.notes.append(f"{what}operation) {verb} cut into {pieces} pieces: results are equal up to rounding")
+        Writer(self.graph, assign_runs(self.graph, group)).write(count)
+        self.notes.append(f"{what}operation) {verb} cut into {count} chunks: results are equal up to rounding")
 
 
 def _as_large_as(seed: Node) -> Any:
@@ -235,7 +260,7 @@ def _as_large_as(seed: Node) -> Any:
 
 
 def _touches(node: Node) -> int:
-    """Bytes that an operation takes and makes."""
+    """Bytes that an operation reads and writes."""
     if str(getattr(node.target, "__name__", node.target)).split(".")[0] in _FREE:
         return 0
     if not isinstance(node.meta.get("val"), torch.Tensor):
@@ -244,7 +269,7 @@ def _touches(node: Node) -> int:
 
 
 def _largest(node: Node) -> Node:
-    """The largest of what an operation makes and takes: the one to be cut."""
+    """The largest of the tensors that an operation reads and writes: the one to cut."""
     made = [other for other in node.all_input_nodes if not given(other)]
     tensors = [other for other in made if isinstance(other.meta.get("val"), torch.Tensor)]
     return max([node, *tensors], key=nbytes)

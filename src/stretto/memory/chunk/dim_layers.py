@@ -1,15 +1,15 @@
-"""Following one dimension through layers: convolutions, norms, attention, tables of words, pooling.
+"""Rules for layers: which part of its inputs a chunk of a convolution, norm, attention, embedding or pooling needs.
 
-`LAYERS` has, by operation, what of its inputs a piece of its result takes, see `follow`. `several(node, dim)` answers
-for operations with several results, when the first of them is cut along `dim`: what of its inputs it takes, and for
-each result along which dimension it is cut, or that it is ADDED up over pieces, or ALIKE for all of them.
+`LAYERS` has rules by operation, as `dim_rules` does. `needs_several(node, dim)` is for operations with several results
+whose first result is cut along `dim`. It gives what is needed of each input, and for each result the dimension along
+which it is cut, ADDED if it is a sum over chunks, or ALIKE if it is the same for all chunks.
 
     layer_norm_backward along 0     rows of the gradient, of x and of its statistics; results: rows, ADDED, ADDED
     attention along 0               queries, keys and values of a few texts; results: theirs
 
-Batch norm is missing because it takes the whole batch, and so is what draws random numbers for all of it. Norms and
-attention are cut along 0 alone: their kernels take it that statistics have no gaps in memory, which slices along
-another dimension have.
+Batch norm is missing because it needs the whole batch, and so are operations that draw random numbers for all of it.
+Norms and attention are cut along 0 alone: their kernels expect contiguous statistics, which slices along another
+dimension are not.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ Needs = dict[Node, int | None]
 Pairs = list[tuple[Any, int | None]]
 Results = tuple[int, ...]
 
-ADDED, ALIKE = -1, -2  # results that are no pieces
+ADDED, ALIKE = -1, -2  # results that are not cut: sums over chunks, and results that all chunks share
 _MEAN = 1  # a loss's reduction
 
 
 def rank(x: Any) -> int:
-    """Dimensions of a node's result; 1 for a tuple, which counts as cut along 0."""
+    """The number of dimensions of a node's result; 1 for a tuple, which counts as cut along 0."""
     value = x.meta.get("val")
     return value.dim() if isinstance(value, torch.Tensor) else 1
 
 
 def sizes(x: Any) -> list[int]:
-    """Of a node's result."""
+    """The shape of a node's result."""
     return [int(n) for n in x.meta["val"].shape]
 
 
-def several(node: Node, dim: int) -> tuple[Needs, Results] | None:
-    """For an operation with several results; None if it is not known, or cannot be cut in this way."""
+def needs_several(node: Node, dim: int) -> tuple[Needs, Results] | None:
+    """The rule for an operation with several results; None if it has no rule, or cannot be cut in this way."""
     rule = _SEVERAL.get(node.target)
     found = rule(node, dim) if rule is not None else None
     if found is None:
@@ -53,12 +53,12 @@ def several(node: Node, dim: int) -> tuple[Needs, Results] | None:
 
 
 def has_several(node: Node) -> bool:
-    """Whether it is in the table of `several`."""
+    """Whether an operation has a rule in the table of `needs_several`."""
     return node.target in _SEVERAL
 
 
 def merged(node: Node, pairs: Pairs) -> Needs | None:
-    """By input; None when an operation takes one tensor twice, in two ways."""
+    """By input: its dimension. None if an operation reads one tensor twice, in two ways."""
     found: Needs = {}
     for other, dim in pairs:
         if isinstance(other, Node) and found.setdefault(other, dim) != dim:
@@ -67,7 +67,7 @@ def merged(node: Node, pairs: Pairs) -> Needs | None:
 
 
 def with_rows(node: Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Arguments for a piece, where the number of rows is one of them."""
+    """The arguments for a chunk of operations that have the number of rows among their arguments."""
     at = _ROWS_AT.get(node.target)
     return args if at is None else (*args[:at], sizes(args[0])[0], *args[at + 1 :])
 
@@ -76,12 +76,12 @@ def with_rows(node: Node, args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _batch(*which: int) -> Callable[[Node, int], Pairs | None]:
-    """These arguments along 0, all else whole: a convolution's images, one by one."""
+    """A rule: these arguments along 0, the others whole, as for the images of a convolution."""
     return lambda node, dim: [(node.args[at], 0) for at in which] if dim == 0 else None
 
 
 def _leading(*which: int, last: int = 2) -> Callable[[Node, int], Pairs | None]:
-    """These arguments along any dimension but the last ones: pooling."""
+    """A rule: these arguments along any dimension but the last ones, as for pooling."""
 
     def rule(node: Node, dim: int) -> Pairs | None:
         return [(node.args[at], dim) for at in which] if dim < rank(node) - last else None
@@ -132,7 +132,7 @@ def _slice_scatter(node: Node, dim: int) -> Pairs | None:
 
 
 def _elementwise(*which: int) -> Callable[[Node, int], Pairs | None]:
-    """Of arguments that all have the result's shape; torch does not call all such operations pointwise."""
+    """A rule for arguments that all have the result's shape. Torch does not tag all such operations as pointwise."""
 
     def rule(node: Node, dim: int) -> Pairs | None:
         given = [node.args[at] for at in which]
@@ -199,9 +199,11 @@ def _images(taken: tuple[int, ...], results: Results) -> Callable[[Node, int], _
     return lambda node, dim: ([(node.args[at], 0) for at in taken], results) if dim == 0 else None
 
 
-def _words(node: Node, dim: int) -> _Found | None:
-    """nll_loss(x, targets, weights, reduction, …). Its second result, the weight of all rows, is none of a piece's; a
-    mean is of all rows."""
+def _nll_loss(node: Node, dim: int) -> _Found | None:
+    """nll_loss(x, targets, weights, reduction, …).
+
+    Its second result, the weight of all rows, does not belong to a chunk; a mean needs all rows.
+    """
     x, target, _, how = node.args[:4]
     if dim or how == _MEAN or not rank(target):
         return None
@@ -225,7 +227,7 @@ def _unbind(node: Node, dim: int) -> _Found:
 
 
 def _largest(node: Node, dim: int) -> _Found | None:
-    """max, min, sort and topk along a dimension: values and places; cut along another one that stays where it is."""
+    """max, min, sort and topk along a dimension: values and indices. They can be cut along another dimension."""
     x = node.args[0]
     at: Any = {aten.topk.default: 2, aten.sort.default: 1}.get(node.target, 1)
     along = (int(node.args[at]) if len(node.args) > at else -1) % rank(x)
@@ -236,8 +238,19 @@ def _largest(node: Node, dim: int) -> _Found | None:
 
 
 def _attention(taken: tuple[int, ...], chance: int, results: Results, mask: int | str | None = None) -> Any:
-    """taken: arguments with texts in front. chance: that of dropout, which draws for all texts at once.
-    results: 0 for those that are cut. mask: one that may have fewer dimensions, or one text for all."""
+    """A rule for attention.
+
+    Parameters
+    ----------
+    taken : tuple of int
+        Arguments whose first dimension is the batch.
+    chance : int
+        The argument with the probability of dropout, which draws for the whole batch at once.
+    results : tuple of int
+        By result: 0 if it is cut, or ALIKE.
+    mask : int or str, optional
+        The argument with the mask, which may have fewer dimensions, or one entry for the whole batch.
+    """
 
     def rule(node: Node, dim: int) -> _Found | None:
         if dim or (len(node.args) > chance and node.args[chance] != 0.0):
@@ -258,8 +271,8 @@ _SEVERAL: dict[Any, Callable[[Node, int], _Found | None]] = {
     aten.native_group_norm.default: _images((0,), (0, 0, 0)),
     aten.native_group_norm_backward.default: _images((0, 1, 2, 3), (0, ADDED, ADDED)),
     aten.convolution_backward.default: _images((0, 1), (0, ADDED, ADDED)),
-    aten.nll_loss_forward.default: _words,
-    aten.nll_loss2d_forward.default: _words,
+    aten.nll_loss_forward.default: _nll_loss,
+    aten.nll_loss2d_forward.default: _nll_loss,
     aten.max_pool2d_with_indices.default: _pool,
     aten.split.Tensor: _split,
     aten.split_with_sizes.default: _split,

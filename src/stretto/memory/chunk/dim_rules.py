@@ -1,13 +1,13 @@
-"""Following one dimension through operations: what of its inputs a piece of a result takes.
+"""Rules for single operations: which part of its inputs a chunk of a result needs.
 
-`needs(node, dim)` answers for a result that is cut along `dim`: along which dimension each input is cut, None for one
-that is taken whole. `sums(node)` gives the ways in which a result is a sum over pieces of its inputs. What is not in
-the tables (here and in `layers`) cannot be followed.
+`needs(node, dim)` gives, for a result that is cut along `dim`, the dimension along which each input is cut, or None for
+an input that is needed whole. `sums(node)` gives the ways in which a result is a sum over chunks of its inputs. An
+operation that is not in the tables (here and in `dim_layers`) cannot be cut.
 
     mm(x, w) cut along 0    x along 0, w whole
-    mm(x, w) as a sum       x along 1, w along 0        (a weight's gradient: a sum over tokens)
+    mm(x, w) as a sum       x along 1, w along 0        (the gradient of a weight: a sum over tokens)
     log_softmax(x, 1)       x along 0, never along 1
-    view(x) cut along d     x along the dimension with as many numbers behind it: equal shares of both are the same
+    view(x) cut along d     x along the dimension with the same number of rows before it
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VIEWS = (aten.view.default, aten._unsafe_view.default, aten.reshape.default)
 SIZED = (*VIEWS, aten.expand.default, aten.slice_backward.default, aten.select_backward.default)
 LOSSES = (aten.nll_loss_forward.default, aten.nll_loss2d_forward.default)
 _NONE, _SUM = 0, 2  # reductions of losses: a loss for every row; their sum
-# Losses of two tensors of one shape, and what they teach: where the reduction is among their arguments.
+# Losses of two tensors of one shape, and their gradients: the position of the reduction among their arguments.
 REDUCING = {
     aten.mse_loss.default: 2,
     aten.huber_loss.default: 2,
@@ -38,7 +38,7 @@ REDUCING = {
     aten.binary_cross_entropy.default: 3,
     aten.binary_cross_entropy_with_logits.default: 4,
 }
-TEACHING = {
+REDUCING_BACKWARD = {
     aten.mse_loss_backward.default: 3,
     aten.huber_loss_backward.default: 3,
     aten.smooth_l1_loss_backward.default: 3,
@@ -47,7 +47,7 @@ TEACHING = {
 
 
 def needs(node: Node, dim: int) -> Needs | None:
-    """By input: the dimension along which it is cut when the result is cut along `dim`. None: cannot be followed."""
+    """By input: the dimension along which it is cut when the result is cut along `dim`. None: it cannot be cut."""
     rule = _RULES.get(node.target) or LAYERS.get(node.target)
     tags = getattr(node.target, "tags", ())
     if rule is None and torch.Tag.pointwise in tags and torch.Tag.nondeterministic_seeded not in tags:
@@ -57,7 +57,7 @@ def needs(node: Node, dim: int) -> Needs | None:
 
 
 def sums(node: Node) -> list[Needs]:
-    """The ways in which the result is the sum of what the operation gives for pieces of its inputs."""
+    """The ways in which the result is the sum of the operation's results for chunks of its inputs."""
     target, args = node.target, node.args
     ways: list[_Pairs] = []
     if target is aten.mm.default:
@@ -76,7 +76,7 @@ def sums(node: Node) -> list[Needs]:
 
 
 def reduction(node: Node, at: int) -> int:
-    """What a loss does with its numbers; a mean is what it does unless told otherwise."""
+    """The reduction of a loss (0: none, 1: mean, 2: sum); "mean" is the default."""
     return int(node.args[at]) if len(node.args) > at else 1
 
 
@@ -120,7 +120,7 @@ def _bmm(node: Node, dim: int) -> _Pairs:
 
 
 def _view(node: Node, dim: int) -> _Pairs | None:
-    """Dimensions before which there is the same number of rows, those of length 1 left out."""
+    """The dimension of the input with the same number of rows before it; dimensions of length 1 do not count."""
     to, of = sizes(node), sizes(node.args[0])
     before = math.prod(to[:dim])
     found = [d for d, n in enumerate(of) if n > 1 and math.prod(of[:d]) == before]
@@ -160,7 +160,7 @@ def _expand(node: Node, dim: int) -> _Pairs:
 
 
 def _other_dimension(node: Node, dim: int) -> _Pairs | None:
-    """log_softmax(x, along, …), slice(x, along, …): cut along any other one."""
+    """log_softmax(x, along, …), slice(x, along, …): can be cut along any other dimension."""
     along = int(node.args[1]) if len(node.args) > 1 else 0
     return [(node.args[0], dim)] if dim != along % rank(node) else None
 
@@ -182,6 +182,7 @@ def _gather(node: Node, dim: int) -> _Pairs | None:
 
 
 def reduced(node: Node) -> list[int]:
+    """The dimensions that a reduction removes."""
     n = rank(node.args[0])
     if not n:
         return []
@@ -207,10 +208,10 @@ def _loss_backward(node: Node, dim: int) -> _Pairs | None:
     return [(grad, 0 if how == _NONE else None), (x, 0), (target, 0), (weight, None), (total, None)]
 
 
-def _teaching(node: Node, dim: int) -> _Pairs | None:
-    """mse_loss_backward(gradient, x, y, reduction): by number, but for a mean, in which all of them are counted."""
+def _reducing_backward(node: Node, dim: int) -> _Pairs | None:
+    """mse_loss_backward(gradient, x, y, reduction): elementwise, except for a mean, which counts all elements."""
     gradient, x, y = node.args[:3]
-    at = TEACHING[node.target]
+    at = REDUCING_BACKWARD[node.target]
     if reduction(node, at) not in (_NONE, _SUM) or not _plain(node, at, 1):
         return None
     return [(gradient, dim if sizes(gradient) == sizes(node) else None), (x, dim), (y, dim)]
@@ -234,7 +235,7 @@ _RULES: dict[Any, Callable[[Node, int], _Pairs | None]] = {
     aten._softmax_backward_data.default: _softmax_backward,
     aten.slice_backward.default: _slice_backward,
     aten.gather.default: _gather,
-    **dict.fromkeys(TEACHING, _teaching),
+    **dict.fromkeys(REDUCING_BACKWARD, _reducing_backward),
     aten.nll_loss_backward.default: _loss_backward,
     aten.nll_loss2d_backward.default: _loss_backward,
     **dict.fromkeys(

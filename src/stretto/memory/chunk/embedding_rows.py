@@ -1,4 +1,4 @@
-"""The gradient of an embedding table, some rows after others: the whole of it is as large as the table."""
+"""Compute the gradient of an embedding table a few rows at a time, because all of it is as large as the table."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ _EMBEDDING, _BAG = _aten.embedding_dense_backward.default, _aten._embedding_bag_
 _SUM, _MEAN = 0, 1  # modes of a bag
 
 
-def source(gradient: Any, *, rounding: bool) -> list[Any]:
-    """The nodes of a trace that make a gradient and nothing else, the operation first, if it can be made in rows.
-    rounding: also if results are then equal up to rounding only, as those of bags are."""
+def row_gradient_chain(gradient: Any, *, rounding: bool) -> list[Any]:
+    """The nodes of a trace that compute only a gradient, the operation first. Empty if it cannot be computed in rows.
+
+    Parameters
+    ----------
+    gradient : torch.fx.Node
+        The gradient of a table.
+    rounding : bool
+        Whether results may differ by rounding, as those of embedding bags do.
+    """
     chain = [gradient]
     while chain[0].target is _aten.detach.default:
         chain.insert(0, chain[0].args[0])
@@ -28,7 +35,7 @@ def source(gradient: Any, *, rounding: bool) -> list[Any]:
 
 
 def rows(target: Any, args: Sequence[Any], first: int, count: int) -> torch.Tensor:
-    """Rows of the gradient, from the arguments of the operation that makes all of it.
+    """Rows of the gradient, from the arguments of the operation that computes all of it.
 
     >>> grad, index = torch.ones(3, 2), torch.tensor([0, 5, 5])
     >>> rows(_EMBEDDING, (grad, index, 6, -1, False), 4, 2)
@@ -39,7 +46,7 @@ def rows(target: Any, args: Sequence[Any], first: int, count: int) -> torch.Tens
     at, padding = (2, 3) if target is _EMBEDDING else (6, 11)
     index, left_out = args[1], args[padding] if len(args) > padding else -1
     inside = (index >= first) & (index < first + count) & (index != left_out)
-    # What belongs to other rows goes to one more, which is left out as padding is.
+    # Indices of other rows point to one more row, which is ignored as padding.
     args[1] = torch.where(inside, index - first, count)
     args[at] = count + 1
     args[padding:] = [count, *args[padding + 1 :]]

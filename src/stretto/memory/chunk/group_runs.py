@@ -1,8 +1,8 @@
-"""In which runs the operations of a group are run.
+"""Divide the operations of a group into runs.
 
-Each run is all of its operations for the first piece, then all for the second. A run ends where an operation wants
-something that is made of all pieces: most of the step lies between a layer's forward operations and its backward ones,
-so they are two runs. Pieces wait for the second run as they are, each by itself.
+In each run, all its operations run for the first chunk, then all for the second, and so on. A run ends where an
+operation needs a result of all chunks. Most of the step comes between the forward and the backward operations of a
+layer, so they are two runs. Between them the chunks are kept separately.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch.fx import Graph, Node
 
 from .groups import Group
 
-_CHANGES = (  # something, at its time
+_CHANGES = (  # operations that change a tensor, so they cannot be moved
     "stretto.update.default",
     "stretto.update_unless.default",
     "aten.copy_.default",
@@ -22,54 +22,59 @@ _CHANGES = (  # something, at its time
 )
 
 
-def in_runs(graph: Graph, group: Group) -> Group:
-    """Put its operations into as few runs as their order allows, and note what has to come before each."""
+def assign_runs(graph: Graph, group: Group) -> Group:
+    """Divide the operations of a group into as few runs as their order allows.
+
+    Sets `group.runs`, and `group.before`: what must come before each run.
+    """
     group.runs, group.before = [], []
     run: set[Node] = set()
-    after: set[Node] = set()  # outside, and made of what the run makes
-    beside: dict[Node, None] = {}  # outside, between operations of the run, and not made of them; in order
-    stuck: set[Node] = set()  # of those: must stay where they are, or wait for such
-    drawn = False  # random numbers that wait for the run, or are stuck: no later ones may be drawn before it
+    after: set[Node] = set()  # outside the group, and depend on the run
+    independent: dict[Node, None] = {}  # outside the group, between operations of the run, independent of it; in order
+    stuck: set[Node] = set()  # of those: cannot be moved before the run
+    drawn = False  # random numbers are drawn after or within the run, so later ones cannot be drawn before it
     for node in graph.nodes:
         inputs = node.all_input_nodes
         if node in group.needs:
             if any(x in after or x in stuck or (x in run and x in group.added) for x in inputs) or not run:
-                run, after, beside, stuck, drawn = set(), set(), {}, set(), False
+                run, after, independent, stuck, drawn = set(), set(), {}, set(), False
                 group.runs.append([])
                 group.before.append([])
             run.add(node)
             group.runs[-1].append(node)
-            group.before[-1] += _taken_out(beside, inputs)
+            group.before[-1] += _pop_needed(independent, inputs)
         elif run:
             if any(x in run or x in after for x in inputs):
                 after.add(node)
                 drawn = drawn or _draws(node)
             else:
-                beside[node] = None
+                independent[node] = None
                 if str(node.target) in _CHANGES or (drawn and _draws(node)) or any(x in stuck for x in inputs):
                     stuck.add(node)
                     drawn = drawn or _draws(node)
     return group
 
 
-def _taken_out(beside: dict[Node, None], wanted: Iterable[Node]) -> list[Node]:
-    """Those that are wanted and what they want, in an order in which they can be made. Random numbers are drawn in
-    their order: with one, all that are drawn before it."""
+def _pop_needed(independent: dict[Node, None], wanted: Iterable[Node]) -> list[Node]:
+    """Remove operations that are needed, with their inputs, and return them in order.
+
+    Random numbers keep their order: an operation that draws some also moves all that draw before it.
+    """
     found: list[Node] = []
-    left = [x for x in wanted if x in beside]
+    left = [x for x in wanted if x in independent]
     while left:
         node = left.pop()
-        if node not in beside:
+        if node not in independent:
             continue
         if _draws(node):
-            earlier = list(beside)
+            earlier = list(independent)
             left += [other for other in earlier[: earlier.index(node)] if _draws(other)]
-        del beside[node]
+        del independent[node]
         found.append(node)
-        left += [x for x in node.all_input_nodes if x in beside]
+        left += [x for x in node.all_input_nodes if x in independent]
     return sorted(found)
 
 
 def _draws(node: Node) -> bool:
-    """Whether it takes random numbers, or may."""
+    """Whether an operation may draw random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())

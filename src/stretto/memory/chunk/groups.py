@@ -1,8 +1,8 @@
-"""Operations that are run for one piece after another: how a group of them grows.
+"""Find the group of operations that run for one chunk after another.
 
-A *group* is cut along one dimension, however often that changes its place from tensor to tensor. It grows from a start
-to whatever makes or takes a cut tensor, as far as the dimension can be followed (`follow`, `layers`). Elsewhere it
-ends: what comes in from there is taken in slices, what goes out is put together.
+A *group* is cut along one dimension, whatever its index is in each tensor. It grows from a start to the operations that
+read or write a cut tensor, as far as rules exist (`dim_rules`, `dim_layers`). At its border, inputs are sliced and
+results are joined.
 """
 
 from __future__ import annotations
@@ -15,64 +15,68 @@ from dataclasses import dataclass, field
 import torch
 from torch.fx import Graph, Node
 
-from .dim_layers import ADDED, ALIKE, Needs, Results, has_several, rank, several
+from .dim_layers import ADDED, ALIKE, Needs, Results, has_several, needs_several, rank
 from .dim_rules import MATMULS, VIEWS, needs, sums
 
 aten = torch.ops.aten
-_HOPS = 6  # operations on small tensors that may lie between those on large ones: a row's largest number, its logarithm
-_SMALL = 8  # times as large is the largest of a group as what is made of it before
+_HOPS = 6  # operations on small tensors allowed between those on large ones, such as the maximum of a row
+_SMALL = 8  # sums are computed before a group if they touch less than its largest tensor divided by this
 _SAME = (aten.detach.default, aten.alias.default)
-_SEEN = (*_SAME, *VIEWS, aten.t.default, aten.transpose.int, aten.permute.default)
+_VIEW_OPS = (*_SAME, *VIEWS, aten.t.default, aten.transpose.int, aten.permute.default)
 
 Large = Callable[[Node], bool]
 
 
 @dataclass(eq=False)
 class Group:
-    """needs: by operation, how it takes its inputs. dims: by operation, the dimension along which its result is cut.
-    added: operations whose results are added up over pieces. alike: those that give the same for every piece. units:
-    into so many equal parts everything can be cut. working: bytes that one operation touches at most. runs: operations
-    in order, by run. before: by run, operations that must come before it, in order."""
+    """Operations that are cut along one dimension."""
 
-    needs: dict[Node, Needs] = field(default_factory=dict)
-    dims: dict[Node, int] = field(default_factory=dict)
-    added: set[Node] = field(default_factory=set)
-    alike: set[Node] = field(default_factory=set)
-    units: int = 1
-    working: int = 0
-    runs: list[list[Node]] = field(default_factory=list)
-    before: list[list[Node]] = field(default_factory=list)
+    needs: dict[Node, Needs] = field(default_factory=dict)  # by operation: along which dimension each input is cut
+    dims: dict[Node, int] = field(default_factory=dict)  # by operation: the dimension along which its result is cut
+    added: set[Node] = field(default_factory=set)  # operations whose results are sums over chunks
+    alike: set[Node] = field(default_factory=set)  # operations whose results are the same for every chunk
+    units: int = 1  # the number of equal parts into which everything can be cut
+    working: int = 0  # bytes that one operation touches at most
+    runs: list[list[Node]] = field(default_factory=list)  # by run: its operations, in order
+    before: list[list[Node]] = field(default_factory=list)  # by run: operations that must come before it, in order
 
 
 def everything(node: Node) -> bool:
-    """Follow a dimension wherever it goes."""
+    """Grow along a dimension wherever it appears."""
     return True
 
 
 class Growing:
-    """A group while it grows. large: whether to go on from a tensor; small ones are cut where they lie between large
-    ones, or are made of them. one_layer: not beyond matrix products, behind which there is another layer."""
+    """A group while it grows.
+
+    Parameters
+    ----------
+    large : callable
+        Whether to grow from a tensor. Small tensors are cut if they are between large ones, or computed from them.
+    one_layer : bool
+        Stop at matrix products, behind which another layer begins.
+    """
 
     def __init__(self, large: Large = everything, *, one_layer: bool = False) -> None:
         self.group, self.large, self._ends = Group(), large, MATMULS if one_layer else ()
-        self._whole: dict[Node, int] = {}  # tensors of others, and along which dimension they come in
-        self._hops: dict[Node, int] = {}
-        self._left: list[Node] = []  # whose users are to be looked at
-        self._wanted: list[tuple[Node, int]] = []  # inputs that would better be made in pieces, along a dimension
-        self._parts = 0  # into so many equal parts all that there is can be cut
+        self._whole: dict[Node, int] = {}  # by tensor from outside: the dimension along which it is sliced
+        self._hops: dict[Node, int] = {}  # by operation: how many operations on small tensors lead to it
+        self._left: list[Node] = []  # tensors whose users are not visited yet
+        self._wanted: list[tuple[Node, int]] = []  # inputs to be computed in chunks, with their dimension
+        self._parts = 0  # the number of equal parts into which the group can be cut
 
     def from_tensor(self, node: Node, dim: int) -> None:
-        """Start from a tensor that is there as a whole."""
+        """Start from a tensor that is available as a whole."""
         self._whole[node] = dim
         self._hops[node] = 0
         self._left.append(node)
 
     def from_operation(self, node: Node, dim: int) -> bool:
-        """Start from what makes a tensor; whether that can be cut so."""
+        """Start from the operation that computes a tensor. Returns whether it can be cut."""
         return self._make(node, dim)
 
-    def grown(self) -> Group:
-        """Go as far as possible."""
+    def grow(self) -> Group:
+        """Grow as far as possible."""
         while self._left or self._wanted:
             if self._wanted:
                 wanted, dim = self._wanted.pop()
@@ -86,18 +90,18 @@ class Growing:
         return self.group
 
     def _take(self, node: Node, hops: int) -> None:
-        """An operation that takes something cut."""
+        """Add an operation that reads a cut tensor, if it can be cut."""
         group = self.group
         if node.op != "call_function" or node in group.needs or node.target is operator.getitem:
             self._same_shape(node)
             return
-        if node.target in _SAME and node.args[0] in self._whole:  # still there as a whole: a parameter
+        if node.target in _SAME and node.args[0] in self._whole:  # still a whole tensor, such as a parameter
             self.from_tensor(node, self._whole[node.args[0]])
             return
         if has_several(node):
             results = node.meta["val"]
             for dim in range(max((r.dim() for r in results if isinstance(r, torch.Tensor)), default=1) or 1):
-                found = several(node, dim)
+                found = needs_several(node, dim)
                 if found is not None and self._fits(node, found[0]) and self._enter_several(node, *found, dim, hops):
                     return
         else:
@@ -112,7 +116,7 @@ class Growing:
         self._same_shape(node)
 
     def _fits(self, node: Node, how: Needs) -> bool:
-        """Whether it takes what is cut as it is cut, and something at all."""
+        """Whether an operation reads all cut tensors as they are cut, and at least one of them."""
         dims, found = self.group.dims, False
         for other, dim in how.items():
             if other in dims or other in self.group.added:
@@ -124,7 +128,7 @@ class Growing:
         return found
 
     def _enter(self, node: Node, how: Needs, dim: int | None, hops: int, *, up: bool = False) -> bool:
-        """Add an operation; not if somebody in the group takes its result otherwise than it would be cut."""
+        """Add an operation, unless a member reads its result in another way than it would be cut."""
         group = self.group
         if any(user in group.needs and group.needs[user].get(node) != dim for user in node.users):
             return False
@@ -137,7 +141,7 @@ class Growing:
         return True
 
     def _parted(self, tensors: Iterable[tuple[Node, int | None]]) -> bool:
-        """Whether these can be cut into equal parts as well: 15 rows that are seen as 8 cannot."""
+        """Whether these tensors can be cut into equal parts too: 15 rows viewed as 8 cannot."""
         parts = math.gcd(self._parts, *(_shape(x)[dim] for x, dim in tensors if dim is not None and _shape(x)))
         if parts == 1 < self._parts:
             return False
@@ -145,7 +149,8 @@ class Growing:
         return True
 
     def _go_on(self, node: Node, how: Needs, dim: int | None, hops: int, *, up: bool = False) -> None:
-        """From a new member to what takes its result, and to what makes its inputs. up: it makes somebody's inputs."""
+        """Grow from a new member to the users of its result and to its inputs. up: the member computes an input of
+        another."""
         if any(dim is not None and self.large(other) for other, dim in how.items()):
             hops = 0
         self._hops[node] = 0 if self.large(node) else hops + 1
@@ -159,7 +164,7 @@ class Growing:
                 self._wanted.append((other, at))
 
     def _make(self, node: Node, dim: int) -> bool:
-        """What makes a tensor that is wanted in pieces, if it can be made so."""
+        """Add the operation that computes a wanted tensor, if it can be cut."""
         if node.op != "call_function" or node in self.group.needs or given(node):
             return False
         if node.target is operator.getitem:
@@ -174,13 +179,13 @@ class Growing:
         if not isinstance(made, Node) or made in self.group.needs or not isinstance(which, int):
             return False
         for first in range(rank(node) + 1):
-            found = several(made, first)
+            found = needs_several(made, first)
             if found is not None and which < len(found[1]) and found[1][which] == dim and self._agrees(found[0]):
                 return self._enter_several(made, *found, first, 0)
         return False
 
     def _agrees(self, how: Needs) -> bool:
-        """Whether it takes all that is cut as it is cut."""
+        """Whether an operation reads all cut tensors as they are cut."""
         group = self.group
         return all(
             dim == group.dims.get(other) for other, dim in how.items() if other in group.dims or other in group.added
@@ -217,8 +222,11 @@ class Growing:
         return True
 
     def _same_shape(self, node: Node) -> None:
-        """Beyond an operation that cannot be cut the dimension goes on, if its result has the shape of what it took: it
-        comes in as a whole from there. Only where everything is followed: elsewhere its size is what matters."""
+        """Continue behind an operation that cannot be cut, if its result has the shape of an input.
+
+        Its result is sliced then. Only if the group grows along a dimension wherever it appears; otherwise the size of
+        a tensor matters.
+        """
         if self.large is not everything or node.op != "call_function" or node in self.group.needs:
             return
         ones = [user for user in node.users if user.target is operator.getitem] or [node]
@@ -230,7 +238,7 @@ class Growing:
                     self.from_tensor(one, dim)
 
     def _prune(self) -> None:
-        """Small ones that lead nowhere are left to others."""
+        """Remove operations on small tensors whose results no member reads."""
         group = self.group
         for node in sorted(group.needs, reverse=True):
             if node.target is operator.getitem or self._hops.get(node, 0) < 2:
@@ -244,10 +252,13 @@ class Growing:
                     group.alike.discard(one)
 
 
-def sums_first(graph: Graph, group: Group) -> Group:
-    """Small sums over all pieces that the group itself waits for are made before it, as wholes: how many targets count.
-    Otherwise all pieces would have to be half done before any of them could be finished."""
-    fed: set[Node] = set()  # outside, and leading back into the group
+def without_small_sums(graph: Graph, group: Group) -> Group:
+    """Take small sums that the group itself reads out of the group, to be computed before it as a whole.
+
+    An example is the number of targets that count. Otherwise all chunks would have to be half done before one could
+    finish.
+    """
+    fed: set[Node] = set()  # outside the group, and read by operations that lead back into it
     for node in reversed(graph.nodes):
         if node not in group.needs and any(user in group.needs or user in fed for user in node.users):
             fed.add(node)
@@ -264,7 +275,7 @@ def sums_first(graph: Graph, group: Group) -> Group:
 
 
 def _ancestors(group: Group, node: Node) -> set[Node]:
-    """What of the group it is made of, and itself."""
+    """An operation and the members of the group that it depends on."""
     found, left = {node}, [node]
     while left:
         new = {other for other in left.pop().all_input_nodes if other in group.needs} - found
@@ -274,8 +285,8 @@ def _ancestors(group: Group, node: Node) -> set[Node]:
 
 
 def given(node: Node) -> bool:
-    """Whether it is a parameter or a constant, or a view of one, there as a whole anyway."""
-    while node.target in _SEEN:
+    """Whether a tensor is a parameter or a constant, or a view of one, which is available as a whole anyway."""
+    while node.target in _VIEW_OPS:
         node = node.all_input_nodes[0]
     return bool(node.op != "call_function")
 
@@ -285,11 +296,11 @@ def _shape(node: Node) -> tuple[int, ...]:
     return tuple(value.shape) if isinstance(value, torch.Tensor) else ()
 
 
-# -- what it amounts to ------------------------------------------------------------------------------------------------
+# -- sizes -------------------------------------------------------------------------------------------------------------
 
 
 def measured(group: Group) -> Group:
-    """Into how many parts it can be cut, and what its operations touch."""
+    """Set the units of a group, and the bytes that its operations touch."""
     lengths: list[int] = []
     for node, how in group.needs.items():
         touched = 0
@@ -305,23 +316,25 @@ def measured(group: Group) -> Group:
     return group
 
 
-def touched(group: Group, pieces: int) -> int:
-    """Bytes that one of its operations touches at most, with what it takes as a whole; what is put together of pieces
-    is there twice."""
+def touched(group: Group, count: int) -> int:
+    """Bytes that one operation of the group touches at most, with whole inputs.
+
+    A result that is joined from chunks counts twice.
+    """
     most = 0
     for node, how in group.needs.items():
-        found = sum(nbytes(other) // (1 if other not in group.dims else pieces) for other in how)
+        found = sum(nbytes(other) // (1 if other not in group.dims else count) for other in how)
         if node in group.dims:
-            leaves = pieces > 1 and any(user not in group.needs for user in node.users)
-            found = max(found + nbytes(node) // pieces, 2 * nbytes(node) if leaves else 0)
+            leaves = count > 1 and any(user not in group.needs for user in node.users)
+            found = max(found + nbytes(node) // count, 2 * nbytes(node) if leaves else 0)
         else:
-            found += nbytes(node) * (2 if pieces > 1 else 1)
+            found += nbytes(node) * (2 if count > 1 else 1)
         most = max(most, found)
     return most
 
 
 def nbytes(node: Node) -> int:
-    """Of a result, all of them if there are several."""
+    """Bytes of a result, or of all results if there are several."""
     values = node.meta.get("val")
     several = values if isinstance(values, (list, tuple)) else [values]
     return sum(v.numel() * v.element_size() for v in several if isinstance(v, torch.Tensor))

@@ -1,1 +1,1 @@
-"""Lightning and Transformers under a budget of device memory."""
+"""Lightning and Hugging Face Transformers within a budget of device memory."""

@@ -1,4 +1,4 @@
-"""A Lightning strategy that trains under a budget of device memory.
+"""`BudgetStrategy`, a Lightning strategy that trains within a budget of device memory.
 
     from stretto.memory.integrations.lightning import BudgetStrategy
 
@@ -25,7 +25,7 @@ from stretto.memory.front_end import step
 from stretto.memory.run.fallback import HookedStep
 from stretto.memory.run.planned_step import Step
 
-# Hooks of a module that would never be called: what they stand for happens within the planned step.
+# Hooks of a module that are never called, because the planned step does their work.
 _WITHIN = (
     "backward",
     "configure_gradient_clipping",
@@ -38,28 +38,28 @@ _WITHIN = (
 
 
 class BudgetStrategy(SingleDeviceStrategy):
-    """Training on one device under a budget.
+    """Train on one device within a budget of device memory.
 
     Parameters
     ----------
     budget : int or str
-        Bytes on the device, a number or such as "12GiB".
+        Bytes on the device, such as "12GiB".
     device : torch.device or str, optional
-        The first GPU, or the CPU where there is none, unless given.
+        Default: the first GPU, or the CPU if torch finds none.
     accelerator, checkpoint_io, precision_plugin
         As for Lightning's strategies.
     **memory_options
-        Further options of `stretto.memory.step`, such as host_budget="64GiB" or chunks="auto".
+        Other options of `stretto.memory.step`, such as host_budget="64GiB" or chunks="auto".
 
     Attributes
     ----------
     memory_step : Step or HookedStep or None
-        The planned step, while there is training; `memory_step.report.explain()` describes the plan.
+        The planned step during training; `memory_step.report.explain()` describes the plan.
 
     Notes
     -----
-    With `accumulate_grad_batches`, batches wait until the last of an update comes; the others return a loss of zero
-    then, and what they log is logged with the last one.
+    With `accumulate_grad_batches`, the strategy keeps batches until the last one of an update arrives. The other
+    batches return a loss of zero, and their logged values are logged with the last one.
     """
 
     strategy_name = "stretto_budget"
@@ -77,7 +77,7 @@ class BudgetStrategy(SingleDeviceStrategy):
         super().__init__(where, accelerator, checkpoint_io, precision_plugin)
         self._held = _Held()
         self._memory = {"device": self.root_device, **memory_options, "budget": budget}
-        self._waiting: list[Any] = []  # batches of an update
+        self._waiting: list[Any] = []  # batches of the next update so far
         self._pause: contextlib.ExitStack | None = None
         self._logged = _Logged()
 
@@ -106,12 +106,20 @@ class BudgetStrategy(SingleDeviceStrategy):
 
     def _check(self, module: Any) -> None:
         if not module.automatic_optimization:
-            raise PlanError("BudgetStrategy runs the optimizer itself; leave automatic_optimization as it is, True")
+            raise PlanError(
+                "the module has automatic_optimization=False, but BudgetStrategy runs the optimizer itself; set it to "
+                "True"
+            )
         if len(self.optimizers) != 1:
-            raise PlanError(f"BudgetStrategy needs one optimizer; configure_optimizers gives {len(self.optimizers)}")
+            raise PlanError(
+                f"configure_optimizers returns {len(self.optimizers)} optimizers, but BudgetStrategy supports one; "
+                "return one"
+            )
         found = [name for name in _WITHIN if is_overridden(name, module)]
         if found:
-            raise PlanError(f"BudgetStrategy would never call {', '.join(found)} of the module; remove them")
+            raise PlanError(
+                f"the module overrides {', '.join(found)}, which BudgetStrategy never calls; remove the override"
+            )
 
     def _planned(self, batches: list[Any]) -> Step | HookedStep:
         module, (optimizer,), logged = self.lightning_module, self.optimizers, self._logged
@@ -136,14 +144,14 @@ class BudgetStrategy(SingleDeviceStrategy):
         return step(update, [module], [optimizer], batches, **self._memory)
 
     def backward(self, closure_loss: Any, *_: Any, **__: Any) -> Any:
-        """Nothing: it is part of the planned step."""
+        """Do nothing: the backward pass is part of the planned step."""
         return closure_loss
 
     def optimizer_step(self, optimizer: Any, closure: Any, model: Any = None, **_: Any) -> Any:
-        """Run the closure, which is the planned step with the optimizer's own in it."""
+        """Run the closure: the planned step, which includes the optimizer's step."""
         return closure()
 
-    # -- around it -----------------------------------------------------------------------------------------------------
+    # -- hooks around steps --------------------------------------------------------------------------------------------
 
     def on_validation_start(self) -> None:
         if self.memory_step is not None:
@@ -170,7 +178,7 @@ class BudgetStrategy(SingleDeviceStrategy):
 
 
 class _Held:
-    """The step, apart from the strategy's attributes: those are compared when a step is traced."""
+    """Holds the step outside the attributes of the strategy, which are compared when a step is traced."""
 
     __slots__ = ("step",)
 
@@ -179,25 +187,26 @@ class _Held:
 
 
 class _Logged:
-    """What `training_step` logs: names and options are the same in every step, values are results of the step."""
+    """The values that `training_step` logs: names and options are the same in every step, values are results of it."""
 
-    # No dictionary of attributes: what a step keeps for the next one is looked for in those.
+    # Slots instead of a __dict__: `python_state` searches dictionaries for tensors that a step keeps.
     __slots__ = ("_known", "_now")
 
     def __init__(self) -> None:
-        self._known: list[list[tuple[str, dict[str, Any]]]] = []  # by trace
-        self._now: list[tuple[str, dict[str, Any]]] = []
+        self._known: list[list[tuple[str, dict[str, Any]]]] = []  # by trace: names and options
+        self._now: list[tuple[str, dict[str, Any]]] = []  # names and options of the current trace
 
     @contextlib.contextmanager
     def collecting(self, module: Any) -> Iterator[list[Any]]:
-        """Within, `module.log` only collects: values in the list."""
+        """Within, `module.log` appends its values to the list that is yielded."""
         values: list[Any] = []
         self._now = []
 
         def log(name: str, value: Any, **options: Any) -> None:
             if not isinstance(value, (torch.Tensor, int, float)):
                 raise CannotCapture(
-                    f"self.log({name!r}, …) of a {type(value).__name__} in training_step; log a tensor or a number"
+                    f"training_step logs a {type(value).__name__} with self.log({name!r}, …), which is not supported; "
+                    "log a tensor or a number"
                 )
             values.append(value.detach() if isinstance(value, torch.Tensor) else value)
             self._now.append((name, options))
@@ -209,7 +218,7 @@ class _Logged:
             del module.__dict__["log"]
 
     def remember(self) -> int:
-        """A number for the names that were logged just now."""
+        """The number of the names and options that were just logged."""
         if self._now not in self._known:
             self._known.append(self._now)
         return self._known.index(self._now)

@@ -1,12 +1,12 @@
-"""A `transformers.Trainer` that trains under a budget of device memory.
+"""A `transformers.Trainer` that trains within a budget of device memory.
 
     from stretto.memory.integrations.transformers import Trainer
 
     trainer = Trainer(model, args, train_dataset=data, budget="12GiB")   # otherwise as transformers.Trainer
     trainer.train()
 
-The Trainer's own loop runs: data, schedules, logging, evaluation, checkpoints and callbacks are its own. Of every
-update, forward and backward of all accumulated batches, clipping and the optimizer's step are one planned step.
+The Trainer's own loop runs, with its data, schedules, logging, evaluation, checkpoints and callbacks. For each update,
+forward and backward of all accumulated batches, clipping and the optimizer's step are one planned step.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from stretto.memory.run.planned_step import Step
 
 
 class Trainer(transformers.Trainer):
-    """A Trainer whose updates are planned for a budget.
+    """A Trainer that trains within a budget of device memory.
 
     Parameters
     ----------
     *args, **options
         As for `transformers.Trainer`.
     budget : int or str
-        Bytes on the device, a number or such as "12GiB".
+        Bytes on the device, such as "12GiB".
     memory_options : dict, optional
-        Further options of `stretto.memory.step`, such as {"host_budget": "64GiB", "chunks": "auto"}.
+        Other options of `stretto.memory.step`, such as {"host_budget": "64GiB", "chunks": "auto"}.
 
     Attributes
     ----------
     memory_step : Step or HookedStep or None
-        The planned step, while there is training; `memory_step.report.explain()` describes the plan.
+        The planned step during training; `memory_step.report.explain()` describes the plan.
 
     Notes
     -----
-    All batches of one update are trained on when the first of them is due; `training_step` then hands out their losses
-    one by one, and callbacks find no gradients in `on_pre_optimizer_step`. A last, smaller batch has a plan of its own,
-    made once. One device only, and no float16, whose scaler belongs to accelerate: use bfloat16.
+    The first `training_step` of an update trains on all its batches; the later ones return their losses. So callbacks
+    find no gradients in `on_pre_optimizer_step`. A last, smaller batch has a plan of its own, made once. One device
+    only. float16 is not supported, because its gradient scaler belongs to accelerate: use bfloat16.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Trainer(transformers.Trainer):
         super().__init__(*args, **options)
         self.memory_step: Step | HookedStep | None = None
         self._memory = {"device": self.args.device, **(memory_options or {}), "budget": budget}
-        self._samples: list[Any] = []  # the batches of an update
-        self._losses: deque[torch.Tensor] = deque()  # of the batches that were trained on ahead
-        self._norm: torch.Tensor | None = None
+        self._samples: list[Any] = []  # the batches of the current update
+        self._losses: deque[torch.Tensor] = deque()  # losses of batches that were trained on and not returned yet
+        self._norm: torch.Tensor | None = None  # of the gradients of the last update
         self._check()
 
     def _check(self) -> None:
@@ -66,8 +66,8 @@ class Trainer(transformers.Trainer):
         engine = self.is_deepspeed_enabled or self.is_fsdp_enabled
         for wrong, what in (
             (several, "training on several devices; set CUDA_VISIBLE_DEVICES to one"),
-            (engine, "DeepSpeed and FSDP; leave them out of the arguments"),
-            (self.args.fp16, "fp16=True, whose gradient scaler is accelerate's own; pass bf16=True"),
+            (engine, "DeepSpeed and FSDP; remove them from the arguments"),
+            (self.args.fp16, "fp16=True, whose gradient scaler belongs to accelerate; pass bf16=True"),
         ):
             if wrong:
                 raise PlanError(f"stretto.memory.integrations.transformers.Trainer does not support {what}")
@@ -92,7 +92,7 @@ class Trainer(transformers.Trainer):
 
     def _planned(self, model: Any, batch: Any) -> Step | HookedStep:
         optimizer = self.optimizer
-        while hasattr(optimizer, "optimizer"):  # what accelerate wraps
+        while hasattr(optimizer, "optimizer"):  # the optimizer that accelerate wraps
             optimizer = optimizer.optimizer
         one_batch, most = super().training_step, self.args.max_grad_norm or math.inf
 
@@ -102,7 +102,7 @@ class Trainer(transformers.Trainer):
             losses = [one_batch(model, inputs, items) for inputs in samples]
             norm = torch.nn.utils.clip_grad_norm_(model.parameters(), most)
             optimizer.step()
-            optimizer.zero_grad()  # the Trainer's loop calls the optimizer once more: it finds no gradients
+            optimizer.zero_grad()  # the Trainer's loop calls the optimizer again, which must find no gradients
             return losses, norm
 
         return step(update, [model], [optimizer], batch, **self._memory)
@@ -113,7 +113,7 @@ class Trainer(transformers.Trainer):
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
         return self._norm
 
-    # -- around it -----------------------------------------------------------------------------------------------------
+    # -- evaluation and the training loop ------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _paused(self) -> Iterator[None]:

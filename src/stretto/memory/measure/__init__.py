@@ -1,1 +1,1 @@
-"""What operations cost in seconds and in temporary memory: measured on a device, or estimated."""
+"""Costs of operations in seconds and in temporary memory: measured on a device, or estimated."""

@@ -1,7 +1,7 @@
-"""What every operation costs: seconds and passing memory. Measured on a GPU, estimated from its rates without one.
+"""Seconds and temporary memory of every operation: measured on a GPU, estimated from its rates without one.
 
 An operation is measured once for each distinct call (operation, shapes, strides, dtypes, other arguments), alone, with
-inputs of its own; so a step can be costed that does not fit as a whole. What was measured is remembered on disk.
+inputs of its own. So the costs of a step that does not fit as a whole can be measured. Results are cached on disk.
 """
 
 from __future__ import annotations
@@ -19,25 +19,24 @@ from stretto.memory.addresses.arena import SMALL, rounded
 from stretto.memory.capture.lifted import Call, Lifted, Ref, Update, generators
 from stretto.memory.planner.graph import TEMPORARY, Graph, Node, Storage
 from stretto.memory.planner.program import Link
-from stretto.memory.run.eviction import aside
+from stretto.memory.run.eviction import evicted
 
 from .meter import Meter, Remembered
 
-CALLED = 9e-6  # seconds that Python takes for an operation, at least
-PLAYED = 1.5e-6  # seconds between operations of a recording
+CALLED = 9e-6  # seconds that Python takes to call an operation, at least
+REPLAYED = 1.5e-6  # seconds between operations of a CUDA graph
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a device can do: floating-point operations a second by bytes of a number, bytes of memory a second, seconds
-    that any operation takes, and its link to the host."""
+    """Speeds of a device, from which costs are estimated."""
 
     name: str = "H200"
-    narrow: float = 600e12  # 2 bytes a number
-    wide: float = 45e12  # 4 bytes
-    memory: float = 3.4e12
-    least: float = 8e-6
-    link: Link = field(default_factory=Link)
+    narrow: float = 600e12  # floating-point operations a second on numbers of 2 bytes
+    wide: float = 45e12  # floating-point operations a second on numbers of 4 bytes
+    memory: float = 3.4e12  # bytes of device memory a second
+    least: float = 8e-6  # seconds that any operation takes at least
+    link: Link = field(default_factory=Link)  # the link to the host
 
 
 def costed(
@@ -49,10 +48,25 @@ def costed(
     movable: Iterable[torch.Tensor] = (),
     updating: Callable[[Update, list[int]], int] | None = None,
 ) -> Graph:
-    """The graph with seconds and workspaces. meter: measures; without one, a GPU is measured and all else estimated.
-    call: seconds that an operation takes whatever it does. movable: tensors that are away from the device, for a while,
-    if there is no space beside them to try an operation. updating: bytes that an update of parameters of some sizes
-    allocates."""
+    """The graph of a step with seconds and workspaces.
+
+    Parameters
+    ----------
+    lifted : Lifted
+        The step.
+    device : torch.device
+        The device that computes it.
+    rates : Rates, optional
+        Speeds for estimates.
+    meter : Meter, optional
+        Measures calls. Default: a GPU is measured, anything else estimated.
+    call : float
+        Seconds that any operation takes to be called.
+    movable : iterable of torch.Tensor
+        Tensors that may be moved to the host for a while, if there is no space beside them to measure an operation.
+    updating : callable, optional
+        updating(update, sizes) returns the bytes that an update of parameters of these sizes allocates.
+    """
     rates = rates or Rates()
     if meter is None and device.type == "cuda":
         meter = Meter(lifted, device, Remembered.of(torch.cuda.get_device_name(device)))
@@ -69,7 +83,7 @@ def costed(
         nodes.append(replace(node, seconds=seconds, workspace=workspace, allocations=order))
     if meter is not None:
         meter.remembered.save()
-        # A device that is faster than those who call it waits for them.
+        # A device that is faster than its caller waits for the caller.
         slower = max(1.0, len(nodes) * call / max(1e-9, sum(node.seconds for node in nodes)))
         nodes = [replace(node, seconds=node.seconds * slower) for node in nodes]
     return Graph(_as_allocated(lifted.graph.storages, nodes), tuple(nodes), lifted.graph.results)
@@ -86,8 +100,10 @@ def _as_allocated(storages: Sequence[Storage], nodes: Sequence[Node]) -> tuple[S
 
 
 def _of_storages(lifted: Lifted, node: Node, run: Call, order: Order) -> Order:
-    """An order of allocations in terms of the storages that a node makes; empty where it does not name all large ones
-    of them, each once."""
+    """An order of allocations in terms of the storages that a node makes.
+
+    Empty if it does not name each large storage exactly once.
+    """
     places = {s: k for k, s in enumerate(node.makes)}
     found = []
     for what, nbytes in order:
@@ -102,21 +118,24 @@ def _of_storages(lifted: Lifted, node: Node, run: Call, order: Order) -> Order:
 
 
 def _measure(meter: Meter, lifted: Lifted, device: torch.device, movable: Iterable[torch.Tensor]) -> None:
-    """Try everything; what a plan has no room for beside all parameters may run when most of them are away."""
+    """Measure all calls.
+
+    Those that run out of memory beside the parameters are measured again while the parameters are on the host.
+    """
     calls = [run for run in lifted.runs if isinstance(run, Call)]
     for run in calls:
         meter.measured(run)
-    there = [one for one in movable if one.device == device]
-    if meter.crowded and there:
-        with aside(there, device):
-            meter.crowded.clear()
+    present = [one for one in movable if one.device == device]
+    if meter.out_of_memory and present:
+        with evicted(present, device):
+            meter.out_of_memory.clear()
             for run in calls:
                 meter.measured(run)
 
 
 @contextlib.contextmanager
 def _same_random_numbers(lifted: Lifted, device: torch.device) -> Iterator[None]:
-    """Dropout is tried too: the random numbers of the training that follows are the same as without a plan."""
+    """Restore the random state: measuring a dropout must not change the numbers of the training that follows."""
     own = [(one, one.get_state()) for one in generators(lifted)]
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         yield
@@ -127,17 +146,17 @@ def _same_random_numbers(lifted: Lifted, device: torch.device) -> Iterator[None]
 def estimated(
     lifted: Lifted, run: Call | Update, rates: Rates, updating: Callable[[Update, list[int]], int] | None = None
 ) -> tuple[float, int]:
-    """Seconds from operations and bytes, whichever takes longer."""
+    """Seconds and workspace of a call or update, from its operations and bytes, whichever takes longer."""
     values = lifted.values
     if isinstance(run, Update):
         sizes = [lifted.nbytes[values[v].storage] for v, _ in run.values]
         kept = sum(lifted.nbytes[s] for number in run.parameters for s in lifted.states[number].values())
         nbytes = sum(sizes)
-        at_once = nbytes if len(sizes) > 1 else min(nbytes, run.piece or nbytes)
+        at_once = nbytes if len(sizes) > 1 else min(nbytes, run.chunk_bytes or nbytes)
         workspace = 2 * at_once if updating is None else updating(run, sizes)
         streamed = sum(size for _, size in run.streamed)
         workspace += streamed * at_once // max(1, nbytes)
-        if run.gradient is not None:  # rows of it, and what sorts the indices
+        if run.gradient is not None:  # some rows of the gradient, and workspace to sort the indices
             index = values[run.gradient.args[1].value].nbytes
             workspace += at_once + 6 * index
             nbytes += -(-nbytes // max(1, at_once)) * 20 * index
@@ -155,6 +174,7 @@ def estimated(
 
 
 def _operations(lifted: Lifted, run: Call) -> float:
+    """Floating-point operations of a call, by torch's formulas; 0 if there is none."""
     from torch.utils.flop_counter import flop_registry
 
     packet = getattr(run.target, "_overloadpacket", None)
@@ -171,5 +191,5 @@ def _operations(lifted: Lifted, run: Call) -> float:
     made = [meta(Ref(v)) if v >= 0 else None for v in run.makes]
     try:
         return float(flop_registry[packet](*args, **kwargs, out_val=made[0] if run.single else tuple(made)))
-    except Exception:  # a formula that does not know these arguments: bytes decide
+    except Exception:  # a formula that does not support these arguments: the bytes decide
         return 0.0

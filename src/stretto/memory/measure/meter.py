@@ -1,8 +1,8 @@
-"""What operations cost on a device, measured once for each distinct call, and remembered on disk.
+"""Measure the cost of operations on a device, once for each distinct call, and cache the results on disk.
 
-An operation is tried alone, with inputs of its own (`trial_inputs`). What it returns is compared with what the trace
-says: a result that has another dtype or size in reality would be garbage once it was away on the host and back; one
-that is stored in another layout is copied, for which there must be free memory.
+An operation is measured alone, with inputs of its own (`trial_inputs`). Its results are compared with the trace. A
+result with another dtype or size than traced could not be copied to the host and back. A result in another layout is
+copied, which needs free memory.
 """
 
 from __future__ import annotations
@@ -23,37 +23,36 @@ from stretto.memory.addresses.arena import SMALL
 from stretto.memory.capture.lifted import Call, Lifted, Ref
 from stretto.memory.capture.side_effects import CannotCapture
 from stretto.memory.planner.program import Link
-from stretto.memory.run.views import as_said, lies_otherwise
+from stretto.memory.run.views import in_traced_layout, layout_differs
 from stretto.paths import cache_root
 
 from .trial_inputs import TrialInputs
 
-_TIMES = 3
-_ROUNDS = 2  # the better one counts: others may be at the device
-_AHEAD = 1_000_000  # cycles
-_SEED = 16  # bytes of attention's random state, whose layout depends on how it is run: never worth a copy
-_VERSION = 6  # of the file
+_TIMES = 3  # calls in a round
+_ROUNDS = 2  # the faster round counts: others may use the device too
+_AHEAD = 1_000_000  # cycles that the device sleeps before a round
+_SEED = 16  # bytes of attention's random state, whose layout depends on how attention is called; not worth a copy
+_VERSION = 6  # of the file format
 _LINK = ("copies to the host, seconds a byte", "copies from the host, seconds a byte")
-_COPIED = 256 << 20  # bytes
+_COPIED = 256 << 20  # bytes of a copy that is measured
 
 
 class Cost(NamedTuple):
-    """What a call costs: seconds, bytes beside its results, and the order of its allocations (`allocations`), empty
-    where it has at most one large one."""
+    """The cost of a call."""
 
     seconds: float
-    workspace: int
-    order: Order = ()
+    workspace: int  # bytes besides its results
+    order: Order = ()  # of its allocations (`addresses.allocations`); empty if at most one of them is large
 
 
 class Remembered:
-    """Costs by call, in one file for a device, a version of torch and what else decides how fast an operation is.
+    """Cached costs by call, in one file for a device, a version of torch and its settings.
 
         remembered = Remembered.of("NVIDIA H200")
         remembered.costs["aten.relu.default …"] = Cost(1e-5, 0)
         remembered.save()
 
-    It is a cache: a file that cannot be read is an empty one, one that cannot be written is not written.
+    A file that cannot be read counts as empty; one that cannot be written is not written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,30 +62,30 @@ class Remembered:
 
     @classmethod
     def of(cls, device: str) -> Remembered:
-        """The file in the cache folder for a device of this name, as torch is set up now."""
+        """The file in the cache folder for a device of this name, with torch's current settings."""
         name = re.sub(r"[^A-Za-z0-9.+]+", "-", "-".join((device, torch.__version__, *_settings()))).lower()
         return cls(cache_root() / "memory" / f"{name}.json")
 
     def save(self) -> None:
-        """Write what is new. Others may have written meanwhile: theirs is kept."""
+        """Write new costs. Costs that other processes have written meanwhile are kept."""
         if len(self.costs) == self._saved:
             return
         everything = {**_read(self.path), **self.costs}
-        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}")
+        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps({"version": _VERSION, "costs": everything}))
-            beside.replace(self.path)
+            temporary.write_text(json.dumps({"version": _VERSION, "costs": everything}))
+            temporary.replace(self.path)
             self._saved = len(self.costs)
 
 
 def link(device: torch.device, remembered: Remembered) -> Link:
-    """How fast a GPU copies to pinned host memory and from it, each the mean of alone and beside the other."""
+    """The speed of copies to pinned host memory and back, each the mean of alone and in both directions at once."""
     if not all(key in remembered.costs for key in _LINK):
-        here = [torch.empty(_COPIED, dtype=torch.uint8, device=device) for _ in _LINK]
-        there = [torch.empty(_COPIED, dtype=torch.uint8, pin_memory=True) for _ in _LINK]
+        on_device = [torch.empty(_COPIED, dtype=torch.uint8, device=device) for _ in _LINK]
+        on_host = [torch.empty(_COPIED, dtype=torch.uint8, pin_memory=True) for _ in _LINK]
         streams = [torch.cuda.Stream(device) for _ in _LINK]
-        pairs = [(there[0], here[0]), (here[1], there[1])]  # (target, source) to the host, from it
+        pairs = [(on_host[0], on_device[0]), (on_device[1], on_host[1])]  # (target, source) to the host, from it
         took = [[_copied(device, [(pairs[k], streams[k])])[0] for _ in range(3)] for k in range(2)]
         both = [_copied(device, list(zip(pairs, streams, strict=True))) for _ in range(3)]
         for k, key in enumerate(_LINK):
@@ -97,7 +96,7 @@ def link(device: torch.device, remembered: Remembered) -> Link:
 
 
 def _copied(device: torch.device, copies: Sequence[Any]) -> list[float]:
-    """Seconds of copies that go on at the same time."""
+    """Seconds of copies that run at the same time."""
     torch.cuda.synchronize(device)
     events = []
     for (target, source), stream in copies:
@@ -125,7 +124,7 @@ def _cost(seconds: Any, workspace: Any, order: Any) -> Cost:
 
 
 def _settings() -> tuple[str, ...]:
-    """Switches of torch that change what an operation costs."""
+    """Settings of torch that change the cost of an operation."""
     kinds = {"matmul": torch.backends.cuda.matmul, "conv": torch.backends.cudnn.conv}
     return (
         *(f"{kind}-tf32" for kind, one in kinds.items() if one.fp32_precision == "tf32"),
@@ -141,23 +140,23 @@ class Meter:
         self.lifted, self.device, self.remembered = lifted, device, remembered
         self._inputs = TrialInputs(lifted, device)
         self._failed: set[str] = set()
-        self.crowded: set[str] = set()  # calls for which there was no room; they are tried again once it is cleared
+        self.out_of_memory: set[str] = set()  # calls that ran out of memory; they are measured again once it is cleared
 
     def measured(self, call: Call) -> Cost | None:
-        """What a call costs; None when it could not be tried alone."""
+        """The cost of a call; None if it cannot be measured alone."""
         key, costs = self.key(call), self.remembered.costs
-        if key not in costs and key not in self._failed and key not in self.crowded:
+        if key not in costs and key not in self._failed and key not in self.out_of_memory:
             try:
                 costs[key] = self._try(call)
             except RuntimeError as error:
                 full = isinstance(error, torch.OutOfMemoryError)
-                (self.crowded if full else self._failed).add(key)
+                (self.out_of_memory if full else self._failed).add(key)
             if key not in costs and self.device.type == "cuda":
                 torch.cuda.empty_cache()
         return costs.get(key)
 
     def key(self, call: Call) -> str:
-        """A call in words: the operation, and dtypes, sizes and strides of what it is called with."""
+        """A text for a call: the operation, and the dtypes, sizes and strides of its arguments."""
 
         def plain(x: Any) -> str:
             if isinstance(x, Ref):
@@ -169,6 +168,7 @@ class Meter:
         return f"{call.target} {args} {kwargs}" if kwargs else f"{call.target} {args}"
 
     def _try(self, call: Call) -> Cost:
+        """Call an operation once, check its results, and measure it."""
         args, kwargs = self._inputs.of(call)
         result = call.target(*args, **kwargs)  # the first call may choose an algorithm
         more = self._check(call, result)
@@ -180,7 +180,7 @@ class Meter:
         return Cost(seconds, workspace + more, self.order(call, args, kwargs) if odd else ())
 
     def order(self, call: Call, args: Any, kwargs: Any) -> Order:
-        """In which order a call allocates; empty where only one order is possible, or none is known."""
+        """The order in which a call allocates; empty if only one order is possible, or none is known."""
         if self.device.type != "cuda":
             return ()
         with recorded(self.device) as events:
@@ -191,18 +191,18 @@ class Meter:
         return () if plain(found, self._sizes(call)) else found
 
     def _laid_out(self, call: Call, results: list[Any]) -> list[Any]:
-        """Results as a step keeps them: some are copied to the layout that was traced, and then dropped."""
+        """Results as a step keeps them: some are copied to the traced layout."""
         found = list(results)
         for k, (number, tensor) in enumerate(zip(call.makes, results, strict=False)):
             if number >= 0 and isinstance(tensor, torch.Tensor):
-                found[k] = as_said(tensor, self.lifted.values[number])
+                found[k] = in_traced_layout(tensor, self.lifted.values[number])
         return found
 
     def _sizes(self, call: Call) -> list[int]:
         return [self.lifted.values[v].nbytes if v >= 0 else 0 for v in call.makes]
 
     def timed(self, call: Call, args: Any, kwargs: Any) -> tuple[float, int]:
-        """Seconds and temporary bytes of a call that ran once already."""
+        """Seconds and temporary bytes of a call that was called once before."""
         torch.cuda.synchronize(self.device)
         before = torch.cuda.memory_allocated(self.device)
         torch.cuda.reset_peak_memory_stats(self.device)
@@ -214,7 +214,7 @@ class Meter:
         del result
         took = []
         for _ in range(_ROUNDS):
-            torch.cuda._sleep(_AHEAD)  # calls are waiting when the device comes to them: what is timed is the device
+            torch.cuda._sleep(_AHEAD)  # calls queue up meanwhile, so that the device is timed and not Python
             begin.record()
             for _ in range(_TIMES):
                 call.target(*args, **kwargs)
@@ -224,7 +224,7 @@ class Meter:
         return min(took), max(0, workspace)
 
     def _check(self, call: Call, result: Any) -> int:
-        """That the results are what the trace says; bytes of those that will have to be laid out anew."""
+        """Check that the results match the trace. Returns the bytes of results that need a copy in another layout."""
         more = 0
         for k, (number, tensor) in enumerate(zip(call.makes, [result] if call.single else result, strict=False)):
             if number < 0 or not isinstance(tensor, torch.Tensor):
@@ -233,11 +233,11 @@ class Meter:
             tiny = max(tensor.numel() * tensor.element_size(), value.nbytes) <= _SEED
             if not tiny and (tensor.dtype, tensor.shape) != (value.dtype, value.size):
                 raise CannotCapture(
-                    f"result {k} of {call.target} is {tensor.dtype} {tuple(tensor.shape)} on {self.device}, and torch "
-                    f"says without running it that it is {value.dtype} {value.size}: it could not come back from the "
-                    "host as it was; use another dtype there, or another operation"
+                    f"result {k} of {call.target} is {tensor.dtype} {tuple(tensor.shape)} on {self.device}, but torch "
+                    f"predicts {value.dtype} {value.size}, so it cannot be copied to the host and back; use another "
+                    "dtype for this operation, or another operation"
                 )
-            more += value.nbytes if lies_otherwise(tensor, value) else 0
+            more += value.nbytes if layout_differs(tensor, value) else 0
         return more
 
 

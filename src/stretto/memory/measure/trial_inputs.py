@@ -1,9 +1,9 @@
-"""Inputs with which an operation can be measured alone, without harm.
+"""Inputs with which an operation can be measured alone, without damage.
 
-Most operations take any numbers. Some do not: an index outside its table stops a GPU for the rest of the process, the
-backward of attention reads the random state of its forward through a pointer, which is one of the host or of the device
-depending on who wrote it, and a segmentation fault takes the process with it. So indices are rows that exist, offsets
-rise, and the backward of attention or of a recurrent layer is measured on what its own forward returns.
+Most operations take any numbers. Some do not. An index outside its table makes a GPU unusable for the rest of the
+process. The backward of attention reads the random state of its forward through a pointer to the host or to the device,
+depending on the forward, and may crash the process. So indices are valid rows, offsets increase, and the backward of
+attention or of a recurrent layer is measured on the results of its own forward.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from stretto.memory.capture.lifted import Call, Lifted, Ref, Value
 from stretto.memory.operations.real_results import SEEDS
-from stretto.memory.run.views import as_said, view
+from stretto.memory.run.views import in_traced_layout, view
 
-_APART = 7919  # a prime: numbers of rows are taken from all over a tensor
-# In names of operations whose backward needs its own forward: random states, and indices, which are slow if all of them
-# name one place.
+_APART = 7919  # a prime: indices are distributed over all rows of a tensor
+# Parts of names of operations whose backward needs its own forward: for random states, and for indices, which are slow
+# if all of them are equal.
 _PAIRED = ("attention", "scaled_dot_product", "rnn", "max_pool")
 _STARTS = ("cum_seq_q", "cum_seq_k", "cu_seqlens_q", "cu_seqlens_k", "offsets")  # arguments: where rows begin
 _ENDS = ("offs", "ends")  # arguments: where rows end
@@ -46,7 +46,7 @@ class TrialInputs:
         }
 
     def of(self, call: Call) -> tuple[Any, Any]:
-        """Arguments of a call, on the device: tensors in the layout that they have in the step."""
+        """Arguments of a call, on the device: tensors with the layout that they have in the step."""
         first = self._forward_of(call)
         some = _Trial(self.lifted, self.device, [call] if first is None else [first, call])
         if first is not None:
@@ -56,7 +56,7 @@ class TrialInputs:
         return some.arguments(call)
 
     def _forward_of(self, call: Call) -> Call | None:
-        """The call whose results a backward reads, where it may not be given others."""
+        """The call whose results a backward reads, if it must not receive others."""
         name = str(call.target)
         if "backward" not in name or not any(word in name for word in _PAIRED):
             return None
@@ -64,11 +64,11 @@ class TrialInputs:
         found = [one for one in makers if one is not None and any(word in str(one.target) for word in _PAIRED)]
         if not found:
             raise NotAlone(f"the forward of {call.target} is not in the step")
-        return max(found, key=lambda one: sum(other is one for other in found))  # one may have made its query alone
+        return max(found, key=lambda one: sum(other is one for other in found))  # another may have made just one input
 
 
 class _Trial:
-    """Tensors for the arguments of some calls; one for all values that share a storage, as in the step."""
+    """Tensors for the arguments of some calls; values that share a storage in the step share a tensor."""
 
     def __init__(self, lifted: Lifted, device: torch.device, calls: Sequence[Call]) -> None:
         self.lifted, self.device = lifted, device
@@ -79,14 +79,14 @@ class _Trial:
             self.limits |= _limits(lifted, call)
             self.rising |= _rising(lifted, call)
         self.spaces: dict[Any, torch.Tensor] = {}
-        self.kept: dict[int, torch.Tensor] = {}  # by storage: what a call before returned
+        self.kept: dict[int, torch.Tensor] = {}  # by storage: a result of the forward call
 
     def keep(self, call: Call, results: Sequence[Any]) -> None:
-        """Use the results of a call where the next one reads them."""
+        """Use the results of a call as inputs of the next one."""
         for number, tensor in zip(call.makes, results, strict=False):
             if number >= 0 and isinstance(tensor, torch.Tensor):
                 value = self.lifted.values[number]
-                self.kept[value.storage] = as_said(tensor, value) if value.size else tensor
+                self.kept[value.storage] = in_traced_layout(tensor, value) if value.size else tensor
 
     def arguments(self, call: Call) -> tuple[Any, Any]:
         names = [one.name for one in getattr(getattr(call.target, "_schema", None), "arguments", ())]
@@ -127,8 +127,11 @@ def _spans(lifted: Lifted, calls: Sequence[Call]) -> dict[Any, tuple[int, int]]:
 
 
 def _extent(lifted: Lifted, value: Value) -> int:
-    """Elements from the first of a value to its last. One that is cut from a larger tensor, such as a mask in rows of
-    a multiple of eight, ends where its storage does: kernels may read whole rows."""
+    """Elements from the first of a value to its last.
+
+    A value that is part of a larger tensor, such as a mask in rows of a multiple of eight, ends where its storage does:
+    kernels may read whole rows.
+    """
     top = max(1, 1 + sum((n - 1) * k for n, k in zip(value.size, value.stride, strict=True) if n))
     rows = [k for n, k in zip(value.size, value.stride, strict=True) if n > 1 and k > 1]
     inside = lifted.nbytes[value.storage] // value.dtype.itemsize - value.offset
@@ -136,8 +139,19 @@ def _extent(lifted: Lifted, value: Value) -> int:
 
 
 def _fill(space: torch.Tensor, limit: int, rising: tuple[int, bool] | None) -> None:
-    """Ordinary numbers. Floats are between 0 and 1, as probabilities are: a GPU that is given others for those is lost
-    to the process. limit: indices of so many rows. rising: the number of rows, and whether the first offset is 0."""
+    """Fill memory with ordinary numbers.
+
+    Floats are between 0 and 1, as probabilities are: other values there would make a GPU unusable for the process.
+
+    Parameters
+    ----------
+    space : torch.Tensor
+        The memory.
+    limit : int
+        The number of rows that indices may address; 0 if they are not indices.
+    rising : (int, bool) or None
+        For offsets: the number of rows, and whether the first offset is 0.
+    """
     if space.dtype.is_floating_point:
         space.uniform_(0.01, 0.99)
     elif space.dtype.is_complex:
@@ -169,8 +183,7 @@ def _rising(lifted: Lifted, call: Call) -> dict[Any, tuple[int, bool]]:
 
 
 def _limits(lifted: Lifted, call: Call) -> dict[Any, int]:
-    """By storage and dtype of indices: how many rows there are. All of them the same row would be a case of its
-    own, and slow."""
+    """By storage and dtype of indices: the number of rows. Equal indices would be a special case, and slow."""
     name, args = str(getattr(getattr(call.target, "_overloadpacket", None), "__name__", "")), call.args
 
     def rows(x: Any, dim: int) -> int:

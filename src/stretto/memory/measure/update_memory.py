@@ -1,7 +1,7 @@
-"""What updates allocate on a GPU beside parameters, gradients and state: tried before anything is planned.
+"""Measure what optimizer updates allocate on a GPU besides parameters, gradients and state.
 
 memory = UpdateMemory(optimizers, device)
-memory.bytes(parameters, update, sizes)      # for one turn of an optimizer
+memory.bytes(parameters, update, sizes)      # for one update
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     from stretto.memory.capture.lifted import Update
     from stretto.memory.run.devices import Device
 
-_UNKNOWN = 4.0  # times the bytes of a parameter, where it cannot be tried
+_UNKNOWN = 4.0  # workspace as a multiple of a parameter's bytes, if it cannot be measured
 
 
 class UpdateMemory:
-    """Multiples of a parameter's bytes, by optimizer, group, dtype, and whether it is a matrix: some optimizers keep a
-    matrix by rows and columns.
+    """Workspaces of updates as multiples of a parameter's bytes.
 
-    They are tried where updates run later: what libraries keep there for good, such as the workspace of matrix
-    products, is in use from then on, and counted with all else that is on the device.
+    They are measured by optimizer, group, dtype, and whether the parameter is a matrix: some optimizers keep state for
+    rows and columns of a matrix. Measuring runs where updates run later. Memory that libraries then keep permanently,
+    such as the workspace of matrix products, is in use from then on and counted with everything else on the device.
     """
 
     def __init__(self, optimizers: Sequence[torch.optim.Optimizer], device: Device) -> None:
@@ -46,12 +46,15 @@ class UpdateMemory:
         return number, id(group), p.dtype, p.dim() > 1
 
     def bytes(self, parameters: Sequence[torch.nn.Parameter], update: Update, sizes: Sequence[int]) -> int:
-        """For an update of parameters of these sizes. A first one, which makes their state, takes one after another."""
+        """Bytes for an update of parameters of these sizes.
+
+        A first update creates their state, for one parameter after another.
+        """
         number, optimizer = update.optimizer, self._optimizers[update.optimizer]
         keys = [self._key(number, group_of(optimizer, p), p) for p in (parameters[n] for n in update.parameters)]
         found = [self._known.get(key, (_UNKNOWN, _UNKNOWN)) for key in keys]
         if len(sizes) == 1:
-            return int(max(found[0]) * min(sizes[0], update.piece or sizes[0]))
+            return int(max(found[0]) * min(sizes[0], update.chunk_bytes or sizes[0]))
         first = [ratio * size for (ratio, _), size in zip(found, sizes, strict=True)]
         later = max(ratio for _, ratio in found) * sum(sizes)
         return int(max(later, sum(first) if self._together[number] else max(first)))

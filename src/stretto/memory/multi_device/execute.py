@@ -1,19 +1,19 @@
-"""A planned step run on several devices: each follows a program of its own, and values go from one to another.
+"""Run a planned step on several devices: each runs its own program, and values are sent between them.
 
     devices = [PlainDevice(), PlainDevice()]
     step = experimental_step_several(train_step, [model], [optimizer], batch, devices=devices, budget="12GiB")
     loss = step(batch)
 
-The step is traced and cut as for one device; `mesh` decides where every operation runs, `several` splits the graph and
-plans each device. Here every part becomes a `Lifted` with numbers of its own, which an ordinary `Runner` follows. A
-send leaves a copy of its bytes in the `Mailbox`, a receive waits for it.
+The step is traced and cut as for one device. `mesh` chooses the device of every operation; `split` splits the graph and
+plans each device. This module turns every part into a `Lifted` with its own numbers, which an ordinary `Runner` runs. A
+send leaves a copy of its bytes in the `Mailbox`; a receive waits for it.
 
-Devices take turns in one process: a device runs until it has to wait for a value, and then another one goes on. So
+Devices take turns in one process: a device runs until it has to wait for a value, and then another one continues. So
 optimizers are never called by two devices at once. Operations that draw random numbers are called in the order of the
 program across all devices. Results have the same bits as those of the same step, cut in the same way, on one device.
 
-Only devices of the CPU are supported so far (`PlainDevice`): this shows that what is planned computes the right thing,
-not how fast it is.
+Only devices of the CPU are supported so far (`PlainDevice`): this tests that the plan computes the right results, not
+how fast it is.
 """
 
 from __future__ import annotations
@@ -31,14 +31,15 @@ from torch.utils import _pytree as pytree
 from stretto.errors import PlanError, RunError
 from stretto.memory.capture.lifted import Call, Lifted, Ref, Update, Value
 from stretto.memory.capture.traced_state import Watched
-from stretto.memory.chunk.chunks import Chunks, check_chunks
+from stretto.memory.chunk.chunks import Chunks, check_chunks, chunk_numbers
 from stretto.memory.measure.costs import Rates, costed
+from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planning import capture
 from stretto.memory.run.devices import Device, PlainDevice
 from stretto.memory.run.execute import Runner, _version
-from stretto.memory.run.invariants import Standing, take_over
+from stretto.memory.run.invariants import Standing, claim_parameters
 
-from .mesh import Devices, spread
+from .mesh import Devices, distribute
 from .split import Part, Receive, Send
 
 
@@ -56,7 +57,7 @@ def experimental_step_several(
     chunks: Chunks = None,
     **settings: Any,
 ) -> StepOnSeveral:
-    """Plan a step for several devices of the CPU, and run it on them: `loss = step(batch)`.
+    """Plan a step for several devices of the CPU, and run it on them. Experimental.
 
     Parameters
     ----------
@@ -86,6 +87,7 @@ def experimental_step_several(
     Returns
     -------
     StepOnSeveral
+        The planned step: call it with a batch.
 
     Raises
     ------
@@ -96,19 +98,21 @@ def experimental_step_several(
 
     Examples
     --------
-    >>> import torch, stretto as st
-    >>> model = torch.nn.Linear(4, 2)
+    >>> import torch
+    >>> import stretto as st
+    >>> model = torch.nn.Linear(4, 1)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> def train_step(x):
+    >>> def train_step(batch):
     ...     optimizer.zero_grad()
-    ...     loss = model(x).square().mean()
+    ...     loss = model(batch).square().mean()
     ...     loss.backward()
     ...     optimizer.step()
     ...     return loss
     >>> step = st.memory.experimental_step_several(
-    ...     train_step, [model], [optimizer], torch.ones(8, 4), devices=2, budget="1MiB"
+    ...     train_step, [model], [optimizer], torch.ones(8, 4), devices=2, budget="1MiB", chunks={"batch": 2}
     ... )
-    >>> loss = step(torch.ones(8, 4))
+    >>> step(torch.ones(8, 4)).shape
+    torch.Size([])
     >>> step.close()
     """
     from stretto.memory.front_end import _settings
@@ -116,7 +120,9 @@ def experimental_step_several(
     if type(devices) is int and devices > 0:
         devices = [PlainDevice() for _ in range(devices)]
     if not isinstance(devices, Sequence) or not devices:
-        raise PlanError(f"devices={devices!r} is not a number of devices; give one from 1 on, or a list of devices")
+        raise PlanError(
+            f"devices={devices!r} is not a number of devices; give an integer of at least 1, or a list of devices"
+        )
     if any(one.torch.type != "cpu" for one in devices):
         raise PlanError(
             f"devices on {', '.join(sorted({one.torch.type for one in devices}))}: a step on several devices runs on "
@@ -124,22 +130,24 @@ def experimental_step_several(
         )
     check_chunks(chunks)
     wanted, cpu = _settings(budget, host_budget, policy, settings), torch.device("cpu")
-    captured = capture(train_step, modules, optimizers, batch, cpu, wanted.budget, chunks)
+    source = StepSource(train_step, modules, optimizers, batch, cpu)
+    captured = capture(source, wanted.budget, StepOptions(chunks=chunks))
     if captured.traced.watched.outside:
-        raise PlanError("the step changes a tensor of no module in place; make it a buffer of a module")
-    nodes = captured.traced.module.graph.nodes
-    pieces = {node.name: node.meta["piece"] for node in nodes if "piece" in node.meta}
+        raise PlanError(
+            "the step changes a tensor of no module in place, which several devices do not support; make it a buffer "
+            "of a module"
+        )
+    traced, borrowed = captured.traced, captured.lifted.borrowed
     graph = costed(captured.lifted, cpu, rates)
-    borrowed = captured.lifted.borrowed
-    plan = spread(graph, pieces, len(devices), wanted, borrowed=borrowed, notes=captured.notes)
-    traced = captured.traced
+    numbers = chunk_numbers(traced.module)
+    plan = distribute(graph, numbers, len(devices), wanted, borrowed=borrowed, notes=captured.notes)
     return StepOnSeveral(
         plan, captured.lifted, traced.watched, traced.result_spec, modules, optimizers, batch, list(devices)
     )
 
 
 class StepOnSeveral:
-    """A step on several devices. Call it with a batch like the one it was planned for.
+    """A planned step on several devices. Call it with a batch like the one it was planned for.
 
     Between steps parameters and optimizer state are at their planned places. Call `settle()` before reading them, and
     `close()` when the step is no longer needed.
@@ -147,9 +155,9 @@ class StepOnSeveral:
     Attributes
     ----------
     plan : Devices
-        What was planned, with `explain()`.
+        The plan, with `explain()`.
     runners : list of Runner
-        By device, what follows its program.
+        By device: runs its program.
     """
 
     def __init__(
@@ -167,11 +175,11 @@ class StepOnSeveral:
         self._standing = Standing(modules, optimizers, "cpu")
         self._shapes = _shapes(batch)
         self._mailbox = Mailbox()
-        take_over(modules, self)
-        turns = {n: k for k, n in enumerate(n for n, node in enumerate(lifted.graph.nodes) if node.fixed)}
+        claim_parameters(modules, self)
+        turns = {n: k for k, n in enumerate(n for n, node in enumerate(lifted.graph.nodes) if node.ordered)}
         self.runners: list[Runner] = []
         self._parts: list[_Local] = []
-        owned: set[int] = set()  # storages of the whole that a device before has, and is responsible for
+        owned: set[int] = set()  # storages of the whole step that an earlier device owns
         for part, planned, device in zip(plan.together.parts, plan.together.planned, devices, strict=True):
             local = _Local(lifted, part, watched, self._mailbox, turns, owned)
             known = {id(node): n for n, node in enumerate(part.graph.nodes)}
@@ -182,12 +190,12 @@ class StepOnSeveral:
         self._results = [_find(x, plan.together.parts, lifted) for x in lifted.shown]
 
     def __call__(self, batch: Any) -> Any:
-        """Train on one batch; what the step function returns."""
+        """Train on one batch. Returns what the step function returns."""
         if self._lost:
             raise RunError(self._lost)
         self._standing.check()
         if _shapes(batch) != self._shapes:
-            raise RunError("the batch has another shape than the step was planned for; make a step for this one")
+            raise RunError("the batch has another shape than the step was planned for; make a new step for this shape")
         tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
         for local, runner in zip(self._parts, self.runners, strict=True):
             local.refresh(runner)
@@ -203,27 +211,27 @@ class StepOnSeveral:
         return pytree.tree_unflatten(shown, self._spec)
 
     def settle(self) -> None:
-        """Wait until all copies are done: parameters can be read after it."""
+        """Wait until all copies are done. Parameters can be read afterwards."""
         for runner in self.runners:
             runner.settle()
 
-    def lose(self) -> None:
-        """Free the memory of the step, because another step has its parameters now."""
-        self._stop("another step was made with these parameters since; make a new one when it is its turn")
+    def revoke(self) -> None:
+        """Free the memory of the step, because another step was made with its parameters."""
+        self._stop("another step was made with these parameters, so this one cannot be called; make a new step")
 
     def close(self) -> None:
-        """Free the memory of the step; parameters and state keep their values."""
+        """Free the memory of the step. Parameters and state keep their values."""
         if not self._lost:
-            self._stop("the step was closed; make a new one")
+            self._stop("the step was closed, so it cannot be called; make a new step")
 
     def _stop(self, why: str) -> None:
         for runner in self.runners:
-            runner.leave()
+            runner.detach()
         self.runners, self._parts, self._lost = [], [], why
 
 
 def _find(x: Any, parts: Sequence[Part], lifted: Lifted) -> tuple[int, Any]:
-    """The device that has a result, or -1 and what is returned instead of a tensor."""
+    """The device that has a result, with None; or -1 and the value that is returned instead of a tensor."""
     if not isinstance(x, Ref):
         return -1, x
     s = lifted.values[x.value].storage
@@ -240,15 +248,15 @@ def _shapes(batch: Any) -> Any:
 
 @dataclass
 class _Copy:
-    """A tensor that devices only read, on one that does not own it."""
+    """A tensor that devices only read, on a device that does not own it."""
 
     local: int  # its storage on this device
-    source: torch.Tensor
-    seen: tuple[int, int]  # see `_state`, when it was copied last
+    source: torch.Tensor  # the tensor that was copied
+    seen: tuple[int, int]  # its `_state` when it was last copied
 
 
 class _Local:
-    """A part of a step as a `Lifted` of its own.
+    """The part of a step for one device, as a `Lifted` with its own numbers.
 
     Attributes
     ----------
@@ -280,7 +288,7 @@ class _Local:
         inputs = [(k, at[w]) for k, w in enumerate(whole.inputs) if w in at]
         self.leaves = [k for k, _ in inputs]
         for _, s in inputs:
-            self._value(first[part.storages[s]], s)  # before views of it: this is how the batch is laid out
+            self._value(first[part.storages[s]], s)  # the first value of a storage has the layout of the batch
         kept = {}
         constants: dict[int, torch.Tensor] = {}
         self._copies: list[_Copy] = []
@@ -331,22 +339,22 @@ class _Local:
         )
 
     def _copy(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of this device alone: it may be overwritten while it is away on the host."""
+        """A copy of a tensor for this device alone: its memory may be overwritten while the storage is on the host."""
         self._copies.append(_Copy(s, tensor, _state(tensor)))
         return tensor.detach().clone()
 
     def refresh(self, runner: Runner) -> None:
-        """Copy once more what others have changed since, such as a frozen parameter that was loaded."""
+        """Copy tensors again that were changed since, such as a frozen parameter that was loaded."""
         for one in self._copies:
             if (now := _state(one.source)) != one.seen:
                 runner.settle()
-                runner._into_home(one.local, one.source.detach())
+                runner._copy_into_place(one.local, one.source.detach())
                 one.seen = now
 
     # -- numbers of the part -------------------------------------------------------------------------------------------
 
     def _value(self, v: int, s: int) -> int:
-        """The number of a value of the whole, as a view of a storage of the part."""
+        """The number of a value of the whole step, as a view of a storage of the part."""
         if (v, s) not in self._known:
             self._known[v, s] = self._add(replace(self.whole.values[v], storage=s))
         return self._known[v, s]
@@ -356,6 +364,7 @@ class _Local:
         return len(self._values) - 1
 
     def _run(self, n: int) -> Call | Update:
+        """The call or update of a node of the part."""
         node = self.part.graph.nodes[n]
         if isinstance(node, Send):
             return Call(functools.partial(self._mailbox.post, node.pair), (self._bytes(node.reads[0]),), {}, (), True)
@@ -367,27 +376,29 @@ class _Local:
         old, new = (*before.reads, *before.makes, *before.writes), (*node.reads, *node.makes, *node.writes)
         at = dict(zip(old, new, strict=True))
 
-        def here(v: int) -> int:
+        def local_value(v: int) -> int:
             return self._value(v, at[self.whole.values[v].storage]) if v >= 0 else v
 
         if isinstance(run, Update):
             numbers = tuple(self._numbers[p] for p in run.parameters)
-            return replace(run, parameters=numbers, values=tuple((here(p), here(grad)) for p, grad in run.values))
+            return replace(
+                run, parameters=numbers, values=tuple((local_value(p), local_value(grad)) for p, grad in run.values)
+            )
         args, kwargs = pytree.tree_map(
-            lambda x: Ref(here(x.value)) if isinstance(x, Ref) else x, (run.args, run.kwargs)
+            lambda x: Ref(local_value(x.value)) if isinstance(x, Ref) else x, (run.args, run.kwargs)
         )
         target = run.target
         if number in self._turns:
             target = functools.partial(self._mailbox.in_turn, self._turns[number], target)
-        return Call(target, args, kwargs, tuple(here(v) for v in run.makes), run.single)
+        return Call(target, args, kwargs, tuple(local_value(v) for v in run.makes), run.single)
 
     def _bytes(self, s: int) -> Ref:
-        """A storage as bytes."""
+        """A storage as a tensor of bytes."""
         return Ref(self._add(Value(s, torch.uint8, (self.whole.nbytes[self.part.storages[s]],), (1,), 0)))
 
 
 def _state(tensor: torch.Tensor) -> tuple[int, int]:
-    """How often a tensor was changed in place, and where its data are."""
+    """The version of a tensor (how often it was changed in place) and the address of its data."""
     return _version(tensor), tensor.data_ptr()
 
 
@@ -399,7 +410,7 @@ class _Stopped(Exception):
 
 
 class Mailbox:
-    """Values on the way between devices, and whose turn it is: the holder of the lock runs."""
+    """Values in transit between devices, and the lock that a running device holds."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -408,23 +419,23 @@ class Mailbox:
         self._turn = 0
 
     def clear(self) -> None:
-        """A new step begins."""
+        """Remove everything at the beginning of a step."""
         self._posted.clear()
         self._failed.clear()
         self._turn = 0
 
     def post(self, pair: int, value: torch.Tensor) -> None:
-        """Leave a copy of a value."""
+        """Store a copy of a value."""
         self._posted[pair] = value.clone()
         self._lock.notify_all()
 
     def take(self, pair: int) -> torch.Tensor:
-        """Wait for a value."""
+        """Wait for a value and remove it."""
         self._wait(lambda: pair in self._posted)
         return self._posted.pop(pair)
 
     def in_turn(self, turn: int, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call an operation when all with smaller turns were called."""
+        """Call an operation after all operations with smaller turns."""
         self._wait(lambda: self._turn == turn)
         made = call(*args, **kwargs)
         self._turn += 1
@@ -454,7 +465,7 @@ class Mailbox:
         try:
             for thread in threads:
                 thread.join()
-        except BaseException as error:  # Ctrl-C: nobody may go on with parameters that are half updated
+        except BaseException as error:  # Ctrl-C: stop all devices, because parameters are half updated
             with self._lock:
                 self._failed.append(error)
                 self._lock.notify_all()

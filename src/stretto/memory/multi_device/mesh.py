@@ -1,14 +1,14 @@
-"""A step on several devices of one kind, planned: where each operation runs, and what that comes to.
+"""Plan a step for several devices of one kind: choose the device of each operation, and estimate the costs.
 
     plan = st.memory.experimental_plan_several(
         model, loss_fn, optimizer, batch, devices=4, budget="12GiB", chunks={"batch": 20}
     )
     print(plan.explain())
 
-Of a dimension in 20 pieces each of 4 devices has 5: what VMesh calls a cluster shape of 4 and a device shape of 5.
-Parameters live on one device each, with what their optimizer keeps: in their order, as many bytes on each device; of
-those in a list (experts) one after another on all devices in turn. Operations that are not in pieces run where most of
-what they take is. What a device lacks is sent to it (`several`).
+Of a dimension in 20 chunks each of 4 devices has 5: what VMesh calls a cluster shape of 4 and a device shape of 5. Each
+parameter is on one device, with its optimizer state: in their order, with equal bytes on each device; parameters in a
+list (experts) go to the devices in turn. Operations that are not in chunks run on the device that holds most of their
+inputs. Values that a device lacks are sent to it (`split`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .split import Together, make_all, split
 
 @dataclass(frozen=True, eq=False)
 class Devices:
-    """Plans for several devices.
+    """Plans for several devices, as `st.memory.experimental_plan_several` returns them.
 
     Attributes
     ----------
@@ -59,11 +59,11 @@ class Devices:
         return self.together.joint.seconds
 
     def explain(self) -> str:
-        """The plans in a few lines."""
+        """Describe the plans in a few lines."""
         joint = self.together.joint
         lines = [
             f"{len(joint.costs)} devices, budget {show_bytes(self.budget)} each; a step takes about "
-            f"{joint.seconds * 1e3:.1f} ms; at most {show_bytes(joint.posted)} on the way between them"
+            f"{joint.seconds * 1e3:.1f} ms; at most {show_bytes(joint.posted)} in transit between them"
         ]
         for d, (part, costs, idle) in enumerate(zip(self.together.parts, joint.costs, joint.idle, strict=True)):
             lines.append(
@@ -76,32 +76,47 @@ class Devices:
         return self.explain()
 
 
-def spread(
+def distribute(
     graph: Graph,
-    pieces: Mapping[str, tuple[int, int]],
+    chunks: Mapping[str, tuple[int, int]],
     devices: int,
     settings: Settings,
     *,
     borrowed: int = 0,
     notes: Sequence[str] = (),
 ) -> Devices:
-    """Plans for so many devices. pieces: by name of an operation, which piece it is of how many. borrowed: bytes of the
-    budget that are taken already."""
-    parts = split(graph, placed(graph, pieces, devices), devices)
+    """Distribute a step over devices and plan each of them.
+
+    Parameters
+    ----------
+    graph : Graph
+        The step with its costs.
+    chunks : mapping
+        By name of an operation: (number of its chunk, how many chunks).
+    devices : int
+        How many devices.
+    settings : Settings
+        For every device.
+    borrowed : int
+        Bytes of the budget that are in use already.
+    notes : sequence of str
+        What was changed in the step.
+    """
+    parts = split(graph, device_of_nodes(graph, chunks, devices), devices)
     left = replace(settings, budget=max(1, settings.budget - borrowed))
-    besides = {"batch": borrowed} if borrowed else {}
-    return Devices(make_all(parts, left, besides), settings.budget, borrowed, list(notes))
+    other_bytes = {"batch": borrowed} if borrowed else {}
+    return Devices(make_all(parts, left, other_bytes), settings.budget, borrowed, list(notes))
 
 
-def placed(graph: Graph, pieces: Mapping[str, tuple[int, int]], devices: int) -> list[int]:
-    """By node, its device."""
-    at = _homes(graph, devices)  # by storage that lasts and is changed
+def device_of_nodes(graph: Graph, chunks: Mapping[str, tuple[int, int]], devices: int) -> list[int]:
+    """By node: the device that runs it. chunks: as for `distribute`."""
+    at = _owners(graph, devices)  # by storage: its device; first the persistent ones that the step changes
     on: list[int] = []
     for node in graph.nodes:
         if node.writes:
             d = at.get(node.writes[0], 0)
-        elif node.name in pieces:
-            k, of = pieces[node.name]
+        elif node.name in chunks:
+            k, of = chunks[node.name]
             d = k * devices // of
         else:
             d = _most(graph, node.reads, at, devices)
@@ -111,26 +126,26 @@ def placed(graph: Graph, pieces: Mapping[str, tuple[int, int]], devices: int) ->
     return on
 
 
-def _homes(graph: Graph, devices: int) -> dict[int, int]:
-    """By storage that operations change: its device. What is changed together is together."""
+def _owners(graph: Graph, devices: int) -> dict[int, int]:
+    """By storage that operations change: its device. Storages that one operation changes are on one device."""
     changed = [node.writes for node in graph.nodes if node.writes]
     sizes = [sum(graph.storages[s].nbytes for s in writes) for writes in changed]
     total, before = max(1, sum(sizes)), 0
-    home: dict[int, int] = {}
+    owner: dict[int, int] = {}
     for writes, nbytes in zip(changed, sizes, strict=True):
         last = graph.storages[writes[0]].name.rpartition(".")[2]
         d = int(last) % devices if last.isdigit() else min(devices - 1, before * devices // total)
         before += nbytes
-        known = [home[s] for s in writes if s in home]
+        known = [owner[s] for s in writes if s in owner]
         for s in writes:
-            home[s] = known[0] if known else d
-    return home
+            owner[s] = known[0] if known else d
+    return owner
 
 
 def _most(graph: Graph, reads: Sequence[int], at: Mapping[int, int], devices: int) -> int:
-    """The device that has most of some storages."""
-    there = [0] * devices
+    """The device that holds most bytes of some storages."""
+    present = [0] * devices  # by device: bytes
     for s in reads:
         if s in at:
-            there[at[s]] += graph.storages[s].nbytes
-    return there.index(max(there))
+            present[at[s]] += graph.storages[s].nbytes
+    return present.index(max(present))

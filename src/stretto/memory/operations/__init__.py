@@ -1,1 +1,1 @@
-"""Operations that need a form of their own before they can be planned: in-place, random, recurrent, experts, fused."""
+"""Operations that are rewritten before they can be planned: in-place, random, recurrent, experts, fused chains."""

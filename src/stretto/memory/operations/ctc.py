@@ -1,6 +1,7 @@
-"""`ctc_loss`, whose buffer for backward is as wide as the longest target of the batch: here, as wide as any could be.
+"""`ctc_loss` with a buffer for backward of fixed size.
 
-Targets of shape (batch, length), padded, say how long a target can be. Those in one row after another do not.
+In torch the buffer is as wide as the longest target of the batch. Here it is as wide as any target could be. Targets of
+shape (batch, length), padded, give that width; targets in one row do not.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def _backward_fake(grad: Any, x: Any, *_: Any) -> Any:
 
 
 def _width(targets: Any) -> int:
-    """Of the buffer: the letters of the longest target that is possible, with blanks between."""
+    """The width of the buffer: the letters of the longest possible target, with blanks between."""
     return 2 * int(targets.shape[1]) + 1
 
 
@@ -53,14 +54,14 @@ for _name, _real, _fake in (("ctc_loss", _forward, _forward_fake), ("ctc_loss_ba
     torch.library.register_fake(f"stretto::{_name}", _fake, lib=_LIBRARY)
 
 
-def instead() -> dict[Any, Callable[..., Any]]:
-    """By operation of torch: what is written down in its place."""
+def replacements() -> dict[Any, Callable[..., Any]]:
+    """By operation of torch: the function that replaces it in a trace."""
 
     def forward(x: Any, targets: Any, lengths: Any, target_lengths: Any, blank: int = 0, zero: bool = False) -> Any:
         if targets.dim() != 2:
             raise CannotCapture(
-                "ctc_loss is given the targets of all texts in one row, and their lengths are values; give targets of "
-                "shape (batch, length), padded"
+                "ctc_loss receives the targets of all texts in one row, whose lengths depend on values; pass targets "
+                "of shape (batch, length), padded"
             )
         return torch.ops.stretto.ctc_loss(x, targets, lengths, target_lengths, blank, zero)
 

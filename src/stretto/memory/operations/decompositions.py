@@ -1,5 +1,4 @@
-"""Operations that a trace has in another form: lists tensor by tensor, norms that name their statistics, and libraries'
-layers whose results torch does not know beforehand."""
+"""Decompositions that a trace uses: lists tensor by tensor, batch norm, and layers of libraries."""
 
 from __future__ import annotations
 
@@ -12,8 +11,11 @@ from . import ctc, loss_scaling, recurrent
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """Operations on lists of tensors, tensor by tensor: a list would have to be on the device as a whole. And a batch
-    norm that says which running statistics it changes."""
+    """By operation: the function that replaces it in a trace.
+
+    Operations on lists of tensors become operations on single tensors: a list would have to be on the device as a
+    whole. Batch norm names the running statistics that it changes.
+    """
     aten = torch.ops.aten
 
     def batch_norm(x: Any, w: Any, b: Any, mean: Any, var: Any, training: bool, momentum: float, eps: float) -> Any:
@@ -51,9 +53,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._foreach_mul.Scalar: times,
         aten._foreach_mul_.Tensor: times_,
         aten._foreach_mul_.Scalar: times_,
-        aten._conj.default: aten._conj_physical.default,  # what is stored is what is meant
+        aten._conj.default: aten._conj_physical.default,  # a conjugated copy instead of a lazy view
         aten._neg_view.default: aten.neg.default,
-        **recurrent.instead(),
-        **ctc.instead(),
-        **loss_scaling.instead(),
+        **recurrent.replacements(),
+        **ctc.replacements(),
+        **loss_scaling.replacements(),
     }

@@ -1,7 +1,7 @@
-"""Dropout in two operations: one draws the mask, the other multiplies.
+"""Split dropout into two operations: one draws the mask, the other multiplies.
 
-A drawn mask cannot be drawn a second time, so `native_dropout` is never run twice and its result has to be kept or
-copied. Cut in two, only the mask has to: a byte for a number, and the result is recomputed from it.
+A mask cannot be drawn a second time, so `native_dropout` is never recomputed and its result must be kept or copied.
+After the split only the mask must be kept, with one byte for each number. The result is recomputed from it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from stretto.memory.capture.trace_function import module_of
 from stretto.memory.capture.trace_step import Traced
 
 _aten = torch.ops.aten
-_SAMPLE = 4096  # numbers on which the two ways are compared
+_SAMPLE = 4096  # numbers on which both forms are compared
 
 
 def cut_dropouts(traced: Traced) -> tuple[Traced, int]:
-    """The step with its dropouts cut in two, and how many there were. Those whose bits would differ are left alone."""
+    """Split the dropouts of a step. Returns the step and how many were split.
+
+    A dropout whose results would have other bits is left as it is.
+    """
     graph = fx.Graph()
     new: dict[fx.Node, fx.Node] = {}
     same: dict[Any, bool] = {}
@@ -52,7 +55,7 @@ def _cut(graph: fx.Graph, node: fx.Node, x: fx.Node, results: list[fx.Node], cha
     masks = [user for user in node.users if user.args[1] == 1]
     with graph.inserting_after(node):
         mask = masks[0] if masks else graph.call_function(operator.getitem, (node, 1))
-    if masks:  # right after the drawing
+    if masks:  # right after the operation that draws it
         node.append(mask)
     mask.meta["val"] = node.meta["val"][1]
     with graph.inserting_after(mask):
@@ -72,6 +75,6 @@ def _same_bits(dtype: torch.dtype, device: torch.device, chance: float) -> bool:
     with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.no_grad():
         x = torch.linspace(-3, 3, _SAMPLE, device=device).to(dtype)
         made, mask = _aten.native_dropout.default(x, chance, True)
-        again = x.mul(mask).mul(1 / (1 - chance))
+        product = x.mul(mask).mul(1 / (1 - chance))
     whole = torch.int16 if dtype.itemsize == 2 else torch.int32 if dtype.itemsize == 4 else torch.int64
-    return bool(made.dtype == again.dtype and torch.equal(made.view(whole), again.view(whole)))
+    return bool(made.dtype == product.dtype and torch.equal(made.view(whole), product.view(whole)))

@@ -1,15 +1,15 @@
-"""Layers of experts: a router sends every token to the few small networks that it prefers.
+"""Mixture-of-experts layers: a router sends every token to a few small networks.
 
     layer = Experts(width=1024, inner=4096, experts=48)
     y = layer(x)                   # x and y: (..., 1024)
 
-Both layers compute the same and have the same parameters, in other tensors:
+Both layers compute the same and have the same parameters, in different tensors:
 
-Experts         tokens are sorted by expert, and experts multiply row ranges (`grouped`): memory and time are in
-                proportion to the tokens, however they are spread over the experts. Groups of experts have parameters of
-                their own, which a step under a budget has on the device one after another.
-PaddedExperts   every expert has a fixed number of rows in one large tensor, the rest of which is zeros. All parameters,
-                their gradients and the rows of all experts are on the device at once. Kept for comparison.
+    Experts         Tokens are sorted by expert, and experts multiply row ranges (`grouped_matmul`): memory and time are
+                    in proportion to the tokens, whatever their distribution over the experts. Groups of experts have
+                    parameters of their own, which a step under a budget has on the device one after another.
+    PaddedExperts   Every expert has a fixed number of rows in one large tensor, padded with zeros. All parameters,
+                    their gradients and the rows of all experts are on the device at once. Kept for comparison.
 
 With a *capacity factor* an expert takes at most `factor` times its fair share of the tokens. Tokens beyond it are
 **dropped**: the layer's output is zero for them (a residual connection around it passes them on) and they have no
@@ -29,11 +29,11 @@ from stretto.errors import PlanError
 
 from .grouped_matmul import grouped_mm
 
-_GROUP = 2**26  # numbers in a parameter of a group, at most, unless groups= says otherwise
+_GROUP = 2**26  # numbers in a parameter of a group at most, unless groups= is given
 
 
 class _Routed(nn.Module):
-    """The router, and how many tokens an expert takes."""
+    """The router of a mixture-of-experts layer, with its capacity."""
 
     def __init__(self, width: int, inner: int, experts: int, top_k: int, factor: float | None) -> None:
         super().__init__()
@@ -64,8 +64,8 @@ class _Routed(nn.Module):
     def choose(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The weights of the chosen experts and their numbers, [n, top_k] each.
 
-        One expert has its share of the softmax over all, so that the router has a gradient; several have the softmax
-        over those that were chosen.
+        With top_k=1 the weight is the expert's share of the softmax over all experts, so that the router has a
+        gradient. Otherwise the weights are the softmax over the chosen experts.
 
         Parameters
         ----------
@@ -82,8 +82,6 @@ class _Routed(nn.Module):
     def dropped(self, x: torch.Tensor) -> torch.Tensor:
         """Count the pairs of a token and its expert that exceed the capacity of the expert.
 
-        With top_k=1 it is the number of dropped tokens.
-
         Parameters
         ----------
         x : Tensor [..., width]
@@ -92,7 +90,7 @@ class _Routed(nn.Module):
         Returns
         -------
         Tensor
-            One integer.
+            One integer. With top_k=1 it is the number of dropped tokens.
         """
         with torch.no_grad():
             _, chosen = self.choose(x.reshape(-1, x.shape[-1]))
@@ -101,7 +99,10 @@ class _Routed(nn.Module):
 
 
 class PaddedExperts(_Routed):
-    """A mixture of experts in one tensor: `up` [experts, width, inner] and `down` [experts, inner, width].
+    """A mixture-of-experts layer with all experts in one tensor and a fixed capacity.
+
+    It is kept for comparison with `Experts`. The parameters are `up` [experts, width, inner] and `down` [experts,
+    inner, width].
 
     Parameters
     ----------
@@ -121,13 +122,15 @@ class PaddedExperts(_Routed):
 
     Examples
     --------
-    >>> import torch, stretto as st
-    >>> layer = st.memory.PaddedExperts(width=4, inner=8, experts=2)
-    >>> layer(torch.zeros(3, 4)).shape
-    torch.Size([3, 4])
+    >>> import torch
+    >>> import stretto as st
+    >>> layer = st.memory.PaddedExperts(width=8, inner=16, experts=4)
+    >>> layer(torch.randn(10, 8)).shape
+    torch.Size([10, 8])
     """
 
-    dims: ClassVar = {"up": ("experts", "width", "inner"), "down": ("experts", "inner", "width")}  # see `named`
+    # Names of dimensions, see `capture.named_dims`.
+    dims: ClassVar = {"up": ("experts", "width", "inner"), "down": ("experts", "inner", "width")}
 
     def __init__(self, width: int, inner: int, experts: int, factor: float = 2.0) -> None:
         super().__init__(width, inner, experts, 1, factor)
@@ -167,7 +170,7 @@ class PaddedExperts(_Routed):
 
 
 class Experts(_Routed):
-    """A mixture of experts in which each expert multiplies its own tokens only.
+    """A mixture-of-experts layer in which every expert multiplies only its own tokens.
 
     Group g of k experts has the parameters `up[g]` [k, width, inner] and `down[g]` [k, inner, width].
 
@@ -191,10 +194,13 @@ class Experts(_Routed):
 
     Examples
     --------
-    >>> import torch, stretto as st
-    >>> layer = st.memory.Experts(width=4, inner=8, experts=4, top_k=2)
-    >>> layer(torch.zeros(3, 4)).shape
-    torch.Size([3, 4])
+    >>> import torch
+    >>> import stretto as st
+    >>> layer = st.memory.Experts(width=8, inner=16, experts=4, top_k=2)
+    >>> layer(torch.randn(10, 8)).shape
+    torch.Size([10, 8])
+    >>> int(layer.dropped(torch.randn(10, 8)))
+    0
     """
 
     def __init__(
@@ -227,7 +233,7 @@ class Experts(_Routed):
             if number < len(up):
                 return up[number], down[number]
             number -= len(up)
-        raise IndexError(f"expert {number} of {self.experts}")
+        raise IndexError(f"there is no expert of this number; the layer has experts 0 to {self.experts - 1}")
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Apply the experts to tokens.
@@ -258,7 +264,7 @@ class Experts(_Routed):
         return (output.squeeze(1) if self.top_k == 1 else output.sum(1)).view(shape)
 
     def _route(self, chosen: torch.Tensor) -> _Route:
-        """The order of pairs by expert; sizes depend on the number of tokens only, and nothing is read on the host."""
+        """Sort pairs by expert. Sizes depend only on the number of tokens, and the host reads no value."""
         pairs = torch.arange(chosen.numel(), device=chosen.device)
         expert, order = torch.sort(chosen.flatten(), stable=True)
         numbers = torch.arange(self.experts, device=chosen.device)
@@ -281,14 +287,14 @@ class Experts(_Routed):
 class _Route(NamedTuple):
     """Where pairs of a token and an expert go. Pair t * top_k + j is the j-th expert of token t."""
 
-    order: torch.Tensor  # by row, its pair
-    place: torch.Tensor  # by pair, its row; of dropped pairs any
-    ends: torch.Tensor  # by expert, the end of its rows, int32
-    kept: torch.Tensor | None  # whether a pair is not dropped [tokens, top_k]; None: no pair is
+    order: torch.Tensor  # by row: its pair
+    place: torch.Tensor  # by pair: its row; any row for dropped pairs
+    ends: torch.Tensor  # by expert: the end of its rows, int32
+    kept: torch.Tensor | None  # whether a pair is not dropped [tokens, top_k]; None: no pair is dropped
 
 
-# A row has one pair, and a pair one row: gradients are gathered as well. Torch would add them up in a tensor of zeros,
-# on a GPU in no certain order.
+# A row has one pair, and a pair one row: so gradients are gathered too. Torch would add them to a tensor of zeros, in
+# an undefined order on a GPU.
 
 
 class _Sort(torch.autograd.Function):

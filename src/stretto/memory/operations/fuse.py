@@ -1,9 +1,9 @@
-"""Chains of small operations as one: norms, activations, additions and casts between two large operations.
+"""Fuse chains of small operations into one: norms, activations, additions and casts between two large operations.
 
-What lies between matrix products and convolutions is limited by memory: every operation reads and writes everything.
-Inductor makes one kernel, or few, of such a chain; what was only passed on inside it is never stored. Chains are joined
-before anything is planned, so that the planner sees them as operations, with their costs measured. Results are equal up
-to rounding: numbers of two bytes are kept as four inside.
+Operations between matrix products and convolutions are limited by memory: each reads and writes everything. Inductor
+compiles one kernel, or a few, for such a chain; values inside it are never stored. Chains are fused before planning, so
+the planner treats them as operations with measured costs. Results are equal up to rounding: numbers of two bytes are
+kept as four inside.
 """
 
 from __future__ import annotations
@@ -74,14 +74,14 @@ _VIEWS = frozenset(
 )
 ALL, BACKWARD, NONE = "all", "backward", "none"
 
-_FEWEST = 2  # operations in a chain
-_MOST = 60
+_FEWEST = 2  # operations in a chain at least
+_MOST = 60  # operations in a chain at most
 
-_made: dict[str, Any] = {}  # compiled chains by what they do
+_made: dict[str, Any] = {}  # by key: the compiled chain
 
 
 class Chain:
-    """A chain as one operation: tensors in, a tuple out. Compiled when it is first called or measured."""
+    """A fused chain as one operation: takes tensors, returns a tuple. Compiled when it is first called or measured."""
 
     def __init__(self, module: fx.GraphModule, key: str, name: str) -> None:
         self.module, self.key, self.__name__ = module, key, name
@@ -102,7 +102,7 @@ class Chain:
 
 def _compiled(module: fx.GraphModule, tensors: Sequence[torch.Tensor]) -> Callable[..., Any]:
     with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # the compiler's own affair
+        warnings.simplefilter("ignore", DeprecationWarning)  # raised inside the compiler
         from torch._inductor.compile_fx import compile_fx
 
         made: Callable[..., Any] = compile_fx(module, list(tensors))
@@ -110,8 +110,15 @@ def _compiled(module: fx.GraphModule, tensors: Sequence[torch.Tensor]) -> Callab
 
 
 def fused(traced: Traced, which: str = ALL) -> tuple[Traced, list[str]]:
-    """The step with its chains joined, and what to tell about it. which: ALL of them, those that compute gradients
-    (BACKWARD: what is computed again in a step is mostly what gradients are computed from), or NONE."""
+    """Fuse the chains of a step. Returns the step with notes for the report.
+
+    Parameters
+    ----------
+    traced : Traced
+        The step.
+    which : str
+        ALL chains, those that compute gradients (BACKWARD; recomputation mostly concerns the other ones), or NONE.
+    """
     chains = [] if which == NONE else list(_chains(traced.module.graph))
     if which == BACKWARD:
         chains = [one for one in chains if _of_gradients(one)]
@@ -122,7 +129,7 @@ def fused(traced: Traced, which: str = ALL) -> tuple[Traced, list[str]]:
     graph.lint()
     count = sum(len(one) for one in chains)
     module = module_of(traced.module, graph)
-    return replace(traced, module=module), [f"{count} operations were joined into {len(chains)} by the compiler"]
+    return replace(traced, module=module), [f"the compiler fuses {count} operations into {len(chains)}"]
 
 
 # -- which operations --------------------------------------------------------------------------------------------------
@@ -137,8 +144,8 @@ def _of_gradients(members: Sequence[fx.Node]) -> bool:
     return any("backward" in str(node.target) for node in members)
 
 
-def _passes(node: fx.Node) -> bool:
-    """Whether it makes nothing: a view, or one of several results."""
+def _is_view(node: fx.Node) -> bool:
+    """Whether an operation computes nothing: a view, or one of several results."""
     return node.target is operator.getitem or _name(node) in _VIEWS
 
 
@@ -160,7 +167,7 @@ def _small(node: fx.Node) -> bool:
 
 
 def _of_given(node: fx.Node) -> bool:
-    """A cast of a parameter: made once for all who want it."""
+    """Whether an operation casts a parameter; one cast serves all its users."""
     source = node.args[0] if node.args else None
     return _name(node) == "_to_copy" and isinstance(source, fx.Node) and source.op == "placeholder"
 
@@ -175,12 +182,12 @@ def _device(node: fx.Node) -> Any:
 
 
 def _chains(graph: fx.Graph) -> Iterator[list[fx.Node]]:
-    """Small operations that follow one another with nothing large between them, where one uses another's result."""
+    """Small operations in sequence with no large one between them, connected by their results."""
     run: list[fx.Node] = []
     for node in graph.nodes:
         if _small(node):
             run.append(node)
-        elif not (node.op == "get_attr" or (node.op == "call_function" and (_passes(node) or _of_given(node)))):
+        elif not (node.op == "get_attr" or (node.op == "call_function" and (_is_view(node) or _of_given(node)))):
             yield from _connected(run)
             run = []
     yield from _connected(run)
@@ -191,10 +198,10 @@ class _Root:
     above: _Root | None = None
 
     def top(self) -> _Root:
-        here = self
-        while here.above is not None:
-            here = here.above
-        return here
+        root = self
+        while root.above is not None:
+            root = root.above
+        return root
 
 
 def _connected(run: list[fx.Node]) -> Iterator[list[fx.Node]]:
@@ -217,8 +224,8 @@ def _connected(run: list[fx.Node]) -> Iterator[list[fx.Node]]:
 
 
 def _base(node: fx.Node) -> fx.Node:
-    """What a view, or one of several results, is of."""
-    while _passes(node) and isinstance(node.args[0], fx.Node):
+    """The operation whose result a view, or one of several results, belongs to."""
+    while _is_view(node) and isinstance(node.args[0], fx.Node):
         node = node.args[0]
     return node
 
@@ -227,36 +234,36 @@ def _base(node: fx.Node) -> fx.Node:
 
 
 class _Joined:
-    """A graph written anew, with one operation in the place of each chain. Views are written where they are wanted."""
+    """Rewrites a graph with one operation for each chain. Views are written where they are used."""
 
     def __init__(self, module: fx.GraphModule, chains: Sequence[list[fx.Node]]) -> None:
         self.module, self.graph = module, fx.Graph()
-        self.new: dict[Any, fx.Node] = {}  # by node of the old graph, or (node, which of its results)
+        self.new: dict[Any, fx.Node] = {}  # by node of the old graph, or (node, number of its result): the new node
         inside = {node for members in chains for node in members}
         last = {members[-1]: members for members in chains}
         for node in module.graph.nodes:
             if node in last:
                 self._join(last[node])
-            elif node not in inside and not (node.op == "call_function" and _passes(node)):
-                self.new[node] = self.graph.node_copy(node, self._seen)
+            elif node not in inside and not (node.op == "call_function" and _is_view(node)):
+                self.new[node] = self.graph.node_copy(node, self._new_node)
 
-    def _seen(self, node: fx.Node) -> fx.Node:
-        """The new node for one that may be a view, or one of several results."""
+    def _new_node(self, node: fx.Node) -> fx.Node:
+        """The new node for a node that may be a view, or one of several results."""
         if node not in self.new:
             if node.target is operator.getitem and (made := self.new.get((node.args[0], node.args[1]))) is not None:
                 self.new[node] = made
             else:
-                self.new[node] = self.graph.node_copy(node, self._seen)
+                self.new[node] = self.graph.node_copy(node, self._new_node)
         return self.new[node]
 
     def _join(self, members: list[fx.Node]) -> None:
-        given, shown, body = _body(self.module, members)
+        given, outputs, body = _body(self.module, members)
         kind = "fused_backward" if _of_gradients(members) else "fused"
         chain = Chain(body, _key(body, given), kind)
-        one = self.graph.call_function(chain, tuple(self._seen(node) for node in given))
-        values = [node.meta["val"] if k is None else node.meta["val"][k] for node, k in shown]
+        one = self.graph.call_function(chain, tuple(self._new_node(node) for node in given))
+        values = [node.meta["val"] if k is None else node.meta["val"][k] for node, k in outputs]
         one.meta["val"] = tuple(values)
-        for at, ((node, k), value) in enumerate(zip(shown, values, strict=True)):
+        for at, ((node, k), value) in enumerate(zip(outputs, values, strict=True)):
             made = self.graph.call_function(operator.getitem, (one, at))
             made.meta["val"] = value
             self.new[node if k is None else (node, k)] = made
@@ -265,7 +272,7 @@ class _Joined:
 def _body(
     module: fx.GraphModule, members: list[fx.Node]
 ) -> tuple[list[fx.Node], list[tuple[fx.Node, int | None]], fx.GraphModule]:
-    """What a chain is given, which results of which members it shows, and its operations as a module."""
+    """The inputs of a chain, the results that leave it, and its operations as a module."""
     inside, inner = set(members), fx.Graph()
     given: list[fx.Node] = []
     known: dict[fx.Node, fx.Node] = {}
@@ -279,38 +286,38 @@ def _body(
                 given.append(node)
         return known[node]
 
-    # Places of what is given come first in a graph: look at everything once.
+    # Placeholders come first in a graph, so visit all inputs once before the operations.
     for node in members:
         for source in node.all_input_nodes:
             if _base(source) not in inside:
                 into(source)
     for node in members:
         known[node] = inner.node_copy(node, into)
-    shown: list[tuple[fx.Node, int | None]] = []
+    outputs: list[tuple[fx.Node, int | None]] = []
     for node in members:
         if isinstance(node.meta["val"], torch.Tensor):
-            shown += [(node, None)] if _wanted(node, inside) else []
+            outputs += [(node, None)] if _leaves(node, inside) else []
         else:
-            wanted = {user.args[1] for user in node.users if user.target is operator.getitem and _wanted(user, inside)}
-            shown += [(node, k) for k in sorted(wanted)]
+            wanted = {user.args[1] for user in node.users if user.target is operator.getitem and _leaves(user, inside)}
+            outputs += [(node, k) for k in sorted(wanted)]
     inner.output(
-        tuple(known[n] if k is None else inner.call_function(operator.getitem, (known[n], k)) for n, k in shown)
+        tuple(known[n] if k is None else inner.call_function(operator.getitem, (known[n], k)) for n, k in outputs)
     )
-    return given, shown, fx.GraphModule(module, inner)
+    return given, outputs, fx.GraphModule(module, inner)
 
 
-def _wanted(node: fx.Node, inside: set[fx.Node]) -> bool:
-    """Whether anything outside of the chain uses a value, or a view of it."""
+def _leaves(node: fx.Node, inside: set[fx.Node]) -> bool:
+    """Whether an operation outside the chain uses a value, or a view of it."""
     for user in node.users:
         if user in inside:
             continue
-        if not _passes(user) or _wanted(user, inside):
+        if not _is_view(user) or _leaves(user, inside):
             return True
     return False
 
 
 def _key(body: fx.GraphModule, given: Sequence[fx.Node]) -> str:
-    """What a chain does, in words: equal chains are compiled once."""
+    """A text that describes what a chain does: chains with equal keys are compiled once."""
     names = {node: f"n{k}" for k, node in enumerate(body.graph.nodes)}
     lines = [
         f"{node.target}{fx.map_arg(node.args, lambda n: names[n])}{dict(fx.map_arg(node.kwargs, lambda n: names[n]))}"

@@ -1,8 +1,8 @@
-"""Operations that change a tensor in place, replaced by ones that make a new tensor.
+"""Replace operations that change a tensor in place by ones that return a new tensor.
 
-Torch can do the same by running the traced operations once more, which takes as long as the trace. Here the list is
-only rewritten: an operation in place becomes the one that makes a new tensor, and later readers of the old tensor or of
-a view of it read the new one. What is rare (views of another dtype) is left to torch.
+Torch can do the same by running the traced operations once more, which takes as long as the trace. This module only
+rewrites the list: an in-place operation becomes the one that returns a new tensor, and later readers of the old tensor
+or of a view of it read the new one. Rare cases (views of another dtype) are left to torch.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ _aten = torch.ops.aten
 _UPDATES = ("stretto.update.default", "stretto.update_unless.default")
 
 
-def without_changes(module: torch.fx.GraphModule, mode: FakeTensorMode) -> torch.fx.GraphModule | None:
-    """The same operations, none of them in place but for the last copies into what lasts; None when torch has to do it.
+def without_inplace(module: torch.fx.GraphModule, mode: FakeTensorMode) -> torch.fx.GraphModule | None:
+    """The same operations, none of them in place except the last copies into persistent tensors.
 
-    relu_(x) becomes y = relu(x), and a view of x that is read later becomes a view of y.
+    relu_(x) becomes y = relu(x), and a view of x that is read later becomes a view of y. Returns None if torch has to
+    do it.
     """
     rewrite = _Rewrite(mode)
     try:
@@ -37,20 +38,20 @@ def without_changes(module: torch.fx.GraphModule, mode: FakeTensorMode) -> torch
 
 
 class _Rare(Exception):
-    """Something that is not replaced here."""
+    """A case that this module does not support."""
 
 
 class _Rewrite:
-    """Storages are known by that of the fake tensors in the old list; version: how often each was changed so far."""
+    """Rewrites a list of operations. Storages are identified by those of the fake tensors in the old list."""
 
     def __init__(self, mode: FakeTensorMode) -> None:
         self.graph = torch.fx.Graph()
-        self.new: dict[Any, Any] = {}  # by old node
-        self.storage: dict[Any, int] = {}  # by new node
-        self.made: dict[Any, int] = {}  # by new node: the version it shows
-        self.version: dict[int, int] = {}
-        self.whole: dict[int, Any] = {}  # by storage: a node that shows all of it, as it is now
-        self.views: dict[Any, Any] = {}  # by new node: the same view of its storage as it is now
+        self.new: dict[Any, Any] = {}  # by old node: its new node
+        self.storage: dict[Any, int] = {}  # by new node: its storage
+        self.made: dict[Any, int] = {}  # by new node: the version of its storage that it shows
+        self.version: dict[int, int] = {}  # by storage: how often it was changed so far
+        self.whole: dict[int, Any] = {}  # by storage: a node that shows all of its current version
+        self.views: dict[Any, Any] = {}  # by new node: the same view of a later version of its storage
         self.given: list[Any] = []
         self.constants: set[int] = set()
         self.alive: list[Any] = []  # fake tensors, so that no identity is used twice
@@ -67,7 +68,7 @@ class _Rewrite:
             self._change(node)
             return
         new = self.graph.node_copy(node, self._arg)
-        self._know(node, new)
+        self._register(node, new)
         if node.op == "placeholder":
             self.given.append(new)
         if node.op == "get_attr" and new in self.storage:
@@ -75,18 +76,18 @@ class _Rewrite:
 
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def _know(self, node: Any, new: Any) -> None:
-        """Write down which storage a copied node shows; a view of a changed one shows the new tensor."""
+    def _register(self, node: Any, new: Any) -> None:
+        """Store which storage a copied node shows. A view of a changed storage shows the new tensor."""
         self.new[node] = new
         val = node.meta.get("val")
         if isinstance(val, torch.Tensor):
             self.alive.append(val)
             storage = val.untyped_storage()._cdata
-            self._is(new, storage, self._moved(val))
+            self._bind(new, storage, self._moved(val))
         elif isinstance(val, (list, tuple)):
             new.meta["val"] = type(val)(self._moved(x) if isinstance(x, torch.Tensor) else x for x in val)
 
-    def _is(self, new: Any, storage: int, val: Any) -> None:
+    def _bind(self, new: Any, storage: int, val: Any) -> None:
         new.meta["val"] = val
         self.storage[new] = storage
         self.made[new] = self.version.get(storage, 0)
@@ -103,7 +104,7 @@ class _Rewrite:
         return self._now(self.new[node])
 
     def _now(self, new: Any) -> Any:
-        """A node, or the same view of its storage as it is now."""
+        """A node, or the same view of the current version of its storage."""
         storage = self.storage.get(new)
         if storage is None or self.made[new] == self.version.get(storage, 0):
             return new
@@ -114,7 +115,7 @@ class _Rewrite:
         if (tuple(whole.meta["val"].shape), tuple(whole.meta["val"].stride()), 0) == where:
             return whole
         view = self.graph.call_function(_aten.as_strided.default, (whole, *where))
-        self._is(view, storage, _view(whole.meta["val"], old))
+        self._bind(view, storage, _view(whole.meta["val"], old))
         self.views[new] = view
         return view
 
@@ -126,7 +127,7 @@ class _Rewrite:
             into = self.new[node.args[0]]
             if self.version.get(self.storage[into]):
                 raise _Rare
-            self._know(node, self.graph.node_copy(node, self._arg))  # an update is made in place
+            self._register(node, self.graph.node_copy(node, self._arg))  # an update stays in place
         elif target is _aten._native_batch_norm_legit.default:
             self._batch_norm(node)
         else:
@@ -134,16 +135,16 @@ class _Rewrite:
 
     def _in_place(self, node: Any) -> None:
         if not isinstance(node.args[0], torch.fx.Node):
-            raise _Rare  # a list of tensors, each changed in place
+            raise _Rare  # a list of tensors, each of which is changed in place
         into = self._arg(node.args[0])
         args, kwargs = map_arg(node.args, self._arg), map_arg(dict(node.kwargs), self._arg)
         val = into.meta["val"]
         drawn = drawing(node.target, args[1:], kwargs, val) if _dense(val) else None
-        making, args, kwargs = drawn if drawn is not None else (_making(node.target), args, kwargs)
-        made = making(*map_arg(args, _val), **map_arg(kwargs, _val))
+        functional, args, kwargs = drawn if drawn is not None else (_functional(node.target), args, kwargs)
+        made = functional(*map_arg(args, _val), **map_arg(kwargs, _val))
         if made.dtype != val.dtype or made.shape != val.shape:
             raise _Rare
-        new = self.graph.call_function(making, args, kwargs)
+        new = self.graph.call_function(functional, args, kwargs)
         new.meta["val"] = made
         storage = self.storage[into]
         if not _covers(val):
@@ -154,7 +155,7 @@ class _Rewrite:
         self.new[node] = new if _covers(val) else self._now(into)
 
     def _part(self, storage: int, val: Any, new: Any) -> Any:
-        """All of a storage of which a part is new."""
+        """The whole storage after a part of it was replaced."""
         whole = self.whole.get(storage)
         if whole is None or whole.meta["val"].dtype != val.dtype:
             raise _Rare
@@ -172,7 +173,7 @@ class _Rewrite:
             raise _Rare
         self.version[storage] = self.version.get(storage, 0) + 1
         self.whole[storage] = new
-        self._is(new, storage, new.meta["val"])
+        self._bind(new, storage, new.meta["val"])
 
     def _bytes(self, storage: int) -> int:
         if storage not in self.whole:
@@ -180,7 +181,7 @@ class _Rewrite:
         return int(self.whole[storage].meta["val"].untyped_storage().nbytes())
 
     def _batch_norm(self, node: Any) -> None:
-        """Its running statistics are two more results."""
+        """Turn the running statistics of a batch norm into two more results."""
         kept = [self._arg(x) for x in node.args[3:5]]
         if node.kwargs or not all(_covers(one.meta["val"]) for one in kept):
             raise _Rare
@@ -194,8 +195,8 @@ class _Rewrite:
             self._changed(self.storage[one], item)
 
 
-def _making(target: Any) -> Any:
-    """The operation that makes a new tensor where this one changes its first."""
+def _functional(target: Any) -> Any:
+    """The operation that returns a new tensor, for one that changes its first argument."""
     written = [a.alias_info is not None and a.alias_info.is_write for a in target._schema.arguments]
     name = target._overloadpacket.__name__
     if target.namespace != "aten" or not name.endswith("_") or not written[0] or any(written[1:]):
@@ -231,7 +232,7 @@ def _covers(val: Any) -> bool:
 
 
 def _dense(val: Any) -> bool:
-    """Whether a tensor's elements are next to one another in memory, in some order of its dimensions."""
+    """Whether the elements of a tensor are contiguous in memory, in some order of its dimensions."""
     wanted = 1
     for stride, size in sorted((k, n) for n, k in zip(val.shape, val.stride(), strict=True) if n > 1):
         if stride != wanted:

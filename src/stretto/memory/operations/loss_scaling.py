@@ -1,8 +1,8 @@
-"""Gradient scalers (`torch.amp.GradScaler`) in a traced step.
+"""Trace gradient scalers (`torch.amp.GradScaler`).
 
-A scaler checks on the device whether all gradients are finite, and leaves the optimizer's step out where one is not.
-In a trace the check is an operation for each gradient, and the updates read its result: planned steps decide anew every
-time. The scale itself is a tensor that the step changes in place.
+A scaler checks on the device whether all gradients are finite, and skips the optimizer's step if one is not. In a trace
+the check is an operation for each gradient, and the updates read its result: so every planned step decides anew. The
+scale itself is a tensor that the step changes in place.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _LIBRARY.define(
     "scale_updated(Tensor scale, Tensor tracker, Tensor found, float growth, float backoff, int interval) "
     "-> (Tensor, Tensor)"
 )
-_UNLESS: list[Any] = []  # while an optimizer steps: the number that tells whether a gradient is not finite
+_UNLESS: list[Any] = []  # while an optimizer steps: a tensor that is not zero if a gradient is not finite
 
 
 def unless() -> Any:
-    """The tensor that decides whether the updates that are being traced are left out; None if nothing does."""
+    """The tensor that decides whether the updates that are being traced are skipped; None if there is none."""
     return _UNLESS[-1] if _UNLESS else None
 
 
@@ -58,8 +58,8 @@ def _fake_scale_updated(scale: Any, tracker: Any, found: Any, growth: float, bac
     return torch.empty_like(scale), torch.empty_like(tracker)
 
 
-def instead() -> dict[Any, Callable[..., Any]]:
-    """By operation of a scaler: what a trace has in its place."""
+def replacements() -> dict[Any, Callable[..., Any]]:
+    """By operation of a scaler: the function that replaces it in a trace."""
 
     def unscale(grads: Any, found: Any, factor: Any) -> None:
         for grad in grads:
@@ -81,27 +81,29 @@ def instead() -> dict[Any, Callable[..., Any]]:
 
 @contextlib.contextmanager
 def traceable() -> Iterator[None]:
-    """Within, scalers can be traced."""
+    """Within, gradient scalers can be traced."""
     own = {name: GradScaler.__dict__[name] for name in ("scale", "step", "_maybe_opt_step")}
 
     def scale(self: Any, outputs: Any) -> Any:
         if self.is_enabled() and self._scale is None and isinstance(outputs, torch.Tensor):
-            with _disable_current_modes():  # as its first call would, but with memory
+            with _disable_current_modes():  # as its first call would, but on real tensors
                 self._lazy_init_scale_growth_tracker(outputs.device)
         return own["scale"](self, outputs)
 
     def step(self: Any, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         if self.is_enabled() and getattr(optimizer, "_step_supports_amp_scaling", False):
             raise CannotCapture(
-                f"{type(optimizer).__name__} is fused and unscales gradients itself, which a trace does not see; give "
-                "it fused=False, or use bfloat16 without a scaler"
+                f"{type(optimizer).__name__} is fused and unscales gradients itself, which a trace does not see; pass "
+                "fused=False to it, or use bfloat16 without a scaler"
             )
         return own["step"](self, optimizer, *args, **kwargs)
 
     def maybe(self: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
         found = list(state["found_inf_per_device"].values())
         if len(found) != 1:
-            raise CannotCapture("a gradient scaler has gradients on several devices")
+            raise CannotCapture(
+                "a gradient scaler has gradients on several devices, which is not supported; train on one device"
+            )
         _UNLESS.append(found[0])
         try:
             return optimizer.step(*args, **kwargs)

@@ -1,8 +1,7 @@
-"""Random numbers in a tensor of a given layout: what `x.bernoulli_()` and its like do to a tensor, as operations that
-make a new one.
+"""Draw random numbers into a new tensor of a given layout, as `x.bernoulli_()` and similar operations do in place.
 
-Torch's own operations of that kind (`bernoulli.p`) make contiguous tensors. Numbers are drawn in the order of memory,
-so a transposed tensor would get other ones than in place.
+Torch's own operations of that kind (`bernoulli.p`) return contiguous tensors. Numbers are drawn in the order of memory,
+so a transposed tensor would get other numbers than in place.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ _LIBRARY.define(
     "-> Tensor",
     tags=(torch.Tag.nondeterministic_seeded,),
 )
-_EXACT = 1 << 53  # whole numbers up to here are floats
+_EXACT = 1 << 53  # integers up to here are exact as floats
 _WHOLE = ("random_",)
 
 _aten = torch.ops.aten
-# By operation in place: values of the arguments after the tensor that are left out.
+# By in-place operation: default values of the arguments after the tensor.
 _DEFAULTS: dict[Any, tuple[float, ...]] = {
     _aten.bernoulli_.float: (0.5,),
     _aten.uniform_.default: (0.0, 1.0),
@@ -71,8 +70,24 @@ _LIBRARY.impl("drawn_by", _drawn_by, "CompositeExplicitAutograd")
 def drawing(
     target: Any, args: Sequence[Any], kwargs: dict[str, Any], like: torch.Tensor
 ) -> tuple[Any, Any, Any] | None:
-    """The operation, arguments and options that draw what an operation in place draws, in the layout of `like`; None
-    for operations that are not known here. args: those after the tensor that is filled."""
+    """The operation that draws what an in-place operation draws, in the layout of `like`.
+
+    Parameters
+    ----------
+    target : OpOverload
+        The in-place operation.
+    args : sequence
+        Its arguments after the tensor that is filled.
+    kwargs : dict
+        Its other arguments.
+    like : torch.Tensor
+        A tensor with the layout.
+
+    Returns
+    -------
+    tuple or None
+        The operation, its arguments and options; None for an unknown operation.
+    """
     layout = [int(n) for n in like.shape], [int(n) for n in like.stride()]
     options = {"dtype": like.dtype, "device": like.device, "generator": kwargs.get("generator")}
     if target is _aten.bernoulli_.Tensor and len(args) == 1 and kwargs.keys() <= {"generator"}:

@@ -1,8 +1,8 @@
-"""What operations return in reality, where torch says something else without running them.
+"""What operations really return, where torch's fake tensors differ from it.
 
 A trace runs on fake tensors. Their sizes and dtypes come from torch's formulas, which are wrong for a few operations:
 results that a mask switches off, statistics of norms in mixed precision on a CPU, and the random state of attention,
-which is a tensor on the host or on the device depending on how it is called.
+which is a tensor on the host or on the device, depending on how attention is called.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _aten = torch.ops.aten
 _MASKS = ("output_mask", "grad_input_mask")
 SEEDS = ("philox_seed", "philox_offset", "rng_state")
 _NARROW = (torch.bfloat16, torch.float16)
-# Norms whose second and third result are statistics, and where their weight is among the arguments.
+# Norms whose second and third result are statistics, and the position of their weight among the arguments.
 _NORMS = {
     _aten.native_group_norm.default: 1,
     _aten.native_layer_norm.default: 2,
@@ -27,7 +27,7 @@ _NORMS = {
 
 
 def returned(node: Any, k: int) -> bool:
-    """Whether result k of an operation is a tensor: a gradient that its mask does not ask for is None."""
+    """Whether result k of an operation is a tensor: a gradient that its mask switches off is None."""
     arguments = getattr(getattr(node.target, "_schema", None), "arguments", ())
     for at, one in enumerate(arguments):
         if one.name in _MASKS:
@@ -37,9 +37,9 @@ def returned(node: Any, k: int) -> bool:
 
 
 def real_dtype(node: Any, k: int) -> Any:
-    """The dtype of result k if it is not the one of its fake tensor; None otherwise.
+    """The dtype of result k if it differs from that of its fake tensor; None otherwise.
 
-    On a CPU, norms of narrow numbers with wide weights keep their statistics wide, and gradients narrow.
+    On a CPU, norms of narrow dtypes with wide weights keep wide statistics and narrow gradients.
     """
     x = _value(node.args[0]) if node.args else None
     if x is None or x.device.type != "cpu":
@@ -54,8 +54,11 @@ def real_dtype(node: Any, k: int) -> Any:
 
 
 def is_seed(node: Any, k: int) -> bool:
-    """Whether result k is the random state of attention. Called plainly, attention leaves it on the host; in a
-    recording, on the device; and its backward reads it there, so nobody may move it."""
+    """Whether result k is the random state of attention.
+
+    Called directly, attention leaves it on the host; in a recording, on the device. Its backward reads it there, so it
+    must not be moved.
+    """
     results = getattr(getattr(node.target, "_schema", None), "returns", ())
     return k < len(results) and results[k].name in SEEDS
 

@@ -1,8 +1,9 @@
-"""`nn.LSTM`, `nn.GRU` and `nn.RNN` as torch's libraries run them: one operation for all time steps.
+"""Trace `nn.LSTM`, `nn.GRU` and `nn.RNN` as one operation each, as cuDNN and oneDNN run them.
 
-cuDNN (on a GPU) and oneDNN (an LSTM on a CPU) return, besides their output, a buffer for backward. Torch does not know
-its size without running them, and says 0. So a trace has operations of our own in their place: the same call, with the
-layouts of its results learned by running it once on zeros. Cell by cell would be slower and equal up to rounding only.
+cuDNN (on a GPU) and oneDNN (an LSTM on a CPU) return, besides their output, a buffer for backward. Torch knows its size
+only after running them, and reports 0 before. So a trace has operations of our own instead: the same call, with the
+layouts of its results learned by running it once on zeros. Cells one by one would be slower, and equal only up to
+rounding.
 """
 
 from __future__ import annotations
@@ -50,44 +51,44 @@ _LIBRARY.define(
     "bool has_biases, bool train, bool bidirectional, int[] batch_sizes, bool batch_first, Tensor workspace) "
     "-> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
-_STATES: dict[torch.device, torch.Tensor] = {}  # cuDNN's random state for dropout between layers, one for a device
+_STATES: dict[torch.device, torch.Tensor] = {}  # by device: cuDNN's random state for dropout between layers
 _LAYOUTS: dict[Any, list[tuple[Any, ...]]] = {}  # by call: size, stride and dtype of each result
-_LOOKING_FOR_BUFFERS: list[bool] = []  # not empty while torch runs a recurrent layer
+_IN_RECURRENT_LAYER: list[bool] = []  # not empty while torch runs a recurrent layer
 _KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
-# -- what runs ---------------------------------------------------------------------------------------------------------
+# -- real operations ---------------------------------------------------------------------------------------------------
 
 
 def _cudnn(x: Any, weight: Any, stride: int, hx: Any, cx: Any, *shape: Any) -> Any:
     state = _STATES.get(x.device)
     with torch.enable_grad():
-        return _apart(_aten._cudnn_rnn(x, weight, stride, None, hx, cx, *shape, state))
+        return _separate(_aten._cudnn_rnn(x, weight, stride, None, hx, cx, *shape, state))
 
 
 def _cudnn_backward(x: Any, weight: Any, stride: int, buf: Any, hx: Any, cx: Any, output: Any, *rest: Any) -> Any:
     *grads_and_shape, reserve, wanted = rest
-    if grads_and_shape[7]:  # batch_first: the library reads the output with time first, without gaps
+    if grads_and_shape[7]:  # batch_first: the library reads the output with time first, contiguous
         output = output.transpose(0, 1).contiguous().transpose(0, 1)
     state = _STATES.get(x.device)
     *first, weights = _aten._cudnn_rnn_backward(
         x, weight, stride, buf, hx, cx, output, *grads_and_shape, state, reserve, wanted
     )
     found = [one for one, want in zip(first, wanted, strict=False) if want]
-    return _apart([one.contiguous() for one in (*found, *(weights if wanted[3] else ()))])
+    return _separate([one.contiguous() for one in (*found, *(weights if wanted[3] else ()))])
 
 
 def _onednn(*args: Any) -> Any:
     with torch.enable_grad():  # without gradients it would leave the buffer for backward out
-        return _apart(_aten.mkldnn_rnn_layer(*args))
+        return _separate(_aten.mkldnn_rnn_layer(*args))
 
 
 def _onednn_backward(*args: Any) -> Any:
-    return _apart([one.contiguous() for one in _aten.mkldnn_rnn_layer_backward(*args)])
+    return _separate([one.contiguous() for one in _aten.mkldnn_rnn_layer_backward(*args)])
 
 
-def _apart(results: Sequence[Any]) -> Any:
-    """Results with a storage each: gradients of weights are cut from one buffer, which would be held as a whole."""
+def _separate(results: Sequence[Any]) -> Any:
+    """Results with a storage each. Gradients of weights are views of one buffer, which would be held as a whole."""
     seen: set[int] = set()
     apart = []
     for one in results:
@@ -101,11 +102,11 @@ def _spare(one: torch.Tensor) -> bool:
     return bool(one.untyped_storage().nbytes() != one.numel() * one.element_size())
 
 
-# -- what a trace sees -------------------------------------------------------------------------------------------------
+# -- fake operations, for traces ---------------------------------------------------------------------------------------
 
 
-def _learned(run: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
-    """Fake results of a forward in the layouts of real ones: it runs once on zeros."""
+def _fake_results(run: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
+    """Fake results of a forward call, in the layouts of real ones: the call runs once on zeros."""
 
     def plain(x: Any) -> Any:
         return (tuple(x.shape), tuple(x.stride()), x.dtype, x.device) if isinstance(x, torch.Tensor) else x
@@ -115,7 +116,7 @@ def _learned(run: Callable[..., Any], args: Sequence[Any]) -> list[Any]:
         with _disable_current_modes(), torch.no_grad():
             try:
                 results = run(*tree_map(_zeros, list(args)))
-            except torch.OutOfMemoryError:  # what the allocator keeps for others may be enough
+            except torch.OutOfMemoryError:  # the allocator's cache may hold enough memory
                 torch.cuda.empty_cache()
                 results = run(*tree_map(_zeros, list(args)))
         _LAYOUTS[key] = [(tuple(one.shape), tuple(one.stride()), one.dtype) for one in results]
@@ -130,11 +131,11 @@ def _zeros(x: Any) -> Any:
 
 
 def _cudnn_fake(*args: Any) -> Any:
-    return tuple(_learned(_cudnn, args))
+    return tuple(_fake_results(_cudnn, args))
 
 
 def _onednn_fake(*args: Any) -> Any:
-    return tuple(_learned(_onednn, args))
+    return tuple(_fake_results(_onednn, args))
 
 
 def _cudnn_backward_fake(x: Any, weight: Any, stride: int, buf: Any, hx: Any, cx: Any, output: Any, *rest: Any) -> Any:
@@ -174,8 +175,8 @@ register_flop_formula([_OPS.cudnn_rnn, _OPS.onednn_rnn], get_raw=True)(_operatio
 register_flop_formula([_OPS.cudnn_rnn_backward, _OPS.onednn_rnn_backward], get_raw=True)(_operations(2))
 
 
-def instead() -> dict[Any, Callable[..., Any]]:
-    """By operation of a library: what is written down in its place, with its signature."""
+def replacements() -> dict[Any, Callable[..., Any]]:
+    """By operation of a library: the operation that replaces it in a trace, with the same signature."""
 
     def cudnn(x: Any, weight: Any, stride: int, buf: Any, hx: Any, cx: Any, *rest: Any) -> Any:
         *shape, state = rest
@@ -203,8 +204,8 @@ def draws(node: Any) -> bool:
     return node.target is _OPS.cudnn_rnn.default and bool(node.args[10]) and bool(node.args[11])
 
 
-def once(node: Any) -> bool:
-    """Whether an operation must not run twice on the same inputs: backward may write to the buffer it reads."""
+def runs_once(node: Any) -> bool:
+    """Whether an operation must not run twice on the same inputs: backward may write to the buffer that it reads."""
     return node.target in (_OPS.cudnn_rnn_backward.default, _OPS.onednn_rnn_backward.default)
 
 
@@ -216,7 +217,7 @@ def traceable(modules: Sequence[nn.Module], device: torch.device) -> Iterator[No
         return
     layers = [one for module in modules for one in module.modules() if isinstance(one, nn.RNNBase)]
     if any(one.training and one.dropout and one.num_layers > 1 for one in layers):
-        # The first one draws a seed, which cannot be done on fake tensors: a small one does it now.
+        # The first such layer draws a seed, which fails on fake tensors: run a small layer now.
         both = (torch.default_generator, torch.cuda.default_generators[device.index or 0])
         states = [one.get_state() for one in both]
         with _disable_current_modes(), torch.no_grad():
@@ -227,24 +228,27 @@ def traceable(modules: Sequence[nn.Module], device: torch.device) -> Iterator[No
     with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
         for name in _KINDS:
-            setattr(functions, name, functools.partial(_cast_first, getattr(functions, name)))
+            setattr(functions, name, functools.partial(_cast_weights, getattr(functions, name)))
             stack.callback(delattr, functions, name)
         yield
 
 
-def _cast_first(function: Callable[..., Any], *args: Any) -> Any:
-    """Autocast flattens the cast weights by their addresses, which fake tensors do not have: cast them one by one."""
-    _LOOKING_FOR_BUFFERS.append(True)
+def _cast_weights(function: Callable[..., Any], *args: Any) -> Any:
+    """Cast weights one by one under autocast.
+
+    Autocast itself would flatten the cast weights by their addresses, which fake tensors do not have.
+    """
+    _IN_RECURRENT_LAYER.append(True)
     try:
         return _cast(function, *args)
     finally:
-        _LOOKING_FOR_BUFFERS.pop()
+        _IN_RECURRENT_LAYER.pop()
 
 
 def _set_storage(x: Any, storage: Any) -> Any:
-    """Torch looks whether the weights are next to one another, through a tensor of their storage. Fake ones are not."""
-    if not _LOOKING_FOR_BUFFERS:
-        raise CannotCapture("the step gives a tensor the storage of another (set_()); copy its values instead")
+    """Replace `set_` on fake tensors. Torch uses it to check whether the weights are contiguous; fake ones are not."""
+    if not _IN_RECURRENT_LAYER:
+        raise CannotCapture("the step gives a tensor the storage of another one (set_()); copy its values instead")
     return x
 
 

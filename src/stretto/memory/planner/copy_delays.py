@@ -1,8 +1,8 @@
-"""Which copies a plan waits for: by gap, the seconds that it would save not to copy there.
+"""Estimate which copies a plan waits for: for each idle interval, the seconds saved without its copies.
 
 Copies in one direction follow one another on the link. When the device waits for one of them, it waits for all that
-were begun before it without a pause. So a copy that is not made saves its own seconds, but not more than was waited
-from it to the end of this series.
+began before it without a pause. So leaving out a copy saves its own seconds, but no more than the waiting from that
+copy to the end of the series.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from .idle_intervals import Gaps
+from .instructions import EVICT, IN, OUT, READY
 from .lower import Floats, Lowered
-from .program import GONE, IN, OUT, READY, Link
+from .program import Link
 from .timeline import Steps
 
 
@@ -22,7 +23,7 @@ class _Series:
         self.free = 0.0
         self.seconds: list[float] = []
         self.waited: list[float] = []
-        self.first: list[bool] = []  # the link was idle before it
+        self.first: list[bool] = []  # the link was idle before the copy
 
     def begin(self, at: float, seconds: float) -> float:
         self.first.append(at > self.free)
@@ -32,7 +33,7 @@ class _Series:
         return self.free
 
     def saved(self) -> list[float]:
-        """By copy: the seconds that it would save not to make it."""
+        """For each copy, the seconds saved without it."""
         found, total = [0.0] * len(self.seconds), 0.0
         for k in range(len(self.seconds) - 1, -1, -1):
             total += self.waited[k]
@@ -42,10 +43,10 @@ class _Series:
         return found
 
 
-def delays(gaps: Gaps, steps: Steps, lowered: Lowered, link: Link) -> Floats:
-    """By gap: seconds that a plan would wait less without the copies of this gap."""
+def delays(intervals: Gaps, steps: Steps, lowered: Lowered, link: Link) -> Floats:
+    """For each interval, the seconds that a plan would wait less without the copies of this interval."""
     into, out = _Series(), _Series()
-    sizes, nodes = gaps.sizes, lowered.graph.nodes
+    sizes, nodes = intervals.sizes, lowered.graph.nodes
     now = 0.0
     landed: dict[int, float] = {}
     coming: dict[int, tuple[int, float]] = {}
@@ -60,28 +61,28 @@ def delays(gaps: Gaps, steps: Steps, lowered: Lowered, link: Link) -> Floats:
             left.setdefault(which, []).append(len(out.seconds) - 1)
             leaving[which] = len(out.seconds) - 1, end
             landed[which] = end
-        elif what in (READY, GONE):
+        elif what in (READY, EVICT):
             series, under_way = (into, coming) if what == READY else (out, leaving)
             copy, end = under_way.pop(which)
             series.waited[copy] += max(0.0, end - now)
             now = max(now, end)
-        elif what <= 1:  # RUN or AGAIN
+        elif what <= 1:  # RUN or RECOMPUTE
             now += nodes[which].seconds
     if out.waited:
         out.waited[-1] += max(0.0, out.free - now)
-    found = np.zeros(len(gaps))
+    found = np.zeros(len(intervals))
     count = len(nodes)
-    place = [*steps.place.tolist(), count]
-    for s, need, seconds in zip(steps.come.tolist(), steps.come_need.tolist(), into.saved(), strict=True):
+    place = [*steps.position.tolist(), count]
+    for s, need, seconds in zip(steps.swap_in.tolist(), steps.swap_in_need.tolist(), into.saved(), strict=True):
         if seconds:
-            g = gaps.before(s, place[need])
+            g = intervals.interval_before(s, place[need])
             if g >= 0:
                 found[g] += seconds
     saved = out.saved()
-    for s, free in zip(steps.leave.tolist(), steps.leave_free.tolist(), strict=True):
+    for s, free in zip(steps.swap_out.tolist(), steps.swap_out_free.tolist(), strict=True):
         seconds = saved[left[s].pop(0)]
         if seconds:
-            g = gaps.before(s, place[free] + 1 if free >= 0 else 0)
+            g = intervals.interval_before(s, place[free] + 1 if free >= 0 else 0)
             if g >= 0:
                 found[g] += seconds
     return found

@@ -1,7 +1,7 @@
-"""One training step as a graph of storages: what each operation reads, makes and changes, in bytes and seconds.
+"""The planner's graph of one training step: operations, the storages they read and write, bytes and seconds.
 
-A *storage* is a piece of memory; tensors that are views of one another share one. A *node* is an operation. There is no
-tensor here and no torch: the planner knows bytes and seconds and nothing else.
+A *storage* is a block of memory; tensors that are views of one another share one. A *node* is an operation. The graph
+holds no tensors and needs no torch: the planner works with bytes and seconds only.
 
     graph = Graph(
         (Storage(400, "parameter", "w"), Storage(80, "input", "x"), Storage(160, "activation", "y")),
@@ -15,60 +15,60 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-# What exists before the step and after it. Everything else is made in the step and gone after it.
-LASTING = ("parameter", "state", "buffer", "constant")
-KINDS = (*LASTING, "input", "activation", "gradient")
-TEMPORARY, RETURNED = -1, -2  # in `Node.allocations`
+# Kinds that exist before and after the step. A step makes all other storages, and they are gone after it.
+PERSISTENT_KINDS = ("parameter", "state", "buffer", "constant")
+KINDS = (*PERSISTENT_KINDS, "input", "activation", "gradient")
+TEMPORARY, FREED = -1, -2  # in `Node.allocations`
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """kind: parameter, state (of an optimizer), buffer and constant last from step to step; input is given with every
-    step, on the device; activation and gradient are made in it."""
+    """A block of memory.
+
+    Parameters, optimizer state, buffers and constants are persistent: they exist before and after a step. The caller
+    passes inputs with every step, on the device. A step makes activations and gradients, and they are gone after it.
+    """
 
     nbytes: int
-    kind: str
+    kind: str  # one of KINDS
     name: str = ""
 
     @property
-    def lasting(self) -> bool:
-        return self.kind in LASTING
+    def persistent(self) -> bool:
+        """Whether the storage exists before and after the step."""
+        return self.kind in PERSISTENT_KINDS
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """An operation. makes: new storages. writes: lasting storages that it changes in place (also read by it unless
-    they are not in `reads`).
+    """An operation.
 
-    again: it may be run a second time and gives the same bits; what it writes is left alone then. fixed: it draws
-    random numbers or has another effect, so that such nodes keep their order among themselves. workspace: bytes that it
-    takes and gives back while it runs.
-
-    allocations: in which order it takes them, where that is not the order of `makes` with the workspace after it:
-    (k, bytes) for the k-th of `makes`, (TEMPORARY, bytes) for a part of the workspace, (RETURNED, n) where the one at
-    place n of this list is given back.
+    When a node is recomputed, it gives the same bits and its writes are left out.
     """
 
     name: str
-    reads: tuple[int, ...] = ()
-    makes: tuple[int, ...] = ()
-    writes: tuple[int, ...] = ()
+    reads: tuple[int, ...] = ()  # storages that it reads
+    makes: tuple[int, ...] = ()  # new storages that it produces
+    writes: tuple[int, ...] = ()  # persistent storages that it changes in place
     seconds: float = 0.0
-    workspace: int = 0
-    again: bool = True
-    fixed: bool = False
+    workspace: int = 0  # bytes that it allocates and frees while it runs
+    recomputable: bool = True  # it may run a second time in a step
+    # it draws random numbers or has another side effect: such nodes keep their order among themselves
+    ordered: bool = False
     phase: str = "forward"  # forward, backward or update: for people
+    # The order of its allocations, where that is not `makes` and then the workspace: (k, bytes) allocates the k-th of
+    # `makes`, (TEMPORARY, bytes) a part of the workspace, (FREED, n) frees entry n of this list.
     allocations: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """nodes: in the order of the program. results: storages that are wanted when the step is over."""
+    """Nodes in program order, and their storages."""
 
     storages: tuple[Storage, ...]
-    nodes: tuple[Node, ...]
-    results: tuple[int, ...] = ()
-    maker: tuple[int, ...] = field(init=False)  # the node that makes a storage, -1 for what is there before
+    nodes: tuple[Node, ...]  # in program order
+    results: tuple[int, ...] = ()  # storages that the caller needs after the step
+    maker: tuple[int, ...] = field(init=False)  # the node that makes a storage; -1 for one that exists before the step
 
     def __post_init__(self) -> None:
         maker = [-1] * len(self.storages)
@@ -78,7 +78,7 @@ class Graph:
         object.__setattr__(self, "maker", tuple(maker))
 
     def uses(self) -> list[list[int]]:
-        """By storage: the nodes that touch it, in the order of the program, without its maker."""
+        """For each storage, the nodes that read or write it, in program order, without its maker."""
         found: list[list[int]] = [[] for _ in self.storages]
         for n, node in enumerate(self.nodes):
             for s in dict.fromkeys((*node.reads, *node.writes)):
@@ -86,16 +86,19 @@ class Graph:
         return found
 
     def nbytes(self, kind: str | None = None) -> int:
-        """Bytes of all storages, or of those of a kind."""
+        """Bytes of all storages, or of those of one kind."""
         return sum(s.nbytes for s in self.storages if kind is None or s.kind == kind)
 
-    def before(self) -> list[list[int]]:
-        """By node: the nodes that must run before it. Makers before readers; a writer after all who want the older
-        value and before all who want the newer; fixed nodes in their order."""
+    def dependencies(self) -> list[list[int]]:
+        """For each node, the nodes that must run before it.
+
+        Makers run before readers. A writer runs after all readers of the old value and before all readers of the new
+        value. Ordered nodes keep their order.
+        """
         deps: list[list[int]] = [[] for _ in self.nodes]
         writer: dict[int, int] = {}
         readers: dict[int, list[int]] = {}
-        last_fixed = -1
+        last_ordered = -1
         for n, node in enumerate(self.nodes):
             wanted = {self.maker[s] for s in node.reads if self.maker[s] >= 0}
             wanted.update(writer[s] for s in (*node.reads, *node.writes) if s in writer)
@@ -103,12 +106,12 @@ class Graph:
                 wanted.update(readers.pop(s, ()))
                 writer[s] = n
             for s in node.reads:
-                if self.storages[s].lasting and s not in node.writes:
+                if self.storages[s].persistent and s not in node.writes:
                     readers.setdefault(s, []).append(n)
-            if node.fixed:
-                if last_fixed >= 0:
-                    wanted.add(last_fixed)
-                last_fixed = n
+            if node.ordered:
+                if last_ordered >= 0:
+                    wanted.add(last_ordered)
+                last_ordered = n
             wanted.discard(n)
             deps[n] = sorted(wanted)
         return deps
@@ -118,22 +121,22 @@ class Graph:
         return Graph(self.storages, tuple(self.nodes[n] for n in order), self.results)
 
     def check(self) -> None:
-        """That it is a graph: read after it is made, made once, lasting storages written only."""
+        """Raise ValueError unless each storage is made once, before its reads, and only persistent ones are written."""
         made: set[int] = {s for s, one in enumerate(self.storages) if self.maker[s] < 0}
         for n, node in enumerate(self.nodes):
             for s in node.reads:
                 if s not in made:
-                    raise ValueError(f"node {n} ({node.name}) reads storage {s} before it is made")
+                    raise ValueError(f"node {n} ({node.name}) reads storage {s}, which no node before it makes")
             for s in node.writes:
-                if not self.storages[s].lasting:
-                    raise ValueError(f"node {n} ({node.name}) changes storage {s}, which is no lasting one")
+                if not self.storages[s].persistent:
+                    raise ValueError(f"node {n} ({node.name}) writes storage {s}, which is not persistent")
             for s in node.makes:
                 if s in made:
                     raise ValueError(f"node {n} ({node.name}) makes storage {s} a second time")
                 made.add(s)
         for s in self.results:
             if s not in made:
-                raise ValueError(f"result {s} is never made")
+                raise ValueError(f"result {s}: no node makes this storage")
 
     def __iter__(self) -> Iterator[Node]:
         return iter(self.nodes)

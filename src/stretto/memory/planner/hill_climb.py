@@ -1,7 +1,7 @@
-"""Which ways of planning to try: some that differ much, then the neighbours of whichever was best.
+"""Choose which planning settings to try: a few that differ much, then neighbours of the best (hill climbing).
 
-Under a tight budget the fastest plan of one way may take half as long again as that of another, and no way is best for
-all models; neighbours of a good one are often better still.
+Under a tight budget the fastest plan of one setting may take half as long again as that of another, and no setting is
+best for all models. Neighbours of a good setting are often better still.
 """
 
 from __future__ import annotations
@@ -11,71 +11,82 @@ from dataclasses import dataclass, replace
 
 BEGINS = ("cut", "drop", "swap")
 WINDOWS = (0.0, 1 / 32, 1 / 16, 1 / 8, 1 / 4)
-LONGEST = (0.15, 0.3, 0.5, 0.8)
+MAX_RUNS = (0.15, 0.3, 0.5, 0.8)
 
 
 @dataclass(frozen=True)
 class Point:
-    """A way of planning. window, longest: shares of the budget for copies under way and for one run of what is made
-    again. begin: what comes first. rooms: how the host is used, by number. soon: what is wanted soon stays. hold: a
-    storage may be kept beyond its last use to recompute others from it."""
+    """Settings of one attempt at a plan."""
 
-    window: float = 1 / 16
-    longest: float = 0.3
-    begin: str = "swap"
-    rooms: int = 0
-    soon: bool = False
-    hold: bool = False
+    window: float = 1 / 16  # share of the budget for copies in flight
+    max_run: float = 0.3  # share of the budget for storages that are recomputed together
+    begin: str = "swap"  # what the attempt does first: "cut", "drop" or "swap"
+    host_use: int = 0  # how the host is used, by number (`host_budget.host_options`)
+    keep_soon: bool = False  # storages that are needed soon stay on the device
+    hold: bool = False  # a storage may be kept after its last use to recompute others from it
 
-    def near(self, rooms: int) -> Iterator[list[Point]]:
-        """Neighbours in each direction; rooms: how many ways there are to use the host."""
-        yield [replace(self, window=x) for x in _beside(WINDOWS, self.window)]
-        yield [replace(self, longest=x) for x in _beside(LONGEST, self.longest)]
-        yield [replace(self, rooms=k) for k in range(rooms) if k != self.rooms]
+    def neighbours(self, host_use: int) -> Iterator[list[Point]]:
+        """Neighbours in each direction, of which host_use has this number of values."""
+        yield [replace(self, window=x) for x in _adjacent(WINDOWS, self.window)]
+        yield [replace(self, max_run=x) for x in _adjacent(MAX_RUNS, self.max_run)]
+        yield [replace(self, host_use=k) for k in range(host_use) if k != self.host_use]
         yield [replace(self, begin=begin) for begin in BEGINS if begin != self.begin]
-        yield [replace(self, soon=not self.soon)]
+        yield [replace(self, keep_soon=not self.keep_soon)]
         yield [replace(self, hold=not self.hold)]
 
 
 STARTS = (
     Point(),
-    Point(longest=0.8, begin="drop", hold=True),
-    Point(longest=0.5, begin="cut", rooms=1),
-    Point(longest=0.8, rooms=1, hold=True),
-    Point(longest=0.5, begin="cut", hold=True),
-    Point(longest=0.5, begin="drop", rooms=1),
+    Point(max_run=0.8, begin="drop", hold=True),
+    Point(max_run=0.5, begin="cut", host_use=1),
+    Point(max_run=0.8, host_use=1, hold=True),
+    Point(max_run=0.5, begin="cut", hold=True),
+    Point(max_run=0.5, begin="drop", host_use=1),
 )
 
 
-def climb(price: Callable[[Point], float], rooms: int, most: int, enough: float) -> None:
-    """Ask for prices of so many points at most: first of those to start from, then of neighbours of the cheapest whose
-    neighbours were not asked for yet. Ends early when one is cheap enough, or when nothing is left."""
+def climb(price: Callable[[Point], float], host_use: int, max_tries: int, enough: float) -> None:
+    """Evaluate points: first the starts, then neighbours of the cheapest points.
+
+    Ends early when a point is cheap enough, or when no neighbour is left.
+
+    Parameters
+    ----------
+    price : callable
+        Seconds of the plan for a point; infinite if there is none.
+    host_use : int
+        Number of ways to use the host.
+    max_tries : int
+        Points to evaluate at most.
+    enough : float
+        A price at which the search ends.
+    """
     known: dict[Point, float] = {}
 
-    def ask(points: list[Point]) -> float:
-        """The cheapest of them, as far as they are new and there are tries left."""
+    def evaluate(points: list[Point]) -> float:
+        """The lowest price of these points, as far as they are new and tries are left."""
         found = float("inf")
         for point in points:
-            if point not in known and len(known) < most and min(known.values(), default=found) > enough:
+            if point not in known and len(known) < max_tries and min(known.values(), default=found) > enough:
                 known[point] = price(point)
                 found = min(found, known[point])
         return found
 
-    ask([replace(point, rooms=min(point.rooms, rooms - 1)) for point in STARTS])
+    evaluate([replace(point, host_use=min(point.host_use, host_use - 1)) for point in STARTS])
     left = dict(known)
     while left:
         point = min(left, key=lambda one: left[one])
         if left.pop(point) == float("inf"):
             return
         before = set(known)
-        for points in point.near(rooms):
-            if ask(points) < known[point]:
-                break  # go on from there
+        for points in point.neighbours(host_use):
+            if evaluate(points) < known[point]:
+                break  # continue from that point
         left.update((one, known[one]) for one in known if one not in before)
-        if len(known) >= most or min(known.values()) <= enough:
+        if len(known) >= max_tries or min(known.values()) <= enough:
             return
 
 
-def _beside(values: tuple[float, ...], value: float) -> list[float]:
+def _adjacent(values: tuple[float, ...], value: float) -> list[float]:
     at = values.index(value)
     return [values[k] for k in (at - 1, at + 1) if 0 <= k < len(values)]

@@ -1,27 +1,27 @@
-"""Places in host memory for what is away from the device: lasting storages for good, others while they are away."""
+"""Assign host addresses to storages: permanent ones to persistent storages, to others while they are off the device."""
 
 from __future__ import annotations
 
-from .program import OUT, READY, Program
+from .instructions import OUT, READY, Program
 
 
 def places(program: Program) -> tuple[dict[int, int], int]:
-    """Where each storage lies in one slab on the host (offset in bytes), and how large the slab is.
+    """The offset of each storage in one host buffer, in bytes, and the size of the buffer.
 
-    A place is given out again once its storage has been read back for the last time: whatever is copied out after that
-    follows the computing, and the computing has waited for the reading. Sizes of storages are whole pieces of what a
-    device gives out, so places that follow one another are aligned.
+    An offset is used again once its storage has been read back for the last time. That is safe: later copies to the
+    host follow the computation, and the computation has waited for that read. Storage sizes are multiples of the
+    device allocator's granularity, so consecutive offsets are aligned.
     """
     storages = program.graph.storages
     offset: dict[int, int] = {}
     top = 0
     leaving = {which for what, which in program.instructions if what == OUT}
-    for s in sorted({*program.on_host, *(s for s in leaving if storages[s].lasting)}):
+    for s in sorted({*program.on_host, *(s for s in leaving if storages[s].persistent)}):
         offset[s], top = top, top + storages[s].nbytes
     last_read = {which: at for at, (what, which) in enumerate(program.instructions) if what == READY}
     free: dict[int, list[int]] = {}  # offsets by size
     for at, (what, which) in enumerate(program.instructions):
-        if what not in (OUT, READY) or storages[which].lasting:
+        if what not in (OUT, READY) or storages[which].persistent:
             continue
         size = storages[which].nbytes
         if what == OUT and which not in offset:

@@ -1,7 +1,7 @@
-"""How much of a link is still free, over the time of one step: what is copied in idle time costs nothing.
+"""Track the free time of a link over one step: copies in idle time cost nothing.
 
-Time is cut into buckets. A copy out takes the earliest free time after its storage is made, a copy in the latest before
-its storage is wanted.
+Time is divided into buckets. A copy to the host takes the earliest free time after its storage is made, a copy from
+the host the latest before its storage is needed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Lane:
         return slice(first, min(max(int(end / self.width), first), BUCKETS))
 
     def idle(self, begin: float, end: float) -> float:
-        """Free seconds between two moments."""
+        """Free seconds between two times."""
         return float(self.free[self._range(begin, end)].sum())
 
     def take(self, begin: float, end: float, seconds: float, *, late: bool) -> float:
-        """Takes up to `seconds` of the free time between two moments, from the end if late; gives what is missing."""
+        """Take up to `seconds` of the free time between two times, from the end if late; the seconds still missing."""
         where = self._range(begin, end)
         if where.start < where.stop:  # most copies fit into one bucket
             one = where.stop - 1 if late else where.start

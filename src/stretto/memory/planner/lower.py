@@ -1,10 +1,10 @@
-"""From steps to instructions: when each copy begins and when the device waits for it.
+"""Turn a timeline into instructions: when each copy begins and when the device waits for it.
 
-The steps say how many bytes must be there in each; the budget leaves some more, and they are spent on time: a storage
-that was copied to the host stays until the copy is made, and one that is wanted soon begins to come before it is
-wanted. Copies begin in the order in which they are wanted, each as late as it can and still be in time, because until
-then its memory is better used by others. No sum of this ever passes the budget, so the plan fits if `must` fits. The
-loop itself is compiled (`kernels.memory_planner.lower`).
+The timeline says how many bytes each step requires. The budget leaves some more, and they are spent on time: a storage
+that is being copied to the host stays until the copy is done, and one that is needed soon is copied early. Copies begin
+in the order in which they are needed, each as late as it can and still be in time, because until then others use its
+memory better. Nothing here exceeds the budget, so the plan fits if `required` fits. The loop itself is compiled
+(`kernels.memory_planner.lower`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from stretto.kernels.memory_planner.lower import (
 
 from .graph import Graph
 from .idle_intervals import Ints
-from .program import Link, Program
+from .instructions import Program
+from .program import Link
 from .timeline import Steps
 
 Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
@@ -36,18 +37,18 @@ Floats = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 @dataclass(frozen=True, eq=False)
 class Lowered:
-    """A program as arrays of instructions, when each of its steps began, and when it ended."""
+    """A program as arrays of instructions, with its times."""
 
     graph: Graph
     steps: Steps
-    what: Ints
-    which: Ints
-    began: Floats
-    seconds: float
+    what: Ints  # by instruction: its kind
+    which: Ints  # by instruction: its node or storage
+    began: Floats  # when each step began, in seconds
+    seconds: float  # when the program ended
 
     @cached_property
     def program(self) -> Program:
-        """The program."""
+        """The instructions as a `Program`."""
         instructions = tuple(zip(self.what.tolist(), self.which.tolist(), strict=True))
         return Program(self.graph, instructions, self.steps.on_host)
 
@@ -55,9 +56,22 @@ class Lowered:
 def lower(
     graph: Graph, steps: Steps, budget: int, link: Link, rounds: int = 2, first: Sequence[int] | None = None
 ) -> Lowered:
-    """The fastest of a few programs: when copies must begin depends on when the steps do, and the other way round.
+    """The fastest of a few programs: when copies must begin depends on when the steps do, and vice versa.
 
-    first: the step before which each copy from the host begins, if that is fixed and not to be worked out.
+    Parameters
+    ----------
+    graph : Graph
+        In the order in which it runs.
+    steps : Steps
+        Its timeline.
+    budget : int
+        Bytes on the device.
+    link : Link
+        Speed of copies.
+    rounds : int
+        Programs to try.
+    first : sequence of int, optional
+        The step before which each copy from the host begins, where that is fixed.
     """
     one = _Lower(graph, steps, budget, link, first)
     began = np.zeros(len(steps) + 1)
@@ -67,7 +81,7 @@ def lower(
         found = one.go(began)
         if best is None or found.seconds < best.seconds:
             best = found
-        if not len(steps.come) or first is not None:
+        if not len(steps.swap_in) or first is not None:
             break
         began = found.began
     assert best is not None
@@ -75,7 +89,7 @@ def lower(
 
 
 class _Lower:
-    """One walk with a budget, as arrays."""
+    """A timeline with a budget, as arrays."""
 
     def __init__(self, graph: Graph, steps: Steps, budget: int, link: Link, first: Sequence[int] | None) -> None:
         self.graph, self.steps, self.budget, self.link = graph, steps, budget, link
@@ -85,35 +99,35 @@ class _Lower:
         count = len(steps)
         self.lists = (
             *_by_step(steps.free_step, steps.free, count),
-            *_by_step(steps.leave_ready + 1, steps.leave, count),
-            *_by_step(steps.leave_free + 1, steps.leave, count),
-            *_by_step(np.minimum(steps.leave_by, count + 1), steps.leave, count),
+            *_by_step(steps.swap_out_ready + 1, steps.swap_out, count),
+            *_by_step(steps.swap_out_free + 1, steps.swap_out, count),
+            *_by_step(np.minimum(steps.swap_out_by, count + 1), steps.swap_out, count),
         )
 
     def go(self, began: Floats) -> Lowered:
-        steps, count, copies = self.steps, len(self.steps), len(self.steps.leave)
+        steps, count, copies = self.steps, len(self.steps), len(self.steps.swap_out)
         given = LowerSteps(
             steps.kind,
             steps.node,
             self.sizes,
             self.seconds,
             *self.lists,
-            steps.come,
-            steps.come_since,
-            steps.come_need,
+            steps.swap_in,
+            steps.swap_in_since,
+            steps.swap_in_need,
             began,
             self.first,
         )
-        most = count + len(steps.free) + 2 * copies + 2 * len(steps.come)
+        most = count + len(steps.free) + 2 * copies + 2 * len(steps.swap_in)
         space = LowerSpace(
-            room=self.budget - steps.must,
-            leaving=np.empty(len(self.sizes)),
-            landed=np.empty(len(self.sizes)),
-            coming=np.empty(len(self.sizes)),
-            left_time=np.empty(copies + 1),
-            left=np.empty(copies + 1, np.int64),
-            issued=np.empty(len(steps.come), np.uint8),
-            starts=np.empty(len(steps.come)),
+            free_bytes=self.budget - steps.required,
+            copied_out_at=np.empty(len(self.sizes)),
+            host_copy_at=np.empty(len(self.sizes)),
+            copied_in_at=np.empty(len(self.sizes)),
+            leaving_time=np.empty(copies + 1),
+            leaving_storage=np.empty(copies + 1, np.int64),
+            issued=np.empty(len(steps.swap_in), np.uint8),
+            starts=np.empty(len(steps.swap_in)),
             what=np.empty(most, np.int64),
             which=np.empty(most, np.int64),
             began=np.empty(count + 1),
@@ -126,7 +140,7 @@ class _Lower:
 
 
 def _by_step(at: Ints, which: Ints, count: int) -> tuple[Ints, Ints]:
-    """What belongs to each step, as bounds [count + 3] and a list; in the order that it has."""
+    """Entries grouped by step, in their order: bounds [count + 3] and a list."""
     bounds = np.zeros(count + 3, np.int64)
     np.cumsum(np.bincount(at, minlength=count + 2), out=bounds[1:])
     return bounds, which[np.argsort(at, kind="stable")]

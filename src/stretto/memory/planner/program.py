@@ -1,192 +1,152 @@
-"""What the device is told to do in one step: a list of instructions, and what it costs.
+"""Account for a program: bytes in use, seconds, and whether a device can run its instructions at all.
 
-Memory is taken and given back on the compute stream alone, in the order of the list, so the bytes in use at any point
-follow from the list and from nothing else. Two other streams copy: one to the host, one from it.
-
-    RUN n     run node n: take room for what it makes, run it
-    AGAIN n   run node n a second time (its results are wanted once more; nothing that lasts is written)
-    OUT s     begin to copy storage s to the host, as it is now
-    GONE s    wait until that copy is made, then give the room back
-    FREE s    give the room of s back (no copy is wanted, or the host has one)
-    IN s      take room for s and begin to copy it from the host
-    READY s   wait until that copy is made
-    HOLD n    allocate n bytes that nothing uses, so that the next allocation goes elsewhere (`steering`)
-    UNHOLD k  free the k-th of the held allocations, where an operation is to allocate
-    RELEASE n free the n held allocations
-
-Segments of a recording (`segments`) also have ROOM s (allocate s), BEGIN s (begin to copy it from the host into that
-memory) and LEFT s (wait for a copy to the host whose memory is freed later).
-
-A lasting storage whose *home* is the host has its room there for good; at the end of a step nothing of it is on the
-device, and what was changed has been copied home. One whose home is the device is there again when the step ends.
+`account` defines what the instructions mean (`instructions`): planners are checked against it, and executors behave
+like it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .graph import Graph
-
-RUN, AGAIN, OUT, GONE, FREE, IN, READY, ROOM, LEFT, BEGIN, HOLD, UNHOLD, RELEASE = range(13)
-NAMES = ("RUN", "AGAIN", "OUT", "GONE", "FREE", "IN", "READY", "ROOM", "LEFT", "BEGIN", "HOLD", "UNHOLD", "RELEASE")
-
-Instruction = tuple[int, int]  # (what, node or storage)
+from .host_slots import places
+from .instructions import EVICT, FREE, HOLD, IN, NAMES, OUT, READY, RECOMPUTE, RELEASE, RUN, UNHOLD, Program
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """How fast storages travel: bytes a second to the host and from it, seconds before the first byte."""
+    """Speed of copies between the device and the host."""
 
-    out: float = 50e9
-    into: float = 50e9
-    latency: float = 10e-6
+    out: float = 50e9  # bytes per second to the host
+    into: float = 50e9  # bytes per second from the host
+    latency: float = 10e-6  # seconds before the first byte
 
     def out_seconds(self, nbytes: int) -> float:
+        """Seconds of a copy to the host."""
         return self.latency + nbytes / self.out
 
     def in_seconds(self, nbytes: int) -> float:
+        """Seconds of a copy from the host."""
         return self.latency + nbytes / self.into
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What a list of instructions costs: the most bytes on the device at once and at which instruction, bytes of the
-    slab on the host (`hosting.places`), seconds, and of them those the compute stream waited for copies and those that
-    it ran nodes again."""
+    """The cost of a program."""
 
-    peak: int
-    peak_at: int
-    host: int
+    peak: int  # the most bytes on the device at once
+    peak_at: int  # the instruction at the peak
+    host: int  # bytes of the host buffer (`host_slots.places`)
     seconds: float
-    waited: float
-    repeated: float
+    waited: float  # of `seconds`, those that the compute stream waited for copies
+    repeated: float  # of `seconds`, those that it recomputed nodes
     bytes_out: int
     bytes_in: int
 
 
-@dataclass(frozen=True, eq=False)
-class Program:
-    """A graph (in the order it will run), the homes of its lasting storages on the host, and the instructions."""
-
-    graph: Graph
-    instructions: tuple[Instruction, ...]
-    on_host: frozenset[int] = field(default_factory=frozenset)  # lasting storages whose home is the host
-    opening: tuple[Instruction, ...] = ()  # HOLD, ROOM and RELEASE: how travelling storages are allocated at first
-    arena: int | None = None  # bytes of the block that large allocations are cut from, if it was planned (`steering`)
-
-    def __str__(self) -> str:
-        return "\n".join(f"{NAMES[what]} {which}" for what, which in self.instructions)
-
-
 class Illegal(ValueError):
-    """A list of instructions that no device could follow: the place and why."""
+    """Instructions that no device could run: the instruction and why."""
 
 
 def account(program: Program, link: Link | None = None) -> Costs:
-    """Follow a list of instructions with a ledger and a clock; raises `Illegal` where it cannot be followed.
-
-    This is the meaning of the instructions: planners are checked against it, executors behave like it.
-    """
-    return Ledger(program, link or Link()).follow()
+    """The cost of a program; raises `Illegal` where a device could not run it."""
+    return Ledger(program, link or Link()).run()
 
 
 def curve(program: Program) -> list[int]:
-    """Bytes in use on the device after each instruction, for nodes while they run: what a picture of the step shows."""
+    """Bytes in use on the device after each instruction; for nodes, while they run. Plots show this."""
     ledger = Ledger(program, Link())
-    ledger.follow()
+    ledger.run()
     return ledger.curve
 
 
-def held(program: Program) -> list[int]:
-    """Bytes in use on the device once each instruction is over: what a device's own counter should say."""
+def bytes_after(program: Program) -> list[int]:
+    """Bytes in use on the device once each instruction is over: what the device's own counter should show."""
     ledger = Ledger(program, Link())
-    ledger.follow()
-    return ledger.held
+    ledger.run()
+    return ledger.bytes_after
 
 
 class Ledger:
-    """Bytes and seconds of a program, one instruction after another. now: seconds on the compute stream."""
+    """Bytes and seconds of a program, one instruction after another."""
 
     def __init__(self, program: Program, link: Link) -> None:
         self.program, self.graph, self.link = program, program.graph, link
         graph = self.graph
-        self.here = {s for s, one in enumerate(graph.storages) if one.kind == "input"}
-        self.here |= {s for s, one in enumerate(graph.storages) if one.lasting and s not in program.on_host}
-        self.in_use = sum(graph.storages[s].nbytes for s in self.here)
+        self.resident = {s for s, one in enumerate(graph.storages) if one.kind == "input"}
+        self.resident |= {s for s, one in enumerate(graph.storages) if one.persistent and s not in program.on_host}
+        self.in_use = sum(graph.storages[s].nbytes for s in self.resident)
         self.peak, self.peak_at = self.in_use, -1
-        self.copied = set(program.on_host)  # the host has its present value (or will, once `leaving` is over)
-        self.leaving: dict[int, float] = {}  # when its copy to the host will be made
+        self.copied = set(program.on_host)  # the host has its present value, or will once `leaving` is over
+        self.leaving: dict[int, float] = {}  # when its copy to the host will be done
         self.coming: dict[int, float] = {}
         self.changed: set[int] = set()
         self.now = self.out_free = self.in_free = 0.0
         self.waited = self.repeated = 0.0
         self.bytes_out = self.bytes_in = 0
         self.curve: list[int] = []
-        self.held: list[int] = []
-        self.ran: dict[int, tuple[int, ...]] = {}  # by node: the versions of the lasting storages that it read
+        self.bytes_after: list[int] = []
+        self.ran: dict[int, tuple[int, ...]] = {}  # by node: the versions of the storages that it read
         self.version: dict[int, int] = {}
-        self.landed: dict[int, float] = {}  # copies to the host: when they are made
+        self.landed: dict[int, float] = {}  # copies to the host: when they are done
 
-    def follow(self) -> Costs:
+    def run(self) -> Costs:
+        """Account for all instructions."""
         for at in range(len(self.program.instructions)):
             self.advance(at)
         return self.finish()
 
     def advance(self, at: int) -> None:
-        """Follow one instruction: the next one."""
+        """Account for the next instruction, number `at`."""
         what, which = self.program.instructions[at]
         try:
             most = self._one(what, which)
         except Illegal as error:
             raise Illegal(f"instruction {at}, {NAMES[what]} {which}: {error}") from None
         self.curve.append(most)
-        self.held.append(self.in_use)
+        self.bytes_after.append(self.in_use)
         if most > self.peak:
             self.peak, self.peak_at = most, at
 
     def wait(self, until: float) -> None:
-        """Let the compute stream stand still until then."""
+        """Let the compute stream wait until a time."""
         if until > self.now:
             self.waited += until - self.now
             self.now = until
 
     def finish(self) -> Costs:
-        """What it cost, once all instructions were followed."""
-        from .host_slots import places
-
+        """The costs, once all instructions are accounted for."""
         self._end()
         host = places(self.program)[1]
         ended = max(self.now, self.out_free)
         return Costs(self.peak, self.peak_at, host, ended, self.waited, self.repeated, self.bytes_out, self.bytes_in)
 
     def _one(self, what: int, which: int) -> int:
-        if what in (RUN, AGAIN):
-            return self._run(which, what == AGAIN)
+        if what in (RUN, RECOMPUTE):
+            return self._run(which, what == RECOMPUTE)
         if what in (HOLD, UNHOLD, RELEASE):
-            return self.in_use  # of memory that is free
+            return self.in_use  # held memory is free memory
         size = self.graph.storages[which].nbytes
         if what == OUT:
             self._need(which)
             if which in self.leaving:
-                raise Illegal("its copy is under way already")
+                raise Illegal("its copy to the host has already begun")
             self.out_free = max(self.out_free, self.now) + self.link.out_seconds(size)
             self.leaving[which] = self.landed[which] = self.out_free
             self.bytes_out += size
             self.copied.add(which)
-        elif what == GONE:
+        elif what == EVICT:
             if which not in self.leaving:
-                raise Illegal("no copy to the host was begun")
+                raise Illegal("no copy to the host has begun")
             self.wait(self.leaving.pop(which))
             self._give(which)
         elif what == FREE:
             if which in self.leaving or which in self.coming:
                 raise Illegal("it is being copied")
-            if self.graph.storages[which].lasting and which not in self.copied:
+            if self.graph.storages[which].persistent and which not in self.copied:
                 raise Illegal("its only copy would be lost")
             self._give(which)
         elif what == IN:
-            if which in self.here or which in self.coming:
+            if which in self.resident or which in self.coming:
                 raise Illegal("it is on the device already")
             if which not in self.copied:
                 raise Illegal("the host has no copy of it")
@@ -197,14 +157,14 @@ class Ledger:
             self.in_use += size
         elif what == READY:
             if which not in self.coming:
-                raise Illegal("no copy from the host was begun")
+                raise Illegal("no copy from the host has begun")
             self.wait(self.coming.pop(which))
-            self.here.add(which)
+            self.resident.add(which)
         return self.in_use
 
     def _run(self, n: int, again: bool) -> int:
         node, storages = self.graph.nodes[n], self.graph.storages
-        if again and (n not in self.ran or not node.again):
+        if again and (n not in self.ran or not node.recomputable):
             raise Illegal(f"{node.name} cannot be run a second time")
         if not again and n in self.ran:
             raise Illegal(f"{node.name} was run before")
@@ -214,14 +174,14 @@ class Ledger:
         self._need(*node.reads)
         if not again:
             self._need(*node.writes)
-        made = [s for s in node.makes if not (again and s in self.here)]
+        made = [s for s in node.makes if not (again and s in self.resident)]
         for s in made:
-            if s in self.here or s in self.coming:
+            if s in self.resident or s in self.coming:
                 raise Illegal(f"storage {s} is on the device already")
             self.in_use += storages[s].nbytes
-        self.here.update(made)
+        self.resident.update(made)
         doubled = sum(storages[s].nbytes for s in node.makes) - sum(storages[s].nbytes for s in made)
-        most = self.in_use + node.workspace + doubled  # what is there already is made again and thrown away
+        most = self.in_use + node.workspace + doubled  # a resident result is recomputed and discarded
         self.now += node.seconds
         if again:
             self.repeated += node.seconds
@@ -236,13 +196,13 @@ class Ledger:
 
     def _need(self, *which: int) -> None:
         for s in which:
-            if s not in self.here:
-                state = "still on its way" if s in self.coming else "not on the device"
+            if s not in self.resident:
+                state = "still being copied" if s in self.coming else "not on the device"
                 raise Illegal(f"storage {s} ({self.graph.storages[s].name}) is {state}")
 
     def _give(self, s: int) -> None:
         self._need(s)
-        self.here.remove(s)
+        self.resident.remove(s)
         self.in_use -= self.graph.storages[s].nbytes
 
     def _end(self) -> None:
@@ -252,13 +212,8 @@ class Ledger:
         for s, one in enumerate(graph.storages):
             if s in self.coming or s in self.leaving:
                 raise Illegal(f"storage {s} is still being copied when the step ends")
-            if s in program.on_host and (s in self.here or s not in self.copied):
-                raise Illegal(f"storage {s} is not at home on the host when the step ends")
-            if one.lasting and s not in program.on_host and s not in self.here:
-                raise Illegal(f"storage {s} is not at home on the device when the step ends")
+            if s in program.on_host and (s in self.resident or s not in self.copied):
+                raise Illegal(f"storage {s} is not on the host when the step ends")
+            if one.persistent and s not in program.on_host and s not in self.resident:
+                raise Illegal(f"storage {s} is not on the device when the step ends")
         self._need(*graph.results)
-
-
-def total(instructions: Iterable[Instruction], what: int) -> int:
-    """How many instructions of a kind there are."""
-    return sum(1 for kind, _ in instructions if kind == what)

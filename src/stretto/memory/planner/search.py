@@ -1,4 +1,4 @@
-"""Several attempts at a plan, of which the fastest that fits is kept."""
+"""Search for a plan: several attempts with different settings, of which the fastest that fits is kept."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from .copy_delays import delays
 from .decide import Decider
 from .from_checkpoints import Base
 from .hill_climb import Point, climb
-from .host_budget import Rooms, ways
+from .host_budget import Rooms, host_options
 from .host_slots import places
 from .idle_intervals import DROP, KEEP, SWAP, Gaps, Ints
 from .local_moves import demote, exchange, promote, relax, repair
 from .lower import Lowered, lower
 from .program import Link
 from .recompute_cuts import cut
-from .timeline import NEVER, Choices, Steps, walk
+from .timeline import NEVER, Choices, Steps, build_timeline
 
 ROUNDS = 24
-RECENT = 4  # rounds that tell what the next will bring
-SOON = 50  # what is wanted within this part of the step stays there, when room is scarce
+RECENT = 4  # rounds from which the gain of the next is predicted
+SOON = 50  # a storage needed within this part of the step stays on the device, when memory is scarce
 IMPROVEMENTS = 3
-SMALL = 16  # gaps, up to which every single one can be tried
-LARGE = 20_000  # nodes, from which on fewer things are tried
+SMALL = 16  # intervals, up to which every single one can be tried
+LARGE = 20_000  # nodes, from which on fewer settings are tried
 CLIMBS = 16  # tries, where nodes are few: planning takes seconds, not minutes
-FEW_NODES = 500  # up to which all else is tried too
+FEW_NODES = 500  # up to which all other settings are tried, too
 MANY_NODES = 4000  # from which on fewer plans are improved
 WORK = 8e7  # tries times the square of the nodes
-WORTH = 1.15  # times the best: what is slower will not be the best one after small changes either
-NEAR = 1.005  # times the computing alone: no plan will be much faster
+WORTH = 1.15  # times the best: a slower plan will not be the best after local moves either
+NEAR = 1.005  # times the computation alone: no plan will be much faster
 
-# Shares of the budget for copies under way and for one run of what is made again; what comes first.
+# Shares of the budget for copies in flight and for one run of recomputed storages; what comes first.
 LOOSE = (
     (1 / 16, 0.3, "swap"),
     (1 / 32, 0.15, "cut"),
@@ -52,136 +52,160 @@ TIGHT = (
 
 ALL, FEW = len(LOOSE + TIGHT), 3  # of them
 
-# Of plans that start from checkpoints. Shares of the budget that are recomputed together; the share of the free bytes
-# that goes to what would be copied, and the share of the budget for copies under way.
+# For plans that start from checkpoints: shares of the budget that are recomputed together; the share of the free bytes
+# for storages that would be copied, and the share of the budget for copies in flight.
 TOGETHER = (0.06, 0.09, 0.12, 0.18, 0.25, 0.35, 0.5, 0.7, 0.9)
-FIRST = ((1.0, 1 / 16), (1.0, 0.0), (0.75, 1 / 16), (0.4, 1 / 16), (0.0, 1 / 16))
+SHARES_FIRST = ((1.0, 1 / 16), (1.0, 0.0), (0.75, 1 / 16), (0.4, 1 / 16), (0.0, 1 / 16))
 
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A lowered plan and notes for people. decider: the one that made it, with which it can be adapted to another
-    budget; longer: what it held beyond its last use then."""
+    """A plan that fits, and what is needed to adapt it to another budget."""
 
     lowered: Lowered
     steps: Steps
     choice: Choices
-    notes: list[str] = field(default_factory=list)
-    decider: Decider | None = None
-    longer: Ints | None = None
+    notes: list[str] = field(default_factory=list)  # for the report
+    decider: Decider | None = None  # the one that made it
+    kept_until: Ints | None = None  # its storages that are kept after their last use (`timeline.build_timeline`)
 
 
 def search(
-    gaps: Gaps,
+    intervals: Gaps,
     budget: int,
     link: Link,
     *,
     swap: bool = True,
     recompute: bool = True,
     host: int | None = None,
-    any_will_do: bool = False,
+    first_fit: bool = False,
 ) -> Found | None:
-    """The fastest plan found that fits, or None. any_will_do: the first one that fits is enough."""
-    keep = walk(gaps, gaps.everywhere(KEEP))
+    """The fastest plan that fits, or None.
+
+    Parameters
+    ----------
+    intervals : Gaps
+        Idle intervals of the step.
+    budget : int
+        Bytes on the device.
+    link : Link
+        Speed of copies.
+    swap, recompute : bool
+        Whether storages may be swapped, and recomputed.
+    host : int, optional
+        Bytes on the host; no bound unless given.
+    first_fit : bool
+        Return the first plan that fits.
+    """
+    keep = build_timeline(intervals, intervals.uniform(KEEP))
     if keep.peak <= budget:
         return Found(
-            lower(gaps.graph, keep, budget, link), keep, np.array(gaps.everywhere(KEEP), np.int8), ["everything fits"]
+            lower(intervals.graph, keep, budget, link),
+            keep,
+            np.array(intervals.uniform(KEEP), np.int8),
+            ["everything fits"],
         )
-    tries = _Tries(gaps, budget, link, keep, swap=swap, recompute=recompute, host=host, any_will_do=any_will_do)
+    tries = _Tries(intervals, budget, link, keep, swap=swap, recompute=recompute, host=host, first_fit=first_fit)
     best: Found | None = None
-    uses = ways(gaps, budget, host) if swap else [Rooms(gaps, None)]
-    count = len(gaps.graph.nodes)
-    if swap and recompute and not any_will_do and count <= LARGE:
-        best = tries.checkpointed()
-        best = tries.climbed(uses, max(FEW, min(CLIMBS, int(WORK / max(1, count) ** 2))), best)
+    uses = host_options(intervals, budget, host) if swap else [Rooms(intervals, None)]
+    count = len(intervals.graph.nodes)
+    if swap and recompute and not first_fit and count <= LARGE:
+        best = tries.from_checkpoints()
+        best = tries.by_hill_climbing(uses, max(FEW, min(CLIMBS, int(WORK / max(1, count) ** 2))), best)
         if best is not None and count > FEW_NODES:
             return best
     patient = [NEVER, count // SOON] if swap else [NEVER]
-    if count > LARGE // 10:  # the first that has a plan must do, and this one has
+    if count > LARGE // 10:  # the first use of the host with a plan is taken, and this one has one
         patient.reverse()
-    for patience in patient:
-        for k, rooms in enumerate(uses):
-            found = tries.best(rooms, patience, ALL if k < 2 and patience == NEVER else FEW)
+    for reuse_window in patient:
+        for k, host_use in enumerate(uses):
+            found = tries.best(host_use, reuse_window, ALL if k < 2 and reuse_window == NEVER else FEW)
             if found is not None and (best is None or found.lowered.seconds < best.lowered.seconds):
                 best = found
-            if best is not None and (any_will_do or rooms.enough or count > LARGE // 10):
+            if best is not None and (first_fit or host_use.sufficient or count > LARGE // 10):
                 return best
         if best is not None:
             return best
     if swap:
-        choice = np.array(gaps.everywhere(SWAP), np.int8)
-        steps = walk(gaps, choice.tolist())
+        choice = np.array(intervals.uniform(SWAP), np.int8)
+        steps = build_timeline(intervals, choice.tolist())
         if steps.peak <= budget:
-            best = tries.fitting(Found(lower(gaps.graph, steps, budget, link), steps, choice, ["everything moves"]))
-    elif recompute and len(gaps) <= SMALL:
-        best = _one_by_one(gaps, budget, link)
+            best = tries.if_host_fits(
+                Found(lower(intervals.graph, steps, budget, link), steps, choice, ["everything is swapped"])
+            )
+    elif recompute and len(intervals) <= SMALL:
+        best = _one_by_one(intervals, budget, link)
     return best
 
 
 def adapt(found: Found, budget: int, link: Link, host: int | None = None) -> Found | None:
-    """A plan changed so that it fits a smaller budget, or None: much quicker than a search."""
+    """A plan changed so that it fits a smaller budget, or None: much faster than a search."""
     decider = found.decider
-    if decider is None or found.longer is None:
+    if decider is None or found.kept_until is None:
         return None
     decider.choice[:] = found.choice
-    decider.longer = found.longer.copy()
+    decider.kept_until = found.kept_until.copy()
     decider.learn(found.steps)
-    made = _reached(decider, budget, budget, float("inf"))
+    made = _refine(decider, budget, budget, float("inf"))
     if made is not None and host is not None and places(made.lowered.program)[1] > host:
         return None
     return made
 
 
-def _one_by_one(gaps: Gaps, budget: int, link: Link) -> Found | None:
-    """What is made again is added or taken away gap by gap, always the one that brings most: a last try, for steps so
-    small that single bytes decide."""
-    choice = np.array(gaps.everywhere(KEEP), np.int8)
-    steps = walk(gaps, choice.tolist())
+def _one_by_one(intervals: Gaps, budget: int, link: Link) -> Found | None:
+    """Drop or keep one interval at a time, always the one with the lowest peak.
+
+    A last attempt, for steps so small that single bytes decide.
+    """
+    choice = np.array(intervals.uniform(KEEP), np.int8)
+    steps = build_timeline(intervals, choice.tolist())
     while steps.peak > budget:
         others = []
-        for g in np.flatnonzero(gaps.droppable):
+        for g in np.flatnonzero(intervals.droppable):
             other = choice.copy()
             other[g] = KEEP if choice[g] == DROP else DROP
-            others.append((walk(gaps, other.tolist()), other))
+            others.append((build_timeline(intervals, other.tolist()), other))
         better = min(others, key=lambda one: one[0].peak, default=None)
         if better is None or better[0].peak >= steps.peak:
             return None
         steps, choice = better
-    notes = [f"{int((choice == DROP).sum())} gaps are recomputed, of {len(gaps)}"]
-    return Found(lower(gaps.graph, steps, budget, link), steps, choice, notes)
+    notes = [f"{int((choice == DROP).sum())} idle intervals are recomputed, of {len(intervals)}"]
+    return Found(lower(intervals.graph, steps, budget, link), steps, choice, notes)
 
 
 @dataclass(frozen=True)
 class _Tries:
-    """Attempts at one budget. See `search`."""
+    """Attempts at one budget. Parameters as for `search`."""
 
-    gaps: Gaps
+    intervals: Gaps
     budget: int
     link: Link
     keep: Steps
     swap: bool
     recompute: bool
     host: int | None
-    any_will_do: bool
+    first_fit: bool
 
-    def best(self, rooms: Rooms, patience: int, most: int) -> Found | None:
-        """The best of so many ways that are tried when the host is used like this."""
-        gaps, budget = self.gaps, self.budget
-        if not self.hopeful(rooms):
+    def best(self, host_use: Rooms, reuse_window: int, most: int) -> Found | None:
+        """The best of at most `most` settings for this use of the host."""
+        intervals, budget = self.intervals, self.budget
+        if not self.feasible(host_use):
             return None
-        most = min(most, max(2 if len(gaps.graph.nodes) > LARGE else 3, 12_000 // max(len(gaps.graph.nodes), 1)))
-        free = budget - rooms.staying_bytes
-        shares = (TIGHT + LOOSE if free < (self.keep.peak - rooms.staying_bytes) / 4 else LOOSE + TIGHT)[:most]
+        most = min(
+            most, max(2 if len(intervals.graph.nodes) > LARGE else 3, 12_000 // max(len(intervals.graph.nodes), 1))
+        )
+        free = budget - host_use.resident_bytes
+        shares = (TIGHT + LOOSE if free < (self.keep.peak - host_use.resident_bytes) / 4 else LOOSE + TIGHT)[:most]
         best: Found | None = None
-        for window, longest, begin in shares:
-            if best is not None and self.any_will_do:
+        for window, max_run, begin in shares:
+            if best is not None and self.first_fit:
                 break
-            found = self.once(rooms, patience, Point(window, longest, begin))
+            found = self.try_point(host_use, reuse_window, Point(window, max_run, begin))
             if found is not None and (best is None or found.lowered.seconds < best.lowered.seconds):
                 best = found
         return best
 
-    def checkpointed(self) -> Found | None:
+    def from_checkpoints(self) -> Found | None:
         """The best of the plans that start from checkpoints: about ten are tried, the best are improved."""
         found: list[tuple[float, int, tuple[float, bool], Found]] = []  # seconds, number, base, plan
         bases: dict[tuple[float, bool], Base] = {}
@@ -189,138 +213,162 @@ class _Tries:
         def price(share: float, first: float, window: float, *, move: bool = True) -> None:
             base = bases.get((share, move))
             if base is None:
-                decider = self._decider(Rooms(self.gaps, self.host), NEVER, 1.0, drop_first=False, hold=True)
-                decider.learn(self.keep, lanes=False)
+                decider = self._decider(Rooms(self.intervals, self.host), NEVER, 1.0, drop_first=False, hold=True)
+                decider.learn(self.keep, copies=False)
                 base = bases[share, move] = Base(decider, share * self.budget, self.budget, move=move)
             if base.steps.peak > self.budget:
                 return
             steps = base.filled(int(self.budget * (1 - window)), first)
             if steps.peak <= self.budget:
-                lowered = lower(self.gaps.graph, steps, self.budget, self.link, 1)
-                one = Found(lowered, steps, base.decider.choice.copy(), longer=base.decider.longer.copy())
+                lowered = lower(self.intervals.graph, steps, self.budget, self.link, 1)
+                one = Found(lowered, steps, base.decider.choice.copy(), kept_until=base.decider.kept_until.copy())
                 found.append((lowered.seconds, len(found), (share, move), one))
 
-        many = len(self.gaps.graph.nodes) > MANY_NODES
+        many = len(self.intervals.graph.nodes) > MANY_NODES
         for share in TOGETHER[1 if many else 0 :: 3 if many else 2]:
-            price(share, *FIRST[0])
+            price(share, *SHARES_FIRST[0])
             price(share, 0.0, 0.0, move=False)
         if not found:
             return None
         share, move = min(found)[2]
         at = TOGETHER.index(share)
         for share in TOGETHER[max(0, at - 1) : at + 2 : 2]:
-            price(share, *FIRST[0] if move else (0.0, 0.0), move=move)
+            price(share, *SHARES_FIRST[0] if move else (0.0, 0.0), move=move)
         share, move = min(found)[2]
-        for first, window in (FIRST[1:2] if many else FIRST[1:]) if move else ():
+        for first, window in (SHARES_FIRST[1:2] if many else SHARES_FIRST[1:]) if move else ():
             price(share, first, window)
         best: Found | None = None
         for _, _, base, one in sorted(found)[: 1 if many else 2]:
-            lowered = lower(self.gaps.graph, one.steps, self.budget, self.link)
+            lowered = lower(self.intervals.graph, one.steps, self.budget, self.link)
             decider = bases[base].decider
-            made = _improve(decider, lowered, one.steps, one.choice, self.budget, self.budget, one.longer)
-            better = self.fitting(Found(*made[:3], _notes(made[2], self.gaps), decider, made[3]))
+            made = _improve(decider, lowered, one.steps, one.choice, self.budget, self.budget, one.kept_until)
+            better = self.if_host_fits(Found(*made[:3], _notes(made[2], self.intervals), decider, made[3]))
             if better is not None and (best is None or better.lowered.seconds < best.lowered.seconds):
                 best = better
         return best
 
-    def climbed(self, uses: list[Rooms], most: int, best: Found | None) -> Found | None:
-        """The best of so many ways, most of them near the best ones, and of the best one known."""
-        nodes = self.gaps.graph.nodes
-        hopeful = [rooms for rooms in uses if self.hopeful(rooms)]
+    def by_hill_climbing(self, uses: list[Rooms], most: int, best: Found | None) -> Found | None:
+        """The best of at most `most` settings, most of them near the best ones, and of the best plan known."""
+        nodes = self.intervals.graph.nodes
+        feasible = [host_use for host_use in uses if self.feasible(host_use)]
 
         def price(point: Point) -> float:
             nonlocal best
-            worth = WORTH * best.lowered.seconds if best is not None else float("inf")
-            found = self.once(hopeful[point.rooms], len(nodes) // SOON if point.soon else NEVER, point, worth)
+            max_seconds = WORTH * best.lowered.seconds if best is not None else float("inf")
+            found = self.try_point(
+                feasible[point.host_use], len(nodes) // SOON if point.keep_soon else NEVER, point, max_seconds
+            )
             if found is not None and (best is None or found.lowered.seconds < best.lowered.seconds):
                 best = found
             return found.lowered.seconds if found is not None else float("inf")
 
-        if hopeful:
-            climb(price, len(hopeful), most, NEAR * sum(node.seconds for node in nodes))
+        if feasible:
+            climb(price, len(feasible), most, NEAR * sum(node.seconds for node in nodes))
         return best
 
-    def hopeful(self, rooms: Rooms) -> bool:
-        """Whether there would be a plan if all that may leave did."""
-        if not rooms.stays:
+    def feasible(self, host_use: Rooms) -> bool:
+        """Whether there is a plan if everything that may leave the device does."""
+        if not host_use.resident:
             return True
-        return walk(self.gaps, np.where(rooms.staying(), KEEP, self.gaps.everywhere(SWAP))).peak <= self.budget
+        return (
+            build_timeline(
+                self.intervals, np.where(host_use.resident_intervals(), KEEP, self.intervals.uniform(SWAP))
+            ).peak
+            <= self.budget
+        )
 
-    def once(self, rooms: Rooms, patience: int, point: Point, worth: float = float("inf")) -> Found | None:
-        """One try; what takes more seconds than it is worth is left as it is found."""
+    def try_point(
+        self, host_use: Rooms, reuse_window: int, point: Point, max_seconds: float = float("inf")
+    ) -> Found | None:
+        """One attempt. A plan that takes more than `max_seconds` is not improved further."""
         budget = self.budget
-        free = budget - rooms.staying_bytes
-        decider = self._decider(rooms, patience, point.longest, drop_first=point.begin == "drop", hold=point.hold)
-        share = 0.6 * point.longest * free if point.begin == "cut" else 0.0
-        worth = 0.0 if self.any_will_do else worth
-        found = attempt(decider, self.keep, budget, budget - int(point.window * free), share, worth)
-        return found and self.fitting(found)
+        free = budget - host_use.resident_bytes
+        decider = self._decider(
+            host_use, reuse_window, point.max_run, drop_first=point.begin == "drop", hold=point.hold
+        )
+        share = 0.6 * point.max_run * free if point.begin == "cut" else 0.0
+        max_seconds = 0.0 if self.first_fit else max_seconds
+        found = attempt(decider, self.keep, budget, budget - int(point.window * free), share, max_seconds)
+        return found and self.if_host_fits(found)
 
-    def _decider(self, rooms: Rooms, patience: int, longest: float, *, drop_first: bool, hold: bool) -> Decider:
+    def _decider(self, host_use: Rooms, reuse_window: int, max_run: float, *, drop_first: bool, hold: bool) -> Decider:
         budget, link = self.budget, self.link
         return Decider(
-            self.gaps,
+            self.intervals,
             link,
             swap=self.swap,
             recompute=self.recompute,
-            rooms=rooms,
-            longest=longest * (budget - rooms.staying_bytes),
-            least=min(budget // 5000, int(5 * link.latency * link.out)),
+            host_use=host_use,
+            max_run=max_run * (budget - host_use.resident_bytes),
+            min_swap_bytes=min(budget // 5000, int(5 * link.latency * link.out)),
             drop_first=drop_first,
-            patience=patience,
+            reuse_window=reuse_window,
             hold=hold,
         )
 
-    def fitting(self, found: Found) -> Found | None:
-        """A plan if the host has room for it."""
+    def if_host_fits(self, found: Found) -> Found | None:
+        """The plan if it fits on the host, otherwise None."""
         if self.host is None or places(found.lowered.program)[1] <= self.host:
             return found
         return None
 
 
-def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: float, worth: float) -> Found | None:
-    """Decide, walk, and decide again where the walk shows more than was thought. share: bytes that are made again
-    together, if the step is cut first (0: it is not). worth: seconds up to which a plan is improved."""
+def attempt(decider: Decider, keep: Steps, budget: int, target: int, share: float, max_seconds: float) -> Found | None:
+    """Choose, build the timeline, and choose again where it takes more than estimated.
+
+    Parameters
+    ----------
+    decider : Decider
+        With no choices yet.
+    keep : Steps
+        The timeline in which everything is kept.
+    budget, target : int
+        Bytes on the device, and bytes to aim for.
+    share : float
+        Bytes that are recomputed together, if the step is cut first (0: it is not).
+    max_seconds : float
+        Only a plan that takes no longer is improved.
+    """
     decider.learn(keep)
     if share:
         cut(decider, int(decider.bytes.argmax()) - 1, share)
-        decider.learn(decider.walked())
-    return _reached(decider, budget, target, worth)
+        decider.learn(decider.timeline())
+    return _refine(decider, budget, target, max_seconds)
 
 
-def _reached(decider: Decider, budget: int, target: int, worth: float) -> Found | None:
-    """The plan of a decider that has learned from a walk, changed until it fits, and improved."""
-    gaps = decider.gaps
+def _refine(decider: Decider, budget: int, target: int, max_seconds: float) -> Found | None:
+    """The plan of a decider that has learned a timeline, changed until it fits, and improved."""
+    intervals = decider.intervals
     fits: Steps | None = None
-    chosen, longer = decider.choice.copy(), decider.longer.copy()
+    chosen, kept_until = decider.choice.copy(), decider.kept_until.copy()
     peaks: list[int] = []
     for left in range(ROUNDS - 1, -1, -1):
         stuck = decider.reach(target)
-        steps = decider.walked()
+        steps = decider.timeline()
         peak = steps.peak
         if peak <= budget:
-            fits, chosen, longer = steps, decider.choice.copy(), decider.longer.copy()
+            fits, chosen, kept_until = steps, decider.choice.copy(), decider.kept_until.copy()
         decider.learn(steps)
         peaks.append(peak)
-        if peak <= target or (decider.swap and _hopeless(peaks, budget, left)):
+        if peak <= target or (decider.swap and _too_slow(peaks, budget, left)):
             break
         if stuck is not None and not repair(decider, target):
             break
     if fits is None:
         return None
-    best = lower(gaps.graph, fits, budget, decider.link)
-    if best.seconds <= worth:
-        best, fits, chosen, longer = _improve(decider, best, fits, chosen, budget, target, longer)
-    return Found(best, fits, chosen, _notes(chosen, gaps), decider, longer)
+    best = lower(intervals.graph, fits, budget, decider.link)
+    if best.seconds <= max_seconds:
+        best, fits, chosen, kept_until = _improve(decider, best, fits, chosen, budget, target, kept_until)
+    return Found(best, fits, chosen, _notes(chosen, intervals), decider, kept_until)
 
 
-def _notes(choice: Choices, gaps: Gaps) -> list[str]:
-    dropped, swapped = int(((choice == DROP) & ~gaps.beyond).sum()), int((choice == SWAP).sum())
-    return [f"{dropped} gaps are recomputed, {swapped} are swapped, of {int((~gaps.beyond).sum())}"]
+def _notes(choice: Choices, intervals: Gaps) -> list[str]:
+    dropped, swapped = int(((choice == DROP) & ~intervals.extended).sum()), int((choice == SWAP).sum())
+    return [f"{dropped} idle intervals are recomputed, {swapped} are swapped, of {int((~intervals.extended).sum())}"]
 
 
-def _hopeless(peaks: list[int], budget: int, left: int) -> bool:
-    """Whether the rounds that are left will not do, if they bring as much as the last ones."""
+def _too_slow(peaks: list[int], budget: int, left: int) -> bool:
+    """Whether the remaining rounds will not reach the budget, if they gain as much as the last ones."""
     return len(peaks) > RECENT and left * (peaks[-1 - RECENT] - peaks[-1]) < RECENT * (peaks[-1] - budget)
 
 
@@ -331,12 +379,12 @@ def _improve(
     chosen: Choices,
     budget: int,
     target: int,
-    longer: Ints | None,
+    kept_until: Ints | None,
 ) -> tuple[Lowered, Steps, Choices, Ints]:
-    """Small changes to a plan that fits, each kept if it is faster and still fits."""
-    gaps, link = decider.gaps, decider.link
-    assert longer is not None
-    late = delays(gaps, fits, best, link)
+    """Apply local moves to a plan that fits; keep each if the plan is faster and still fits."""
+    intervals, link = decider.intervals, decider.link
+    assert kept_until is not None
+    late = delays(intervals, fits, best, link)
     changes: tuple[Callable[[], bool], ...] = (
         lambda: relax(decider, target),
         lambda: promote(decider, target),
@@ -346,25 +394,25 @@ def _improve(
         lambda: exchange(decider, target, late, 0.2),
     )
     failed = 0
-    many = len(gaps.graph.nodes) > MANY_NODES
+    many = len(intervals.graph.nodes) > MANY_NODES
     for turn in range(len(changes) * (1 if many else IMPROVEMENTS)):
         if failed == len(changes):
             break
         decider.choice[:] = chosen
-        decider.longer = longer.copy()
+        decider.kept_until = kept_until.copy()
         decider.learn(fits)
         failed += 1
         if not changes[turn % len(changes)]():
             continue
-        steps = decider.walked()
+        steps = decider.timeline()
         if steps.peak > budget:
             decider.learn(steps)
             decider.reach(target)
-            steps = decider.walked()
+            steps = decider.timeline()
         if steps.peak > budget:
             continue
-        lowered = lower(gaps.graph, steps, budget, link)
+        lowered = lower(intervals.graph, steps, budget, link)
         if lowered.seconds < best.seconds:
-            best, fits, chosen, longer, failed = lowered, steps, decider.choice.copy(), decider.longer.copy(), 0
-            late = delays(gaps, fits, best, link)
-    return best, fits, chosen, longer
+            best, fits, chosen, kept_until, failed = lowered, steps, decider.choice.copy(), decider.kept_until.copy(), 0
+            late = delays(intervals, fits, best, link)
+    return best, fits, chosen, kept_until

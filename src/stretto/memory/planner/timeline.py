@@ -1,11 +1,11 @@
-"""From what is done in each gap to the steps of the compute stream, and the bytes that must be there in each.
+"""Build the timeline of a step from the choice in each idle interval: what runs, what is copied, the bytes required.
 
-A *step* here is one RUN or AGAIN. Nothing has a clock yet: a storage that comes back does so right before the step that
-wants it, one that leaves is gone right after its last use. So `must` is the least memory that these choices can work
-with; `lower` spends what the budget leaves above it on copying early and leaving late.
+A *step* here is one RUN or RECOMPUTE. Nothing has a clock yet: a storage that comes back does so right before
+the step that needs it, and one that leaves is gone right after its last use. So `required` is the least memory that
+these choices can work with. `lower` spends what the budget leaves above it on early copies and late eviction.
 
-What was dropped is recomputed when it is first wanted, with all that it is made from and that is not there, and then
-stays until its own next use, so that a chain of dropped storages is run through once. The loop itself is compiled
+A dropped storage is recomputed when it is first needed, with everything that it is made from and that is not resident.
+It then stays until its own next use, so that a chain of dropped storages runs once. The loop itself is compiled
 (`kernels.memory_planner.timeline`).
 """
 
@@ -19,72 +19,75 @@ import numpy as np
 
 from stretto.cached import cached_property
 from stretto.kernels.memory_planner.timeline import (
-    COMES,
     COUNTS,
     FREES,
     FULL,
-    LEAVES,
     MISSED,
     NEVER,
-    REMADE,
+    RECOMPUTED,
     START,
     STEPS,
+    SWAP_INS,
+    SWAP_OUTS,
     TOUCHED,
     WalkSpace,
     WalkSteps,
-    walked,
+    timeline,
 )
 
 from .idle_intervals import Gaps, Ints
 
-__all__ = ["NEVER", "CannotRepeat", "Choices", "Steps", "nothing_longer", "walk"]
+__all__ = ["NEVER", "CannotRepeat", "Choices", "Steps", "build_timeline", "nothing_kept"]
 
 Choices = np.ndarray[tuple[int], np.dtype[np.int8]]
 
-_TRIES = 20  # walks, of which each finds storages that must be kept longer
+_TRIES = 20  # passes, each of which finds storages that must be kept longer
 
 
 @dataclass(frozen=True, eq=False)
 class Steps:
-    """What a walk found.
+    """The timeline of one step.
 
     Attributes
     ----------
-    kind, node, place : array [steps]
-        RUN or AGAIN, the node, and the position that a step serves.
-    must : array [steps + 1]
-        Bytes that must be there in a step; the end of the program is one more step, without a node.
+    kind, node, position : array [steps]
+        RUN or RECOMPUTE, the node, and the position that a step serves.
+    required : array [steps + 1]
+        Bytes that must be resident in a step; the end of the program is one more step, without a node.
     free_step, free : array
         Storages that are freed, and the step right before which.
-    leave, leave_ready, leave_free, leave_by : array
-        Copies to the host: the storage, the step after which it may begin, the one after which the storage is not
-        wanted, and the one before which it must be gone.
-    come, come_since, come_need : array
-        Copies from the host: the storage, the step before which it cannot begin, and the one before which it must end.
-    touched, touched_at, remade, remade_at : array
-        Gaps whose storages are read to recompute others, and gaps whose storages are recomputed and then stay; with the
-        position where.
+    swap_out, swap_out_ready, swap_out_free, swap_out_by : array
+    Copies to the host: the storage, the step after which the copy may begin, the one after which the storage is
+        not needed, and the one before which it must be gone.
+    swap_in, swap_in_since, swap_in_need : array
+        Copies from the host: the storage, the step before which the copy cannot begin, and the one before which it must
+        end.
+    touched, touched_at, recomputed, recomputed_at : array
+        Intervals whose storages are read to recompute others, and intervals whose storages are recomputed and then
+        stay; with the position of each.
+    hosted : array
+        Persistent storages that are stored on the host between steps.
     start : int
         Bytes before the first step.
     """
 
     kind: Ints
     node: Ints
-    place: Ints
-    must: Ints
+    position: Ints
+    required: Ints
     free_step: Ints
     free: Ints
-    leave: Ints
-    leave_ready: Ints
-    leave_free: Ints
-    leave_by: Ints
-    come: Ints
-    come_since: Ints
-    come_need: Ints
+    swap_out: Ints
+    swap_out_ready: Ints
+    swap_out_free: Ints
+    swap_out_by: Ints
+    swap_in: Ints
+    swap_in_since: Ints
+    swap_in_need: Ints
     touched: Ints
     touched_at: Ints
-    remade: Ints
-    remade_at: Ints
+    recomputed: Ints
+    recomputed_at: Ints
     hosted: Ints
     start: int
 
@@ -93,51 +96,62 @@ class Steps:
 
     @property
     def peak(self) -> int:
-        """Bytes that must be there at most."""
-        return max(self.start, int(self.must.max()))
+        """The most bytes that must be resident."""
+        return max(self.start, int(self.required.max()))
 
     @cached_property
     def on_host(self) -> frozenset[int]:
-        """Persistent storages whose home is the host."""
+        """Persistent storages that are stored on the host between steps."""
         return frozenset(self.hosted.tolist())
 
 
 class CannotRepeat(Exception):
-    """A storage was dropped that can neither be recomputed nor be kept: a fault of the planner."""
+    """A storage was dropped that can neither be recomputed nor kept: a bug in the planner."""
 
 
-def walk(gaps: Gaps, choice: Sequence[int] | Choices, longer: Ints | None = None, patience: int = NEVER) -> Steps:
-    """The steps under these choices (KEEP, SWAP or DROP, by gap). patience: what comes from the host only to recompute
-    others stays if it is wanted itself within that number of positions; otherwise it goes and comes a second time.
+def build_timeline(
+    intervals: Gaps, choice: Sequence[int] | Choices, kept_until: Ints | None = None, reuse_window: int = NEVER
+) -> Steps:
+    """The timeline under these choices.
 
-    longer: by storage, the position up to which it is kept after its last use, because others are recomputed from it;
-    -1 if it is not. What is missing there is found on the way and added to it.
+    Parameters
+    ----------
+    intervals : Gaps
+        Idle intervals of the step.
+    choice : sequence of int
+        By interval: KEEP, SWAP or DROP.
+    kept_until : array [storages], optional
+        The position up to which a storage is kept after its last use, because others are recomputed from it; -1 if it
+        is not. Entries that turn out to be missing are added.
+    reuse_window : int
+        A storage that comes from the host only to recompute others stays if it is needed itself within that number of
+        positions. Otherwise it is freed and copied a second time.
     """
-    longer = nothing_longer(gaps) if longer is None else longer
+    kept_until = nothing_kept(intervals) if kept_until is None else kept_until
     chosen = np.ascontiguousarray(choice, np.int8)
-    buffers = _Buffers.of(gaps)
+    buffers = _Buffers.of(intervals)
     for _ in range(_TRIES):
-        space, out, counts = buffers.walked(chosen, longer, patience)
+        space, out, counts = buffers.timeline(chosen, kept_until, reuse_window)
         if not counts[MISSED]:
             return buffers.steps(out, counts)
-        np.maximum(longer, space.missed, out=longer)
+        np.maximum(kept_until, space.missed, out=kept_until)
     missed = np.flatnonzero(space.missed >= 0).tolist()
-    raise CannotRepeat(f"storages {missed[:8]} are wanted after they are gone for good")
+    raise CannotRepeat(f"storages {missed[:8]} are needed after their last copy is gone; please report this model")
 
 
-def nothing_longer(gaps: Gaps) -> Ints:
+def nothing_kept(intervals: Gaps) -> Ints:
     """No storage is kept after its last use."""
-    return np.full(len(gaps.sizes), -1, np.int64)
+    return np.full(len(intervals.sizes), -1, np.int64)
 
 
 class _Buffers:
-    """Arrays that walks of one step share; those for results grow where they are too short."""
+    """Arrays that all timelines of one step share; those for results grow where they are too short."""
 
-    def __init__(self, gaps: Gaps) -> None:
-        self.arrays = p = gaps.arrays
-        nodes, storages = len(p.again), len(p.size)
+    def __init__(self, intervals: Gaps) -> None:
+        self.arrays = p = intervals.arrays
+        nodes, storages = len(p.recomputable), len(p.size)
         reads = len(p.reads)
-        lengths = [storages] * 6 + [nodes + 1] * 2 + [nodes + 2] * 2 + [2 * storages + len(gaps) + 1] * 2
+        lengths = [storages] * 6 + [nodes + 1] * 2 + [nodes + 2] * 2 + [2 * storages + len(intervals) + 1] * 2
         lengths += [reads + 2 * storages + nodes + 2, storages + 1, storages + 1]
         flags: list[Any] = [np.zeros(storages, np.uint8) for _ in range(2)]
         self.space = WalkSpace(*flags, *(np.zeros(n, np.int64) for n in lengths))
@@ -145,9 +159,9 @@ class _Buffers:
         self._grow(4 * nodes + 64)
 
     @classmethod
-    def of(cls, gaps: Gaps) -> _Buffers:
-        found: _Buffers = gaps.__dict__.setdefault("_buffers", None) or cls(gaps)
-        gaps.__dict__["_buffers"] = found
+    def of(cls, intervals: Gaps) -> _Buffers:
+        found: _Buffers = intervals.__dict__.setdefault("_buffers", None) or cls(intervals)
+        intervals.__dict__["_buffers"] = found
         return found
 
     def _grow(self, size: int) -> None:
@@ -156,18 +170,18 @@ class _Buffers:
             [*(np.empty(size, np.int64) for _ in range(17)), np.zeros(len(self.arrays.size), np.uint8)]
         )
 
-    def walked(self, choice: Choices, longer: Ints, patience: int) -> tuple[WalkSpace, WalkSteps, Ints]:
+    def timeline(self, choice: Choices, kept_until: Ints, reuse_window: int) -> tuple[WalkSpace, WalkSteps, Ints]:
         while True:
-            walked(self.arrays, choice, longer, patience, self.space, self.out, self.counts)
+            timeline(self.arrays, choice, kept_until, reuse_window, self.space, self.out, self.counts)
             if not self.counts[FULL]:
                 return self.space, self.out, self.counts
             self._grow(2 * self.size)
 
     def steps(self, out: WalkSteps, counts: Ints) -> Steps:
-        """A copy of what was found."""
+        """A copy of the timeline."""
         steps = int(counts[STEPS])
-        lengths = [steps] * 3 + [steps + 1] + [counts[FREES]] * 2 + [counts[LEAVES]] * 4 + [counts[COMES]] * 3
-        lengths += [counts[TOUCHED]] * 2 + [counts[REMADE]] * 2
+        lengths = [steps] * 3 + [steps + 1] + [counts[FREES]] * 2 + [counts[SWAP_OUTS]] * 4 + [counts[SWAP_INS]] * 3
+        lengths += [counts[TOUCHED]] * 2 + [counts[RECOMPUTED]] * 2
         found: Any = zip(out._fields, out, [*lengths, 0], strict=True)
         arrays = {name: array[:n].copy() for name, array, n in found}
         del arrays["on_host"]

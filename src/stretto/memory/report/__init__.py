@@ -1,1 +1,1 @@
-"""A plan for people: in words and as a picture."""
+"""Describe a plan to users: as text and as a plot."""

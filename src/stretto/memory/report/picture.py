@@ -1,4 +1,4 @@
-"""A picture of one step: bytes on the device over time by kind, the budget, and when copies go to the host and back."""
+"""Plot one step: bytes on the device over time by kind, the budget, and the copies to the host and back."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from stretto.memory.planner.instructions import EVICT, FREE, IN, OUT, RECOMPUTE, RUN
 from stretto.memory.planner.planner import Planned
-from stretto.memory.planner.program import AGAIN, FREE, GONE, IN, OUT, RUN, Ledger
+from stretto.memory.planner.program import Ledger
 from stretto.plan.cost import show_bytes
 
-# Series of the picture, in the order in which they are stacked: a name, a colour, and the kinds of storages in it.
+# Series of the plot, in the order in which they are stacked: a name, a colour, and the kinds of storages in it.
 _SERIES = (
     ("parameters", "#4c72b0", ("parameter",)),
     ("optimizer state", "#55a868", ("state",)),
@@ -20,17 +21,17 @@ _SERIES = (
     ("gradients", "#c44e52", ("gradient",)),
     ("buffers, batch, workspaces", "#8c8c8c", ("buffer", "constant", "input")),
 )
-_POINTS = 20_000  # of the curves: more are not visible
+_POINTS = 20_000  # points of a curve at most: more are not visible
 
 
 @dataclass
 class History:
-    """What is on the device when, as predicted.
+    """Predicted bytes on the device over one step.
 
     Attributes
     ----------
     seconds : list of float
-        When each instruction is over [I + 1].
+        When each instruction ends [I + 1].
     nbytes : list of arrays
         Bytes by series until then [I + 1, series].
     to_host, from_host : list of (float, float)
@@ -44,16 +45,18 @@ class History:
 
 
 def draw(planned: Planned, path: Path, *, borrowed: int = 0, title: str = "") -> Path:
-    """Write the picture; the kind of file follows from its name.
+    """Write the plot; the ending of the file name selects the format.
 
     Parameters
     ----------
     planned : Planned
+        The plan.
     path : Path
+        The file to write.
     borrowed : int
-        Bytes in use on the device all the time that the program does not have: the caller's batch, libraries.
+        Bytes on the device that are always in use and not in the program: the caller's batch, libraries.
     title : str
-        Instead of one that gives peak, budget and time.
+        The title. Default: one that gives the peak and the budget.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -79,8 +82,8 @@ def draw(planned: Planned, path: Path, *, borrowed: int = 0, title: str = "") ->
     )
     upper.axhline(budget / 2**30, color="black", linestyle="--", linewidth=1, label="budget")
     top = max(peak, min(budget, 1.3 * peak))
-    said = title or f"Device memory over one training step: at most {show_bytes(peak)} of {show_bytes(budget)}"
-    upper.set(ylabel="on the device (GiB)", ylim=(0, 1.05 * top / 2**30 or 1), title=said)
+    title = title or f"Device memory over one training step: at most {show_bytes(peak)} of {show_bytes(budget)}"
+    upper.set(ylabel="on the device (GiB)", ylim=(0, 1.05 * top / 2**30 or 1), title=title)
     upper.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=9, frameon=False, reverse=True)
     for copies, height, colour in ((history.to_host, 1, "#c44e52"), (history.from_host, 0, "#4c72b0")):
         lower.broken_barh([(1e3 * at, 1e3 * long) for at, long in copies], (height + 0.1, 0.8), color=colour)
@@ -96,35 +99,35 @@ def draw(planned: Planned, path: Path, *, borrowed: int = 0, title: str = "") ->
 
 
 def history_of(planned: Planned) -> History:
-    """Follow a program on a predicted clock."""
+    """Run a program on a predicted clock and record the bytes on the device."""
     program = planned.program
     storages = program.graph.storages
     series = {kind: k for k, (_, _, kinds) in enumerate(_SERIES) for kind in kinds}
     ledger = Ledger(program, planned.settings.link)
-    here = np.zeros(len(_SERIES), np.int64)
-    for s in ledger.here:
-        here[series[storages[s].kind]] += storages[s].nbytes
-    held = set(ledger.here)
-    history = History([0.0], [here.copy()])
+    present = np.zeros(len(_SERIES), np.int64)  # by series: bytes on the device
+    for s in ledger.resident:
+        present[series[storages[s].kind]] += storages[s].nbytes
+    held = set(ledger.resident)
+    history = History([0.0], [present.copy()])
     for at, (what, which) in enumerate(program.instructions):
         ledger.advance(at)
-        # While it is coming a storage has its memory already; until its copy is made one that leaves still has it.
-        if what in (RUN, AGAIN, IN):
+        # A storage that is copied in has its memory from the begin of the copy, one that is copied out until its end.
+        if what in (RUN, RECOMPUTE, IN):
             for s in program.graph.nodes[which].makes if what != IN else (which,):
                 if s not in held:
                     held.add(s)
-                    here[series[storages[s].kind]] += storages[s].nbytes
-        elif what in (GONE, FREE):
+                    present[series[storages[s].kind]] += storages[s].nbytes
+        elif what in (EVICT, FREE):
             held.discard(which)
-            here[series[storages[which].kind]] -= storages[which].nbytes
+            present[series[storages[which].kind]] -= storages[which].nbytes
         if what == OUT:
             long = planned.settings.link.out_seconds(storages[which].nbytes)
             history.to_host.append((ledger.landed[which] - long, long))
         elif what == IN:
             long = planned.settings.link.in_seconds(storages[which].nbytes)
             history.from_host.append((ledger.coming[which] - long, long))
-        row = here.copy()
-        row[-1] += ledger.curve[-1] - here.sum()  # what the operation takes while it runs
+        row = present.copy()
+        row[-1] += ledger.curve[-1] - present.sum()  # the workspace of the running operation
         history.seconds.append(ledger.now)
         history.nbytes.append(row)
     return history

@@ -1,40 +1,38 @@
-"""A plan for people: whether it fits, how slow it will be, what moves when; in words and as a picture."""
+"""`Report`, the description of a plan: whether it fits, how long a step takes, what is copied when."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from stretto.memory.planner.instructions import IN, OUT, RECOMPUTE, total
 from stretto.memory.planner.planner import Planned
-from stretto.memory.planner.program import AGAIN, IN, OUT, curve, total
+from stretto.memory.planner.program import curve
 from stretto.plan.cost import show_bytes
 
 
 class Report:
-    """A plan of a training step: whether it fits, how slow it will be, what moves when.
+    """A plan of a step: `explain()` describes it as text, `draw(path)` as a plot (needs matplotlib).
 
-    Parameters
-    ----------
-    planned : Planned
-        The plan.
-    lifted : Lifted
-        The traced step.
+    `st.memory.plan` returns a report; `step.report` is that of a planned step.
 
     Attributes
     ----------
     planned : Planned
-        The plan.
+        The plan, with its program and predicted costs.
     lifted : Lifted
-        The traced step.
+        The step as a graph of storages.
 
     Examples
     --------
-    >>> import torch, stretto as st
-    >>> model = torch.nn.Linear(4, 2)
-    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    >>> batch = torch.zeros(8, 4), torch.zeros(8, 2)
-    >>> report = st.memory.plan(model, torch.nn.functional.mse_loss, optimizer, batch, budget="1MiB", device="cpu")
-    >>> 0 < report.peak <= 2**20
+    >>> import torch
+    >>> import stretto as st
+    >>> model = torch.nn.Linear(64, 64)
+    >>> optimizer = torch.optim.Adam(model.parameters())
+    >>> batch = torch.ones(256, 64), torch.ones(256, 64)
+    >>> loss_fn = torch.nn.functional.mse_loss
+    >>> report = st.memory.plan(model, loss_fn, optimizer, batch, budget="1MiB", device="cpu")
+    >>> 0 < report.peak <= 1 << 20
     True
     """
 
@@ -43,7 +41,7 @@ class Report:
 
     @property
     def peak(self) -> int:
-        """The most bytes on the device."""
+        """Bytes on the device at most, predicted."""
         return self.planned.costs.peak + self.lifted.borrowed  # type: ignore[no-any-return]
 
     @property
@@ -52,11 +50,17 @@ class Report:
         return self.planned.costs.seconds
 
     def explain(self) -> str:
-        """The plan in a few lines."""
+        """Describe the plan in a few lines.
+
+        Returns
+        -------
+        str
+            Operations, peak, time, copies and recomputed operations, then notes on what was changed in the step.
+        """
         planned, graph = self.planned, self.planned.program.graph
         costs, instructions = planned.costs, planned.program.instructions
         computing = sum(node.seconds for node in graph.nodes)
-        persistent = sum(s.nbytes for s in graph.storages if s.lasting)
+        persistent = sum(s.nbytes for s in graph.storages if s.persistent)
         away = sum(graph.storages[s].nbytes for s in planned.program.on_host)
         slower = costs.seconds / computing if computing else 1.0
         budget = show_bytes(planned.settings.budget + self.lifted.borrowed)
@@ -70,7 +74,7 @@ class Report:
             f"of which {show_bytes(away)} are kept on the host",
             f"{total(instructions, OUT):,} copies to the host ({show_bytes(costs.bytes_out)}), "
             f"{total(instructions, IN):,} from it ({show_bytes(costs.bytes_in)}), "
-            f"{total(instructions, AGAIN):,} operations recomputed",
+            f"{total(instructions, RECOMPUTE):,} operations recomputed",
         ]
         return "\n".join([*lines, *planned.notes])
 
@@ -78,20 +82,26 @@ class Report:
         return self.explain()
 
     def _where(self, at: int) -> str:
+        """The operation or storage of an instruction, as part of a sentence."""
         what, which = self.planned.program.instructions[at]
         graph = self.planned.program.graph
-        name = graph.nodes[which].name if what <= AGAIN else graph.storages[which].name
+        name = graph.nodes[which].name if what <= RECOMPUTE else graph.storages[which].name
         return f"at {name}"
 
     def draw(self, path: str | Path, title: str = "") -> Path:
-        """Draw the bytes on the device over one step, by kind, with the budget and the copies. Needs matplotlib.
+        """Plot the bytes on the device over one step, by kind, with the budget and the copies.
 
         Parameters
         ----------
         path : str or Path
-            File to write the picture to.
+            The file to write; its ending selects the format.
         title : str, default ""
-            Title of the picture.
+            The title. Default: one that gives the peak and the budget.
+
+        Returns
+        -------
+        Path
+            The file.
         """
         from .picture import draw
 

@@ -1,1 +1,1 @@
-"""Running a planned step: devices, host buffers, generated code, CUDA graphs, optimizers."""
+"""Run a planned step: devices, host buffers, generated code, CUDA graphs, optimizers."""

@@ -1,52 +1,50 @@
-"""Instructions as straight lines of Python that call the operations and the device. No line decides anything."""
+"""Generate Python code from instructions: straight lines that call the operations and the device, without decisions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from stretto.memory.capture.lifted import Call, Ref, Update, Value, refs
-from stretto.memory.planner.program import (
-    AGAIN,
-    BEGIN,
+from stretto.memory.planner.instructions import (
+    ALLOCATE,
+    COPY_IN,
+    EVICT,
     FREE,
-    GONE,
     HOLD,
     IN,
-    LEFT,
     OUT,
     READY,
+    RECOMPUTE,
     RELEASE,
-    ROOM,
     RUN,
     UNHOLD,
+    WAIT_OUT,
     Instruction,
 )
 
+from .runner_state import RunnerState
 from .updates import Updater
-from .views import as_said, view
-
-if TYPE_CHECKING:
-    from .execute import Runner
+from .views import in_traced_layout, view
 
 Part = Callable[[list[Any], list[Any]], None]  # the tensors of storages, and the views of them
 
-_LINES = 400  # instructions in a function
+_LINES = 400  # instructions per function
 
 
 class Writer:
-    """Writes the lines. What is known beforehand (which views exist where) is decided here, not while running."""
+    """Generates the code. Everything known in advance (which views exist where) is decided here, not at run time."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: RunnerState) -> None:
         self.runner, self.lifted = runner, runner.lifted
-        self.pool: list[Any] = []  # things that lines name: operations, views, updates
+        self.pool: list[Any] = []  # objects that the code refers to: operations, views, updates
         self.have: dict[int, set[int]] = {}  # by storage: values that exist
         self.same: dict[Value, int] = {}
         self.number = [self.same.setdefault(value, k) for k, value in enumerate(self.lifted.values)]
         self.lines: list[str] = []
 
     def parts(self, instructions: Sequence[Instruction], *, last: bool = True) -> list[Part]:
-        """Functions that follow some instructions, the next of the program. last: the step ends with them."""
+        """Functions that run some instructions, the next of the program. last: the step ends with them."""
         parts: list[Part] = []
         for at in range(0, max(1, len(instructions)), _LINES):
             self.lines = []
@@ -57,22 +55,22 @@ class Writer:
             if last and at + _LINES >= len(instructions):
                 self._let_go()
             body = "\n    ".join(self.lines or ["pass"])
-            scope = {"K": self.pool, "view": view, "said": as_said}
+            scope = {"K": self.pool, "view": view, "laid": in_traced_layout}
             scope |= {"R": self.runner, "D": self.runner.device, "W": self.runner.watch}
-            code = "def part(a, v, K=K, view=view, said=said, R=R, D=D, W=W):\n    " + body
+            code = "def part(a, v, K=K, view=view, laid=laid, R=R, D=D, W=W):\n    " + body
             exec(compile(code, f"<stretto step {at}>", "exec"), scope)
             parts.append(cast("Part", scope["part"]))
         return parts
 
     def _let_go(self) -> None:
-        """Views of what travels must not keep its room from being given back in the next step."""
-        for s in self.runner.travels:
+        """Drop views of swapped storages at the end, so that their memory can be freed in the next step."""
+        for s in self.runner.swapped:
             names = [f"v[{k}]" for k in sorted(self.have.pop(s, ()))]
             if names:
                 self.lines.append(" = ".join([*names, "None"]))
 
     def _one(self, what: int, which: int) -> None:
-        if what in (RUN, AGAIN):
+        if what in (RUN, RECOMPUTE):
             run = self.runner.runs[which]
             if isinstance(run, Update):
                 self.lines.append(f"{self._name(Updater(self.runner, run))}()")
@@ -85,24 +83,24 @@ class Writer:
         elif what == RELEASE:
             self.lines.append("R.release()")
         elif not self.lifted.graph.storages[which].nbytes:
-            return  # the caller's batch, or nothing at all: it stays where it is
+            return  # the caller's batch, or empty: it stays where it is
         elif what == OUT:
-            self.lines.append(f"R.out({which})")
-        elif what == GONE:
-            self.lines.append(f"D.gone({which})")
+            self.lines.append(f"R.copy_out({which})")
+        elif what == EVICT:
+            self.lines.append(f"D.wait_evict({which})")
             self._forget(which)
         elif what == FREE:
             self._forget(which)
         elif what == IN:
-            self.lines.append(f"R.into({which})")
+            self.lines.append(f"R.copy_in({which})")
         elif what == READY:
-            self.lines.append(f"R.ready({which})")
-        elif what == ROOM:
-            self.lines.append(f"R.take({which})")
-        elif what == BEGIN:
-            self.lines.append(f"R.begin({which})")
-        elif what == LEFT:
-            self.lines.append(f"D.left({which})")
+            self.lines.append(f"R.wait_in({which})")
+        elif what == ALLOCATE:
+            self.lines.append(f"R.allocate({which})")
+        elif what == COPY_IN:
+            self.lines.append(f"R.begin_copy_in({which})")
+        elif what == WAIT_OUT:
+            self.lines.append(f"D.wait_out({which})")
 
     def _forget(self, s: int) -> None:
         names = [f"v[{k}]" for k in sorted(self.have.pop(s, ()))]
@@ -125,19 +123,19 @@ class Writer:
             return
         self.lines.append(f"r = {text}")
         for k, value in enumerate(call.makes):
-            if value >= 0 and not storages[self.lifted.values[value].storage].lasting:
+            if value >= 0 and not storages[self.lifted.values[value].storage].persistent:
                 self._keep(value, f"r[{k}]")
         self.lines.append("r = None")
 
     def _keep(self, value: int, text: str) -> None:
-        """A result: the tensor of its storage unless there is one already."""
+        """Store a result as the tensor of its storage unless there is one already."""
         s, number = self.lifted.values[value].storage, self.number[value]
         have = self.have.setdefault(s, set())
         if have:
             return
         one = self.lifted.values[value]
         if one.size:
-            text = f"said({text}, {self._name(one)})"
+            text = f"laid({text}, {self._name(one)})"
         self.lines.append(f"v[{number}] = a[{s}] = {text}")
         have.add(number)
 

@@ -1,5 +1,4 @@
-"""A GPU as the device of a program: one stream for copies to the host, one for copies from it, events between them and
-the computing; and memory whose addresses are those of the plan."""
+"""A GPU as the device of a program: copy streams, events between them and the computation, and planned addresses."""
 
 from __future__ import annotations
 
@@ -19,14 +18,14 @@ from stretto.memory.addresses.arena import rounded
 from . import pinned_memory
 from .devices import NotRecorded
 
-_NEAR = 128 << 20  # bytes
+_NEAR = 128 << 20  # bytes below the budget at which cached memory is returned
 _END = 2 << 20  # bytes: the allocator splits blocks that are at least a megabyte larger than what is asked for
-_PIECES = 32 << 20  # bytes: pieces that hold small tensors, on two streams
-_PARTLY = 64  # a share of the budget: what operations take for a moment is known in part only
+_SMALL_BLOCKS = 32 << 20  # bytes of blocks that hold small tensors, on two streams
+_UNKNOWN_SHARE = 64  # 1 / share of the budget: temporary memory of operations is known in part only
 
 
 class CudaDevice:
-    """A GPU. Pinned memory comes from one slab of exactly the size asked for."""
+    """A GPU. Pinned memory comes from one buffer of exactly the requested size."""
 
     records = retries = True
 
@@ -35,20 +34,20 @@ class CudaDevice:
         # Libraries keep a workspace for every stream that they ever see: all steps share the same five.
         found = _streams(self.torch.index or 0)
         self._out_stream, self._in_stream, self._computing, self._updating, self._staying = found
-        self._passed = torch.cuda.Event()  # who waits for it has seen its last record: one will do for all
+        self._computed = torch.cuda.Event()  # waiting uses its last record, so one event is enough
         self._out_events: dict[int, Any] = {}
         self._in_events: dict[int, Any] = {}
-        self._pool: Any = None  # the memory that all recordings share
-        self._blocks: list[tuple[int, int, Any]] = []  # first byte, one beyond the last, and a reference to the block
+        self._pool: Any = None  # the memory pool of all recordings
+        self._blocks: list[tuple[int, int, Any]] = []  # first byte, one beyond the last, weak reference to the block
         self._recording = False
         self._arena, self._arena_taken, self._update_space = 0, False, 0
         self._cap: float | None = None  # share of the device's memory that was allowed before `within`
-        self._bound: float | None = None  # and that is allowed now
+        self._bound: float | None = None  # and the share that is allowed now
         self._end: torch.Tensor | None = None  # of the arena
         self._first: Callable[[], None] | None = None
         self.generators: list[torch.Generator] = []
 
-    def room(self, nbytes: int) -> torch.Tensor:
+    def allocate(self, nbytes: int) -> torch.Tensor:
         found: torch.Tensor = self.call(torch.empty, nbytes, dtype=torch.uint8, device=self.torch)
         return found
 
@@ -58,9 +57,9 @@ class CudaDevice:
         except torch.OutOfMemoryError:
             return None
 
-    def block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
-        with self.staying():
-            whole = self.room(sum(map(rounded, sizes)))
+    def allocate_block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
+        with self.persistent_stream():
+            whole = self.allocate(sum(map(rounded, sizes)))
         self._blocks = [one for one in self._blocks if one[2]() is not None]
         self._blocks.append((whole.data_ptr(), whole.data_ptr() + len(whole), weakref.ref(whole)))
         places = itertools.accumulate(map(rounded, sizes), initial=0)
@@ -72,25 +71,29 @@ class CudaDevice:
         return next(((begin, end) for begin, end in found), None)
 
     @contextmanager
-    def staying(self) -> Iterator[None]:
-        """The allocator keeps memory by stream. On one that nothing else is allocated on, a block is not a part of
-        something larger, which could not be given back to the device; and what is left over of it is not taken for
-        tensors whose addresses were planned."""
-        torch.cuda.synchronize(self.torch)  # what was there before may still be in use on another stream
+    def persistent_stream(self) -> Iterator[None]:
+        """Allocate within on a stream that has no other allocations.
+
+        The allocator keeps memory by stream. On its own stream, a block is not a part of a larger one that could not be
+        returned to the device, and tensors with planned addresses do not take the rest of it.
+        """
+        torch.cuda.synchronize(self.torch)  # earlier memory may still be in use on another stream
         torch.cuda.empty_cache()
         with torch.cuda.stream(self._staying):
             yield
 
-    def give_back(self, budget: int | None) -> None:
-        """Give memory that is not in use back to the device, if nearly all of the budget was taken."""
+    def release_cached(self, budget: int | None) -> None:
+        """Return unused memory to the device, if nearly all of the budget is reserved."""
         if budget is None or torch.cuda.memory_reserved(self.torch) + _NEAR > budget:
             torch.cuda.empty_cache()
 
     def set_arena(self, nbytes: int, updates: int = 0) -> None:
-        """One block from which temporary tensors are cut: what the allocator keeps for tensors of many sizes, none of
-        which fits the next one, may be as much again as what is in use. It belongs to the stream that computes, since
-        the allocator keeps memory by stream; nothing else of more than a megabyte is allocated on that stream, so that
-        addresses are those of the plan."""
+        """Use one block for temporary tensors.
+
+        What the allocator caches for tensors of many sizes, none of which fits the next one, may be as much again as
+        what is in use. The block belongs to the compute stream, since the allocator keeps memory by stream. Nothing
+        else of more than a megabyte is allocated on that stream, so that addresses are as planned.
+        """
         self._arena, self._arena_taken, self._update_space = nbytes, False, updates
         self._end = None
         torch.cuda.synchronize(self.torch)
@@ -101,21 +104,23 @@ class CudaDevice:
         if self._arena and not self._arena_taken:
             self._arena_taken = True
             torch.cuda.empty_cache()
-            with suppress(torch.OutOfMemoryError):  # then tensors have blocks of their own
-                self._first_piece(self._arena + _END)
-                before = self.room(self._arena)
-                # The allocator gives blocks of which nothing is in use back to the device before it fails to find
-                # memory. So the end of this one is in use, all the time.
-                self._end = self.room(_END)
+            with suppress(torch.OutOfMemoryError):  # without it, tensors have blocks of their own
+                self._touch_block(self._arena + _END)
+                before = self.allocate(self._arena)
+                # When memory is short, the allocator returns blocks that are entirely unused to the device. So the end
+                # of this one is always in use.
+                self._end = self.allocate(_END)
                 del before
                 with self.updating():
-                    self._first_piece(max(1, self._update_space))
+                    self._touch_block(max(1, self._update_space))
         yield
 
     @contextmanager
     def updating(self) -> Iterator[None]:
-        """On a stream of its own, so that what optimizers allocate is not taken from the arena. The budget does not
-        bind within: an update that fails halfway could not be repeated."""
+        """Run updates on a stream of its own, so that optimizers allocate nothing from the arena.
+
+        The budget does not bind within: an update that fails halfway could not be repeated.
+        """
         computing = torch.cuda.current_stream(self.torch)
         self._updating.wait_stream(computing)
         torch.cuda.set_stream(self._updating)
@@ -132,12 +137,12 @@ class CudaDevice:
 
     @contextmanager
     def within(self, budget: int | None) -> Iterator[None]:
-        """Before the allocator takes more than the budget from the device, it gives back what it does not use."""
+        """Let the allocator return unused memory before it reserves more than the budget."""
         if budget is None:
             yield
             return
         total = torch.cuda.get_device_properties(self.torch).total_memory
-        self._cap = _allowed_share(self.torch)
+        self._cap = _memory_fraction(self.torch)
         self._bind(min(self._cap, budget / total))
         try:
             yield
@@ -146,13 +151,15 @@ class CudaDevice:
             self._cap = self._bound = None
 
     def _bind(self, share: float) -> None:
-        """Let the allocator take this share of the device's memory."""
+        """Let the allocator reserve this share of the device's memory."""
         self._bound = share
         torch.cuda.set_per_process_memory_fraction(share, self.torch)
 
     def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """An operation for which there is no memory within the budget is tried once more without that bound: what is in
-        use then shows in `peak`."""
+        """Call an operation. If the budget leaves no memory for it, call it once more without that bound.
+
+        `peak` then shows the memory in use.
+        """
         try:
             return operation(*args, **kwargs)
         except torch.OutOfMemoryError:
@@ -162,64 +169,64 @@ class CudaDevice:
         return operation(*args, **kwargs)
 
     def slack(self, budget: int) -> int:
-        """Pieces that are in use in part, and what plans do not know."""
-        return _PIECES + budget // _PARTLY
+        """Blocks of small tensors that are in use in part, and memory that plans do not know."""
+        return _SMALL_BLOCKS + budget // _UNKNOWN_SHARE
 
-    def host_room(self, nbytes: int) -> torch.Tensor:
+    def allocate_host(self, nbytes: int) -> torch.Tensor:
         return pinned_memory.slab(nbytes)
 
-    def pin(self, room: torch.Tensor) -> None:
-        pinned_memory.pin(room)
+    def pin(self, buffer: torch.Tensor) -> None:
+        pinned_memory.pin(buffer)
 
     def in_use(self) -> int:
-        """Matrix products keep a workspace for every stream that they ran on: they have run when bytes are counted."""
+        """Bytes in use, with the workspaces that matrix products keep for each stream: they run here first."""
         for stream in (nullcontext(), self.computing()):
             with stream:
                 for dtype in (torch.float32, torch.bfloat16):
                     one = torch.ones(64, 64, dtype=dtype, device=self.torch)
                     torch.addmm(one, one, one)
-                    torch.addmm(one[0], one, one)  # by another library
+                    torch.addmm(one[0], one, one)  # uses another library
                     del one
         gc.collect()
         torch.cuda.synchronize(self.torch)
         return int(torch.cuda.memory_allocated(self.torch))
 
-    def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
+    def copy_out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
         self._copy(self._out_stream, here, there, _event(self._out_events, which))
 
-    def gone(self, which: int) -> None:
-        if which in self._out_events:  # not where an update was left out before its state was made
+    def wait_evict(self, which: int) -> None:
+        if which in self._out_events:  # absent if an update was left out before its state existed
             torch.cuda.current_stream(self.torch).wait_event(self._out_events[which])
 
-    def into(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None:
+    def copy_in(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None:
         if which in self._out_events:
             self._in_stream.wait_event(self._out_events[which])
         self._copy(self._in_stream, there, here, _event(self._in_events, which))
 
     def _copy(self, stream: Any, source: torch.Tensor, target: torch.Tensor, made: Any) -> None:
-        """Copy on a stream of its own, after all that was computed until now: who had this room before is done."""
+        """Copy on a stream of its own, after all computation so far: earlier users of the memory are done."""
         computing = torch.cuda.current_stream(self.torch)
-        self._passed.record(computing)
-        stream.wait_event(self._passed)
-        torch.cuda.set_stream(stream)  # by hand: the context manager takes longer than the copy's launch
+        self._computed.record(computing)
+        stream.wait_event(self._computed)
+        torch.cuda.set_stream(stream)  # the context manager takes longer than the copy's launch
         try:
             target.copy_(source, non_blocking=True)
         finally:
             torch.cuda.set_stream(computing)
         made.record(stream)
 
-    def ready(self, which: int) -> None:
+    def wait_in(self, which: int) -> None:
         torch.cuda.current_stream(self.torch).wait_event(self._in_events[which])
 
-    def left(self, which: int) -> None:
-        self.gone(which)
+    def wait_out(self, which: int) -> None:
+        self.wait_evict(which)
 
     def alias(self, here: torch.Tensor, owner: Any = None) -> torch.Tensor:
         return torch.as_tensor(_Bytes(here.data_ptr(), here.numel(), owner), device=self.torch)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
-        """On a stream of its own, which is what can be recorded; the caller's waits for it."""
+        """Compute on a stream of its own, which can be recorded; the caller's stream waits for it."""
         callers = torch.cuda.current_stream(self.torch)
         self._computing.wait_stream(callers)
         with torch.cuda.stream(self._computing):
@@ -230,27 +237,31 @@ class CudaDevice:
         torch.cuda.synchronize(self.torch)
         torch.cuda.empty_cache()
         with self.updating():
-            self._first_piece(max(1, updates))
+            self._touch_block(max(1, updates))
         self._pool = torch.cuda.graph_pool_handle()
-        # One piece from which everything is cut: pieces of many sizes would not fit together. It is held, and holds the
-        # memory: the allocator would take back what no recording holds, while some are still being made.
-        self._first = self.recorded(lambda: self._first_piece(max(1, nbytes)))
+        # One block for everything: blocks of many sizes would fragment. This first graph keeps the block: the allocator
+        # would free memory that no graph uses, while others are still being recorded.
+        self._first = self.recorded(lambda: self._touch_block(max(1, nbytes)))
 
     def end_recording(self) -> None:
         self._first = self._pool = None
         torch.cuda.synchronize(self.torch)
         torch.cuda.empty_cache()
 
-    def _first_piece(self, nbytes: int) -> None:
-        self.room(nbytes).narrow(0, 0, 1).zero_()
+    def _touch_block(self, nbytes: int) -> None:
+        """Allocate and free a block, so that the allocator keeps it."""
+        self.allocate(nbytes).narrow(0, 0, 1).zero_()
 
     def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
-        """Copies that begin within end within: their events are the recording's own."""
+        """Record a CUDA graph of an action; its replay.
+
+        Copies that begin within end within: their events belong to the recording.
+        """
         graph = torch.cuda.CUDAGraph()
         for generator in self.generators:
             graph.register_generator_state(generator)
-        outside = self._out_events, self._in_events, self._passed
-        self._out_events, self._in_events, self._passed = {}, {}, torch.cuda.Event()
+        outside = self._out_events, self._in_events, self._computed
+        self._out_events, self._in_events, self._computed = {}, {}, torch.cuda.Event()
         self._recording = True
         try:
             graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
@@ -263,22 +274,25 @@ class CudaDevice:
                         self._computing.wait_event(joined)
             finally:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # that nothing was recorded: rooms alone change hands
+                    warnings.simplefilter("ignore")  # the warning that the graph is empty: it only allocates
                     graph.capture_end()
         except RuntimeError as error:
             self._abandon(graph)
             raise NotRecorded((str(error).strip() or type(error).__name__).splitlines()[0]) from error
         finally:
             self._recording = False
-            self._out_events, self._in_events, self._passed = outside
+            self._out_events, self._in_events, self._computed = outside
         replay: Callable[[], None] = graph.replay
         return replay
 
     def _abandon(self, graph: Any) -> None:
-        """Torch leaves a recording that became invalid half open: its random numbers, and the allocator, which then no
-        longer gives back what it could when memory is short."""
+        """Close a recording that failed.
+
+        Torch leaves it half open: its random numbers, and the allocator, which then no longer frees memory when it is
+        short.
+        """
         graph.reset()
-        with suppress(RuntimeError, AttributeError):  # it was ended as it should
+        with suppress(RuntimeError, AttributeError):  # it was closed properly
             torch._C._cuda_endAllocateToPool(self.torch.index or 0, self._pool)
             torch._C._cuda_releasePool(self.torch.index or 0, self._pool)
 
@@ -286,25 +300,27 @@ class CudaDevice:
         for stream in (self._computing, self._updating, self._out_stream, self._in_stream):
             stream.synchronize()
 
-    def watch_peak(self) -> None:
+    def reset_peak(self) -> None:
         torch.cuda.synchronize(self.torch)
         if not self._arena_taken:
-            torch.cuda.empty_cache()  # what the allocator keeps from before is not the step's
+            torch.cuda.empty_cache()  # memory cached before does not belong to the step
         torch.cuda.reset_peak_memory_stats(self.torch)
 
     def peak(self) -> int | None:
-        """Bytes that the device has given out at most since `watch_peak`: what the allocator reserved, in use or not,
-        with the memory of recordings. Torch's count of allocated bytes leaves out what a recording uses."""
+        """The most bytes that the allocator has reserved since `reset_peak`, with the memory of recordings.
+
+        Torch's count of allocated bytes leaves out what a recording uses.
+        """
         torch.cuda.synchronize(self.torch)
         return int(torch.cuda.max_memory_reserved(self.torch))
 
     def reserved(self) -> int | None:
-        """Bytes that the device has given out now."""
+        """Bytes that the allocator has reserved now."""
         return int(torch.cuda.memory_reserved(self.torch))
 
 
-def _allowed_share(device: torch.device) -> float:
-    """The share of a device's memory that the process may take."""
+def _memory_fraction(device: torch.device) -> float:
+    """The share of a device's memory that the process may reserve."""
     find = getattr(torch.cuda, "get_per_process_memory_fraction", None)
     return float(find(device)) if find is not None else 1.0
 
@@ -315,7 +331,7 @@ def _streams(device: int) -> tuple[Any, ...]:
 
 
 class _Bytes:
-    """Bytes on a GPU that somebody else owns. A tensor made of it holds on to it."""
+    """Bytes on a GPU with another owner. A tensor made of it keeps it alive."""
 
     def __init__(self, address: int, nbytes: int, owner: Any) -> None:
         self.owner = owner

@@ -1,11 +1,11 @@
-"""Where a program runs: room for storages, and copies between the device and the host that go on beside the computing.
+"""Devices that run a program: memory for storages, and copies to and from the host that overlap with computation.
 
     CudaDevice   a GPU, see `cuda_device`
-    PlainDevice  ordinary memory that plays the device: for machines without a GPU, and for tests. Its copies can be
-                 made as late or as early as the events allow, in random order: that shows races without a GPU.
+    PlainDevice  CPU memory in the role of a device: for machines without a GPU, and for tests. It can delay copies for
+                 as long as events allow, in random order: that shows races without a GPU.
 
-Room is taken and given back on the compute stream only; the other streams copy and do nothing else. So no piece of
-memory is ever handed on while a copy still touches it, and what is in use does not depend on timing.
+Memory is allocated and freed on the compute stream only; the other streams only copy. So no memory is reused while a
+copy still uses it, and the bytes in use do not depend on timing.
 """
 
 from __future__ import annotations
@@ -22,29 +22,23 @@ from stretto.memory.addresses.arena import rounded
 
 
 class NotRecorded(RuntimeError):
-    """Some operation cannot be recorded."""
+    """An operation cannot be recorded."""
 
 
 class Device(Protocol):
-    """Copies are named by the storage they are of; one at a time in each direction. left: waits for a copy to the host.
-    pin: room on the host is used for copies from now on. in_use: bytes on the device by now, with what libraries keep.
+    """What a runner needs from a device.
 
-    generators: the user's own, from which a step draws random numbers.
-    records: whether it can play what it once did. begin_recording: how many bytes recordings will need at once, and
-    updates between them; end_recording: there will be none.
-    recorded(act): what act would do, to be played.
-    alias: the same bytes, without owning them; owner: whose they are, who then lives as long as the alias. computing:
-    what computes between recordings is done within.
+    Copies are named by their storage, one at a time in each direction.
 
-    hold(nbytes): memory that nothing uses, if there is any, so that the next allocation goes elsewhere.
-    block(sizes): memory for tensors that stay, next to one another; block_of(tensor): where the block that it is in
-    begins and ends, None if it is in none. staying: what is allocated within is not in the way of anything else.
-    set_arena(nbytes, updates): temporary tensors are cut from one block of that size, within `in_arena`, and those of
-    updates from another one, within `updating`; 0: no longer.
-    within(budget): the device gives out no more than that within, unless an operation would fail otherwise: `retries`
-    says whether operations are to be made by `call` for that. slack(budget): bytes that
-    the allocator may need beside what is in use.
-    peak, reserved: bytes that the device has given out, at most since `watch_peak`, and now.
+    Attributes
+    ----------
+    torch : torch.device
+    records : bool
+        Whether it can record operations and replay them.
+    retries : bool
+        Whether operations are to be made by `call`.
+    generators : list
+        The user's own generators, from which a step draws random numbers.
     """
 
     torch: torch.device
@@ -52,40 +46,106 @@ class Device(Protocol):
     retries: bool
     generators: list[torch.Generator]
 
-    def room(self, nbytes: int) -> torch.Tensor: ...
-    def hold(self, nbytes: int) -> torch.Tensor | None: ...
-    def block(self, sizes: Sequence[int]) -> list[torch.Tensor]: ...
-    def block_of(self, tensor: torch.Tensor) -> tuple[int, int] | None: ...
-    def staying(self) -> AbstractContextManager[Any]: ...
-    def give_back(self, budget: int | None) -> None: ...
-    def set_arena(self, nbytes: int, updates: int = 0) -> None: ...
-    def in_arena(self) -> AbstractContextManager[Any]: ...
-    def updating(self) -> AbstractContextManager[Any]: ...
-    def within(self, budget: int | None) -> AbstractContextManager[Any]: ...
-    def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any: ...
-    def slack(self, budget: int) -> int: ...
-    def host_room(self, nbytes: int) -> torch.Tensor: ...
-    def pin(self, room: torch.Tensor) -> None: ...
-    def in_use(self) -> int: ...
-    def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None: ...
-    def gone(self, which: int) -> None: ...
-    def into(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None: ...
-    def ready(self, which: int) -> None: ...
-    def left(self, which: int) -> None: ...
-    def alias(self, here: torch.Tensor, owner: Any = None) -> torch.Tensor: ...
-    def begin_recording(self, nbytes: int, updates: int = 0) -> None: ...
-    def end_recording(self) -> None: ...
-    def recorded(self, act: Callable[[], None]) -> Callable[[], None]: ...
-    def computing(self) -> AbstractContextManager[Any]: ...
-    def settle(self) -> None: ...
-    def watch_peak(self) -> None: ...
-    def peak(self) -> int | None: ...
-    def reserved(self) -> int | None: ...
+    def allocate(self, nbytes: int) -> torch.Tensor:
+        """Memory for a storage."""
+
+    def hold(self, nbytes: int) -> torch.Tensor | None:
+        """Unused memory, if there is any, so that the next allocation goes elsewhere."""
+
+    def allocate_block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
+        """Memory for tensors that stay, next to one another."""
+
+    def block_of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
+        """Where the block of a tensor begins and ends; None if it is in none."""
+
+    def persistent_stream(self) -> AbstractContextManager[Any]:
+        """Allocate within on a stream of its own, apart from all temporary memory."""
+
+    def release_cached(self, budget: int | None) -> None:
+        """Return cached memory to the device, if nearly all of the budget is reserved."""
+
+    def set_arena(self, nbytes: int, updates: int = 0) -> None:
+        """Use one block of this size for temporary tensors within `in_arena`, and another for `updating`; 0: none."""
+
+    def in_arena(self) -> AbstractContextManager[Any]:
+        """Allocate within from the arena."""
+
+    def updating(self) -> AbstractContextManager[Any]:
+        """Allocate within from the memory of updates."""
+
+    def within(self, budget: int | None) -> AbstractContextManager[Any]:
+        """Reserve no more than the budget within, unless an operation would fail otherwise."""
+
+    def call(self, operation: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Call an operation, a second time without the bound of `within` if memory is short."""
+
+    def slack(self, budget: int) -> int:
+        """Bytes that the allocator may need beside those in use."""
+
+    def allocate_host(self, nbytes: int) -> torch.Tensor:
+        """Host memory."""
+
+    def pin(self, buffer: torch.Tensor) -> None:
+        """Use host memory for copies from now on."""
+
+    def in_use(self) -> int:
+        """Bytes on the device by now, with what libraries keep."""
+
+    def copy_out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
+        """Begin a copy to the host."""
+
+    def wait_evict(self, which: int) -> None:
+        """Wait for a copy to the host, after which the device memory is freed."""
+
+    def copy_in(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None:
+        """Begin a copy from the host."""
+
+    def wait_in(self, which: int) -> None:
+        """Wait for a copy from the host."""
+
+    def wait_out(self, which: int) -> None:
+        """Wait for a copy to the host."""
+
+    def alias(self, here: torch.Tensor, owner: Any = None) -> torch.Tensor:
+        """The same bytes without owning them; `owner` then lives as long as the alias."""
+
+    def begin_recording(self, nbytes: int, updates: int = 0) -> None:
+        """Reserve memory for recordings, and for the updates between them."""
+
+    def end_recording(self) -> None:
+        """Free the memory of recordings."""
+
+    def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
+        """Record an action; calling the result replays it."""
+
+    def computing(self) -> AbstractContextManager[Any]:
+        """Compute within on the stream that can be recorded."""
+
+    def settle(self) -> None:
+        """Wait for everything."""
+
+    def reset_peak(self) -> None:
+        """Measure the peak from now on."""
+
+    def peak(self) -> int | None:
+        """The most bytes that the device has reserved since `reset_peak`; None if it does not measure."""
+
+    def reserved(self) -> int | None:
+        """Bytes that the device has reserved now; None if it does not measure."""
 
 
 class PlainDevice:
-    """late: the chance that a copy is made at its last moment; None: always at once. poison: fill new room with NaN
-    bytes, and room that was given back."""
+    """CPU memory in the role of a device.
+
+    Parameters
+    ----------
+    late : float, optional
+        The chance that a copy is delayed to its last possible time; None: copies are made at once.
+    seed : int
+        For the delays.
+    poison : bool
+        Fill new memory and freed memory with NaN bytes.
+    """
 
     records = retries = False
 
@@ -97,18 +157,18 @@ class PlainDevice:
         self._outs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._ins: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
-    def room(self, nbytes: int) -> torch.Tensor:
-        room = torch.empty(nbytes, dtype=torch.uint8)
+    def allocate(self, nbytes: int) -> torch.Tensor:
+        buffer = torch.empty(nbytes, dtype=torch.uint8)
         if self._poison:
-            room.fill_(0xFF)
-        return room
+            buffer.fill_(0xFF)
+        return buffer
 
     def hold(self, nbytes: int) -> torch.Tensor | None:
-        """Ordinary memory has no addresses that were planned."""
+        """None: CPU memory has no planned addresses."""
         return None
 
-    def block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
-        whole = self.room(sum(map(rounded, sizes)))
+    def allocate_block(self, sizes: Sequence[int]) -> list[torch.Tensor]:
+        whole = self.allocate(sum(map(rounded, sizes)))
         places = itertools.accumulate(map(rounded, sizes), initial=0)
         self._blocks.append((whole.data_ptr(), whole.data_ptr() + len(whole)))
         return [
@@ -119,14 +179,14 @@ class PlainDevice:
     def block_of(self, tensor: torch.Tensor) -> tuple[int, int] | None:
         return next((one for one in self._blocks if one[0] <= tensor.data_ptr() < one[1]), None)
 
-    def staying(self) -> AbstractContextManager[Any]:
+    def persistent_stream(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
-    def give_back(self, budget: int | None) -> None:
-        """Ordinary memory is given back at once."""
+    def release_cached(self, budget: int | None) -> None:
+        """Do nothing: CPU memory is freed at once."""
 
     def set_arena(self, nbytes: int, updates: int = 0) -> None:
-        """Ordinary memory is found for every tensor."""
+        """Do nothing: each tensor has its own memory."""
 
     def in_arena(self) -> AbstractContextManager[Any]:
         return nullcontext()
@@ -143,61 +203,61 @@ class PlainDevice:
     def slack(self, budget: int) -> int:
         return 0
 
-    def host_room(self, nbytes: int) -> torch.Tensor:
+    def allocate_host(self, nbytes: int) -> torch.Tensor:
         return torch.empty(nbytes, dtype=torch.uint8)
 
-    def pin(self, room: torch.Tensor) -> None:
-        """Ordinary memory is copied as it is."""
+    def pin(self, buffer: torch.Tensor) -> None:
+        """Do nothing: CPU memory is copied as it is."""
 
     def in_use(self) -> int:
         return 0
 
-    def out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
+    def copy_out(self, which: int, here: torch.Tensor, there: torch.Tensor) -> None:
         self._outs[which] = (here, there)
         if not self._delayed():
-            self._make_out(which)
+            self._finish_out(which)
 
-    def gone(self, which: int) -> None:
+    def wait_evict(self, which: int) -> None:
         here = self._outs[which][0] if which in self._outs else None
-        self._make_out(which)
+        self._finish_out(which)
         if self._poison and here is not None:
             here.fill_(0xFF)
 
-    def into(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None:
-        self._make_out(which)  # the copy from the host follows the one to it
+    def copy_in(self, which: int, there: torch.Tensor, here: torch.Tensor) -> None:
+        self._finish_out(which)  # the copy from the host follows the one to it
         self._ins[which] = (there, here)
         if not self._delayed():
-            self._make_in(which)
+            self._finish_in(which)
 
-    def ready(self, which: int) -> None:
-        self._make_in(which)
+    def wait_in(self, which: int) -> None:
+        self._finish_in(which)
 
-    def left(self, which: int) -> None:
-        self._make_out(which)
+    def wait_out(self, which: int) -> None:
+        self._finish_out(which)
 
     def alias(self, here: torch.Tensor, owner: Any = None) -> torch.Tensor:
         return here
 
     def begin_recording(self, nbytes: int, updates: int = 0) -> None:
-        """Ordinary memory needs no preparing."""
+        """Do nothing: CPU memory needs no preparation."""
 
     def end_recording(self) -> None:
-        """Nor has it anything to give back."""
+        """Do nothing."""
 
     def recorded(self, act: Callable[[], None]) -> Callable[[], None]:
-        raise NotRecorded("ordinary memory plays no recordings")
+        raise NotRecorded("the CPU records no CUDA graphs")
 
     def computing(self) -> AbstractContextManager[Any]:
         return nullcontext()
 
     def settle(self) -> None:
         for which in list(self._outs):
-            self._make_out(which)
+            self._finish_out(which)
         for which in list(self._ins):
-            self._make_in(which)
+            self._finish_in(which)
 
-    def watch_peak(self) -> None:
-        """Ordinary memory is not counted."""
+    def reset_peak(self) -> None:
+        """Do nothing: CPU memory is not measured."""
 
     def peak(self) -> int | None:
         return None
@@ -208,17 +268,17 @@ class PlainDevice:
     def _delayed(self) -> bool:
         if self._late is None:
             return False
-        for which in [*self._outs, *self._ins]:  # others may be made at any moment, this one for instance
+        for which in [*self._outs, *self._ins]:  # other copies may be made at any time, for example now
             if self._random.random() < 0.2:
-                (self._make_out if which in self._outs else self._make_in)(which)
+                (self._finish_out if which in self._outs else self._finish_in)(which)
         return self._random.random() < self._late
 
-    def _make_out(self, which: int) -> None:
+    def _finish_out(self, which: int) -> None:
         if which in self._outs:
             here, there = self._outs.pop(which)
             there.copy_(here)
 
-    def _make_in(self, which: int) -> None:
+    def _finish_in(self, which: int) -> None:
         if which in self._ins:
             there, here = self._ins.pop(which)
             here.copy_(there)

@@ -1,4 +1,4 @@
-"""Tensors that are on the host for a while, so that there is room on their device."""
+"""Evict tensors to the host for a while, to free space on their device."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import torch
 
 
 @contextlib.contextmanager
-def aside(tensors: Iterable[torch.Tensor], device: torch.device) -> Iterator[None]:
-    """What tensors have on a device is not there within. Storages stay the same ones, so views of them, and tensors
-    that share them, are as they were when they come back.
+def evicted(tensors: Iterable[torch.Tensor], device: torch.device) -> Iterator[None]:
+    """Free the device memory of tensors within the block; their contents are on the host meanwhile.
 
-    with aside(model.parameters(), device):
-        ...                       # nobody may look at the parameters here
+    Storages stay the same objects, so views of them and tensors that share them are unchanged afterwards.
+
+    with evicted(model.parameters(), device):
+        ...                       # the parameters must not be read here
     """
     storages = {one.untyped_storage()._cdata: one for one in tensors if one.device == device}
     there = [one.untyped_storage() for one in storages.values() if one.untyped_storage().resizable()]
     if device.type == "cuda":
-        torch.cuda.synchronize(device)  # nobody reads or writes them any more
+        torch.cuda.synchronize(device)  # wait for operations that still use them
     kept = []
     with torch.no_grad():
         try:

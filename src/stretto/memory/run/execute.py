@@ -1,11 +1,11 @@
-"""Running a program: instructions become straight lines of Python that call the operations and the device.
+"""Run a program: its instructions become generated Python that calls the operations and the device.
 
-    runner = Runner(lifted, program, watched, optimizers, device)
+    runner = Runner(lifted, program, order, watched, optimizers, device)
     loss = runner(batch_tensors)
 
-Parameters, buffers and what optimizers keep are moved to their homes when the runner is made: a parameter's `.data` is
-then a view of host memory, or of the device's. Tensors of the step live in two lists: `a` has one tensor for every
-storage that is on the device, `v` has the views of it that operations want. `suspend()` gives the device's memory back
+The runner moves parameters, buffers and optimizer state to where the program stores them between steps: a parameter's
+`.data` is then a view of host memory, or of device memory. Tensors of the step are in two lists: `a` has one tensor for
+every storage that is on the device, `v` has the views of it that operations use. `suspend()` frees the device memory
 and keeps the code, until `resume()`.
 """
 
@@ -18,10 +18,10 @@ from typing import Any
 import torch
 
 from stretto.memory.addresses.fragmentation import arena_bytes, small_bytes
-from stretto.memory.addresses.lifetimes import travelling
+from stretto.memory.addresses.lifetimes import swapped_persistent
 from stretto.memory.capture.lifted import UPDATES, Lifted, Ref, Update, generators
 from stretto.memory.capture.traced_state import Watched
-from stretto.memory.planner.program import HOLD, ROOM, Program
+from stretto.memory.planner.instructions import ALLOCATE, HOLD, Program
 
 from .codegen import Writer
 from .cuda_graphs import Recording
@@ -29,17 +29,52 @@ from .devices import Device
 from .graph_segments import Segment
 from .host_buffers import HostBuffers
 from .optimizers import Counts, keeps_numbers
-from .views import flat, laid_out, layout_of, placed, view
+from .views import flat, in_layout, layout_of, placed, view
 
 _BLOCK = 128 << 20  # bytes of persistent storages that are moved at a time
-_LOST = 2 << 20  # bytes of a block that may be lost
+_LOST = 2 << 20  # bytes of a block that may be unused
 _SMALL_BLOCKS = 8 << 20  # bytes of blocks for small tensors that are in use in part
 
 
 class Runner:
-    """Runs a program once per call. a: by storage, its tensor on the device; v: by value, its view. there: by storage,
-    its bytes on the host. made: states that their optimizer has made by now. travels: what is at home on the device and
-    away for a while."""
+    """Runs a program once per call.
+
+    Parameters
+    ----------
+    lifted : Lifted
+        The traced step.
+    program : Program
+        Its plan.
+    order : sequence of int
+        By node of the program's graph: its number in `lifted`.
+    watched : Watched
+        Parameters, buffers and other tensors of the caller.
+    optimizers : sequence
+        They update the parameters.
+    device : Device
+        Where the program runs.
+    watch : callable, optional
+        Called after every instruction.
+    record : sequence of Segment, optional
+        The program in segments, which the device records in the third step and replays from then on.
+    host : HostBuffers, optional
+        Host memory that other plans of the same step share.
+    budget : int, optional
+        Bytes on the device beyond which a recording is dropped.
+
+    Attributes
+    ----------
+    a : list
+        By storage: its tensor on the device.
+    v : list
+        By value: its view.
+    host_bytes : dict
+        By storage: its bytes on the host.
+    initialized : set of int
+        State storages that their optimizer has created by now.
+    swapped : list of int
+        Persistent storages that are on the device between steps and away for a part of the step.
+    """
 
     def __init__(
         self,
@@ -55,10 +90,6 @@ class Runner:
         host: HostBuffers | None = None,
         budget: int | None = None,
     ) -> None:
-        """order: by node of the program's graph, its number in `lifted`. watch: called after every instruction. record:
-        the program in segments that the device records in the third step and plays from then on. host: host memory
-        that is shared with other plans of the same step. budget: bytes on the device beyond which a recording is
-        dropped."""
         self.lifted, self.program, self.watched, self.device = lifted, program, watched, device
         self.optimizers, self.watch, self.budget = list(optimizers), watch, budget
         self.runs = [lifted.runs[n] for n in order]
@@ -72,18 +103,18 @@ class Runner:
         self._owner = {n: k for k, _, n in self._updated()}
         self.counts = {k: Counts(one) for k, one in enumerate(optimizers) if keeps_numbers(one)}
         self._holders = self._find_holders()
-        self.made: set[int] = set()
+        self.initialized: set[int] = set()
         self._held: list[torch.Tensor | None] = []
-        self._seats: dict[int, int] = {}  # by travelling storage: its address when a step begins
-        self.parked: set[int] = set()
+        self._start_addresses: dict[int, int] = {}  # by swapped storage: its address when a step begins
+        self.offloaded: set[int] = set()
         self.blocks: dict[int, torch.Tensor] = {}  # by storage that stays on the device: its bytes there
-        self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and how often it had changed
-        self.travels = sorted(travelling(program))
+        self._copied: dict[int, tuple[torch.Tensor, int]] = {}  # by storage: a constant, and its version
+        self.swapped = sorted(swapped_persistent(program))
         self._records = record is not None
-        self.over = 0  # bytes that steps will take beyond the budget, as far as that is known before the first
+        self.over = 0  # bytes that steps will take beyond the budget, as far as known before the first
         self.host, self._owners = host or HostBuffers(device), owners(lifted)
-        self.there = self.host.reserve(program, self._owners, lifted.nbytes)
-        self.streamed = self._streams()  # by parameter and name of its state: memory on the host where it stays
+        self.host_bytes = self.host.reserve(program, self._owners, lifted.nbytes)
+        self.streamed = self._reserve_streamed_state()  # by parameter and name of its state: host memory
         self.resume()
         self._recording = None if record is None else Recording(self, record)
         self._parts = [] if record is not None else Writer(self).parts(program.instructions)
@@ -95,33 +126,35 @@ class Runner:
                 found += [(run.optimizer, n, p) for p in run.parameters]
         return found
 
-    # -- homes ---------------------------------------------------------------------------------------------------------
+    # -- where persistent storages are stored --------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Move persistent storages to where this program wants them. Those that go to the host go first, so that the
-        device never holds more than it did or will."""
+        """Move persistent storages to where this program stores them.
+
+        Those that go to the host move first, so that the device never holds more than it did or will.
+        """
         watched, lifted = self.watched, self.lifted
         self.device.generators = generators(lifted)
         at_once = all(p.device == self.device.torch for p in watched.parameters)
         if at_once:
             self.host.pin()
-        self.made.clear()
+        self.initialized.clear()
         self._copied.clear()
         with torch.no_grad():
-            self._stream()
+            self._place_streamed_state()
             for to_host in (True, False):
                 self._move(to_host)
             for tensor, s in zip(watched.outside, lifted.outside, strict=True):
-                self.a[s] = flat(tensor)  # the user's own: it stays where it is
+                self.a[s] = flat(tensor)  # the user's own tensor stays where it is
             for s, tensor in lifted.constants.items():
-                if self._home(s, tensor) is not tensor or s in self.travels:  # others may change it
+                if self._relocate(s, tensor) is not tensor or s in self.swapped:  # the user may change it
                     self._copied[s] = tensor, _version(tensor)
-        self.host.pin()  # not before parameters have left their old places on the host
+        self.host.pin()  # not before parameters have left their old host memory
         self._compact()
-        self.take_arena()
-        self._places = [p.data_ptr() for p in watched.parameters]  # where parameters are between steps
+        self.reserve_arena()
+        self._places = [p.data_ptr() for p in watched.parameters]  # addresses of parameters between steps
 
-    def _streams(self) -> dict[int, dict[str, torch.Tensor]]:
+    def _reserve_streamed_state(self) -> dict[int, dict[str, torch.Tensor]]:
         found: dict[int, dict[str, torch.Tensor]] = {}
         for run in self.lifted.runs:
             if isinstance(run, Update) and run.streamed and run.parameters[0] not in found:
@@ -129,8 +162,8 @@ class Runner:
                 found[n] = {name: self.host.place(("state", n, name, size), size) for name, size in run.streamed}
         return found
 
-    def _stream(self) -> None:
-        """State that stays on the host goes there, wherever another plan or the user had it."""
+    def _place_streamed_state(self) -> None:
+        """Move state that stays on the host there, from where another plan or the user had it."""
         for number, places in self.streamed.items():
             state = self.optimizers[self._owner[number]].state.get(self.watched.parameters[number], {})
             for name, place in places.items():
@@ -140,21 +173,23 @@ class Runner:
                     state[name] = here
 
     def _move(self, to_host: bool) -> None:
-        """Move parameters, buffers and optimizer state that belong on the host, or those that belong on the device."""
+        """Move parameters, buffers and optimizer state that are stored on the host, or those stored on the device."""
         for s, holder in self._holders.items():
             if (s in self.program.on_host) == to_host:
-                holder.data = self._home(s, holder.data)
+                holder.data = self._relocate(s, holder.data)
         for s, (number, name) in self._states.items():
             state = self.optimizers[self._owner[number]].state.get(self.watched.parameters[number])
             if (s in self.program.on_host) == to_host and state and name in state:
-                state[name] = self._home(s, state[name])
-                self.made.add(s)
+                state[name] = self._relocate(s, state[name])
+                self.initialized.add(s)
 
     def _compact(self) -> None:
-        """Put persistent storages that stay on the device next to one another, with places for optimizer state that is
-        yet to be made. Scattered among temporary storages they would keep the allocator from reusing that memory."""
+        """Put persistent storages that stay on the device next to one another, with space for state to be created.
+
+        Scattered among temporary storages they would keep the allocator from reusing that memory.
+        """
         staying = [
-            s for s in (*self._holders, *self._states) if s not in self.program.on_host and s not in self.travels
+            s for s in (*self._holders, *self._states) if s not in self.program.on_host and s not in self.swapped
         ]
         staying = [s for s in staying if self.lifted.graph.storages[s].nbytes and self.lifted.nbytes[s]]
         there = [s for s in staying if self.a[s] is not None]
@@ -166,17 +201,19 @@ class Runner:
                 some = [left.pop(0)]
                 while left and sum(self.lifted.nbytes[s] for s in (*some, left[0])) <= _BLOCK:
                     some.append(left.pop(0))
-                for s, place in zip(some, self.device.block([self.lifted.nbytes[s] for s in some]), strict=True):
+                for s, place in zip(
+                    some, self.device.allocate_block([self.lifted.nbytes[s] for s in some]), strict=True
+                ):
                     self.blocks[s] = place
                     if self.a[s] is not None:
                         place.copy_(self.bytes_of(s))
                         self.drop(s)
                         self.a[s] = place
-                        self.show(s, away=False)
-                self.device.give_back(self.budget)
+                        self.expose(s, away=False)
+                self.device.release_cached(self.budget)
 
     def _in_full_blocks(self, storages: Sequence[int]) -> list[int]:
-        """Those of some storages whose blocks hold nothing else: what left a block is lost until the block is freed."""
+        """Those storages whose blocks hold nothing else: memory in a block is lost until the whole block is freed."""
         inside: dict[tuple[int, int], list[int]] = {}
         for s in storages:
             if (block := self.device.block_of(self.a[s])) is not None:
@@ -188,83 +225,87 @@ class Runner:
             for s in those
         ]
 
-    def take_arena(self) -> None:
-        """Let temporary storages have a block of the size that was planned, and updates another one."""
+    def reserve_arena(self) -> None:
+        """Reserve a block of the planned size for temporary storages, and another one for updates."""
         self.over = 0
         if self.budget is None or self.device.reserved() is None:
             return
-        self.park()
-        arena, updates = arena_bytes(self.program), self.lifted.besides.get(UPDATES, 0)
+        self.offload()
+        arena, updates = arena_bytes(self.program), self.lifted.other_bytes.get(UPDATES, 0)
         self.device.set_arena(arena, updates)
-        # What is there now stays: persistent storages, the caller's tensors, and what is free in blocks with them.
+        # Present memory stays: persistent storages, the caller's tensors, and free parts of blocks with them.
         places = sum(value.dtype.itemsize * math.prod(value.size) for value in self.layouts) if self._records else 0
         will = (self.device.reserved() or 0) + arena + updates + small_bytes(self.program) + _SMALL_BLOCKS + places
         self.over = will - self.budget
 
-    def park(self) -> None:
-        """Let storages that are away in a part of every step wait on the host, which has a place for them: they are in
-        the arena otherwise, or keep memory from it."""
+    def offload(self) -> None:
+        """Move storages that are swapped in every step to their host buffers, out of the arena."""
         self.settle()
-        for s in self.travels:
+        for s in self.swapped:
             if self.a[s] is not None:
-                self.there[s].copy_(self.bytes_of(s))
-                self.show(s, away=True)
+                self.host_bytes[s].copy_(self.bytes_of(s))
+                self.expose(s, away=True)
                 self.drop(s)
-                self.parked.add(s)
+                self.offloaded.add(s)
 
-    def unpark(self) -> None:
-        """Bring back what waits on the host; within the arena, to the places that the plan has for them. State that is
-        yet to be made has a place, too."""
-        if any(self.a[s] is None for s in self.travels):
-            self.open()
-            self._seats = {s: self.a[s].data_ptr() for s in self.travels}
-        for s in sorted(self.parked):
-            self.a[s].copy_(self.there[s][: self.lifted.nbytes[s]])
-            self.show(s, away=False)
-        self.parked.clear()
+    def reload(self) -> None:
+        """Bring offloaded storages back; within the arena, to their planned addresses.
 
-    def open(self) -> None:
-        """Allocate the storages that travel, in the order of the plan; then those that are too small for a plan."""
+        State that its optimizer has yet to create gets its memory, too.
+        """
+        if any(self.a[s] is None for s in self.swapped):
+            self.allocate_swapped()
+            self._start_addresses = {s: self.a[s].data_ptr() for s in self.swapped}
+        for s in sorted(self.offloaded):
+            self.a[s].copy_(self.host_bytes[s][: self.lifted.nbytes[s]])
+            self.expose(s, away=False)
+        self.offloaded.clear()
+
+    def allocate_swapped(self) -> None:
+        """Allocate the swapped persistent storages in the order of the plan; then those too small for the plan."""
         for what, which in self.program.opening:
             if what == HOLD:
                 self.hold(which)
-            elif what == ROOM:
-                self.take(which)
+            elif what == ALLOCATE:
+                self.allocate(which)
         self.release()
-        for s in self.travels:
+        for s in self.swapped:
             if self.a[s] is None:
-                self.take(s)
+                self.allocate(s)
 
-    def reseat(self) -> None:
-        """If a storage came back to another address than it had, all that travel wait on the host: the next step begins
-        as it was planned."""
-        if self.device.reserved() is not None and any(self.a[s].data_ptr() != at for s, at in self._seats.items()):
-            self.park()
+    def offload_if_moved(self) -> None:
+        """Offload all swapped storages if one came back to another address: the next step begins as planned."""
+        if self.device.reserved() is not None and any(
+            self.a[s].data_ptr() != at for s, at in self._start_addresses.items()
+        ):
+            self.offload()
 
     def suspend(self) -> None:
-        """Give back all memory on the device but that of persistent storages at home there. What sits in a recording's
-        memory waits on the host, which has a place for it: there need not be space for a second copy on the device."""
+        """Free all device memory except that of persistent storages that are stored there.
+
+        Storages in a recording's memory go to their host buffers: the device may have no space for a second copy.
+        """
         self.settle()
-        self.park()
-        self.parked.clear()  # it is found again where it waits
+        self.offload()
+        self.offloaded.clear()  # `resume` finds it in its host buffer
         self.a[:] = [None] * len(self.a)
         self.v[:] = [None] * len(self.v)
-        self.blocks.clear()  # tensors that are there hold on to them
+        self.blocks.clear()  # tensors in them keep them alive
         self.device.set_arena(0)
         if self._recording is not None:
             self._recording.drop()
 
     def abandon(self) -> None:
-        """End a step halfway, before anything persistent has changed. The next one begins as if there had been none."""
+        """End a step before it has changed anything persistent. The next step begins as if this one had not run."""
         self.release()
         self.suspend()
         self.resume()
 
-    def _home(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor's bytes, at home; the tensor there."""
+    def _relocate(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
+        """Move a tensor's bytes to where the program stores them; the tensor there."""
         layout = layout_of(s, tensor)
         if s in self.program.on_host:
-            here = placed(self.there[s], layout)
+            here = placed(self.host_bytes[s], layout)
             if here.data_ptr() != tensor.data_ptr() or here.device != tensor.device:
                 here.copy_(tensor)
             return here
@@ -272,7 +313,7 @@ class Runner:
         if own and tensor.untyped_storage().nbytes() == self.lifted.nbytes[s]:
             self.a[s] = tensor
             return tensor
-        here = view(self.device.room(self.lifted.nbytes[s]), layout)
+        here = view(self.device.allocate(self.lifted.nbytes[s]), layout)
         here.copy_(tensor)
         self.a[s] = here
         return here
@@ -283,19 +324,19 @@ class Runner:
         held = dict(zip(lifted.parameters, self.watched.parameters, strict=True))
         return held | dict(zip(lifted.buffers, self.watched.buffers, strict=True))
 
-    def show(self, s: int, *, away: bool) -> None:
-        """Let a parameter, buffer or state be seen where it is: nobody else may hold on to its room on the device."""
+    def expose(self, s: int, *, away: bool) -> None:
+        """Point a parameter, buffer or state at its present memory, so that nothing else holds its device memory."""
         holder = self._holders.get(s)
         if holder is not None:
             tensor = holder.data
-        elif s in self._states and s in self.made:
+        elif s in self._states and s in self.initialized:
             number, name = self._states[s]
             state = self.optimizers[self._owner[number]].state[self.watched.parameters[number]]
             tensor = state[name]
         else:
             return
         layout = layout_of(s, tensor)
-        seen = placed(self.there[s], layout) if away else view(self.a[s], layout)
+        seen = placed(self.host_bytes[s], layout) if away else view(self.a[s], layout)
         if holder is not None:
             holder.data = seen
         else:
@@ -305,8 +346,8 @@ class Runner:
 
     def __call__(self, batch: Sequence[torch.Tensor]) -> list[Any]:
         """The results of one step on the tensors of a batch."""
-        self._look_around()
-        # Casts are in the program: operations must not be cast once more.
+        self._detect_changes()
+        # The program contains the casts: autocast must not add others.
         computing = torch.no_grad(), torch.autocast(self.device.torch.type, enabled=False)
         with computing[0], computing[1], self.device.within(self.budget):
             shown = self._called(batch) if self._recording is None else self._recording(batch)
@@ -315,21 +356,21 @@ class Runner:
 
     def _called(self, batch: Sequence[torch.Tensor]) -> list[Any]:
         for s, tensor, layout in zip(self.lifted.inputs, batch, self.layouts, strict=True):
-            self.a[s] = laid_out(tensor, layout, self.device.torch)
+            self.a[s] = in_layout(tensor, layout, self.device.torch)
         with self.device.computing(), self.device.in_arena():
-            self.unpark()
-            for s in self.travels:
-                self.show(s, away=True)
+            self.reload()
+            for s in self.swapped:
+                self.expose(s, away=True)
             for part in self._parts:
                 part(self.a, self.v)
-        for s in self.travels:
-            self.show(s, away=False)
-        self.reseat()
+        for s in self.swapped:
+            self.expose(s, away=False)
+        self.offload_if_moved()
         shown = [self.shown(x, self.a) for x in self.lifted.shown]
-        if self.device.retries:  # what is handed out must not keep memory of the arena
+        if self.device.retries:  # results must not keep memory of the arena
             shown = [x.clone() if isinstance(x, torch.Tensor) else x for x in shown]
         for s in (*self.lifted.inputs, *self.lifted.graph.results):
-            if not self.lifted.graph.storages[s].lasting:
+            if not self.lifted.graph.storages[s].persistent:
                 self.drop(s)
         return shown
 
@@ -339,11 +380,13 @@ class Runner:
             return x
         value = self.lifted.values[x.value]
         tensor = view(tensors[value.storage], value)
-        return tensor.clone() if self.lifted.graph.storages[value.storage].lasting else tensor
+        return tensor.clone() if self.lifted.graph.storages[value.storage].persistent else tensor
 
-    def _look_around(self) -> None:
-        """Others may have given parameters new data, or changed tensors that are not the modules'. Copies of the step
-        before may still be reading and writing their homes."""
+    def _detect_changes(self) -> None:
+        """Take over data that the caller assigned to parameters, and changes of tensors that belong to no module.
+
+        Copies of the step before may still use their host buffers, so this waits for them first.
+        """
         parameters = zip(self.watched.parameters, self.lifted.parameters, self._places, strict=True)
         moved = [(p, s) for p, s, place in parameters if p.data_ptr() != place]
         outside = zip(self.watched.outside, self.lifted.outside, strict=True)
@@ -352,119 +395,126 @@ class Runner:
         if moved or changed:
             self.settle()
         for p, s in moved:
-            p.data = self._into_home(s, p.data)
+            p.data = self._copy_into_place(s, p.data)
         for s, tensor in changed:
             self._copied[s] = tensor, _version(tensor)
-            self._into_home(s, tensor)
+            self._copy_into_place(s, tensor)
 
-    def adopt(self) -> None:
-        """State that was loaded into the optimizers goes to its home."""
+    def adopt_loaded_state(self) -> None:
+        """Move state that was loaded into the optimizers to where the program stores it."""
         self.settle()
         with torch.no_grad():
-            self._stream()
+            self._place_streamed_state()
         for s, (number, name) in self._states.items():
             p = self.watched.parameters[number]
             state = self.optimizers[self._owner[number]].state.get(p)
             if not state or name not in state:
                 continue
-            if s in self.program.on_host or (s in self.travels and self.a[s] is not None):
-                state[name] = self._into_home(s, state[name])
+            if s in self.program.on_host or (s in self.swapped and self.a[s] is not None):
+                state[name] = self._copy_into_place(s, state[name])
             else:
-                state[name] = self._home(s, state[name])
-            self.made.add(s)
+                state[name] = self._relocate(s, state[name])
+            self.initialized.add(s)
 
-    def _into_home(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
+    def _copy_into_place(self, s: int, tensor: torch.Tensor) -> torch.Tensor:
         """Copy a tensor to where its storage already is."""
         layout = layout_of(s, tensor)
-        here = placed(self.there[s], layout) if s in self.program.on_host else view(self.a[s], layout)
+        here = placed(self.host_bytes[s], layout) if s in self.program.on_host else view(self.a[s], layout)
         with torch.no_grad():
             return here.copy_(tensor)
 
     def settle(self) -> None:
-        """Wait until everything that lasts is at home."""
+        """Wait until all persistent storages are where they are stored between steps."""
         self.device.settle()
 
-    def leave(self) -> None:
-        """Take what lasts out of the room on the host, which is given back once the runner is gone (there need not be
-        as much again for the next one), and out of a recording's memory."""
+    def detach(self) -> None:
+        """Copy persistent storages out of the host buffers and out of a recording's memory.
+
+        The host buffers are freed with the runner: the host need not have space for a second set.
+        """
         self.settle()
-        seated = () if self._recording is None else self.travels
+        seated = () if self._recording is None else self.swapped
         with torch.no_grad():
             for s in (*self.program.on_host, *seated):
                 if s in self._holders:
                     self._holders[s].data = self._holders[s].data.clone()
-                elif s in self._states and s in self.made:
+                elif s in self._states and s in self.initialized:
                     number, name = self._states[s]
                     state = self.optimizers[self._owner[number]].state[self.watched.parameters[number]]
                     state[name] = state[name].clone()
 
     def complete(self) -> bool:
-        """Whether the optimizers have made all their state, as far as updates may have been left out so far."""
+        """Whether the optimizers have created all their state, where updates may have been left out so far."""
         left_out = [run for run in self.lifted.runs if isinstance(run, Update) and run.unless is not None]
-        return all(s in self.made for run in left_out for n in run.parameters for s in self.lifted.states[n].values())
+        return all(
+            s in self.initialized for run in left_out for n in run.parameters for s in self.lifted.states[n].values()
+        )
 
     def bytes_of(self, s: int) -> torch.Tensor:
-        """A storage on the device as bytes. Some operations take more room for a result than they fill."""
+        """A storage on the device as bytes. Some operations allocate more for a result than they fill."""
         return flat(self.a[s])[: self.lifted.nbytes[s]]
 
     def drop(self, s: int) -> None:
+        """Forget the tensor and the views of a storage."""
         self.a[s] = None
         for number in self._of.get(s, ()):
             self.v[number] = None
 
-    # -- what the lines call -------------------------------------------------------------------------------------------
+    # -- called by generated code --------------------------------------------------------------------------------------
 
     def hold(self, nbytes: int) -> None:
-        """Allocate what nothing uses, so that the next allocation goes where it is wanted."""
+        """Allocate unused bytes, so that the next allocation gets its planned address."""
         self._held.append(self.device.hold(nbytes))
 
     def unhold(self, which: int) -> None:
-        """Free one of what is held: an operation allocates there."""
+        """Free one of the held allocations: an operation allocates there."""
         self._held[which] = None
 
     def release(self) -> None:
-        """Free what is held."""
+        """Free all held allocations."""
         self._held.clear()
 
-    def take(self, s: int) -> None:
-        """Memory for a storage that comes from the host; for state that is not made yet, the place where it will be.
-        It is as large as what an operation allocates for it, which may be more than it fills: so it was planned."""
-        self.a[s] = self.device.room(max(self.lifted.nbytes[s], self._planned_bytes(s)))
+    def allocate(self, s: int) -> None:
+        """Allocate memory for a storage that comes from the host, or for state that is not created yet.
+
+        It is as large as what an operation allocates for the storage, which may be more than it fills, as planned.
+        """
+        self.a[s] = self.device.allocate(max(self.lifted.nbytes[s], self._planned_bytes(s)))
 
     def _planned_bytes(self, s: int) -> int:
         planned, traced = self.program.graph.storages[s].nbytes, self.lifted.graph.storages[s].nbytes
         return planned if planned > traced else 0
 
-    def begin(self, s: int) -> None:
+    def begin_copy_in(self, s: int) -> None:
         """Copy a storage from the host into its memory."""
         if self._exists(s):
             here = self.bytes_of(s)
-            self.device.into(s, self.there[s][: len(here)], here)
+            self.device.copy_in(s, self.host_bytes[s][: len(here)], here)
 
-    def into(self, s: int) -> None:
-        """Take memory for a storage, and copy it from the host."""
-        self.take(s)
-        self.begin(s)
+    def copy_in(self, s: int) -> None:
+        """Allocate memory for a storage, and copy it from the host."""
+        self.allocate(s)
+        self.begin_copy_in(s)
 
-    def ready(self, s: int) -> None:
+    def wait_in(self, s: int) -> None:
         """Wait for a copy from the host."""
         if self._exists(s):
-            self.device.ready(s)
+            self.device.wait_in(s)
 
     def _exists(self, s: int) -> bool:
         """Whether a storage has a value: state has none before the first update, which may be left out."""
-        return s not in self._states or s in self.made
+        return s not in self._states or s in self.initialized
 
-    def out(self, s: int) -> None:
+    def copy_out(self, s: int) -> None:
         """Copy a storage to the host."""
         if not self._exists(s):
             return
         here = self.bytes_of(s)
-        self.device.out(s, here, self.there[s][: len(here)])
+        self.device.copy_out(s, here, self.host_bytes[s][: len(here)])
 
 
 def owners(lifted: Lifted) -> dict[int, Any]:
-    """By persistent storage: what it belongs to, said in a way that other plans of the same step share.
+    """By persistent storage: a key of what it belongs to, the same in all plans of the step.
 
     Returns
     -------

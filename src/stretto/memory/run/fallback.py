@@ -1,7 +1,7 @@
-"""When a step cannot be planned: run it as it is, and keep what backward needs on the host meanwhile.
+"""Run a step that cannot be planned: unchanged, with activations for backward on the host meanwhile.
 
 This saves activations only; parameters, gradients and optimizer state stay where they are. The budget still holds: a
-step that takes more is refused, before it runs where that is known, otherwise after the first step that shows it.
+step that takes more is refused, before it runs where that is known, otherwise after the first step that exceeds it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from stretto.plan.cost import show_bytes
 from .devices import Device
 
 _LARGE = 1 << 20  # bytes: smaller tensors are not worth a copy
-_WATCHED = 3  # steps that are measured; after them, those with batches of new shapes
+_WATCHED = 3  # first steps that are measured; later ones only with batches of new shapes
 
 
 class HookedStep:
-    """A step that is not planned: the step function itself, with saved tensors of a megabyte or more on the host.
+    """An unplanned step: the step function itself, with saved tensors of a megabyte or more on the host.
 
     Parameters
     ----------
@@ -63,20 +63,20 @@ class HookedStep:
         self._function, self.why = function, why
         self._budget, self._device = budget, device
         self._left, self._known = _WATCHED, set[Any]()
-        always = _always_there(modules, optimizers, device.torch)
+        always = _always_resident(modules, optimizers, device.torch)
         if device.peak() is not None and always > budget:
             raise PlanError(
                 f"budget={show_bytes(budget)} cannot be met: parameters, gradients and optimizer state take "
-                f"{show_bytes(always)} on {device.torch}, and they can leave it in a planned step only. The step is "
-                f"not planned, since {why}. Change that, or give a budget of more than {show_bytes(always)}"
+                f"{show_bytes(always)} on {device.torch}, and only a planned step can move them. The step is not "
+                f"planned, since {why}. Change that, or pass a budget of more than {show_bytes(always)}"
             )
 
     def __call__(self, batch: Any) -> Any:
-        """Train on one batch; what the step function returns."""
+        """Train on one batch; the result of the step function."""
         shapes = tuple(tuple(x.shape) for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor))
         watched = self._left > 0 or shapes not in self._known
         if watched:
-            self._device.watch_peak()
+            self._device.reset_peak()
         with torch.autograd.graph.saved_tensors_hooks(_pack, _unpack):
             result = self._function(batch)
         if watched:
@@ -89,9 +89,8 @@ class HookedStep:
         real = self._device.peak()
         if real is not None and real > self._budget:
             raise RunError(
-                f"the step takes {show_bytes(real)} on {self._device.torch}, more than "
-                f"budget={show_bytes(self._budget)}. It is not planned, since {self.why}. "
-                "Change that, or give a larger budget or a smaller batch"
+                f"budget={show_bytes(self._budget)}: the step takes {show_bytes(real)} on {self._device.torch}. It is "
+                f"not planned, since {self.why}. Change that, or pass a larger budget or a smaller batch"
             )
 
     @contextlib.contextmanager
@@ -112,10 +111,10 @@ class HookedStep:
         """Does nothing: nothing was moved."""
 
 
-def _always_there(
+def _always_resident(
     modules: Sequence[nn.Module], optimizers: Sequence[torch.optim.Optimizer], device: torch.device
 ) -> int:
-    """Bytes on a device of parameters and buffers, of gradients once backward has run, and of state."""
+    """Bytes on a device of parameters and buffers, of gradients after backward, and of optimizer state."""
     parameters = {id(p): p for module in modules for p in module.parameters()}.values()
     tensors = [*parameters, *(b for module in modules for b in module.buffers())]
     tensors += [p for p in parameters if p.requires_grad]  # gradients are as large
@@ -127,8 +126,8 @@ def _always_there(
 
 def _pack(tensor: torch.Tensor) -> Any:
     small = tensor.numel() * tensor.element_size() < _LARGE
-    lasting = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
-    if small or lasting or tensor.device.type == "cpu":
+    persistent = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
+    if small or persistent or tensor.device.type == "cpu":
         return tensor
     host = torch.empty(tensor.size(), dtype=tensor.dtype, layout=tensor.layout, pin_memory=True)
     host.copy_(tensor, non_blocking=True)

@@ -1,4 +1,7 @@
-"""What must stay as it was when a step was planned, checked before every step; and which step owns which parameters."""
+"""Check before every step that modules, optimizers and autocast are as planned.
+
+The module also tracks which step owns which parameters.
+"""
 
 from __future__ import annotations
 
@@ -49,25 +52,27 @@ class Standing:
         )
 
     def check(self) -> None:
-        """Raise if something has changed."""
+        """Raise RunError if something has changed."""
         for what, then, now in zip(_WHATS, self._then, self._now(), strict=True):
             if then != now:
                 raise RunError(f"{what} since the step was planned; change it back, or make a new step")
 
 
-def take_over(modules: Sequence[nn.Module], step: Any) -> None:
-    """Give parameters to a step. They belong to the step that was made last; the one before is closed."""
+def claim_parameters(modules: Sequence[nn.Module], step: Any) -> None:
+    """Make a step the owner of parameters. They belong to the step that was made last; the earlier one is closed."""
     for p in _parameters(modules):
         before = _OWNERS.get(p)
         owner = before() if before is not None else None
         if owner is not None and owner is not step:
-            owner.lose()
+            owner.revoke()
         _OWNERS[p] = weakref.ref(step)
 
 
 class Told:
-    """A hook on a module or an optimizer that calls a method of a step while the step exists. In copies of the module,
-    and in what is saved of it, the hook calls nothing."""
+    """A hook on a module or an optimizer that calls a method of a step while the step exists.
+
+    In copies of the module, and in what is saved of it, the hook calls nothing.
+    """
 
     def __init__(self, step: Any, method: str) -> None:
         self._step, self._method = None if step is None else weakref.ref(step), method

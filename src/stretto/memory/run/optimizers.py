@@ -1,7 +1,7 @@
-"""Optimizers as they are: what they keep for a parameter, and running one of them for some parameters alone.
+"""Run an optimizer for some of its parameters, and find what state it keeps.
 
-Nothing of an optimizer is rewritten. Its own `step` runs with a list of parameters that is cut down to the few whose
-turn it is, so learning rates, schedules, weight decay and `state_dict` are its own affair.
+Nothing of an optimizer is rewritten. Its own `step` runs with a list of parameters that is reduced to a few, so
+learning rates, schedules, weight decay and `state_dict` work as usual.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from stretto.errors import PlanError
 from stretto.memory.capture.side_effects import CannotCapture
 
 
-def kept_for(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, int]:
-    """{name: bytes} of the tensors as large as the parameter that the optimizer keeps for it.
+def state_bytes(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, int]:
+    """{name: bytes} of the state tensors, as large as the parameter, that the optimizer keeps for it.
 
     >>> p = torch.nn.Parameter(torch.zeros(3, 4))
-    >>> kept_for(torch.optim.AdamW([p]), p)
+    >>> state_bytes(torch.optim.AdamW([p]), p)
     {'exp_avg': 48, 'exp_avg_sq': 48}
     """
     state = optimizer.state.get(parameter)
     if not state:
-        state = _tried(optimizer, parameter)
+        state = _state_after_trial(optimizer, parameter)
         shape: Any = _small(parameter.shape)
     else:
         shape = tuple(parameter.shape)
@@ -41,8 +41,8 @@ def _small(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(min(n, 2) for n in shape)
 
 
-def _tried(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, Any]:
-    """What the optimizer keeps for a tiny parameter of the same kind, after one step."""
+def _state_after_trial(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> dict[str, Any]:
+    """The optimizer's state of a tiny parameter of the same kind, after one step."""
     tiny = torch.nn.Parameter(torch.zeros(_small(parameter.shape), dtype=parameter.dtype))
     tiny.grad = torch.zeros_like(tiny)
     trial = _trial(optimizer, group_of(optimizer, parameter), [tiny])
@@ -50,18 +50,18 @@ def _tried(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) -> d
         type(optimizer).step(trial)
     except Exception as error:
         raise PlanError(
-            f"{type(optimizer).__name__} could not be tried on a parameter alone ({error}); only optimizers that treat "
-            "parameters one by one can be planned"
+            f"{type(optimizer).__name__} failed on a single parameter ({error}), so its step cannot be planned; use an "
+            "optimizer that treats each parameter by itself"
         ) from error
     found: dict[str, Any] = trial.state[tiny]
     return found
 
 
 def _trial(optimizer: torch.optim.Optimizer, group: dict[str, Any], parameters: list[Any]) -> Any:
-    """The optimizer without state, with a group like this one that has these parameters."""
+    """The optimizer without state, with a group of the same options that has these parameters."""
     options = {k: copy.copy(v) for k, v in group.items() if k != "params"}
     if options.get("fused"):
-        options["fused"] = False  # not there for every device; keeps the same
+        options["fused"] = False  # not supported on every device; keeps the same state
     if options.get("capturable"):
         options["capturable"] = False
     trial = copy.copy(optimizer)
@@ -72,26 +72,25 @@ def _trial(optimizer: torch.optim.Optimizer, group: dict[str, Any], parameters: 
 
 
 def check_separate(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse an optimizer of somebody's own that uses several parameters at once: planned steps run it for a few
-    parameters at a time."""
+    """Refuse a user-defined optimizer that combines several parameters: planned steps run it for a few at a time."""
     if type(optimizer).__module__.startswith("torch.optim"):
         return
     try:
-        both, numbers = _tried_on(optimizer, 0, 1)
-        alone = [_tried_on(optimizer, k) for k in (0, 1)]
+        both, numbers = _trial_on(optimizer, 0, 1)
+        alone = [_trial_on(optimizer, k) for k in (0, 1)]
         separate = all(torch.equal(one, other[0][0]) for one, other in zip(both, alone, strict=True))
         separate &= all(str(other[1]) == str(numbers) for other in alone)
     except Exception:
-        return  # what is wrong is said when it is tried for real
+        return  # the real update reports the error
     if not separate:
         raise CannotCapture(
-            f"{type(optimizer).__name__} uses several parameters at once; only optimizers that treat parameters "
-            "one by one can be planned"
+            f"{type(optimizer).__name__} combines several parameters, so its step cannot be planned; use an optimizer "
+            "that treats each parameter by itself"
         )
 
 
 def keeps_numbers(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether the optimizer counts for all of its parameters, in attributes or in options of its groups.
+    """Whether the optimizer keeps counts for all of its parameters, in attributes or in options of its groups.
 
     >>> keeps_numbers(torch.optim.SGD([torch.zeros(1)]))
     False
@@ -99,20 +98,20 @@ def keeps_numbers(optimizer: torch.optim.Optimizer) -> bool:
     if type(optimizer).__module__.startswith("torch.optim"):
         return False
     try:
-        return str(_tried_on(optimizer, 0)[1]) != str(_numbers(optimizer))
+        return str(_trial_on(optimizer, 0)[1]) != str(_numbers(optimizer))
     except Exception:
         return False
 
 
-def _tried_on(optimizer: torch.optim.Optimizer, *which: int) -> tuple[list[torch.Tensor], Any]:
+def _trial_on(optimizer: torch.optim.Optimizer, *which: int) -> tuple[list[torch.Tensor], Any]:
     """Two small parameters, or one of them, after two steps; and the optimizer's own numbers then."""
-    values, slopes = torch.linspace(-1, 1, 8).view(2, 4), torch.linspace(2, -1, 16).view(2, 2, 4)
+    values, gradients = torch.linspace(-1, 1, 8).view(2, 4), torch.linspace(2, -1, 16).view(2, 2, 4)
     few = [torch.nn.Parameter(values[k].clone()) for k in which]
     trial = _trial(optimizer, optimizer.param_groups[0], few)
     trial.param_groups += [{**copy.copy(group), "params": []} for group in optimizer.param_groups[1:]]
-    for slope in slopes:
+    for gradient in gradients:
         for k, p in zip(which, few, strict=True):
-            p.grad = slope[k].clone()
+            p.grad = gradient[k].clone()
         type(optimizer).step(trial)
     return [p.detach() for p in few], _numbers(trial)
 
@@ -129,10 +128,10 @@ def _numbers(optimizer: torch.optim.Optimizer) -> list[dict[str, Any]]:
 
 
 class Counts:
-    """Numbers that an optimizer keeps for all of its parameters, such as a count of steps. They change once in a step
-    of the optimizer, however many turns its parameters take in it.
+    """Numbers that an optimizer keeps for all of its parameters, such as a count of steps.
 
-    Every turn begins with the numbers from before the first and leaves those that it changed.
+    They change once per step of the optimizer, in however many parts its parameters are updated. Every part begins
+    with the numbers from before the first and stores those that it changed.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -142,7 +141,7 @@ class Counts:
         self._had: set[Any] = set()
 
     def begin(self, turn: Any) -> None:
-        """A turn begins; one that was had before begins the next step of the optimizer."""
+        """Begin a part; one that has run before begins the next step of the optimizer."""
         if turn in self._had or not self._had:
             self._before = _numbers(self._optimizer)
             self._after, self._had = [dict(one) for one in self._before], set()
@@ -150,7 +149,7 @@ class Counts:
 
     @contextlib.contextmanager
     def part(self, groups: Sequence[dict[str, Any]]) -> Iterator[None]:
-        """Some parameters of these groups are updated within."""
+        """Update some parameters of these groups within the block."""
         self._put(self._before)
         yield
         all_groups = self._optimizer.param_groups
@@ -173,51 +172,58 @@ def group_of(optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter) ->
         if any(p is parameter for p in group["params"]):
             found: dict[str, Any] = group
             return found
-    raise PlanError(f"the optimizer has no parameter of shape {tuple(parameter.shape)} any more")
+    raise PlanError(f"the optimizer no longer has the parameter of shape {tuple(parameter.shape)}; make a new step")
 
 
-# Every number of a parameter is updated by itself, so that a part of them can be.
+# Elementwise optimizers: they can update a part of a parameter.
 _SEPARATE = ("SGD", "Adam", "AdamW", "NAdam", "RAdam", "Adamax", "Adagrad", "Adadelta", "RMSprop")
 _LEAST = 16 << 20
 
 
-def at_a_time(optimizer: torch.optim.Optimizer, budget: int) -> int:
-    """Bytes of a parameter that are updated at a time, so that passing results are small; 0 if it must be all of it.
+def update_chunk_bytes(optimizer: torch.optim.Optimizer, budget: int) -> int:
+    """Bytes of a parameter to update at a time, so that temporary results are small; 0: the whole parameter.
 
-    >>> at_a_time(torch.optim.SGD([torch.zeros(1)]), 1 << 32) >> 20
+    >>> update_chunk_bytes(torch.optim.SGD([torch.zeros(1)]), 1 << 32) >> 20
     32
     """
     known = any(type(optimizer) is getattr(torch.optim, name) for name in _SEPARATE)
-    if not known or any(group.get("fused") for group in optimizer.param_groups):  # a fused one has no passing results
+    if not known or any(group.get("fused") for group in optimizer.param_groups):  # a fused one has no temporary results
         return 0
     return max(_LEAST, budget // 128)
 
 
-_TRIED = 4 << 20  # numbers of the parameter that an update is tried with
+_TRIED = 4 << 20  # elements of the parameter for a trial update
 
 
 def workspace_ratios(
     optimizer: torch.optim.Optimizer, parameter: torch.nn.Parameter, device: torch.device
 ) -> tuple[float, float]:
-    """Bytes that an update of a parameter takes on a GPU beside the parameter, its gradient and its state, as
-    multiples of the parameter's bytes: a first update, which makes the state, and later ones."""
+    """Bytes that an update takes on a GPU beside the parameter, its gradient and its state.
+
+    Returns
+    -------
+    tuple of float
+        Multiples of the parameter's bytes: for a first update, which creates the state, and for later ones.
+    """
     shape = (_TRIED // 1024, 1024) if parameter.dim() > 1 else (_TRIED,)
     found = 0.0, 0.0
-    for _ in range(2):  # libraries take workspaces for themselves the first time
+    for _ in range(2):  # libraries allocate their workspaces the first time
         with torch.random.fork_rng([device]):
             tried = torch.nn.Parameter(torch.zeros(shape, dtype=parameter.dtype, device=device))
             tried.grad = torch.ones_like(tried)
             trial = _trial(optimizer, group_of(optimizer, parameter), [tried])
-            for name, kept in optimizer.state.get(parameter, {}).items():  # some make their state before the first step
+            for name, kept in optimizer.state.get(
+                parameter, {}
+            ).items():  # some create their state before the first step
                 large = _as_large(kept, parameter)
                 trial.state[tried][name] = torch.zeros_like(tried, dtype=kept.dtype) if large else copy.copy(kept)
             nbytes = tried.numel() * tried.element_size()
-            found = _most_of_a_step(trial, device) / nbytes, _most_of_a_step(trial, device, again=True) / nbytes
+            found = _peak_of_step(trial, device) / nbytes, _peak_of_step(trial, device, again=True) / nbytes
     return found
 
 
-def _most_of_a_step(optimizer: Any, device: torch.device, *, again: bool = False) -> int:
-    """Bytes that a step takes on a GPU at most, without those of state that is made anew in every step."""
+def _peak_of_step(optimizer: Any, device: torch.device, *, again: bool = False) -> int:
+    """The most bytes that a step takes on a GPU, without state that is created anew in every step."""
     torch.cuda.synchronize(device)
     before = torch.cuda.memory_allocated(device)
     torch.cuda.reset_peak_memory_stats(device)
@@ -230,7 +236,7 @@ Rows = Callable[[int, int], torch.Tensor]
 
 
 class Turns:
-    """Runs an optimizer's own step for some of its parameters. Groups are looked at anew each time: rates change."""
+    """Runs an optimizer's own step for some of its parameters. Groups are read anew each time, since rates change."""
 
     def __init__(
         self,
@@ -240,39 +246,53 @@ class Turns:
     ) -> None:
         self.optimizer, self.parameters, self._counts = optimizer, list(parameters), counts
         self._chosen = {id(p) for p in parameters}
-        self._found: dict[int, tuple[list[Any], int, list[Any]]] = {}  # by group: its list, how long it was, and mine
+        self._found: dict[
+            int, tuple[list[Any], int, list[Any]]
+        ] = {}  # by group: its list, its length, and the parameters to update
 
     def _mine(self, group: dict[str, Any]) -> list[Any]:
-        """My parameters of a group. Looking for a few among thousands takes longer than their update."""
+        """The parameters of a group that this object updates. Searching thousands takes longer than their update."""
         whole = group["params"]
         known = self._found.get(id(group))
         if known is None or known[0] is not whole or known[1] != len(whole):
             known = self._found[id(group)] = whole, len(whole), [p for p in whole if id(p) in self._chosen]
         return list(known[2])
 
-    def run(self, piece: int = 0, places: dict[str, torch.Tensor] | None = None, gradient: Rows | None = None) -> None:
-        """One step of the parameters; they have their gradients. piece: bytes at a time, if there is but one. places:
-        bytes, by name, in which state of it that is made in chunks is put together, on the device or on the host.
-        gradient: the first rows of its gradient, as many as asked for, if it has none."""
+    def run(
+        self, chunk_bytes: int = 0, places: dict[str, torch.Tensor] | None = None, gradient: Rows | None = None
+    ) -> None:
+        """One step for the parameters, which have their gradients.
+
+        Parameters
+        ----------
+        chunk_bytes : int
+            Bytes at a time, if there is only one parameter; 0: all.
+        places : dict, optional
+            By name: memory, on the device or on the host, for state that is created in chunks.
+        gradient : callable, optional
+            Gives rows of the gradient, if the parameter has none.
+        """
         p = self.parameters[0]
         if self._counts is not None:
             self._counts.begin(self)
-        count = -(-p.numel() * p.element_size() // piece) if piece and len(self.parameters) == 1 else 1
+        count = -(-p.numel() * p.element_size() // chunk_bytes) if chunk_bytes and len(self.parameters) == 1 else 1
         if count > 1:
-            self._run_in_pieces(p, count, places or {}, gradient)
+            self._run_in_chunks(p, count, places or {}, gradient)
         else:
             groups = self.optimizer.param_groups
             self._step([(group, mine) for group in groups if (mine := self._mine(group))])
 
-    def _run_in_pieces(
+    def _run_in_chunks(
         self, p: torch.nn.Parameter, count: int, places: dict[str, torch.Tensor], gradient: Rows | None
     ) -> None:
-        """Update some rows of a parameter after others, each time as a parameter of its own. State that is on the host
-        comes and goes in rows, too."""
+        """Update a parameter chunk of rows by chunk of rows, each as a parameter of its own.
+
+        State on the host is copied in rows, too.
+        """
         optimizer, state, group = self.optimizer, self.optimizer.state[p], group_of(self.optimizer, p)
         large = {name: x for name, x in state.items() if _as_large(x, p)}
         small = {name: x for name, x in state.items() if name not in large}
-        made = dict(large)  # and what a first step makes
+        made = dict(large)  # and what a first step creates
         dim = max(range(p.dim()), key=lambda d: (p.stride(d) if p.shape[d] > 1 else 0, p.shape[d]))
         size = -(-p.shape[dim] // count)
         done: dict[str, Any] = {}
@@ -301,8 +321,7 @@ class Turns:
         p: torch.nn.Parameter,
         places: dict[str, torch.Tensor],
     ) -> None:
-        """Put state that was made for some rows where that of all rows is, and let go of it: the next rows need the
-        memory."""
+        """Copy the state of some rows to that of all rows, and free it: the next rows need the memory."""
         x = done[name]
         if name not in made and name in places:
             made[name] = places[name].view(x.dtype).as_strided(p.shape, p.stride())
@@ -326,7 +345,7 @@ class Turns:
                 optimizer.param_groups = groups
                 for group, parameters in whole:
                     group["params"] = parameters
-        optimizer._opt_called = True  # what schedulers look for
+        optimizer._opt_called = True  # schedulers read this flag
 
 
 def _as_large(x: Any, p: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""A training step under a budget: planned when made, checked when it first runs; one plan for each shape of batch."""
+"""A training step under a memory budget: planned when made, checked when it first runs, one plan per shape of batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils import _pytree as pytree
 
 from stretto.errors import RunError
@@ -20,9 +19,8 @@ from stretto.memory.capture.read_values import OtherBranch, Reads
 from stretto.memory.capture.side_effects import CannotCapture
 from stretto.memory.capture.source_lines import line_of_error
 from stretto.memory.capture.trace_step import Traced, trace
-from stretto.memory.chunk.chunks import Chunks
-from stretto.memory.measure.costs import Rates
 from stretto.memory.measure.update_memory import UpdateMemory
+from stretto.memory.options import StepOptions, StepSource
 from stretto.memory.planner.graph import Graph
 from stretto.memory.planner.planner import Infeasible, Planned, Settings
 from stretto.memory.planning import Captured, bytes_on, states_of, tensors_of
@@ -33,15 +31,15 @@ from .devices import Device
 from .execute import Runner, owners
 from .graph_segments import Segment
 from .host_buffers import HostBuffers
-from .invariants import Standing, Told, take_over
+from .invariants import Standing, Told, claim_parameters
 from .random_state import RandomState
 from .replay_policy import recorded
 from .verify import Expected
 
 _LOG = logging.getLogger("stretto.memory")
-_BRANCHES = 64  # that are tried for one batch
-_REPLANS = 3  # how often reality may take more than a plan says
-_MARGIN, _MORE = 1.1, 1 / 256  # of what is over, and of the budget: the next plan is made for so much less
+_BRANCHES = 64  # branches to try for one batch
+_REPLANS = 3  # how often a step may take more than its plan
+_MARGIN, _MORE = 1.1, 1 / 256  # shares of the excess and of the budget by which the next plan's budget is smaller
 _PLANS = 8  # shapes of batches whose plans are kept
 _WASTE = 1.5  # host memory of several plans, as a multiple of what the largest needs
 _WATCHED = 4  # steps whose real peak is compared with the budget: the second has optimizer state, the third a recording
@@ -49,67 +47,39 @@ _WATCHED = 4  # steps whose real peak is compared with the budget: the second ha
 
 @dataclass(eq=False)
 class Plan:
-    """The plan for one shape of batch.
+    """The plan for one shape of batch."""
 
-    Attributes
-    ----------
-    shapes : object
-        Shapes and dtypes of the batch (`_shapes`).
-    numbers : Numbers
-        Python numbers of the batch, and the conditions under which the plan holds.
-    captured, planned, report
-        The step as it was traced, its program, and the same for people.
-    order : list of int
-        By node of the program's graph, its number in the trace.
-    segments : list of Segment or None
-        What is recorded; None if operations are called one by one.
-    runner : Runner or None
-        The program as code; made when it first runs.
-    """
-
-    shapes: Any
-    numbers: Numbers
-    captured: Captured
-    planned: Planned
-    report: Report
-    order: list[int]
-    segments: list[Segment] | None
-    runner: Runner | None = None
-    unwatched: int = _WATCHED  # steps whose peak is still to be compared with the plan
+    shapes: Any  # shapes and dtypes of the batch (`_shapes`)
+    numbers: Numbers  # Python numbers of the batch, and the conditions under which the plan holds
+    captured: Captured  # the step as traced
+    planned: Planned  # its program
+    report: Report  # the same for the user
+    order: list[int]  # by node of the program's graph: its number in the trace
+    segments: list[Segment] | None  # what is recorded; None if operations are called one by one
+    runner: Runner | None = None  # the program as code; made when it first runs
+    unwatched: int = _WATCHED  # steps whose peak is still to be compared with the budget
 
 
 class Step:
     """A training step under a memory budget. Call it with a batch like the one it was planned with.
 
-    A batch of another shape has a plan of its own, which is kept. Parameters, buffers and optimizer state are on the
-    device or on the host, as planned; `state_dict()` of modules and optimizers works as usual (it waits for copies in
-    progress). `with step.paused():` brings parameters and buffers to the device where they were, for an evaluation;
-    `close()` brings everything back permanently. Use `st.memory.step` or `st.memory.fit` to make one.
+    `report` has the plan. A batch of another shape gets a plan of its own, which is kept. Parameters, buffers and
+    optimizer state are on the device or on the host, as planned; `state_dict()` of modules and optimizers works as
+    usual (it waits for copies in flight). `with step.paused():` brings parameters and buffers back to their original
+    device, for an evaluation; `close()` brings everything back permanently. Use `st.memory.step` or
+    `st.memory.train_step` to make one.
 
     Parameters
     ----------
-    function : callable
-        The step function of a batch.
-    modules : sequence of Module
-        Modules that the step uses.
-    optimizers : sequence of Optimizer
-        Optimizers that the step uses.
-    batch : object
-        A batch to plan with.
+    source : StepSource
+        The step function with the modules and optimizers that it uses, and a batch to plan with.
     settings : Settings
         Budget and policy.
     device : Device
         Where it runs.
-    rates : Rates or None, default None
-        Speeds that times are estimated from; None measures a GPU, and estimates other devices as an H200.
-    verify : bool, default False
-        Compare the first step with the plain step.
-    chunks : int, dict, str or None, default None
-        What is computed in chunks; see `st.memory.step`.
-    record : bool, default True
-        Record CUDA graphs.
-    join : bool, default False
-        Fuse small operations; see `compile` of `st.memory.step`.
+    options : StepOptions
+        How it is planned and run: `verify`, `chunks`, `record` and `compile` of `st.memory.step`, and speeds that times
+        are estimated from.
 
     Examples
     --------
@@ -117,32 +87,28 @@ class Step:
     >>> model = torch.nn.Linear(4, 2)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> batch = torch.zeros(8, 4), torch.zeros(8, 2)
-    >>> step = st.memory.fit(model, torch.nn.functional.mse_loss, optimizer, batch, budget="1MiB", device="cpu")
+    >>> loss_fn = torch.nn.functional.mse_loss
+    >>> step = st.memory.train_step(model, loss_fn, optimizer, batch, budget="1MiB", device="cpu")
     >>> loss = step(batch)
     >>> step.close()
     """
 
     def __init__(
         self,
-        function: Callable[[Any], Any],
-        modules: Sequence[nn.Module],
-        optimizers: Sequence[torch.optim.Optimizer],
-        batch: Any,
+        source: StepSource,
         settings: Settings,
         device: Device,
-        *,
-        rates: Rates | None = None,
-        verify: bool = False,
-        chunks: Chunks = None,
-        record: bool = True,
-        join: bool = False,
+        options: StepOptions,
     ) -> None:
-        self._function, self._modules, self._optimizers = function, list(modules), list(optimizers)
-        self._settings, self._device, self._rates, self._chunks = settings, device, rates, chunks
-        self._record, self._join = record and device.records, join
-        self._expected = Expected.of(function, self._modules, self._optimizers, batch) if verify else None
+        self._modules, self._optimizers = list(source.modules), list(source.optimizers)
+        self._source = replace(source, modules=self._modules, optimizers=self._optimizers, batch=None)
+        self._settings, self._device = settings, device
+        self._options = replace(options, record=options.record and device.records)
+        function, batch = source.function, source.batch
+        self._function = function
+        self._expected = Expected.of(function, self._modules, self._optimizers, batch) if options.verify else None
         self._came_from = {id(p): p.device for p in tensors_of(self._modules)}
-        self._budget = settings.budget  # what plans are made for: smaller than asked once reality exceeded a plan
+        self._budget = settings.budget  # the budget to plan for: smaller than requested once a step exceeded its plan
         self._replanned = 0
         ours = [*tensors_of(self._modules), *states_of(self._optimizers), *pytree.tree_leaves(batch)]
         self._updates = UpdateMemory(self._optimizers, device) if device.torch.type == "cuda" else None
@@ -153,11 +119,11 @@ class Step:
         self._current: Plan | None = None
         self._host = HostBuffers(device)
         self._paused = 0
-        self._said: set[int] = set()  # numbers of the batch that were warned of
-        self._lost = ""  # why it cannot be called any more
+        self._warned_numbers: set[int] = set()  # numbers of the batch that were reported
+        self._closed_because = ""  # why the step cannot be called any more
         self._standing = Standing(self._modules, self._optimizers, device.torch.type)
         self._use(self._made(batch), batch)
-        everybody = (*modules, *optimizers)
+        everybody = (*self._modules, *self._optimizers)
         self._hooks = [owner.register_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
         self._hooks += [owner.register_load_state_dict_pre_hook(Told(self, "settle")) for owner in everybody]
         self._hooks += [owner.register_load_state_dict_post_hook(Told(self, "loaded")) for owner in everybody]
@@ -171,12 +137,12 @@ class Step:
 
     @property
     def report(self) -> Report:
-        """The plan in use, as a `Report`."""
+        """The report of the plan in use."""
         return self._now.report
 
     @property
     def plans(self) -> list[Report]:
-        """The plans that are kept, as reports; the one in use is the last."""
+        """Reports of the plans that are kept; the one in use is last."""
         return [one.report for one in self._plans]
 
     @property
@@ -193,21 +159,30 @@ class Step:
         return None if self._current is None else self._current.runner
 
     def _made(self, batch: Any, known: Plan | None = None, read: Sequence[Any] = ()) -> Plan:
-        """Plan for a batch like this; known: a plan for such batches whose trace can be used. read: values that the
-        step reads first. Nothing moves."""
+        """Plan for a batch like this. Nothing moves.
+
+        Parameters
+        ----------
+        batch : object
+            An example.
+        known : Plan, optional
+            A plan for such batches whose trace can be used.
+        read : sequence
+            Values that the step reads first.
+        """
         numbers = Numbers(batch, self._device.torch) if known is None else known.numbers
         if known is not None:
             captured, graph, made = self._planned(self._function, batch, known.captured.plain)
         elif numbers.names:
             try:
                 captured, graph, made = self._planned(numbers.traced(self._function), batch, read=read)
-            except CannotCapture:  # perhaps for the numbers' sake
+            except CannotCapture:  # perhaps because of the numbers
                 captured, graph, made = self._planned(self._function, batch, read=read)
                 numbers.constant()
         else:
             captured, graph, made = self._planned(self._function, batch, read=read)
         segments = None
-        if self._record and not captured.traced.reads.conditions:
+        if self._options.record and not captured.traced.reads.conditions:
             made, segments = recorded(made, len(captured.traced.watched.parameters))
         places = {id(node): n for n, node in enumerate(graph.nodes)}
         order = [places[id(node)] for node in made.program.graph.nodes]
@@ -217,17 +192,10 @@ class Step:
         self, function: Callable[[Any], Any], batch: Any, traced: Traced | None = None, read: Sequence[Any] = ()
     ) -> tuple[Captured, Graph, Planned]:
         return planning.planned(
-            function,
-            self._modules,
-            self._optimizers,
-            batch,
-            self._device.torch,
+            replace(self._source, function=function, batch=batch),
             replace(self._settings, budget=self._budget),
-            rates=self._rates,
-            chunks=self._chunks,
+            self._options,
             budget=self._settings.budget,
-            record=self._record,
-            join=self._join,
             others=self._others,
             traced=traced,
             updates=self._updates,
@@ -244,12 +212,15 @@ class Step:
         if alike:
             self._warn(alike[0].numbers, values)
         else:
-            _LOG.info("a batch of another shape: making a plan for it")
+            _LOG.info("making a plan for a batch of another shape")
         return self._made_beside(batch)
 
     def _made_beside(self, batch: Any, known: Plan | None = None, read: Sequence[Any] = ()) -> Plan:
-        """Plan for a batch while there is another plan, whose recording gives its memory back: operations are measured
-        on the device. If no plan is found, the other one goes on."""
+        """Make another plan while one is in use.
+
+        The recording of the plan in use frees its memory, since operations are measured on the device. If no plan is
+        found, the present one stays in use.
+        """
         runner = self._runner
         if runner is not None:
             runner.suspend()
@@ -267,29 +238,34 @@ class Step:
         names = " and ".join(numbers.names[k] for k in unmet.entries)
         at = f" ({unmet.line})" if unmet.line else ""
         if not unmet.exact:
-            _LOG.info("a condition on %s has another outcome%s: making a plan for it", names, at)
-        elif not self._said.issuperset(unmet.entries):
-            self._said.update(unmet.entries)
+            _LOG.info("making a plan for another outcome of a condition on %s%s", names, at)
+        elif not self._warned_numbers.issuperset(unmet.entries):
+            self._warned_numbers.update(unmet.entries)
             _LOG.warning(
-                "%s: the step uses the value of this Python number%s, so every value needs a plan of its own; %d plans "
-                "are kept. If it only enters arithmetic, pass torch.tensor(value) instead",
+                "%s: the step uses the value of this Python number%s, so every value needs a plan of its own, and "
+                "%d plans are kept; if it only enters arithmetic, pass torch.tensor(value) instead",
                 names,
                 at,
                 _PLANS,
             )
 
     def _use(self, plan: Plan, batch: Any) -> Plan:
-        """Let a plan be the one in use, or one for a smaller budget if it would take too much beside what else is on
-        the device: the caller's own tensors may have blocks of which a part is free, and cannot be used."""
+        """Switch to a plan, or to one for a smaller budget if it would take too much beside other memory on the device.
+
+        Blocks of the caller's own tensors may be free in part, and that part cannot be used.
+        """
         self._switch(plan)
         while plan.runner is not None and plan.runner.over > 0 and self._replanned < _REPLANS:
             plan = self._replan(plan, batch, plan.runner.over, logging.DEBUG)
         return plan
 
     def _switch(self, plan: Plan) -> None:
-        """Let a plan be the one in use. Plans share host memory, and only the present one has memory on the device
-        beside persistent storages that are at home there: a recording is recorded again."""
-        take_over(self._modules, self)
+        """Switch to a plan.
+
+        Plans share host memory. Only the present plan has device memory beside persistent storages: its CUDA graphs are
+        recorded again.
+        """
+        claim_parameters(self._modules, self)
         before, self._current = self._current, plan
         others = [one for one in self._plans if one is not plan]
         self._plans = [*others[1 - _PLANS :], plan]
@@ -319,21 +295,21 @@ class Step:
         )
 
     def _leave(self, plan: Plan | None) -> None:
-        """Take persistent storages out of the host memory that plans share, and give it back. Plans are kept, their
-        code is not."""
+        """Copy persistent storages out of the host memory that plans share, and free it. Plans are kept, their code
+        is not."""
         if plan is not None and plan.runner is not None:
-            plan.runner.leave()
+            plan.runner.detach()
         for one in self._plans:
             one.runner = None
         self._host = HostBuffers(self._device)
-        gc.collect()  # all that runners hold, before there is another
+        gc.collect()  # free what runners hold, before there is another
 
     # -- a step --------------------------------------------------------------------------------------------------------
 
     def __call__(self, batch: Any) -> Any:
-        """Train on one batch; what the step function returns."""
-        if self._lost:
-            raise RunError(self._lost)
+        """Train on one batch; the result of the step function."""
+        if self._closed_because:
+            raise RunError(self._closed_because)
         if self._paused:
             raise RunError("the step was called while it is paused; call it after the `with step.paused():` block")
         self._standing.check()
@@ -350,7 +326,7 @@ class Step:
         return result
 
     def _run(self, plan: Plan, batch: Any) -> tuple[Plan, list[Any]]:
-        """One step; with another plan if it takes another branch. Which plan it was, and its results."""
+        """Run one step; with another plan if it takes another branch. The plan that was used, and its results."""
         tensors = [x for x in pytree.tree_leaves(batch) if isinstance(x, torch.Tensor)]
         for _ in range(_BRANCHES):
             if plan is not self._current or plan.runner is None:
@@ -358,7 +334,7 @@ class Step:
             plan.numbers.fill(_numbers(batch))
             assert plan.runner is not None
             if plan.unwatched:
-                self._device.watch_peak()
+                self._device.reset_peak()
             reads = plan.captured.traced.reads
             if not reads.conditions:
                 return plan, plan.runner(tensors)
@@ -370,7 +346,9 @@ class Step:
                 plan.runner.abandon()
                 drawn.restore()
                 plan = self._branch(plan, batch, other.values)
-        raise RunError(f"the step took {_BRANCHES} different branches for one batch; decide by values that it computes")
+        raise RunError(
+            f"the step took {_BRANCHES} different branches for one batch; use conditions on values that it computes"
+        )
 
     def _branch(self, plan: Plan, batch: Any, values: list[Any]) -> Plan:
         """The plan of a step that reads these values first."""
@@ -379,43 +357,45 @@ class Step:
             alike = one.shapes == plan.shapes and one.numbers.fit(numbers)
             if one is not plan and alike and one.captured.traced.reads.agree(values):
                 return self._check_numbers(one, batch, values)
-        _LOG.info("the step takes another branch: making a plan for it")
+        _LOG.info("making a plan for another branch of the step")
         try:
             return self._made_beside(batch, read=values)
         except CannotCapture as error:
             if error.__cause__ is not None and line_of_error(error.__cause__, last=True):
-                raise error.__cause__ from None  # the step's own, which it raises in that branch
-            error.add_note("the step takes this branch for the first time; do what cannot be planned after the step")
+                raise error.__cause__ from None  # the step's own error, which it raises in that branch
+            error.add_note("the step takes this branch for the first time; move what cannot be planned behind the step")
             raise
 
     def _compare_peak(self, plan: Plan, batch: Any) -> None:
-        """The device may give out more than was predicted: plan again, with what is over as a margin."""
+        """Plan again with a margin if the device reserved more than predicted."""
         real, budget = self._device.peak(), self._settings.budget
         if real is None or real <= budget:
             return
         if self._replanned >= _REPLANS:
             raise RunError(
                 f"budget={show_bytes(budget)}: steps take {show_bytes(real)} on the device after planning "
-                f"{self._replanned + 1} times; give a budget of {show_bytes(real)}, or see what else is on the device"
+                f"{self._replanned + 1} times; pass a budget of {show_bytes(real)}, or free other memory on the device"
             )
         self._replan(plan, batch, real - budget, logging.WARNING)
 
     def _replan(self, plan: Plan, batch: Any, over: int, level: int) -> Plan:
-        """Plan again for a budget that is smaller by what is over."""
+        """Plan again for a budget that is smaller by the excess."""
         budget = self._settings.budget
         smaller = self._budget - int(over * _MARGIN + budget * _MORE)
         if smaller <= 0:
             raise RunError(
-                f"budget={show_bytes(budget)}: steps take {show_bytes(budget + over)} on the device, and the budget "
-                "has no space for such a margin; let go of what else is on the device, or give a larger budget"
+                f"budget={show_bytes(budget)}: steps take {show_bytes(budget + over)} on the device, and the budget is "
+                "too small for such a margin; free other memory on the device, or pass a larger budget"
             )
         self._replanned += 1
         self._budget = smaller
-        _LOG.log(level, "steps take %s more than the budget: planning again, with that margin", show_bytes(over))
+        _LOG.log(level, "steps take %s more than the budget: planning again with that margin", show_bytes(over))
         try:
             new = self._made_beside(batch, plan)
         except Infeasible as error:
-            error.add_note(f"a step takes {show_bytes(over)} more than planned; what a plan does not see must fit too")
+            error.add_note(
+                f"a step takes {show_bytes(over)} more than planned; memory that a plan does not see must fit, too"
+            )
             raise
         self._leave(plan)
         self._plans, self._current = [], None
@@ -423,8 +403,10 @@ class Step:
         return new
 
     def _check_numbers(self, plan: Plan, batch: Any, read: Sequence[Any] = ()) -> Plan:
-        """Python numbers that the step can reach, such as a temperature that is an attribute, may be others than when
-        it was traced. Then it is traced again, to see whether it reads the number, and has other operations."""
+        """Trace again if a Python number that the step can reach, such as an attribute, has changed.
+
+        The new trace shows whether the step reads the number, and whether its operations differ.
+        """
         known = plan.captured.traced
         changed = known.numbers.changed()
         if not changed:
@@ -440,8 +422,8 @@ class Step:
         if not self._warned:
             self._warned = True
             _LOG.warning(
-                "%s has another value than when the step was planned: it is planned again, as for every such change; "
-                "pass the number in with the batch",
+                "%s has changed since the step was planned: the step is planned again, as for every such change; "
+                "pass the number with the batch to avoid that",
                 looked_at[0].label,
             )
         self._plans = []
@@ -463,10 +445,10 @@ class Step:
         device : torch.device, str or None, default None
             Where parameters and buffers are brought; None: where they were when the step was made.
         """
-        if self._lost:
-            raise RunError(self._lost)
+        if self._closed_because:
+            raise RunError(self._closed_because)
         modes = [(one, one.training) for module in self._modules for one in module.modules()]
-        with torch.inference_mode(False):  # tensors made in that mode could not be trained on
+        with torch.inference_mode(False):  # inference tensors cannot be trained on
             if not self._paused and self._runner is not None:
                 self._runner.suspend()
         self._paused += 1
@@ -478,12 +460,12 @@ class Step:
             self._paused -= 1
             for module, training in modes:
                 module.training = training
-            if not self._paused and not self._lost and self._runner is not None:
+            if not self._paused and not self._closed_because and self._runner is not None:
                 with torch.inference_mode(False):
                     self._runner.resume()
 
     def _bring(self, device: torch.device | str | None) -> None:
-        """Parameters and buffers on a device, or where they came from."""
+        """Move parameters and buffers to a device, or to their original one."""
         try:
             with torch.no_grad():
                 for tensor in tensors_of(self._modules):
@@ -492,8 +474,8 @@ class Step:
         except torch.OutOfMemoryError as error:
             nbytes = sum(one.numel() * one.element_size() for one in tensors_of(self._modules))
             raise RunError(
-                f"paused(): parameters and buffers take {show_bytes(nbytes)}, more than is free on the device; "
-                'evaluate on the host instead: paused(device="cpu")'
+                f"paused(): parameters and buffers take {show_bytes(nbytes)}, more than the device has free; "
+                'pass device="cpu" to evaluate on the host'
             ) from error
 
     def settle(self) -> None:
@@ -502,25 +484,25 @@ class Step:
             self._runner.settle()
 
     def loaded(self) -> None:
-        """Copy loaded state to its host buffers. Modules and optimizers call this after `load_state_dict`."""
+        """Move loaded state to where the plan stores it. Modules and optimizers call this after `load_state_dict`."""
         if self._runner is not None and not self._paused:
-            self._runner.adopt()
+            self._runner.adopt_loaded_state()
 
-    def lose(self) -> None:
-        """Free what this step holds, because another step has the parameters now."""
+    def revoke(self) -> None:
+        """Free everything: another step owns the parameters now."""
         self._leave(self._current)
         self._forget()
-        self._lost = (
-            "another step was made with these parameters since, which moved them; write both into one step function, "
-            "or make a new one when it is its turn"
+        self._closed_because = (
+            "the step cannot be called: another step was made with these parameters and moved them; write both into "
+            "one step function, or make this step again before it runs"
         )
 
     def close(self) -> None:
-        """Bring parameters, buffers and state back to the devices where they were before."""
+        """Bring parameters, buffers and state back to their original devices."""
         self.settle()
-        if self._lost:
+        if self._closed_because:
             return
-        self._lost = "the step was closed; make a new one"
+        self._closed_because = "the step cannot be called: it was closed; make a new one"
         with torch.no_grad():
             for tensor in tensors_of(self._modules):
                 tensor.data = tensor.data.to(self._came_from[id(tensor)], copy=True)
@@ -542,12 +524,12 @@ class Step:
 
 
 def _alike(a: Traced, b: Traced) -> bool:
-    """Whether two traces do the same, and compare what they read with the same numbers."""
+    """Whether two traces have the same operations, and compare what they read with the same numbers."""
     return a.operations == b.operations and a.reads.log == b.reads.log
 
 
 def _shapes(batch: Any) -> Any:
-    """What a plan is for: shapes and dtypes of tensors, which entries are numbers, and everything else as it is."""
+    """The key of a plan: shapes and dtypes of tensors, which entries are numbers, and everything else by value."""
     leaves, spec = pytree.tree_flatten(batch)
     return spec, tuple(map(_shape, leaves))
 

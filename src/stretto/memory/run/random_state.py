@@ -1,17 +1,14 @@
-"""Random numbers of a step that begins again are those of its first beginning."""
+"""Save and restore random number generators, so that a step that begins again draws the same numbers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 
-if TYPE_CHECKING:
-    from .devices import Device
+from .devices import Device
 
 
 class RandomState:
-    """The state of the generators that a step on a device may draw from, when it was made."""
+    """The state, at its creation, of the generators that a step on a device may use."""
 
     def __init__(self, device: Device) -> None:
         self._device = device.torch
@@ -20,7 +17,7 @@ class RandomState:
         self._state = torch.cuda.get_rng_state(self._device) if cuda else torch.get_rng_state()
 
     def restore(self) -> None:
-        """Draw the same numbers again."""
+        """Restore the generators, so that the same numbers are drawn again."""
         if self._device.type == "cuda":
             torch.cuda.set_rng_state(self._state, self._device)
         else:

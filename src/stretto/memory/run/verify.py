@@ -1,4 +1,4 @@
-"""Checking a planned step against the plain one: the same step, run once as it is, before anything is planned."""
+"""Verify a planned step against the plain one: the step function runs once unplanned, before anything is planned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stretto.errors import RunError
 
 
 class Expected:
-    """What the plain step returns and makes of the parameters. `bits`: an equal device must give equal bits."""
+    """Results and parameters after the plain step."""
 
     def __init__(self, results: list[Any], parameters: list[torch.Tensor], random: Any) -> None:
         self.results, self.parameters, self.random = results, parameters, random
@@ -27,7 +27,7 @@ class Expected:
         optimizers: Sequence[torch.optim.Optimizer],
         batch: Any,
     ) -> Expected:
-        """Run the step where the modules are, remember, and put everything back."""
+        """Run the step where the modules are, remember its outcome, and restore everything."""
         where = next(p.device for module in modules for p in module.parameters())
         every = [t for module in modules for t in (*module.parameters(), *module.buffers())]
         before = [t.detach().clone() for t in every]
@@ -48,7 +48,7 @@ class Expected:
         return cls(results, after, random)
 
     def compare(self, results: Any, modules: Sequence[nn.Module]) -> None:
-        """Raise unless the planned step did the same, up to rounding."""
+        """Raise RunError unless the planned step did the same, up to rounding."""
         found = [_kept(x) for x in pytree.tree_leaves(results)]
         after = [v.detach().cpu() for module in modules for v in module.state_dict().values()]
         names = [name for module in modules for name in module.state_dict()]
@@ -62,9 +62,9 @@ class Expected:
             if not torch.allclose(wide, other, rtol=1e-2, atol=1e-4, equal_nan=True):
                 worst = float((wide - other).abs().max())
                 raise RunError(
-                    f"the planned step differs from the plain one: {what} by up to {worst:.3g}; a step that draws "
-                    "random numbers or depends on values cannot be verified, any other difference is a fault of the "
-                    "plan: please report it with the model"
+                    f"verify=True: the planned step differs from the plain one: {what} by up to {worst:.3g}; pass "
+                    "verify=False for a step that draws random numbers or depends on values, and report any other "
+                    "difference with the model: it is a bug in the plan"
                 )
 
 

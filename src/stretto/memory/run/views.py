@@ -1,4 +1,4 @@
-"""Tensors that are views of storages."""
+"""Make tensors that are views of storages."""
 
 from __future__ import annotations
 
@@ -16,39 +16,42 @@ def view(anchor: torch.Tensor, value: Value) -> torch.Tensor:
 
 
 def layout_of(s: int, tensor: torch.Tensor) -> Value:
-    """How a tensor lies in a storage of its own."""
+    """The layout of a tensor in a storage of its own."""
     return Value(s, tensor.dtype, tuple(tensor.shape), tuple(tensor.stride()), 0)
 
 
-def alone(slab: torch.Tensor, at: int, nbytes: int) -> torch.Tensor:
-    """Some bytes of a slab on the host, as a storage of their own: what is saved of it is not the whole slab."""
+def own_storage(slab: torch.Tensor, at: int, nbytes: int) -> torch.Tensor:
+    """Some bytes of a host buffer as a storage of their own, so that saving it does not save the whole buffer."""
     if not nbytes:
         return slab[:0]
     return torch.frombuffer(slab.numpy(), dtype=torch.uint8, count=nbytes, offset=at)
 
 
-def laid_out(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.Tensor:
-    """A tensor on a device, in the layout of a value: a batch may be a transpose or a slice, and the next one not."""
+def in_layout(tensor: torch.Tensor, value: Value, device: torch.device) -> torch.Tensor:
+    """A tensor on a device, in the layout of a value: one batch may be a transpose or a slice, and the next one not."""
     there = tensor.to(device, non_blocking=True)
     if there.stride() == value.stride and there.storage_offset() == 0:
         return there
     return torch.empty_strided(value.size, value.stride, dtype=value.dtype, device=device).copy_(there)
 
 
-def as_said(tensor: torch.Tensor, value: Value) -> torch.Tensor:
-    """A result in the layout that was told of it, in which all its views are taken. Some operations lay theirs out in
-    another way than torch says without running them: the gradient of mse_loss for a transpose, a copy into a slice."""
+def in_traced_layout(tensor: torch.Tensor, value: Value) -> torch.Tensor:
+    """A result in the layout of its trace, in which all its views are taken.
+
+    Some operations return another layout than torch predicts without running them: the gradient of mse_loss for a
+    transpose, a copy into a slice.
+    """
     if tensor.stride() == value.stride and tensor.storage_offset() == value.offset:
         return tensor
-    if not lies_otherwise(tensor, value):
+    if not layout_differs(tensor, value):
         return tensor
     span = 1 + sum((n - 1) * k for n, k in zip(value.size, value.stride, strict=True))
-    room = torch.empty(value.offset + span, dtype=tensor.dtype, device=tensor.device)
-    return room.as_strided(value.size, value.stride, value.offset).copy_(tensor)
+    buffer = torch.empty(value.offset + span, dtype=tensor.dtype, device=tensor.device)
+    return buffer.as_strided(value.size, value.stride, value.offset).copy_(tensor)
 
 
-def lies_otherwise(tensor: torch.Tensor, value: Value) -> bool:
-    """Whether a result of the size that was told lies in memory in another way."""
+def layout_differs(tensor: torch.Tensor, value: Value) -> bool:
+    """Whether a result of the traced size has another layout in memory."""
     if tensor.shape != value.size or 0 in value.stride or 0 in value.size:
         return False
     if tensor.storage_offset() != value.offset:
@@ -57,12 +60,12 @@ def lies_otherwise(tensor: torch.Tensor, value: Value) -> bool:
 
 
 def placed(place: torch.Tensor, value: Value) -> torch.Tensor:
-    """A value whose storage is a piece of a larger one: `place`, its bytes. The value begins there."""
+    """A value whose storage is a part of a larger one: `place` has its bytes. The value begins there."""
     return place.view(value.dtype).as_strided(value.size, value.stride)
 
 
 def in_place(place: torch.Tensor, value: Value, tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor copied to a place, `place` being all bytes of a storage there, unless it is there already."""
+    """Copy a tensor to `place`, all bytes of a storage, unless it is there already; the tensor there."""
     there = view(place, value)
     if there.data_ptr() != tensor.data_ptr():
         there.copy_(tensor)
