@@ -1,1 +1,3 @@
-"""Messages between hosts: frames, encryption, connections, the thread that owns the sockets."""
+"""Messages between hosts: framing, serialization, encryption, ZeroMQ connections and the thread that owns the
+sockets.
+"""
