@@ -328,7 +328,7 @@ class ClusterCrew(Crew):
         return plan
 
     def _drop(self, plan: CrewPlan) -> None:
-        """Release a plan that has not been used for the longest time."""
+        """Free a plan on the nodes that is not expected to be used again."""
         try:
             if self._begun and plan.loaded:
                 self.hosts.ask("drop", plan.number)
@@ -359,6 +359,8 @@ class ClusterCrew(Crew):
     def _send(self, what: str, values: dict[int, Any], within: float, ending: Callable[[], bool]) -> None:
         """Send every host what its nodes need.
 
+        Parameters
+        ----------
         within : float
             Seconds after which a host that does not answer is lost.
         """

@@ -32,7 +32,7 @@ from .driver_step import CrewPlan, Kept
 from .node import Ran
 from .task import WITHIN
 
-_LOOK = 0.2  # seconds between two checks for a requested stop
+_POLL_SECONDS = 0.2  # seconds between two checks for a requested stop
 _CRAWL = 1e5  # bytes per second of a block on the slowest network
 
 
@@ -94,6 +94,8 @@ class Sent:
 class Runs:
     """Runs that were sent in this incarnation and are not finished.
 
+    Parameters
+    ----------
     clock : function() -> seconds
         Virtual time where hosts are simulated.
     """
@@ -105,7 +107,7 @@ class Runs:
         self._longest = 0.0  # seconds of the longest visit so far
         self._patience = float(hosts.spec.patience)
         self._still, self._warn_after = Standstill(self._patience), AFTER
-        self._look_at = 0.0
+        self._check_at = 0.0
 
     @property
     def ahead(self) -> bool:
@@ -131,6 +133,8 @@ class Runs:
     ) -> Made:
         """Make a run, or wait for it if it was announced.
 
+        Parameters
+        ----------
         plan, kept : CrewPlan, Kept
             The step and the run.
         then : Kept or None
@@ -143,9 +147,9 @@ class Runs:
         began = self._clock()
         now = self._send(plan, kept, then)
         self._still, self._warn_after = Standstill(self._patience), AFTER
-        self._look_at = began + min(self._patience, AFTER)
+        self._check_at = began + min(self._patience, AFTER)
         while not self._over(now):
-            left = _LOOK
+            left = _POLL_SECONDS
             if deadline is not None and self._ends_at is None:
                 left = min(left, max(0.0, deadline - self._clock()))
             for event in self._hosts.events(left):
@@ -155,7 +159,7 @@ class Runs:
                 self._end(kept.epoch)  # other nodes may wait for its blocks without end
             elif self._ends_at is None and (late or ending()):
                 self._end(self._latest())
-            if self._clock() >= self._look_at:
+            if self._clock() >= self._check_at:
                 self._check(plan)
         self._sent.remove(now)
         begun = any(len(one.made) for sent in self._sent for one in sent.ran.values())
@@ -169,7 +173,7 @@ class Runs:
     def settle(self, plan: CrewPlan) -> None:
         """Wait for blocks in flight. HostLost if a host that sent some is lost: they may never arrive."""
         began = self._clock()
-        while not all(self._hosts.ask("arrived", plan.number, plan.turns, _LOOK).values()):
+        while not all(self._hosts.ask("arrived", plan.number, plan.turns, _POLL_SECONDS).values()):
             for event in self._hosts.events(0.0):
                 self._note(event)
             if self._clock() - began > WITHIN + plan.block_bytes / _CRAWL:
@@ -225,7 +229,7 @@ class Runs:
     def _check(self, plan: CrewPlan) -> None:
         """Check that all nodes make progress. HostLost if one does not; RunError if none can."""
         now = self._clock()
-        self._look_at = now + min(self._patience, AFTER)
+        self._check_at = now + min(self._patience, AFTER)
         reports = {node: one for nodes in self._hosts.ask("progress").values() for node, one in nodes.items()}
         self._still.see(now, reports)
         slow, for_seconds = self._still.slowest(now)

@@ -123,6 +123,8 @@ class CrewPlan:
     def take(self, step: Step, turns: Ints, *, within: bool = False) -> None:
         """Prepare the next step: note which of its arrays differ from those on the nodes.
 
+        Parameters
+        ----------
         within : bool
             An epoch is in progress, in which the driver changes only what it merges between waves.
         """
@@ -161,6 +163,8 @@ class CrewPlan:
     def next_run(self, finished: Ints, phase: Phase | None = None) -> Kept:
         """The inputs of the next run.
 
+        Parameters
+        ----------
         phase : Phase or None
             The visits to make, where a step runs wave by wave.
         """

@@ -129,6 +129,8 @@ class Loaded:
     ) -> Loaded:
         """Allocate and fill a node's arrays.
 
+        Parameters
+        ----------
         load : Load
             The step.
         node, threads : int
@@ -286,6 +288,8 @@ class RingNode(ABC):
     def _begin_visits(self, loaded: Loaded, go: Go, done: Ints, stopped: bool) -> None:
         """Prepare the visits of a run.
 
+        Parameters
+        ----------
         done : [C] array of int
             Visits of each block that were made, −1 for a block that has not arrived.
         """
@@ -406,6 +410,8 @@ class RingNode(ABC):
     ) -> Ran:
         """The report of a run. Visits of a phase are numbered from 0.
 
+        Parameters
+        ----------
         started : Started
             The run.
         log : array of int

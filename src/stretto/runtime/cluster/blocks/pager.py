@@ -18,12 +18,14 @@ from stretto.plan.arrays import StepSpec
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
 
-_LOOK = 0.003  # seconds between two checks for finished visits
+_POLL_SECONDS = 0.003  # seconds between two checks for finished visits
 
 
 class Pager:
     """Manages the memory of one run: `with Pager(…):` while visits are made.
 
+    Parameters
+    ----------
     own : array of int
         The node's visits of the run.
     """
@@ -45,7 +47,7 @@ class Pager:
         self._thread = threading.Thread(target=self._watch, name="stretto-pager", daemon=True)
 
     def __enter__(self) -> Self:
-        self._ahead()  # the first visits find their data in memory
+        self._read_ahead()  # the first visits find their data in memory
         self._thread.start()
         return self
 
@@ -55,11 +57,11 @@ class Pager:
         self._disk.release_all()
 
     def _watch(self) -> None:
-        while not self._stop.wait(_LOOK):
-            self._behind()
-            self._ahead()
+        while not self._stop.wait(_POLL_SECONDS):
+            self._release_finished()
+            self._read_ahead()
 
-    def _behind(self) -> None:
+    def _release_finished(self) -> None:
         """Release the data of visits that finished since the last call."""
         log = self._pass.log[self._seen : int(self._pass.control[claims.LOGGED])]
         if not len(log):
@@ -75,7 +77,7 @@ class Pager:
                 self._forget("rows", row)
         self._seen += whole
 
-    def _ahead(self) -> None:
+    def _read_ahead(self) -> None:
         """Read data of the next visits until the budget is used."""
         at = 0
         for visit in self._waiting.tolist():

@@ -15,6 +15,8 @@ from stretto.schedule.orders.order import Ints
 class ServedCopies:
     """Finds changed elements after visits.
 
+    Parameters
+    ----------
     args : dict of str to array
         The node's arrays, in their full shape; of a served array only the received elements are valid.
     """

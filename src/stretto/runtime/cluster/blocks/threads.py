@@ -102,6 +102,8 @@ class ThreadedTask(RingTask):
 class ThreadedNode(RingNode):
     """A node with threads.
 
+    Parameters
+    ----------
     send : function(node, block)
         Sends a block to another node.
     """

@@ -20,6 +20,10 @@ def lost_one(
 ) -> tuple[int, int, float] | None:
     """The host that counts as lost: (host, how many others do not hear it, for how long), or None.
 
+    Of several hosts, the one that most others do not hear is lost; of equals the one with the highest number.
+
+    Parameters
+    ----------
     silences : mapping
         (by, whom) → seconds in which `by` heard nothing of `whom`.
     answering : collection of int
@@ -27,8 +31,8 @@ def lost_one(
     patience : float
         Seconds of silence after which a host that does not answer the driver is lost.
 
-    Of several hosts, the one that most others do not hear is lost; of equals the one with the highest number.
-
+    Examples
+    --------
     >>> lost_one({(0, 2): 6.0, (1, 2): 7.0, (2, 0): 6.0}, answering=(), patience=5.0)
     (2, 2, 7.0)
     >>> lost_one({(0, 2): 6.0}, answering=(2,), patience=5.0)
@@ -72,6 +76,8 @@ class FailureDetector:
     ) -> tuple[int, int, float] | None:
         """The host that counts as lost: (host, how many do not hear it, for how long), or None.
 
+        Parameters
+        ----------
         silence : function(by, whom) -> float
             Seconds in which `by` has heard nothing of `whom`, asked again.
         answering : collection of int
@@ -92,6 +98,8 @@ class FailureDetector:
 class Losses:
     """Counts losses of hosts and decides whether the job gives up.
 
+    Parameters
+    ----------
     restarts : float
         Losses in all after which it does.
     """
@@ -121,6 +129,8 @@ class Losses:
 def given_up(host: int, early: int, no_progress: int, losses: int, restarts: float) -> str:
     """Why a job ends instead of replacing a host again; "" if it goes on.
 
+    Parameters
+    ----------
     host : int
         The host that was lost.
     early : int
@@ -130,6 +140,8 @@ def given_up(host: int, early: int, no_progress: int, losses: int, restarts: flo
     losses, restarts : int, float
         Losses of all hosts, and how many are allowed.
 
+    Examples
+    --------
     >>> given_up(1, early=2, no_progress=2, losses=2, restarts=100)
     ''
     >>> given_up(1, early=6, no_progress=6, losses=6, restarts=100)
@@ -178,6 +190,8 @@ class Standstill:
     def stuck(self, now: float, longest: float) -> tuple[int, float] | None:
         """The busy node with the longest time without progress, and that time, if it is over the limit.
 
+        Parameters
+        ----------
         longest : float
             Seconds of the longest visit so far, 0 if none has ended.
         """

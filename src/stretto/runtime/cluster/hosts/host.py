@@ -40,6 +40,8 @@ _log = logging.getLogger("stretto.cluster")
 class Host:
     """One host of a job.
 
+    Parameters
+    ----------
     number : int
         Its number among the hosts of the job.
     job : str
@@ -76,7 +78,7 @@ class Host:
         # arrived before the task: channel, source, target, frames
         self._early: list[tuple[int, int, int, list[Frame]]] = []
         self._beginning = threading.Lock()  # one begin, halt or close at a time
-        self._told: deque[Told] = deque()
+        self._events: deque[Told] = deque()
         self._news = threading.Condition()
         self._closed = False
         self._wire = Wire(
@@ -116,7 +118,7 @@ class Host:
                 raise RunError(f"host {self.number} received a start after it was closed")
             self._halt()
             with self._news:
-                self._told.clear()  # events of earlier incarnations
+                self._events.clear()  # events of earlier incarnations
             known = replace(begin, payload=None)  # the payload may be large
             self._life = (begin.incarnation, known, None)
             task = begin.make(self, begin)
@@ -129,10 +131,10 @@ class Host:
     def events(self, wait: float) -> list[Told]:
         """All pending events, in order; waits up to `wait` seconds for the first."""
         with self._news:
-            if not self._told and not self._closed:
+            if not self._events and not self._closed:
                 self._news.wait(wait)
-            found = list(self._told)
-            self._told.clear()
+            found = list(self._events)
+            self._events.clear()
         return found
 
     def ask(self, what: str, *args: Any) -> Any:
@@ -188,7 +190,7 @@ class Host:
     def tell(self, event: Told) -> None:
         """Report an event to the driver."""
         with self._news:
-            self._told.append(event)
+            self._events.append(event)
             self._news.notify()
 
     def rouse(self) -> None:

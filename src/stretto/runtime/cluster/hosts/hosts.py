@@ -55,7 +55,7 @@ class Hosts:
         self._fleet = fleet_of(spec, settings)
         self._members: dict[int, Member] = {}
         self._gone: dict[int, bool] = {}  # hosts without a process → whether replacing it has failed before
-        self._told: SimpleQueue[Told | tuple[Member, HostLost]] = SimpleQueue()
+        self._events: SimpleQueue[Told | tuple[Member, HostLost]] = SimpleQueue()
         self._sent: deque[Any] = deque()  # answers of calls without a waiting caller
         self._detector = FailureDetector(self._patience, _GRACE)
         self._answered: dict[int, float] = {}  # when a host last answered the driver
@@ -114,6 +114,8 @@ class Hosts:
         """Start a task on every host, in a new incarnation. Hosts that are lost meanwhile are replaced, and it starts
         over.
 
+        Parameters
+        ----------
         make : function(host, begin) -> Task
             Creates the task on its host.
         payloads : mapping or function(host, nodes) -> payload
@@ -202,6 +204,8 @@ class Hosts:
     def lose(self, lost: HostLost, then: str = "its work is repeated") -> None:
         """Kill and record a lost host and warn the user; RunError if the job gives up.
 
+        Parameters
+        ----------
         then : str
             How the job goes on, for the warning.
         """
@@ -288,7 +292,7 @@ class Hosts:
             check_ctrl_c()
             left = 0.0 if found else max(0.0, deadline - time.monotonic())
             try:
-                told = self._told.get(timeout=min(left, GLANCE)) if left else self._told.get_nowait()
+                told = self._events.get(timeout=min(left, GLANCE)) if left else self._events.get_nowait()
             except Empty:
                 self._check_sent()
                 self._judge()
@@ -365,16 +369,16 @@ class Hosts:
         while self._members.get(member.number) is member:
             try:
                 for told in member.call("events", _ASKING).result(self._patience + _SLACK):
-                    self._told.put(told)
+                    self._events.put(told)
                 self._answered[member.number] = time.monotonic()
             except TimeoutError:
-                self._told.put((member, HostLost(member.number, "does not answer the driver any more")))
+                self._events.put((member, HostLost(member.number, "does not answer the driver any more")))
                 return
             except HostLost as lost:
-                self._told.put((member, lost))
+                self._events.put((member, lost))
                 return
             except Exception as error:
-                self._told.put((member, HostLost(member.number, f"{type(error).__name__}: {error}")))
+                self._events.put((member, HostLost(member.number, f"{type(error).__name__}: {error}")))
                 return
 
     def _check_versions(self, address: Address) -> None:

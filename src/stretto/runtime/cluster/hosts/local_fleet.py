@@ -34,7 +34,7 @@ from .fleet import HostLost, NotStarted, Settings, packed, wait_for
 from .output import Output, label_workers
 
 _LENGTH = struct.Struct("<Q")
-_AT_ONCE = 8  # calls that a host works on at the same time
+_CONCURRENT_CALLS = 8  # calls that a host works on at the same time
 _OPEN = 0  # the number of the first call, which creates the host
 _STUCK = 20  # seconds without reading from its socket after which a process counts as lost
 _READ = 1.0  # seconds for the last lines of a process that has ended
@@ -230,7 +230,7 @@ def _serve(connection: socket.socket) -> None:
         with sending:
             connection.sendall(_LENGTH.pack(len(body)) + body)
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_CONCURRENT_CALLS) as pool:
         while (body := _receive(connection)) is not None:
             number, method, args = pickle.loads(body)
             if method == "open":

@@ -28,6 +28,8 @@ _LONGEST = 1 << 16  # bytes of a line at most
 class Output:
     """Reads the stdout and stderr of a process.
 
+    Parameters
+    ----------
     log : Path
         The file to which all lines are appended.
     """

@@ -30,8 +30,8 @@ from .fleet import HostLost, NotStarted, Settings, packed, wait_for
 from .output import label_workers
 from .ray_address import found
 
-_AT_ONCE = 8  # calls that a host handles concurrently
-_SOON = 10.0  # seconds after which a warning says that processors are missing
+_CONCURRENT_CALLS = 8  # calls that a host handles concurrently
+_WARN_SECONDS = 10.0  # seconds after which a warning says that processors are missing
 _WORDS = 600  # characters of Ray's error texts at most
 _CHUNK = 8 << 20  # bytes of a message at most
 _TICKET = 8  # bytes of the id of a call
@@ -50,7 +50,7 @@ class HostActor:
         self._host = Host(
             number,
             settings.job,
-            ip=settings.ip or _here(),
+            ip=settings.ip or _own_ip(),
             threads=settings.threads,
             encrypt=settings.encrypt,
             patience=settings.patience,
@@ -99,10 +99,12 @@ class RayFleet:
         self._group = placement_group([{"CPU": spec.threads}] * len(numbers), strategy="SPREAD")
         try:
             within = float(spec.start_within)
-            if not self._placed_within(min(_SOON, within)):
-                if within > _SOON:
+            if not self._placed_within(min(_WARN_SECONDS, within)):
+                if within > _WARN_SECONDS:
                     warnings.warn(
-                        f"{_too_few_cpus(spec, _SOON)}; waiting for {within - _SOON:g} s more", RuntimeWarning, 2
+                        f"{_too_few_cpus(spec, _WARN_SECONDS)}; waiting for {within - _WARN_SECONDS:g} s more",
+                        RuntimeWarning,
+                        2,
                     )
                 if not self._placed_within(max(1.0, deadline - time.monotonic())):
                     raise RunError(
@@ -155,7 +157,7 @@ class RayFleet:
             name=f"stretto-{self._settings.job}-{number}-{os.urandom(3).hex()}",
             num_cpus=self._spec.threads,
             scheduling_strategy=where,
-            max_concurrency=_AT_ONCE,
+            max_concurrency=_CONCURRENT_CALLS,
             max_restarts=0,  # a restarted host needs a new incarnation of the job, which the driver starts
         )
         return _Actor(number, made.remote(number, self._settings))
@@ -224,7 +226,7 @@ class _Actor:
         return []
 
 
-def _here() -> str:
+def _own_ip() -> str:
     asked: Any = ray.util
     return str(asked.get_node_ip_address())
 

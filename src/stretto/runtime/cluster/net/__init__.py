@@ -1,3 +1,1 @@
-"""Messages between hosts: framing, serialization, encryption, ZeroMQ connections and the thread that owns the
-sockets.
-"""
+"""Messages between hosts: serialization, encryption, ZeroMQ connections and the thread that owns the sockets."""

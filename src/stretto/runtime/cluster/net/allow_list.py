@@ -41,9 +41,9 @@ class Gate:
         self.refused = 0
         self._allowed: frozenset[str] = frozenset()
         self._waiting: list[tuple[float, str, list[bytes]]] = []  # deadline, key, request
-        self._asked = context.socket(zmq.ROUTER)
-        self._asked.linger = 0
-        self._asked.bind(_WHERE)
+        self._requests = context.socket(zmq.ROUTER)
+        self._requests.linger = 0
+        self._requests.bind(_WHERE)
         self._rung = context.socket(zmq.PAIR)
         self._rung.bind(_BELL)
         self._bell = context.socket(zmq.PAIR)
@@ -68,18 +68,18 @@ class Gate:
         """Stop the thread and close the sockets."""
         self._bell.send(b"end")
         self._thread.join()
-        for socket in (self._asked, self._rung, self._bell):
+        for socket in (self._requests, self._rung, self._bell):
             socket.close(0)
 
     def _run(self) -> None:
         while True:
             left = -1 if not self._waiting else max(0, ceil((self._waiting[0][0] - time.monotonic()) * 1000))
-            ready = {found for found, _ in zmq.zmq_poll([(self._asked, zmq.POLLIN), (self._rung, zmq.POLLIN)], left)}
+            ready = {found for found, _ in zmq.zmq_poll([(self._requests, zmq.POLLIN), (self._rung, zmq.POLLIN)], left)}
             if self._rung in ready and self._rung.recv() == b"end":
                 return
             now = time.monotonic()
-            if self._asked in ready:
-                request = self._asked.recv_multipart()
+            if self._requests in ready:
+                request = self._requests.recv_multipart()
                 until = now + _WAIT if len(self._waiting) < _WAITING else now
                 self._waiting.append((until, _key(request), request))
             waiting, self._waiting = self._waiting, []
@@ -95,7 +95,7 @@ class Gate:
     def _answer(self, request: list[bytes], code: bytes, key: str) -> None:
         if len(request) > 3:  # a shorter request names no caller to answer
             text = b"OK" if key else b"not a host of this job"
-            self._asked.send_multipart([request[0], b"", _VERSION, request[3], code, text, key.encode(), b""])
+            self._requests.send_multipart([request[0], b"", _VERSION, request[3], code, text, key.encode(), b""])
 
 
 def _key(request: list[bytes]) -> str:

@@ -13,7 +13,7 @@ from stretto.runtime.cluster.hosts.calls import Address
 from .curve_keys import KeyPair
 from .envelope import MAX_PART, Buffer
 
-_GIVEN_UP = 3.0  # seconds without a connection after which the socket is replaced
+_REOPEN_SECONDS = 3.0  # seconds without a connection after which the socket is replaced
 _ZERO_COPY = 64 << 10  # bytes from which sending without a copy is faster
 _EVENT = struct.Struct("=Hi")
 # Plain integers: pyzmq's flags are enumeration members, and combining two of them takes longer than sending.
@@ -30,6 +30,8 @@ Context = zmq.Context[zmq.Socket[bytes]]
 class Line:
     """A PUSH socket to one address. Not thread-safe.
 
+    Parameters
+    ----------
     queued : int
         Messages that the socket buffers. `give` refuses further ones.
     """
@@ -84,7 +86,7 @@ class Line:
             what = _EVENT.unpack_from(event)[0]
             self.connected = what == _CONNECTED
             if what == _REFUSED:
-                self._tried -= _GIVEN_UP
+                self._tried -= _REOPEN_SECONDS
             elif what == _CONNECTED:
                 self.connections += 1
                 again |= self.connections > 1
@@ -94,7 +96,7 @@ class Line:
         """Replace the socket when it has been unconnected for too long: ZeroMQ does not retry after a rejection."""
         if self.connected:
             self._tried = now
-        elif now - self._tried > _GIVEN_UP:
+        elif now - self._tried > _REOPEN_SECONDS:
             self._tried = now
             self.reopen()
 

@@ -60,6 +60,8 @@ class _Head(msgspec.Struct, array_like=True, gc=False):
 class Envelopes:
     """Encoder and decoder of one host.
 
+    Parameters
+    ----------
     job : str
         An unguessable id, the same on all hosts.
     host : int

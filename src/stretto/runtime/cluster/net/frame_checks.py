@@ -108,6 +108,8 @@ class TableCheck:
 class RingCheck:
     """Checks frames of a job with rotating arrays; tables are rejected.
 
+    Parameters
+    ----------
     sizes : mapping
         For each plan, [array][block] bytes.
     """

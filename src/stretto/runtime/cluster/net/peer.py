@@ -41,6 +41,8 @@ class Pair:
 class Peer:
     """Another host.
 
+    Parameters
+    ----------
     limit : int
         Bytes of credit of each pair of nodes.
     now : float
@@ -59,7 +61,7 @@ class Peer:
         self._bare: dict[Route, Frame] = {}  # frames without a message; a later one replaces an earlier one
         # with credit, waiting for the socket; whether it is a retransmission
         self._ready: deque[tuple[Route, Frame, bool]] = deque()
-        self._again: set[tuple[Route, int]] = set()  # retransmissions in _ready
+        self._resending: set[tuple[Route, int]] = set()  # retransmissions in _ready
         self._parts: list[Buffer] = []  # parts of the message that the socket refused
         self._parts_bytes = 0
 
@@ -84,10 +86,10 @@ class Peer:
                 else:
                     credit.sent(sequence, frame.nbytes)
                     ready.append((route, frame, False))
-            elif sequence > credit.released or (route, sequence) in self._again:
+            elif sequence > credit.released or (route, sequence) in self._resending:
                 self.left += frame.nbytes  # it is queued already
             else:
-                self._again.add((route, sequence))
+                self._resending.add((route, sequence))
                 ready.append((route, frame, True))
                 self.resent += 1
 
@@ -120,7 +122,7 @@ class Peer:
         self._pairs.clear()
         self._bare.clear()
         self._ready.clear()
-        self._again.clear()
+        self._resending.clear()
         self._parts, self._parts_bytes = [], 0
         self.left = self.posted
 
@@ -169,7 +171,7 @@ class Peer:
             frames.append(frame)
             size += frame.nbytes
             if again:  # the original may be sent while the retransmission waits
-                self._again.discard((route, frame.sequence))
+                self._resending.discard((route, frame.sequence))
         return route, frames
 
     def reopen(self) -> None:

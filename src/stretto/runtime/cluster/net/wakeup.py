@@ -26,6 +26,8 @@ from stretto.errors import RunError
 class Bell:
     """A wakeup pipe and a queue of functions.
 
+    Parameters
+    ----------
     name : str
         Owner of the thread, for error messages.
     """

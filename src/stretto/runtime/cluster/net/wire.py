@@ -49,8 +49,8 @@ MIB = 1 << 20
 _ROUND = 64  # messages received before replies are sent
 _EARLY = 16 * MIB  # bytes kept of an incarnation that other hosts have begun and this one has not
 _DEADLINE = 30.0  # seconds for a function that another thread runs on this one
-_NEWS = 0.25  # seconds between two reads of the connections' monitors
-_EVENTS, _HERE, _AT_ONCE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)  # plain integers: see `connection`
+_MONITOR_SECONDS = 0.25  # seconds between two reads of the connections' monitors
+_EVENTS, _READABLE, _AT_ONCE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)  # plain integers: see `connection`
 _log = logging.getLogger("stretto.cluster")
 
 Deliver = Callable[[float, int, int, int, int, list[Frame]], None]
@@ -59,6 +59,8 @@ Deliver = Callable[[float, int, int, int, int, list[Frame]], None]
 class Wire:
     """The network thread of one host.
 
+    Parameters
+    ----------
     host : int
         The number of this host.
     job : str
@@ -102,13 +104,13 @@ class Wire:
         self._counters = Counters()
         self._peers: dict[int, Peer] = {}
         self._hosts: dict[str, int] = {}  # by public key
-        self._here: deque[tuple[Route, list[Frame]]] = deque()  # messages from a node of this host to another
+        self._to_self: deque[tuple[Route, list[Frame]]] = deque()  # messages from a node of this host to another
         self._early: list[tuple[int, Letter, int]] = []  # host, letter, bytes
         self._lock = threading.Lock()  # guards _inbox together with the byte counts of its content
         self._inbox: deque[tuple[int, Route, list[Frame]]] = deque()
         self._roused = self._ended = False
         self._tend_at = inf
-        self._look_at = 0.0  # time of the next heartbeats and the next check for silent hosts
+        self._maintain_at = 0.0  # time of the next heartbeats and the next check for silent hosts
         self._bell = Bell(f"the wire of host {host}")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._gate = Gate(self._context) if keys is not None else None
@@ -137,6 +139,8 @@ class Wire:
         discards queued messages of older incarnations. Frames that arrived before their incarnation began are delivered
         now.
 
+        Parameters
+        ----------
         roster : mapping
             Address of each host.
         incarnation : int
@@ -228,9 +232,9 @@ class Wire:
                     self._roused = False
                     due = self._call(self._tend, now)
                     self._tend_at = now + 1.0 if due is None else due
-                if now >= self._look_at:
-                    self._look(now)
-                if received < _ROUND and not self._inbox and not self._here:
+                if now >= self._maintain_at:
+                    self._maintain(now)
+                if received < _ROUND and not self._inbox and not self._to_self:
                     self._sleep()
         except Exception:
             _log.exception("host %d: the network thread has failed", self.host)
@@ -247,7 +251,7 @@ class Wire:
         sockets: list[tuple[Any, int]] = [(self._pull, zmq.POLLIN), (bell.fd, zmq.POLLIN)]
         blocked = [line for peer in self._peers.values() for line in peer.lines if line.blocked]
         sockets += [(line.socket, zmq.POLLOUT) for line in blocked]
-        left = min(self._tend_at, self._look_at) - time.monotonic()
+        left = min(self._tend_at, self._maintain_at) - time.monotonic()
         ready = {found for found, _ in zmq.zmq_poll(sockets, max(0, ceil(left * 1000)))}
         bell.asleep = False
         if bell.fd in ready:
@@ -266,7 +270,7 @@ class Wire:
                     peer.left += sum(frame.nbytes for frame in frames)
                 self._counters.dropped += 1
             elif host == self.host:
-                self._here.append((route, frames))
+                self._to_self.append((route, frames))
             elif host in peers:
                 peers[host].put(route, frames)
             else:
@@ -286,13 +290,13 @@ class Wire:
     def _receive(self, now: float) -> int:
         """Receive up to _ROUND messages; return how many."""
         count = 0
-        while self._here and count < _ROUND:
-            (channel, source, target), frames = self._here.popleft()
+        while self._to_self and count < _ROUND:
+            (channel, source, target), frames = self._to_self.popleft()
             self._call(self._deliver, now, self.host, channel, source, target, frames)
             count += 1
         pull, counters = self._pull, self._counters
         recv, asked = pull.recv, pull.get
-        while count < _ROUND and int(asked(_EVENTS)) & _HERE:  # asking is cheaper than an exception
+        while count < _ROUND and int(asked(_EVENTS)) & _READABLE:  # asking is cheaper than an exception
             try:
                 part = recv(_AT_ONCE, copy=False)
             except zmq.Again:  # the message belonged to a connection that has ended
@@ -307,7 +311,7 @@ class Wire:
             counters.bytes_received += size
             try:
                 host, letter = self._open(now, parts)
-                if letter is not None and self._timely(host, letter, size):
+                if letter is not None and self._is_current(host, letter, size):
                     self._hand_over(now, host, letter)
             except Malformed as wrong:
                 counters.wrong(self.host, str(wrong))
@@ -332,7 +336,7 @@ class Wire:
             raise Malformed("another host's name")
         return host, None if letter.channel == PROBE else letter
 
-    def _timely(self, host: int, letter: Letter, size: int) -> bool:
+    def _is_current(self, host: int, letter: Letter, size: int) -> bool:
         """Whether a message is of this incarnation; one of the next incarnation is kept until that begins."""
         if letter.incarnation == self.incarnation:
             return True
@@ -358,11 +362,11 @@ class Wire:
         if frames:
             self._call(self._deliver, now, host, letter.channel, source, target, frames)
 
-    def _look(self, now: float) -> None:
+    def _maintain(self, now: float) -> None:
         """Maintain connections, send heartbeats and report silent hosts."""
         beat = self._patience / 10
-        self._look_at = now + min(beat / 2, _NEWS)
-        self._take_news(now)
+        self._maintain_at = now + min(beat / 2, _MONITOR_SECONDS)
+        self._read_monitors(now)
         for host, peer in self._peers.items():
             for line in peer.lines:
                 line.persist(now)
@@ -372,7 +376,7 @@ class Wire:
                 peer.silent = True
                 self._call(self._silent, host, now - peer.heard)
 
-    def _take_news(self, now: float) -> None:
+    def _read_monitors(self, now: float) -> None:
         """Read the connections' monitors.
 
         Not for every message: polling hundreds of monitors takes longer than handling a message.
@@ -393,8 +397,8 @@ class Wire:
             with self._lock:
                 for peer in self._peers.values():
                     peer.forget()
-                self._inbox = deque(post for post in self._inbox if _life(post[2]) == incarnation)
-                self._here.clear()
+                self._inbox = deque(post for post in self._inbox if _incarnation_of(post[2]) == incarnation)
+                self._to_self.clear()
         self.incarnation, self._where, self._check = incarnation, where, check or NoCheck()
         met = {}
         for host, address in others.items():
@@ -415,10 +419,10 @@ class Wire:
         self._hosts = {address.public: host for host, address in others.items()}
         if self._gate is not None:
             self._gate.allow(self._hosts)
-        self._look_at = 0.0
+        self._maintain_at = 0.0
         early, self._early = self._early, []
         for host, letter, size in early:
-            if host in met and self._timely(host, letter, size):
+            if host in met and self._is_current(host, letter, size):
                 try:
                     self._hand_over(now, host, letter)
                 except Malformed as wrong:
@@ -458,5 +462,5 @@ class Wire:
         self._bell.close()
 
 
-def _life(frames: Sequence[Frame]) -> int:
+def _incarnation_of(frames: Sequence[Frame]) -> int:
     return frames[0].incarnation if frames else -1

@@ -65,6 +65,8 @@ class Parts:
     def make(self, function: Function, each: Sequence[Any], *shared: Any, items: float = 0.0) -> Held:
         """Create one value for each of `each`.
 
+        Parameters
+        ----------
         function : callable
             function(crew, {part: own}, *shared) -> {part: value}, called once on a host for all parts that it has.
         each : sequence

@@ -177,7 +177,7 @@ class HostRounds(RoundsRun):
         if not self.pipeline.settled:
             return False
         awaited = any(number <= self.pipeline.done for number in self._assigned if self.work.saves(number))
-        return self.asked or bool(self._errors) or self._struck is not None or not awaited
+        return self.asked or bool(self._errors) or self._interrupt is not None or not awaited
 
     def _advance(self) -> None:
         """Run the pipeline's tasks; if there are none, assign updates and wait for reports."""

@@ -1,5 +1,4 @@
-"""The updates of a program on a node, as a state machine: messages in, updates to run, reports out. No threads, no
-clock.
+"""The updates of a program on a node, as a pure state machine: messages in, updates to run, reports out.
 
     node.take(number, message)      # messages are numbered from 0, and are handled in that order
     update = node.next_update()     # None: no update can start now

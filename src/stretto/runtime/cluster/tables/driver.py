@@ -38,9 +38,9 @@ from .events import Lives
 from .final_state import arrays_of, joined, merged, tables_of
 from .task import TablePayload, make_table_task
 
-_LOOK = 0.2  # seconds between two checks of timers
+_POLL_SECONDS = 0.2  # seconds between two checks of timers
 _AHEAD = 0.3  # seconds of clocks by which a cut is planned ahead
-_STILL = 60.0  # seconds without an event after which workers are asked for their status
+_SILENCE_SECONDS = 60.0  # seconds without an event after which workers are asked for their status
 
 
 def run(spec: Cluster, job: TableJob) -> Outcome:
@@ -70,7 +70,7 @@ class _Driver:
         )
         self._lives = Lives()
         self._began = time.monotonic() - self.first.seconds
-        self._watching = 0.0  # seconds spent on evaluations, which do not count
+        self._evaluation_seconds = 0.0  # seconds spent on evaluations, which do not count
         self._asked = False
         self._at_end = False  # whether the final cut is in progress
         self._evaluated = self.state.last
@@ -101,7 +101,7 @@ class _Driver:
                     due = self.state.restart(self.now())
 
     def now(self) -> float:
-        return time.monotonic() - self._began - self._watching
+        return time.monotonic() - self._began - self._evaluation_seconds
 
     def _interval(self, save_seconds: float) -> float:
         return interval_seconds(save_seconds, mean_time_to_failure=86_400.0 / self.layout.nodes)
@@ -138,28 +138,28 @@ class _Driver:
         while not self._through:
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + stalls.after / 4
-                self._look_for_stalls(stalls)
+                self._warn_of_stalls(stalls)
             if self.state.stopped == "until":
                 self.hosts.ask("stop", None)
                 return
-            told = self.hosts.events(max(0.0, min(_LOOK, self.state.due_at - self.now())))
+            told = self.hosts.events(max(0.0, min(_POLL_SECONDS, self.state.due_at - self.now())))
             for event in told:
                 self._take(event)
                 if self.state.stopped == "until":
                     break
             if told:
                 self._news = time.monotonic()
-            elif time.monotonic() - self._news > _STILL:
-                self._check_still()
+            elif time.monotonic() - self._news > _SILENCE_SECONDS:
+                self._check_progress()
             self._time()
             self._plan()
 
     def _save_end(self) -> None:
         """Save the state after all workers have ended, so that a run with more clocks can continue from it."""
         self._at_end = all(self.hosts.ask("cut", None).values())
-        until = time.monotonic() + _STILL
+        until = time.monotonic() + _SILENCE_SECONDS
         while self._at_end and time.monotonic() < until:
-            for event in self.hosts.events(_LOOK):
+            for event in self.hosts.events(_POLL_SECONDS):
                 self._take(event)
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -246,12 +246,12 @@ class _Driver:
         with contextlib.suppress(HostLost):  # an error is being raised, and the hosts end with it
             self.hosts.halt()
 
-    def _look_for_stalls(self, stalls: Stalls) -> None:
+    def _warn_of_stalls(self, stalls: Stalls) -> None:
         """Warn the user of workers that do not tick."""
         standing = [seat for seats in self.hosts.ask("standing").values() for seat in seats if not seat.ended]
         warn(stalls.see(time.monotonic(), {seat.worker: Seen(seat.clock, seat.waits) for seat in standing}))
 
-    def _check_still(self) -> None:
+    def _check_progress(self) -> None:
         """After a long time without events: RunError if all workers wait for each other (a bug); fine while one
         computes.
         """
@@ -261,7 +261,8 @@ class _Driver:
             return
         where = ", ".join(f"worker {seat.worker} at clock {seat.clock} ({seat.waits})" for seat in standing[:8])
         raise RunError(
-            f"the run has made no progress for {_STILL:g} s: {where or 'all workers have ended'}; please report this"
+            f"the run has made no progress for {_SILENCE_SECONDS:g} s: {where or 'all workers have ended'}; "
+            "please report this"
         )
 
     # -- evaluating --------------------------------------------------------------------------------------------------
@@ -286,10 +287,10 @@ class _Driver:
             except Exception as error:
                 self._stop_quietly()
                 self.job.blame(-1, at.clock, error)
-            self._watching += time.monotonic() - began
+            self._evaluation_seconds += time.monotonic() - began
 
     def _outcome(self) -> Outcome:
-        found = self.hosts.ask("final", timeout=_STILL)
+        found = self.hosts.ask("final", timeout=_SILENCE_SECONDS)
         seconds = self.now()
         rests = sorted((rest for nodes in found.values() for rest in nodes.values()), key=lambda rest: rest.node)
         recording = merged(self.layout, self.job.record, rests, self._lives, self.first)

@@ -129,6 +129,8 @@ def merged(
 ) -> NodeRecording:
     """One recording of all nodes, with the final witnesses where everything was recorded.
 
+    Parameters
+    ----------
     layout : Layout
         Tables and nodes.
     record : str or None

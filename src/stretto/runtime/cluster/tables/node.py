@@ -27,8 +27,8 @@ from .workers import TableSeat
 if TYPE_CHECKING:
     from .task import TableTask
 
-_APART = 0.05  # seconds between two reports of clocks
-_LOOK = 0.5  # seconds after which links are checked in any case
+_REPORT_SECONDS = 0.05  # seconds between two reports of clocks
+_LINK_SECONDS = 0.5  # seconds after which links are checked in any case
 
 
 class Room:
@@ -59,7 +59,7 @@ class Room:
         self._managed = layout.policy.managed
         self._ship = task.ship
         self._due = -inf  # when links have to be checked
-        self._told = (-1, -1)  # the clocks that were reported last, when, and the current lowest
+        self._reported = (-1, -1)  # the clocks that were reported last, when, and the current lowest
         self._told_at = -inf
         self._low = -1
 
@@ -166,15 +166,15 @@ class Room:
         node = self.node
         self.asleep = self._managed  # set before the check: a thread may be adding
         if now >= self._due or now >= node.wake_at or (self._managed and node.cache.dirty):
-            self._due = min(node.tend(now), now + _LOOK)
+            self._due = min(node.tend(now), now + _LINK_SECONDS)
         self.after()
         if node.wake_at < inf:
             self.asleep = False
         due = min(self._due, node.wake_at)
-        if self._low != self._told[0]:
+        if self._low != self._reported[0]:
             self._tell_clocks(now)
-            if self._low != self._told[0]:
-                due = min(due, self._told_at + _APART)
+            if self._low != self._reported[0]:
+                due = min(due, self._told_at + _REPORT_SECONDS)
         return due
 
     def after(self) -> None:
@@ -244,12 +244,12 @@ class Room:
         self._tell_clocks(now)
 
     def _tell_clocks(self, now: float) -> None:
-        """Report clocks to the driver, not more often than every _APART seconds."""
-        if now - self._told_at < _APART and self._low < FAR:
+        """Report clocks to the driver, not more often than every _REPORT_SECONDS seconds."""
+        if now - self._told_at < _REPORT_SECONDS and self._low < FAR:
             return
         told = self._low, self._most()
-        if told != self._told:
-            self._told, self._told_at = told, min(now, self.task.now())
+        if told != self._reported:
+            self._reported, self._told_at = told, min(now, self.task.now())
             self.tell("moved", told)
 
     def _most(self) -> int:
