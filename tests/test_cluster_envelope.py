@@ -129,8 +129,8 @@ def test_a_block_comes_out_without_a_copy() -> None:
     assert np.shares_memory(frame.message.parts[0], arrived)  # type: ignore[union-attr]
 
 
-def test_very_large_arrays_travel_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(envelope, "PIECE", 3 * BIG)
+def test_very_large_arrays_travel_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(envelope, "CHUNK", 3 * BIG)
     block = Block(0, 5, 0, 3, (RANDOM.integers(0, 256, 7 * BIG + 5).astype(np.uint8),))
     assert len(POST.encode(RING, 0, 1, [Frame(0, 0, 1, 0, block, False, 1)])) == 4  # type: ignore[arg-type]
     assert_same(block, through(block, NoCheck(), RING))

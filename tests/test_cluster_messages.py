@@ -1,4 +1,4 @@
-"""Large calls of hosts that Ray started go in pieces, in both directions."""
+"""Large calls of hosts that Ray started go in chunks, in both directions."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def called(actor: Actor, method: str, *args: Any) -> Any:
 
 
 @pytest.mark.parametrize("length", [0, 1, 12, 13, 125, 126, 1000, 4321])
-def test_what_is_large_goes_in_pieces(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
-    monkeypatch.setattr(ray_fleet, "_PIECE", 1000)
+def test_what_is_large_goes_in_chunks(monkeypatch: pytest.MonkeyPatch, length: int) -> None:
+    monkeypatch.setattr(ray_fleet, "_CHUNK", 1000)
     actor = Actor()
     array = np.arange(length, dtype=np.int64)
     np.testing.assert_array_equal(called(actor, "double", array), array * 2)

@@ -87,7 +87,9 @@ def test_a_worker_that_always_crashes_ends_the_job_with_what_it_said(folder: Pat
                 ctypes.string_at(0)
 
     with (
-        pytest.warns(RuntimeWarning, match=r"host 1 on .* was lost: .*SIGSEGV.*the run goes on from clock 0") as warned,
+        pytest.warns(
+            RuntimeWarning, match=r"host 1 on .* was lost: .*SIGSEGV.*the run restarts from clock 0"
+        ) as warned,
         pytest.raises(RunError, match=r"lost 6 times in a row, and the job got no further") as caught,
     ):
         run(crash)

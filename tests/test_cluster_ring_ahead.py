@@ -380,7 +380,7 @@ def test_a_node_that_lives_and_does_not_get_on_is_lost() -> None:
         trainer.run(3)
         assert digest(job.arrays()) == serial(3)[0]
     assert [host for host, _ in told] == [1]
-    assert "node 1 has visits to make and has not got on" in told[0][1]
+    assert "node 1 has visits to make but has made no progress" in told[0][1]
 
 
 def test_blocks_that_never_come_end_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

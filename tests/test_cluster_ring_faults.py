@@ -165,7 +165,10 @@ def test_a_block_that_cannot_be_ends_the_run() -> None:
         Trainer(job, crew).run(1)
         task = runtime.hosts[0].hosts[0].task
         task._take(task.nodes[0], 1, Block(0, 1, 0, 0, ()))  # type: ignore[union-attr]
-        with pytest.raises(RunError, match="node 0 cannot take block 0 after turn 0 of epoch 1: the block is here"):
+        with pytest.raises(
+            RunError,
+            match="node 0 received block 0 after turn 0 of epoch 1 and cannot use it: this node already has the block",
+        ):
             Trainer(job, crew).run(1)
 
 

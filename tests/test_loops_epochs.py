@@ -178,7 +178,7 @@ def test_other_states_and_damage(tmp_path: Path) -> None:
     run(tmp_path / "cut", 3)
     newest = max((tmp_path / "cut" / "checkpoints").glob("checkpoint-*"))
     (newest / "arrays.safetensors").write_bytes(b"damaged")
-    with pytest.warns(RuntimeWarning, match="is damaged: .*the checkpoint before it is used"):
+    with pytest.warns(RuntimeWarning, match="is damaged: .*the previous checkpoint is used"):
         run(tmp_path / "cut", 5)
     assert (rows.touched.tolist(), np.asarray(rows[40]).tobytes(), pairs.tobytes()) == expect
     for path in (tmp_path / "cut" / "checkpoints").glob("checkpoint-*/arrays.safetensors"):

@@ -190,7 +190,7 @@ def test_a_damaged_checkpoint_and_a_full_disk_are_reported(tmp_path: Path, monke
     st.run(Cut(), rounds=6, checkpoint=tmp_path, checkpoint_every=3)
     newest = max(tmp_path.glob("checkpoint-*"))
     (newest / "arrays.safetensors").write_bytes(b"damaged")
-    with pytest.warns(RuntimeWarning, match="is damaged: .*the checkpoint before it is used"):
+    with pytest.warns(RuntimeWarning, match="is damaged: .*the previous checkpoint is used"):
         result = st.run(Cut(), rounds=9, checkpoint=tmp_path, resume=True)
     assert bits(result) == bits(st.run(Cut(), rounds=9))
 

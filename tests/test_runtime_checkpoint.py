@@ -409,7 +409,7 @@ def test_a_disk_that_refuses_is_reported_and_the_old_one_stays(tmp_path: Path, n
         save(folder, *state(1))
         with pytest.raises(CheckpointError, match=os.strerror(number)) as caught:
             save(folder, *state(2), files=Refusing(k, number))
-        assert "untouched" in str(caught.value)
+        assert "are unchanged" in str(caught.value)
         assert isinstance(caught.value.__cause__, OSError)
         assert names(folder) == ["checkpoint-000001"], (k, kinds[k])
         assert step_of(latest(folder)) == 1

@@ -116,7 +116,7 @@ def test_rows_that_do_not_exist_are_refused() -> None:
     outside = np.array([1000], np.int32)
     one.arrives(1, 0, (outside, outside, np.ones(1, np.float32)))
     source = Numbers([0, 0])
-    with pytest.raises(RunError, match="rows that the data do not have"):
+    with pytest.raises(RunError, match="rows outside the shape of the data"):
         list(one.walk(source, np.zeros(1000, np.int64)))
 
 

@@ -114,7 +114,7 @@ def witnessed(outcome: Outcome) -> bool:
         ({"failures": 0}, "must be above 0"),
         ({"nodes": 2, "failures": [Crash(5, 1.0)]}, "there is no node 5"),
         ({"nodes": 2, "failures": [Pause(0, 1.0, 1.0)]}, "only Crash belongs here"),
-        ({"uplink": "1Gbit"}, "say racks="),
+        ({"uplink": "1Gbit"}, "give racks="),
         ({"nodes": 2, "racks": 3}, "only 2 nodes"),
         ({"nodes": 2, "racks": [0]}, "1 racks named for 2 nodes"),
         ({"message_cost": 1e-6}, "seconds per message, seconds per byte"),

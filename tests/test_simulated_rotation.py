@@ -104,7 +104,7 @@ def test_what_it_does_not_run() -> None:
     runtime = st.Simulated(nodes=2, threads=1)
     with pytest.raises(PlanError, match="read all features from one memory"):
         st.Lasso(runtime=runtime, schedule=st.schedule.prioritised()).fit(np.ones((3, 2)), np.ones(3))
-    with pytest.raises(RunError, match="nothing has run here yet"):
+    with pytest.raises(RunError, match="has not run blocks or a program yet"):
         _ = runtime.report
 
 
@@ -266,7 +266,7 @@ def test_a_node_that_pauses_for_long_counts_as_lost(small: SmallRotation) -> Non
     )
     crew = small.run(spec)
     assert small.learned() == small.expected
-    assert [(loss.node, loss.why) for loss in crew.report.losses] == [(1, "nobody has heard of it for 1 s")]
+    assert [(loss.node, loss.why) for loss in crew.report.losses] == [(1, "it has sent nothing for 1 s")]
     assert crew.report.seconds < 20.0
 
 

@@ -443,7 +443,7 @@ def test_a_damaged_checkpoint_is_passed_over(tmp_path: Path) -> None:
         began.append(w.clock)
         lasting(w)
 
-    with pytest.warns(RuntimeWarning, match="is damaged: .* the checkpoint before it is used"):
+    with pytest.warns(RuntimeWarning, match="is damaged: .* the previous checkpoint is used"):
         result = st.run(going_on, resume=True, **options)
     assert began == [4, 4]
     del options["checkpoint"], options["checkpoint_every"]
@@ -464,7 +464,9 @@ def test_what_cannot_be_saved(tmp_path: Path) -> None:
         w.local["thing"] = object()
         list(w.clocks(10))
 
-    with pytest.raises(CheckpointError, match=r"w.local cannot be saved: .* of type object cannot be kept"):
+    with pytest.raises(
+        CheckpointError, match=r"w.local cannot be saved in a checkpoint: .* of type object cannot be kept"
+    ):
         st.run(body, tables={"x": st.Table(rows=1)}, checkpoint=tmp_path, checkpoint_every=2)
 
 

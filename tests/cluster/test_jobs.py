@@ -154,7 +154,7 @@ def test_a_worker_that_raises_is_named_with_its_machine_and_log(driver: Driver) 
 
 def test_no_room_is_said_with_what_there_is(driver: Driver) -> None:
     found = driver.ask("failing", nodes=NODES, threads=64, start_within=3.0)
-    assert "found no room within 3 s" in found["error"]
+    assert "did not fit within 3 s" in found["error"]
     assert "4 machines with 8 CPUs" in found["error"]
     assert found["seconds"] < 30
 

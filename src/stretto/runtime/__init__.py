@@ -1,1 +1,1 @@
-"""Where a plan runs: serial, threads, streamed from disk; checkpoints and the loop over epochs. Only this room acts."""
+"""Where a plan runs: serial, threads, cluster or simulated; checkpoints and the loop over epochs."""

@@ -1,4 +1,4 @@
-"""Integers that callers pass, checked: the name under which programs import `stretto.checks.whole`."""
+"""Validate integer arguments: re-exports `stretto.checks.whole` for programs."""
 
 from __future__ import annotations
 

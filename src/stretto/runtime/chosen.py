@@ -1,15 +1,15 @@
-"""The `runtime=` of every front end: one check, one error, and what a front end may ask of a runtime.
+"""Check the `runtime=` argument of every front end, and query properties of a runtime.
 
     where = chosen(runtime, owner="Lasso", give=LOCAL, default=Threads(n_jobs))
     name_of(where), one_memory(where), here(where)
 
 A runtime is any object with the interface: `workers`, `open()` and `crew()` to run plans, `serve(job)` to run jobs over
-tables, `rounds(pipeline, work)` to run programs. No front end asks for its class. Two attributes are optional:
+tables, `rounds(pipeline, work)` to run programs. No front end checks its class. Two attributes are optional:
 
 name : str
-    What plans and records call it; the class name in lower case unless it says otherwise.
+    The name in plans and records; by default the class name in lower case.
 one_memory : bool
-    Whether all its workers share the memory of this process. False unless it says otherwise.
+    Whether all its workers share the memory of this process; by default False.
 """
 
 from __future__ import annotations
@@ -32,33 +32,39 @@ _CLASSES = ("Serial", "Threads", "Simulated", "Cluster")
 def chosen(
     runtime: Any, *, owner: str, give: str, default: Runtime | None = None, does: str = "open", work: str = "this"
 ) -> Any:
-    """The runtime that was given, checked.
+    """The given runtime, checked.
 
     Parameters
     ----------
-    runtime : what the user gave
-    owner : whose option it is, for the message
-    give : what to give instead, for the message
-    default : what None stands for; None: a runtime must be given
-    does : the method that is needed, "open", "serve" or "rounds"
-    work : what would run there, for the message
+    runtime : object
+        What the user gave.
+    owner : str
+        The estimator or function with this option, for the message.
+    give : str
+        What to give instead, for the message.
+    default : Runtime or None
+        What None stands for; None: a runtime must be given.
+    does : str
+        The method that is needed: "open", "serve" or "rounds".
+    work : str
+        What would run on it, for the message.
     """
     if runtime is None and default is not None:
         runtime = default
     start = f"{owner}: runtime={shown(runtime)}"
-    # No generator: Ctrl-C that comes while one is closed is printed and dropped.
+    # Not a generator: Ctrl-C that arrives while a generator is closed is printed and dropped.
     opens, serves = callable(getattr(runtime, "open", None)), callable(getattr(runtime, "serve", None))
     if isinstance(runtime, type) or not (opens or serves):
         raise NotARuntime(f"{start} is not a runtime; give {give}{_instead(runtime)}")
     if not callable(getattr(runtime, does, None)) or not hasattr(runtime, "serve" if does == "serve" else "workers"):
         raise NotARuntime(f"{start} is not a runtime for {work}; give {give}")
     if does != "serve":
-        _ = runtime.workers  # refuses what is not a number of threads
+        _ = runtime.workers  # raises for an invalid number of threads
     return runtime
 
 
 def _instead(given: Any) -> str:
-    """What the user may have meant."""
+    """A suggestion what the user may have meant."""
     if isinstance(given, type):
         return f"; make one: st.{given.__name__}(…)" if given.__name__ in _CLASSES else ""
     if isinstance(given, str):
@@ -70,7 +76,7 @@ def _instead(given: Any) -> str:
 
 
 def name_of(runtime: Any) -> str:
-    """What plans and records call a runtime.
+    """The name of a runtime in plans and records.
 
     >>> name_of(Threads(2))
     'threads'
@@ -84,12 +90,14 @@ def one_memory(runtime: Any) -> bool:
 
 
 def here(runtime: Any, n_jobs: int | None = None) -> Serial | Threads:
-    """The runtime itself where it shares this memory, else n_jobs threads: where counts are taken and models used."""
+    """The runtime itself if it shares this process's memory, else n_jobs threads: for counting data and using
+    models.
+    """
     return runtime if one_memory(runtime) else Threads(n_jobs)
 
 
 def refuse_elsewhere(runtime: Any, *, owner: str, why: str, give: str) -> None:
-    """PlanError for a runtime of several memories."""
+    """PlanError for a runtime whose workers do not share one memory."""
     if not one_memory(runtime):
         raise PlanError(f"{owner}: runtime={shown(runtime)}: {why}; {give}")
 

@@ -1,6 +1,4 @@
-"""How many threads this process may really use: affinity and cgroup limits count, the number of cores printed on the
-box does not.
-"""
+"""How many threads and how much memory this process may use, from CPU affinity and cgroup limits."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     return max(1, count)
 
 
-# More threads than this many for each core only wait for each other. Tests and plans for larger machines use some.
+# More threads per core than this only wait for each other. Tests and plans for larger machines use some.
 _THREADS_A_CORE, _ALWAYS_ALLOWED = 32, 256
 
 
@@ -51,7 +49,7 @@ def workers_from(n_jobs: int | None) -> int:
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """Bytes that can still be had without swapping, or None where the system does not say."""
+    """Bytes that can be allocated without swapping, or None where the system does not report it."""
     found = None
     try:
         for line in meminfo.read_text().splitlines():

@@ -164,7 +164,7 @@ class Epochs:
                 run.save(arrays, meta, epoch + 1)
 
     def _restore(self, found: Checkpoint) -> int:
-        """Write a checkpoint into the states; the epochs that were done."""
+        """Write a checkpoint into the states; return the finished epochs."""
         if _LOOPS not in found.meta:
             raise CheckpointError(f"{found.path} is not of st.epochs; name another folder")
         unpack(self._states, _inside(found.arrays, "state"))
@@ -172,7 +172,7 @@ class Epochs:
         return int(found.meta["epoch"])
 
     def _numbers(self) -> dict[str, float]:
-        """Of the present epoch: accumulators of one number, and what was logged."""
+        """Numbers of the current epoch: accumulators of one number, and what was logged."""
         folded = {
             name: float(value.array)
             for name, value in self._states.items()
@@ -198,16 +198,19 @@ class Epochs:
 class _Loops:
     """The decorated loops that a run calls.
 
-    items : iterations of their calls in the present epoch
+    Parameters
+    ----------
+    items : int
+        Iterations of their calls in the current epoch.
     """
 
     def __init__(self) -> None:
         self.items = 0
         self._tell: Listener = warn
         self._plans: dict[str, dict[str, Any]] = {}  # by name of the loop: "settings", and whether its data "vary"
-        self._data: dict[str, tuple[int, ...]] = {}  # identities of those that the settings hold for
+        self._data: dict[str, tuple[int, ...]] = {}  # identities of the data that the settings describe
         self._sizes: dict[str, int] = {}  # iterations of a call
-        self._last: dict[str, LoopCall] = {}  # the last call of each loop that has a schedule
+        self._last: dict[str, LoopCall] = {}  # the last call of each loop with a schedule
         self._then: dict[str, dict[str, Any]] = {}  # the plans of the checkpoint
         self._schedules: dict[str, loop_calls.Arrays] = {}  # to be restored
         self._path = Path()
@@ -219,12 +222,12 @@ class _Loops:
             self._schedules[name] = _inside(schedules, name)
 
     def watched(self, tell: Listener) -> _Watching:
-        """While this is open, calls of loops are noticed."""
+        """A context in which calls of loops are observed."""
         self._tell = tell
         return _Watching(self._called)
 
     def saved(self) -> dict[str, Any]:
-        """For a checkpoint: the plans of this run, and of an earlier one whose loops were not called again."""
+        """For a checkpoint: the plans of this run, and of an earlier run's loops that were not called again."""
         return {**self._then, **self._plans}
 
     def schedules(self) -> loop_calls.Arrays:
@@ -258,11 +261,11 @@ class _Loops:
                 call.restore(state)
 
     def _compare(self, name: str, now: Mapping[str, Any]) -> None:
-        """OtherPlan where a loop is not that of the checkpoint."""
+        """OtherPlan if a loop's settings differ from those of the checkpoint."""
         then = self._then.get(name)
         if then is None:
             return
-        # Data that differed from call to call in the earlier run say nothing.
+        # Data that differed from call to call in the earlier run cannot be compared.
         left_out = _OF_DATA if then["vary"] else ()
         theirs, ours = (
             {key: value for key, value in each.items() if not key.startswith(left_out)}
@@ -280,7 +283,7 @@ _OF_DATA = "data digest", "grid", "digest of the blocks", "waves", "order"  # se
 
 
 class _Watching:
-    """While it is open, calls of loops in this thread go to a watcher."""
+    """A context in which calls of loops in this thread are passed to a watcher."""
 
     def __init__(self, watcher: loop_calls.Watcher) -> None:
         self._watcher = watcher

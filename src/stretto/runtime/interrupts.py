@@ -1,20 +1,20 @@
-"""Ctrl-C while a job runs: never lost, never in the middle of what must not be torn apart.
+"""Handle Ctrl-C during a job: it is never lost, and never interrupts code that must not be interrupted.
 
-Python's own handler raises KeyboardInterrupt between two instructions of the main thread, wherever that is. Inside a
-finalizer or a callback of compiled code the exception is printed and dropped, and the job goes on; between taking an
-event out of a queue and noting it, the event is lost, and the job hangs. So a job has a handler of its own,
-from its beginning to its end, which remembers that Ctrl-C was pressed. What happens then is said by those who run:
+Python's own handler raises KeyboardInterrupt between any two instructions of the main thread. Inside a finalizer or a
+callback of compiled code the exception is printed and dropped, and the job goes on; between taking an event out of a
+queue and recording it, the event is lost, and the job hangs. So a job installs its own handler, which records that
+Ctrl-C was pressed. What happens then depends on the running code:
 
     with raising_ctrl_c(): …            raise KeyboardInterrupt at once: user code, compiling
-    with deferring_ctrl_c(): …          nothing until `check_ctrl_c()`, which those who wait call again and again
-    with shielding_ctrl_c(): …          nothing until the block has ended: tidying up
-    with heeding_ctrl_c(job): …         job.ask(): it ends where that is safe. Whoever is outermost is asked, alone
+    with deferring_ctrl_c(): …          nothing until `check_ctrl_c()`, which waiting code calls repeatedly
+    with shielding_ctrl_c(): …          nothing until the block has ended: clean-up
+    with heeding_ctrl_c(job): …         job.ask(): it stops where that is safe; only the outermost job is asked
 
-They may be nested. If a KeyboardInterrupt is dropped by somebody, the next `check_ctrl_c()` raises it again, at the
-latest the end of the outermost block. A second Ctrl-C always raises at once.
+They may be nested. If other code drops a KeyboardInterrupt, the next `check_ctrl_c()` raises it again, at the latest
+the end of the outermost block. A second Ctrl-C always raises at once.
 
-Python delivers signals to the main thread only; in others, and where somebody else has installed a handler, all of
-this does nothing.
+Python delivers signals to the main thread only. In other threads, and where another handler is installed, these blocks
+have no effect.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-GLANCE = 0.2  # seconds: a signal that comes just before the main thread begins to wait is noticed when it wakes up
+GLANCE = 0.2  # seconds: a signal that arrives just before the main thread begins to wait is noticed when it wakes up
 
 RAISE, DEFER, ASK = "raise", "defer", "ask"
 _FRAGILE = (__file__, contextlib.__file__)
-_NEAR = 12  # frames that are looked at: those of a block, of what it calls, and of a generator that is inside one
+_NEAR = 12  # frames to check: those of a block, of what it calls, and of a generator that is inside one
 
 
 class Asked(Protocol):
-    """What can be asked to end as soon as it is safe: a crew, or rounds. A signal handler calls it: it sets flags."""
+    """A crew or rounds that can be asked to stop as soon as it is safe. A signal handler calls it: it only sets
+    flags.
+    """
 
     def ask(self) -> None: ...
 
@@ -43,12 +45,12 @@ class CtrlC:
     """The job that runs in the main thread."""
 
     def __init__(self) -> None:
-        self.pressed = 0  # how often, since somebody heeded it last
-        self.modes: list[tuple[str, Callable[[], None] | None]] = []  # of the blocks that are open, the outermost first
+        self.pressed = 0  # how often, since it was last handled
+        self.modes: list[tuple[str, Callable[[], None] | None]] = []  # of the open blocks, the outermost first
 
     @property
     def asked(self) -> Callable[[], None] | None:
-        """Whom to ask: the outermost who wants to be."""
+        """The function to call: that of the outermost job that wants it."""
         return next((ask for mode, ask in self.modes if mode == ASK), None)
 
     def handle(self, number: int, frame: Any) -> None:
@@ -64,7 +66,9 @@ class CtrlC:
 
 def _entering_or_leaving(frame: Any) -> bool:
     """Whether the main thread is entering or leaving a block: an exception there would leave the block open.
-    It is raised at the next check instead."""
+
+    It is raised at the next check instead.
+    """
     for _ in range(_NEAR):
         if frame is None:
             return False
@@ -81,34 +85,34 @@ class _Running:
 
 
 def check_ctrl_c() -> None:
-    """Raise KeyboardInterrupt if Ctrl-C was pressed and nobody heeds it."""
+    """Raise KeyboardInterrupt if Ctrl-C was pressed and no job handles it."""
     now = _Running.now
     if now is not None and now.pressed and now.asked is None and _in_main_thread():
         raise KeyboardInterrupt
 
 
 class _Block:
-    """A block of code with a mode; the outermost installs the handler and takes it away again."""
+    """A block of code with a mode; the outermost installs the handler and removes it again."""
 
     _checks = True
 
     def __init__(self, mode: str, ask: Callable[[], None] | None = None) -> None:
         self._mode = mode, ask
-        self._now: CtrlC | None = None  # None: signals are not ours
+        self._now: CtrlC | None = None  # None: another handler is installed
         self._outermost = False
 
     def __enter__(self) -> Self:
         if not _in_main_thread():
             return self
         if self._checks:
-            check_ctrl_c()  # pressed before, and dropped by somebody
+            check_ctrl_c()  # pressed before, and dropped by other code
         now = _Running.now
         if now is None:
             if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
                 return self
             self._outermost, now = True, CtrlC()
             now.modes.append(self._mode)
-            signal.signal(signal.SIGINT, now.handle)  # from here on nothing is lost
+            signal.signal(signal.SIGINT, now.handle)  # from this line on no signal is lost
             _Running.now = now
         else:
             now.modes.append(self._mode)
@@ -126,8 +130,8 @@ class _Block:
                 check_ctrl_c()
             return
         now.modes[:] = [(DEFER, None)]
-        _Running.now = None  # before the handler goes: the one after it raises wherever it is called
-        if signal.getsignal(signal.SIGINT) == now.handle:  # else somebody has installed another meanwhile
+        _Running.now = None  # before the handler is removed: the previous one may raise anywhere
+        if signal.getsignal(signal.SIGINT) == now.handle:  # otherwise other code has installed another one meanwhile
             signal.signal(signal.SIGINT, signal.default_int_handler)
         if kind is None and now.pressed:
             raise KeyboardInterrupt
@@ -151,7 +155,7 @@ class deferring_ctrl_c(_Block):
 
 
 class shielding_ctrl_c(_Block):
-    """Ctrl-C changes nothing before the block has ended, also one that was pressed before it began."""
+    """Ctrl-C has no effect until the block has ended, also if it was pressed before it began."""
 
     _checks = False
 
@@ -160,10 +164,10 @@ class shielding_ctrl_c(_Block):
 
 
 class heeding_ctrl_c(_Block):
-    """The first Ctrl-C asks the job to stop where that is safe, a second one stops at once.
+    """The first Ctrl-C asks the job to stop where that is safe, a second one stops it at once.
 
-    Whoever opens the block asks at its end whether one was `heard`, and tells the caller of the job, also if it came so
-    late that the job was done. One that comes later still is a KeyboardInterrupt at the end of the block.
+    The code that opens the block checks at its end whether Ctrl-C was `heard`, and reports it to the caller of the job,
+    even if it came too late to stop the job. A later one raises KeyboardInterrupt at the end of the block.
     """
 
     def __init__(self, job: Asked) -> None:
@@ -172,7 +176,7 @@ class heeding_ctrl_c(_Block):
         self._pressed = self._heard = False
 
     def heard(self) -> bool:
-        """Whether Ctrl-C was pressed so far: the caller of this sees to it."""
+        """Whether Ctrl-C was pressed so far; the caller then handles it."""
         self._heard = self._pressed
         return self._heard
 

@@ -1,7 +1,7 @@
-"""Who watches the calls of decorated loops: the run of `st.epochs` that is under way in this thread, if any.
+"""Observe calls of decorated loops: a loop reports each call to the `st.epochs` run of its thread, if there is one.
 
-A loop reports each call before it begins. It says what it is in terms that need no knowledge of loops: a name, a
-function that makes its plan, and, where a schedule keeps state between calls, functions that read and restore that.
+A loop reports each call before it begins, in terms that need no knowledge of loops: a name, a function that makes its
+plan, and, where a schedule keeps state between calls, functions that read and restore that state.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class CallPlan(Protocol):
-    """What is asked of the plan of a call."""
+    """The attributes of a call's plan that are used."""
 
     @property
     def fingerprint(self) -> str: ...
@@ -33,20 +33,13 @@ class CallPlan(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LoopCall:
-    """A call that is about to begin.
+    """A call that is about to begin."""
 
-    name : of the function
-    data : identities of the data that it runs over
-    plan : makes its plan, which takes a pass over the data
-    schedule : reads the state of its schedule; None where there is no schedule
-    restore : puts such a state back
-    """
-
-    name: str
-    data: tuple[int, ...]
-    plan: Callable[[], CallPlan]
-    schedule: Callable[[], Arrays] | None = None
-    restore: Callable[[Mapping[str, NDArray[Any]]], None] | None = None
+    name: str  # of the function
+    data: tuple[int, ...]  # identities of the data that it runs over
+    plan: Callable[[], CallPlan]  # makes its plan, which takes a pass over the data
+    schedule: Callable[[], Arrays] | None = None  # reads the state of its schedule; None without one
+    restore: Callable[[Mapping[str, NDArray[Any]]], None] | None = None  # restores that state
 
 
 Watcher = Callable[[LoopCall], None]

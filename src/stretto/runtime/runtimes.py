@@ -1,12 +1,12 @@
-"""Where a plan runs: `Serial`, the truth, and `Threads`, the default.
+"""The runtimes `st.Serial` (the reference) and `st.Threads` (the default).
 
-Both hand the same compiled worker the same arrays. Serial makes the visits one after another in the order's own
-numbering; Threads starts one worker per thread, and the workers claim ready visits by themselves.
+Both pass the same arrays to the same compiled worker. Serial makes the visits one after another in the numbering of the
+order; Threads starts one worker per thread, and the workers claim ready visits by themselves.
 
     with Threads(2).open() as crew:
         done = crew.run(step, profile="exact")
 
-Naming a runtime imports nothing of Numba's; opening one does.
+Creating a runtime does not import Numba; opening one does.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What surrounds a run: who is told of it, where it is recorded and saved, how it goes on or ends.
+"""`st.Session`: the run record, checkpoints, listeners and end of a run.
 
 model.fit(X, session=Session(record="runs/first", saving=Saving(Path("runs/first/checkpoints"), every_epochs=5)))
 """
@@ -109,7 +109,7 @@ class Session:
             heeding_ctrl_c(trainer.crew) as ctrl_c,
         ):
             outcome = trainer.run(epochs)
-            if ctrl_c.heard():  # also when it came too late to stop anything: the caller receives it
+            if ctrl_c.heard():  # also when it came too late to stop anything: the caller must see it
                 outcome = replace(outcome, status="stopped")
             ending.status = outcome.status
             if outcome.status == "stopped":
@@ -119,7 +119,7 @@ class Session:
 
 @dataclass
 class Ending:
-    """How a run ends, for its record: an error unless something else is said."""
+    """How a run ends, for its record: "failed" unless it is set."""
 
     status: Status = "failed"
     message: str = ""
@@ -141,7 +141,7 @@ def recorded(tell: Listener, config: Mapping[str, Any], epoch: int = 0) -> Itera
 
 
 class Scratch:
-    """A folder that goes away when it is dropped, without a word. A copy of its owner (pickle) does not have it."""
+    """A temporary folder, removed silently when the object is. A pickled copy of its owner does not have it."""
 
     def __init__(self, within: Path | None = None) -> None:
         self.name = tempfile.mkdtemp(prefix="stretto-", dir=within)
@@ -152,15 +152,13 @@ class Scratch:
 
 
 def _remove(folder: str, owner: int) -> None:
-    # A forked child inherits the object; the folder is still its parent's.
+    # A forked child inherits the object, but the folder belongs to its parent.
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def scratch_folder(session: Session | None) -> Scratch:
-    """A folder for what does not fit in memory: beside the run record when there is one. It goes away when it is
-    dropped.
-    """
+    """A temporary folder for what does not fit in memory, next to the run record if there is one."""
     within = None if session is None or session.record is None else Path(session.record).parent
     if within is not None:
         within.mkdir(parents=True, exist_ok=True)

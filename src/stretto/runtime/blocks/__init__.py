@@ -1,1 +1,1 @@
-"""Static plans in one process: threads make the visits of a step, from memory or from files."""
+"""Static plans in one process: threads make the visits of a step, with data in memory or in files."""

@@ -1,4 +1,4 @@
-"""Both views of the ratings that row-by-row solvers need: by row and by column, each sorted."""
+"""Compressed sparse ratings by row and by column (CSR and CSC), sorted, in memory or in files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .source import Entries, Source
 
 @dataclass(frozen=True, eq=False)
 class Compressed:
-    """Row i has entries indptr[i] to indptr[i + 1]; indices in rising order."""
+    """Compressed sparse rows: row i has entries indptr[i] to indptr[i + 1], with ascending indices."""
 
     indptr: Ints  # [m + 1]
     indices: NDArray[np.int32]  # [n]
     values: NDArray[np.float32]  # [n]
-    repeats: int = 0  # entries that repeat the pair before them; they are in the order of their values
+    repeats: int = 0  # entries with the same pair as the one before; they are in the order of their values
 
     @property
     def counts(self) -> Ints:
@@ -37,7 +37,7 @@ def _empty(counts: NDArray[Any], entries: int) -> Compressed:
 
 
 def compress(data: Entries, row_counts: Ints, col_counts: Ints) -> tuple[Compressed, Compressed]:
-    """(by row, by column), whatever the order of the input."""
+    """(by row, by column), independent of the order of the input."""
     m, n = data.shape
     loose = _empty(col_counts, len(data.values))
     group_by(data.cols, data.rows, data.values, loose.indptr[:-1].copy(), loose.indices, loose.values)
@@ -50,9 +50,20 @@ def compress(data: Entries, row_counts: Ints, col_counts: Ints) -> tuple[Compres
 
 
 def compress_on_disk(source: Source, counts: Ints, cut: Cut, disk: Disk, *, by_column: bool) -> Compressed:
-    """One of the two views of a source that is read in chunks, in files. counts: entries of each row, or column.
+    """One of the two views of a source that is read in chunks, in files.
 
-    Entries are first brought to their block of rows, then each block is sorted.
+    Parameters
+    ----------
+    source : Source
+        The entries.
+    counts : array of int
+        Entries of each row, or column.
+    cut : Cut
+        Blocks of rows. Entries are first grouped by block, then each block is sorted.
+    disk : Disk
+        For the result.
+    by_column : bool
+        Which view.
     """
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     begins, total = indptr[cut.bounds], int(indptr[-1])
@@ -83,6 +94,6 @@ def compress_on_disk(source: Source, counts: Ints, cut: Cut, disk: Disk, *, by_c
 
 
 def by_rows(data: Entries) -> Compressed:
-    """The entries by row alone, indices in rising order."""
+    """The entries by row only, with ascending indices."""
     rows, cols = np.bincount(data.rows, minlength=data.shape[0]), np.bincount(data.cols, minlength=data.shape[1])
     return compress(data, rows, cols)[0]

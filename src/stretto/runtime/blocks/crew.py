@@ -1,8 +1,8 @@
-"""The threads of one run, which make the visits of a step.
+"""`Crew`: the threads of one run, which make the visits of steps.
 
-A crew lives as long as a run: threads are started once, nothing is global, so two fits at once and a fork in between
-are safe. Every worker calls the same compiled kernel with the same arrays, and claims ready visits by itself; a serial
-crew makes them one after another in the order's own numbering. Python only starts the workers and waits.
+A crew exists for one run: threads are started once and nothing is global, so two fits at once and a fork in between are
+safe. Every worker calls the same compiled kernel with the same arrays and claims ready visits by itself. A serial crew
+makes them one after another in the numbering of the order. Python only starts the workers and waits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class _Halting:
-    """A pass that Ctrl-C ends."""
+    """A pass that Ctrl-C stops."""
 
     def __init__(self, halt: Callable[[], None]) -> None:
         self.ask = halt
@@ -38,7 +38,12 @@ class _Halting:
 class Crew:
     """The threads of one run.
 
-    runs_ahead: whether `run` makes use of `then`. needs_spec: whether it has to know what the arguments of a step are.
+    Attributes
+    ----------
+    runs_ahead : bool
+        Whether `run` uses `then`.
+    needs_spec : bool
+        Whether steps need a `spec` of their arguments.
     """
 
     needs_spec = False
@@ -47,12 +52,12 @@ class Crew:
     def __init__(self, workers: int, serial: bool) -> None:
         self.workers = workers
         self.serial = serial
-        # Even one worker gets a thread of its own, so that the main thread stays free to notice Ctrl-C.
+        # Even a single worker gets its own thread, so that the main thread can handle Ctrl-C.
         with shielding_ctrl_c():
             self._team = Team(workers)
         self._running: claims.Pass | None = None
         self._walk: TileWalk | None = None
-        self.asked = False  # the user wants to stop, which the driver of the crew does between two steps
+        self.asked = False  # the user wants to stop; the driver of the crew does so between two steps
 
     def run(
         self,
@@ -65,14 +70,29 @@ class Crew:
         again: bool = False,
         then: Step | None = None,
     ) -> Done:
-        """Make every visit of the step; those in `finished` are already made.
+        """Make every visit of the step that is not in `finished`.
 
-        When `seconds` have gone by, or with drain on Ctrl-C, claiming stops, running visits end, and the result says
-        what was finished. Without drain Ctrl-C is passed on, since half a result would be taken for a whole one.
-        `step.before` is called first, `step.after` when all visits are made. again: a step like this one was run before
-        and nobody looks at the log of this one, so that neither compiling nor logging takes time; its log is empty.
-        then: the step that is run next for certain, nothing of this one being looked at before; crews of a cluster may
-        begin it, and until it is asked for they are `told_ahead`.
+        `step.before` is called first, `step.after` when all visits are made.
+
+        Parameters
+        ----------
+        step : Step
+            The visits and their kernel.
+        profile : str
+            The numeric profile, "exact" or "fast".
+        finished : array of int or None
+            Visits that are already made.
+        seconds : float or None
+            Stop claiming visits after this time; running visits finish, and the result names the finished ones.
+        drain : bool
+                Ctrl-C stops in the same way. Otherwise it is raised, since a partial result would be taken for a
+            complete one.
+        again : bool
+                A similar step was run before and the log is not needed: nothing is compiled or logged, and the log is
+            empty.
+        then : Step or None
+                The step that is certain to run next, without the caller reading anything in between. A crew of a
+            cluster may start it early; until it is requested, `told_ahead` is True.
         """
         if self._walk is not None and self._walk.applies(step):
             return self._walk.run(self._visits, step, profile, finished, seconds, drain=drain)
@@ -80,18 +100,18 @@ class Crew:
             step.before(finished is None)
         return self._visits(step, profile, finished, seconds, drain=drain, again=again)
 
-    apart = 0  # hosts that items are dealt out to by `apply`; 0: all is done here
+    apart = 0  # hosts that `apply` distributes items to; 0: everything runs in this process
 
     def shares(self, count: int, readers: Ints | None = None) -> list[Sequence[int]]:
-        """0 to count − 1, dealt out to the hosts; readers [count]: the only host for each."""
+        """0 to count − 1, distributed over the hosts. `readers` [count]: the only host that can process each."""
         return [range(count)]
 
     def apply(self, function: Callable[[Any, Crew], Any], items: Sequence[Any]) -> list[Any]:
-        """function(item, crew) of every item; on a cluster each on a host, whose own crew it is given."""
+        """function(item, crew) of every item; on a cluster each on a host, with that host's crew."""
         return [function(item, self) for item in items]
 
     def run_here(self, step: Step, profile: str, finished: Ints | None = None) -> Done:
-        """Make the visits of a step where its arrays are, whatever the crew drives."""
+        """Make the visits of a step in this process, whatever hosts the crew has."""
         return Crew.run(self, step, profile, finished)
 
     def _visits(
@@ -116,8 +136,8 @@ class Crew:
         compiled = step.kernel[profile]
         self._running = pass_ if drain or seconds is not None else None
         if not again:
-            # Told to stop before it begins, a worker returns at once; if it has to be compiled, that happens here and
-            # not inside the time that is measured.
+            # A worker that is stopped before it begins returns at once. If it has to be compiled, that happens now and
+            # not inside the measured time.
             compiled(claims.stopped(), 0, step.out, *step.args)
 
         def halt() -> None:
@@ -132,7 +152,7 @@ class Crew:
                 if not call.wait(seconds):
                     self.stop()
                     call.wait()
-            except KeyboardInterrupt:  # of a second Ctrl-C, or of a handler that is not ours
+            except KeyboardInterrupt:  # of a second Ctrl-C, or of another handler
                 interrupted = True
                 halt()
                 call.wait()
@@ -164,30 +184,30 @@ class Crew:
         )
 
     def stream(self, disk: Disk) -> None:
-        """From now on steps whose arrays are in files of `disk` are made tile by tile."""
+        """From now on, make steps whose arrays are in files of `disk` tile by tile."""
         self._walk = TileWalk(disk)
 
     def parts(self) -> Parts | None:
-        """Nodes that hold parts of data; None where all data are in this memory."""
+        """Nodes that hold parts of data; None where all data are in this process."""
         return None
 
     @property
     def told_ahead(self) -> bool:
-        """Whether a step was begun that has to be run next."""
+        """Whether a step was started early that has to be run next."""
         return False
 
     def stop(self) -> None:
-        """Ask the running step to end after the visits now being made."""
+        """Ask the running step to stop after the visits in progress."""
         if self._running is not None:
             self._running.control[claims.STOP] = 1
 
     def ask(self) -> None:
-        """Ask for an end as soon as it is safe: of the running step if it can be left half made, then of the run."""
+        """Request a stop as soon as it is safe: of the running step if it can be interrupted, then of the run."""
         self.asked = True
         self.stop()
 
     def gather(self) -> None:
-        """See that the arrays of the steps that were run hold what was learned. Here they always do."""
+        """Copy what was learned into the steps' arrays. On threads they always hold it."""
 
     def close(self) -> None:
         with shielding_ctrl_c():

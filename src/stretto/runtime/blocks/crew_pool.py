@@ -1,11 +1,11 @@
-"""A crew that outlives a call: loops are called once an epoch, and starting threads takes a millisecond or two.
+"""Reuse the threads of a crew between calls: loops are called once an epoch, and starting threads takes milliseconds.
 
     kept = KeptCrew()
     with kept.open(Threads(2)) as crew:     # the crew of the last call, if it was for the same runtime
         ...
 
-Two calls at once get a crew each. After a fork the child makes its own, since threads do not come along. The threads
-end with the object that holds them.
+Two concurrent calls get a crew each. A forked child creates its own, since threads are not inherited. The threads end
+with the object that holds them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Idle:
     runtime: Runtime
     process: int
     crew: Crew
-    workers: int  # of the runtime, which may ask for "all" of a number that changes
+    workers: int  # of the runtime; its number of threads may be "all", which can change
     end: weakref.finalize[[], KeptCrew]
 
 
@@ -39,7 +39,7 @@ class KeptCrew:
 
     @contextmanager
     def open(self, runtime: Runtime) -> Iterator[Crew]:
-        """A crew for this runtime, used by nobody else meanwhile."""
+        """A crew for this runtime, exclusive to the caller."""
         idle = self._take(runtime)
         if idle is None:
             idle = self._start(runtime)
@@ -48,7 +48,7 @@ class KeptCrew:
                 yield idle.crew
         except BaseException:
             with shielding_ctrl_c():
-                idle.end()  # whatever state it is in, nobody shall find it
+                idle.end()  # its state is unknown: do not reuse it
             raise
         if self._idle:
             idle.end()
@@ -58,7 +58,7 @@ class KeptCrew:
     def _start(self, runtime: Runtime) -> _Idle:
         stack = ExitStack()
         try:
-            with deferring_ctrl_c():  # starting threads is not made to be interrupted
+            with deferring_ctrl_c():  # starting threads must not be interrupted
                 crew = stack.enter_context(runtime.crew())
             return _Idle(runtime, os.getpid(), crew, runtime.workers, weakref.finalize(self, stack.close))
         except BaseException:
@@ -72,7 +72,7 @@ class KeptCrew:
         except IndexError:
             return None
         if idle.process != os.getpid():
-            idle.end.detach()  # its threads stayed in the parent
+            idle.end.detach()  # its threads belong to the parent process
             return None
         if idle.runtime == runtime and idle.workers == runtime.workers:
             return idle

@@ -1,7 +1,7 @@
-"""A small step that is run thousands of times: laid out once, and made by the calling thread.
+"""Run a small step thousands of times on the calling thread, prepared once.
 
-Handing a step to a crew takes as long as some thousand multiplications. Where one worker does it all anyway, such a
-round of visits is made here and now:
+Handing a step to a crew takes as long as some thousand multiplications. Where one worker makes all visits anyway, they
+are made on the calling thread:
 
     again = Again(step, "exact")
     while ...:
@@ -24,7 +24,7 @@ from .step import Step
 
 
 class Again:
-    """Compiles on the way in, so that no run is longer than its work."""
+    """A prepared step. It is compiled on construction, so that no run includes compile time."""
 
     def __init__(self, step: Step, profile: str) -> None:
         every = np.arange(len(step.order), dtype=np.int64)
@@ -36,7 +36,7 @@ class Again:
         self._compiled(self._pass.words, 0, *self._args)
 
     def run(self) -> tuple[float, int | None]:
-        """Make every visit in its order: the seconds it took, and the visit that went wrong, if any."""
+        """Make every visit in order; return the seconds and the visit that failed, if any."""
         control = self._pass.control
         control[:] = self._fresh
         began = time.perf_counter_ns()

@@ -1,4 +1,4 @@
-"""What a door hands to the runtime: passes to run each epoch, arrays to save, and how to read the result."""
+"""The interface of a model that runs epoch by epoch: steps of an epoch, arrays to save, how to read the result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .step import Step
 
 @dataclass(frozen=True)
 class Report:
-    """How far an epoch got: the objective (lower is better) and named metrics."""
+    """The result of an epoch: the objective (lower is better) and named metrics."""
 
     objective: float
     metrics: dict[str, float] = field(default_factory=dict)
@@ -24,8 +24,8 @@ class Report:
 class Job(Protocol):
     """An iterative-convergent model under a plan.
 
-    One may also have `steps_ahead`: True when `steps` of the next epoch and `report` read nothing that is learned, so
-    that a crew may begin the next epoch before this one is reported.
+    A job may also have `steps_ahead`: True if `steps` of the next epoch and `report` do not read what is learned, so
+    that a crew may start the next epoch before this one is reported.
     """
 
     @property
@@ -33,7 +33,7 @@ class Job(Protocol):
 
     @property
     def items(self) -> int:
-        """What ratings per second counts: entries processed in an epoch."""
+        """Entries processed in an epoch, for the rate per second."""
         ...
 
     def steps(self, epoch: int) -> Sequence[Step]:
@@ -45,5 +45,5 @@ class Job(Protocol):
         ...
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """Everything learned, live: saved in checkpoints and restored in place."""
+        """Everything learned, as live arrays: saved in checkpoints and restored in place."""
         ...

@@ -1,9 +1,9 @@
-"""Laying the data out in blocks as the plan says.
+"""Sort entries into the blocks of a plan (grouped by visit), in memory or in files.
 
     tallied = tally(chunk, rows, cols, order, crew)      # entries of each visit
     blocks = lay_out(data, rows, cols, order, tallied, crew)
 
-All work on fixed parts of the input, so the result does not depend on the number of threads. The blocks hold indices
+All functions work on fixed parts of the input, so the result does not depend on the number of threads. Indices are
 local to their block, in two bytes where they fit: 8 bytes a rating instead of 12.
 """
 
@@ -32,7 +32,7 @@ from .source import Chunk, Entries, Source
 from .step import make_step, parts
 
 _PARTS = 16
-_LISTS = 1024  # lists that blocks to be arranged are dealt out to, at most
+_LISTS = 1024  # lists over which blocks to sort are distributed, at most
 _SMALL = 1 << 16
 
 
@@ -44,7 +44,7 @@ class Blocks:
     u: NDArray[Any]  # [n] uint16 or int32
     i: NDArray[Any]  # [n]
     r: NDArray[np.float32]  # [n]
-    row_base: Ints  # [V] position at which the visit's row block begins
+    row_base: Ints  # [V] first row of the visit's row block
     col_base: Ints  # [V]
     repeats: int  # pairs that occur more than once
 
@@ -78,12 +78,10 @@ def visit_table(order: Order) -> Ints:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """How many entries of each part of the input belong to each visit: counts [P, V]; bounds [P + 1] cut the input into
-    parts.
-    """
+    """How many entries of each part of the input belong to each visit."""
 
-    bounds: Ints
-    counts: Ints
+    bounds: Ints  # [P + 1] parts of the input
+    counts: Ints  # [P, V]
 
     @property
     def weight(self) -> Ints:
@@ -150,7 +148,7 @@ def lay_out(
     mean: float = 0.0,
     scale: float = 1.0,
 ) -> Blocks:
-    """Group the entries by visit and put each block in visiting order; values become (value − mean) / scale."""
+    """Group the entries by visit and sort each block in visiting order; values become (value − mean) / scale."""
     ptr, u, i, r = scatter((data.rows, data.cols, data.values), rows, cols, order, tallied, crew, mean, scale)
     repeats = arrange(ptr, rows, cols, order, u, i, r, crew)
     return Blocks(ptr, u, i, r, rows.bounds[order.row_block], cols.bounds[order.col_block], repeats)
@@ -168,7 +166,7 @@ def lay_out_on_disk(
     mean: float = 0.0,
     scale: float = 1.0,
 ) -> Blocks:
-    """The same blocks from a source that is read in chunks, in files. weight [V]: entries of each visit."""
+    """The same blocks, in files, from a source that is read in chunks. `weight` [V]: entries of each visit."""
     grouped = group_on_disk(source, rows, cols, order, weight, crew, disk, mean, scale)
     repeats = arrange(grouped[0], rows, cols, order, *grouped[1:], crew, on_disk=True)
     return Blocks(*grouped, rows.bounds[order.row_block], cols.bounds[order.col_block], repeats)
@@ -206,9 +204,22 @@ def fill_blocks(
     scale: float = 1.0,
     disk: Disk | None = None,
 ) -> Ints:
-    """Bring a source's entries to their visits in (u, i, r), each chunk's behind those that a visit has already.
+    """Append a source's entries to their visits in (u, i, r), chunk by chunk; return the entries of each visit, [V].
 
-    ptr [V + 1]: where each visit's entries are. The number of entries that each visit got, [V].
+    Parameters
+    ----------
+    source : Source
+        The entries.
+    rows, cols, order : Cut, Cut, Order
+        Blocks and visits.
+    ptr : [V + 1] array of int
+        Range of each visit's entries.
+    into : tuple of arrays
+        (u, i, r).
+    mean, scale : float
+        Values become (value − mean) / scale.
+    disk : Disk or None
+        Where (u, i, r) are in files.
     """
     every = ((0, chunk) for chunk in source.chunks())
     return fill_parts(every, rows, cols, order, ptr[None, :-1], ptr[1:], into, crew, mean=mean, scale=scale, disk=disk)
@@ -228,9 +239,14 @@ def fill_parts(
     scale: float = 1.0,
     disk: Disk | None = None,
 ) -> Ints:
-    """As `fill_blocks`, of chunks (part, entries): those of a part in their order, parts in any.
+    """Like `fill_blocks`, for chunks (part, entries): chunks of a part in their order, parts in any order.
 
-    first [P, V]: where each visit's entries of a part begin; end [V]: where those of the last part end.
+    Parameters
+    ----------
+    first : [P, V] array of int
+        Start of each visit's entries of a part.
+    end : [V] array of int
+        End of each visit's entries of the last part.
     """
     begun = first.copy()
     for part, chunk in chunks:
@@ -239,7 +255,7 @@ def fill_parts(
         here, *some = scatter(chunk, rows, cols, order, tallied, crew, mean, scale)
         counts = np.diff(here)
         if np.any(filled + counts > limit):
-            raise DataError("the source has more entries than when it was counted; it was changed meanwhile")
+            raise DataError("the source has more entries than when it was counted; do not change it while it is read")
         for v in np.flatnonzero(counts).tolist():
             at = slice(int(filled[v]), int(filled[v] + counts[v]))
             for array, piece in zip(into, some, strict=True):
@@ -263,14 +279,14 @@ def arrange(
     on_disk: bool = False,
     visits: Ints | None = None,
 ) -> int:
-    """Put each block in visiting order, in place; the number of repeated pairs. visits: of these visits alone."""
+    """Sort each block in visiting order, in place; return the number of repeated pairs. `visits`: only these."""
     sizes = (rows.sizes[order.row_block], cols.sizes[order.col_block])
     worker, spec = kernels.arrange_worker, None
     if on_disk:
         entries = (by_visits(name, ptr, written=True) for name in "uir")
         arguments = (constant("ptr"), constant("rows_in"), constant("cols_in"), *entries)
         spec = StepSpec("arrange", named_kernel(worker), arguments)
-    # A worker looks at every row block whenever it claims a visit: many blocks are dealt out to fewer lists.
+    # A worker checks every row block whenever it claims a visit: distribute many blocks over fewer lists.
     every = np.arange(len(order))
     lists = len(order) if on_disk or visits is not None else min(len(order), _LISTS)
     each = Order("independent", lists, len(order), every * lists // max(1, len(order)), every)

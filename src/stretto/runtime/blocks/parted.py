@@ -1,11 +1,11 @@
-"""Entries in parts, read by whoever has the time: nodes of a cluster count them, and hand them to their owners.
+"""Read a partitioned source on several nodes, and exchange entries so that each node gets those of its rows.
 
     counted = by_shares(source, crew, count_some)           # count_some(source, parts, crew), once on every host
-    for part, chunk in exchange.walk(source, to): …         # on a node: the entries of its rows, whoever read them
+    for part, chunk in exchange.walk(source, to): …         # on a node: the entries of its rows, read by any node
 
-A part is read by one node. What it finds travels to the nodes that own the rows, in chunks; a node may have a few of
-them under way to each other one. Chunks of a part come in their order, parts in any: who lays entries out knows where
-each part's begin.
+A part is read by one node. Its entries are sent in chunks to the nodes that own the rows; a few chunks may be in flight
+between two nodes. Chunks of a part arrive in their order, parts in any order: the receiver knows where each part's
+entries begin.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from stretto.schedule.orders.order import Ints
 from .crew import Crew
 from .source import GRAIN, Chunk, Source
 
-_WINDOW = 4  # chunks under way from one node to another
+_WINDOW = 4  # chunks in flight from one node to another
 
 
 class Parted(Source, Protocol):
-    """A source that is read in parts, one after the other or by several at once. It is pickled."""
+    """A source that is read in parts, one after the other or by several nodes at once. It can be pickled."""
 
     @property
     def parts(self) -> int:
-        """How many."""
+        """The number of parts."""
 
     @property
     def readers(self) -> Ints | None:
-        """[parts] the node that each part is read by; None: any node."""
+        """[parts] the node that reads each part; None: any node."""
 
     @property
     def before(self) -> Ints | None:
@@ -47,7 +47,7 @@ class Parted(Source, Protocol):
 
 
 def in_parts(source: Source) -> Parted | None:
-    """The source itself where it is read in parts."""
+    """The source itself if it is read in parts, otherwise None."""
     return cast(Parted, source) if getattr(source, "parts", 0) else None
 
 
@@ -67,7 +67,9 @@ class _Counting:
 
 
 def whole_grains(source: Parted, parts: Sequence[int]) -> Iterator[Chunk]:
-    """The grains that begin in some parts, each whole: the rest of the last one is read in the parts that follow."""
+    """The grains that begin in these parts, each complete: the rest of the last one is read from the parts that
+    follow.
+    """
     before = source.before
     assert before is not None
     for number in parts:
@@ -83,7 +85,7 @@ def whole_grains(source: Parted, parts: Sequence[int]) -> Iterator[Chunk]:
 
 
 def _onwards(source: Parted, number: int, skip: int) -> Iterator[Chunk]:
-    """Entries from one of a part on, to the end of all parts, grain by grain."""
+    """Entries from a position in a part to the end of all parts, grain by grain."""
     waiting: list[Chunk] = []
     count = 0
     for following in range(number, source.parts):
@@ -104,15 +106,15 @@ def _onwards(source: Parted, number: int, skip: int) -> Iterator[Chunk]:
 
 
 def _refuse_outside(source: Parted, part: int, chunk: Chunk) -> None:
-    """Compiled code believes indices."""
+    """RunError for indices out of range: compiled code does not check them."""
     for what, indices, size in (("rows", chunk[0], source.shape[0]), ("columns", chunk[1], source.shape[1])):
         if len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < size:
-            raise RunError(f"part {part} came with {what} that the data do not have")
+            raise RunError(f"part {part} has {what} outside the shape of the data; check the source")
     if not 0 <= part < source.parts:
-        raise RunError(f"a part {part} came, and there are {source.parts}")
+        raise RunError(f"a node received part {part}, but there are {source.parts} parts; please report this")
 
 
-Send = Callable[[int, int, Chunk | None], None]  # (to, part, entries): None: that was all
+Send = Callable[[int, int, Chunk | None], None]  # (to, part, entries): None: no more entries
 
 
 class Exchange:
@@ -121,11 +123,13 @@ class Exchange:
     Parameters
     ----------
     node : int
+        Its number.
     nodes : int
+        How many nodes take part.
     send : function(to, part, chunk)
-        Have entries carried to another node, in order; None for an end.
+        Sends entries to another node, in order; None for the end.
     taken : function(source)
-        Tell a node that one of its chunks was taken.
+        Notifies a node that one of its chunks was processed.
     """
 
     def __init__(self, node: int, nodes: int, send: Send, taken: Callable[[int], None]) -> None:
@@ -139,19 +143,19 @@ class Exchange:
     # -- on the wire's thread ----------------------------------------------------------------------------------------
 
     def arrives(self, source: int, part: int, chunk: Chunk | None) -> None:
-        """Entries of another node, or its end."""
+        """Receive entries of another node, or its end."""
         with self._changed:
             self._came.append((source, part, chunk))
             self._changed.notify_all()
 
     def was_taken(self, by: int) -> None:
-        """Another node has taken one of ours."""
+        """Another node has processed one of this node's chunks."""
         with self._changed:
             self._under_way[by] -= 1
             self._changed.notify_all()
 
     def halt(self) -> None:
-        """Nobody waits any longer."""
+        """Release all waiting threads."""
         with self._changed:
             self._halted = True
             self._changed.notify_all()
@@ -159,7 +163,13 @@ class Exchange:
     # -- on a thread of the node -------------------------------------------------------------------------------------
 
     def walk(self, source: Parted, to: NDArray[Any]) -> Iterator[tuple[int, Chunk]]:
-        """(part, entries) of this node's rows, whoever reads them. to: the node of each row."""
+        """(part, entries) of this node's rows, read by any node.
+
+        Parameters
+        ----------
+        to : array of int
+            The node of each row.
+        """
         reader = threading.Thread(target=self._read, args=(source, to), name=f"stretto-parts-{self._node}", daemon=True)
         reader.start()
         left = self._nodes
@@ -187,7 +197,7 @@ class Exchange:
             raise RunError(f"node {self._node} was stopped while it read its data")
 
     def _read(self, source: Parted, to: NDArray[Any]) -> None:
-        """Read this node's parts and hand on what is in them."""
+        """Read this node's parts and send their entries."""
         try:
             for part in self._own(source):
                 for rows, cols, values in source.part(part):

@@ -1,6 +1,6 @@
-"""From an order to the arrays the compiled workers share.
+"""Create the shared arrays by which compiled workers claim the visits of a pass.
 
-`start` lays out one pass: nothing finished, or, after an interruption, everything in `finished` already done.
+`start` prepares one pass: with no visit finished, or, after an interruption, with those in `finished`.
 """
 
 from __future__ import annotations
@@ -22,10 +22,18 @@ def start(
 ) -> claims.Pass:
     """Arrays for one pass over `order`.
 
-    priority [V]: of the ready visits the one with the highest goes first. finished: visits already done (closed under
-    the order). script: run exactly these visits, in this order, on one worker (the serial runtime); without it workers
-    claim ready visits. only: make these visits and no others; the finished ones are among them, and of every block
-    they are the first.
+    Parameters
+    ----------
+    order : Order
+        The visits and their dependencies.
+    priority : [V] array
+        Of the ready visits, the one with the highest priority goes first.
+    finished : array of int or None
+        Visits that are already made (closed under the order).
+    script : array of int or None
+        Make exactly these visits, in this order, on one worker (the serial runtime); None: workers claim ready visits.
+    only : array of int or None
+        Make only these visits. The finished ones are among them, and of every block they are the first.
     """
     done = np.zeros(len(order), dtype=np.int64)
     if finished is not None and len(finished):
@@ -62,6 +70,6 @@ def start(
 
 
 def logged(pass_: claims.Pass) -> Ints:
-    """[n, 4] what this pass ran: visit, worker, start, end in time stamp cycles; unfinished visits are left out."""
+    """[n, 4] what this pass ran: visit, worker, start, end in time stamp cycles; without unfinished visits."""
     log: Ints = pass_.log[: int(pass_.control[claims.LOGGED])]
     return log[log[:, 3] > 0]

@@ -1,8 +1,8 @@
-"""Where entries come from: arrays in memory, or files larger than memory read piece by piece.
+"""Sources of matrix entries: arrays in memory, or files larger than memory that are read in chunks.
 
 A `Source` has a shape, a length, and `chunks()`: the entries in their order, as (rows, cols, values). Every chunk but
-the last holds a multiple of `GRAIN` entries. Sums are taken grain by grain and folded exactly, so they do not depend on
-how a source is chunked.
+the last holds a multiple of `GRAIN` entries. Sums are computed per grain and added exactly, so they do not depend on
+the chunks.
 """
 
 from __future__ import annotations
@@ -87,12 +87,12 @@ class Spool:
         for first in range(0, self._length, self.at_once):
             count = min(self.at_once, self._length - first)
             yield (
-                self._piece("rows", first, count),
-                self._piece("cols", first, count),
-                self._piece("values", first, count),
+                self._chunk("rows", first, count),
+                self._chunk("cols", first, count),
+                self._chunk("values", first, count),
             )
 
-    def _piece(self, name: str, first: int, count: int) -> NDArray[Any]:
+    def _chunk(self, name: str, first: int, count: int) -> NDArray[Any]:
         dtype = np.dtype(_FIELDS[name])
         return np.fromfile(self.folder / f"{name}.bin", dtype, count, offset=first * dtype.itemsize)
 

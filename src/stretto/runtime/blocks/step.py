@@ -1,4 +1,4 @@
-"""A step: one pass of one compiled kernel over the visits of an order. What a runtime runs."""
+"""`Step`: one pass of a compiled kernel over the visits of an order; the unit that a runtime runs."""
 
 from __future__ import annotations
 
@@ -19,51 +19,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """kernel(pass_, worker, out, *args) once per worker, until every visit of `order` is made.
-
-    weight [V]: items in each visit. out [V]: one number for each visit.
-    before(fresh): called before any visit is made; fresh is False when the step goes on after a stop. after(): called
-    when all are made. visits [V]: the plan's numbers of these visits, when the step makes only some of the plan's.
-    spec: what the arguments are, by name; None: the step only runs where its arrays are. gathers: whether `before` and
-    `after` read or write what is learned, so that it has to be here.
-    """
+    """Calls kernel(pass_, worker, out, *args) once per worker, until every visit of `order` is made."""
 
     name: str
     kernel: Kernel
     order: Order
-    weight: Ints
+    weight: Ints  # [V] items in each visit
     args: tuple[Any, ...]
-    out: NDArray[np.float64] = field(repr=False)
-    before: Callable[[bool], None] | None = None
-    after: Callable[[], None] | None = None
-    visits: Ints | None = None
-    spec: StepSpec | None = None
-    gathers: bool = False
+    out: NDArray[np.float64] = field(repr=False)  # [V] one number for each visit
+    before: Callable[[bool], None] | None = None  # before(fresh): called first; fresh is False after a stop
+    after: Callable[[], None] | None = None  # called when all visits are made
+    visits: Ints | None = None  # [V] the plan's numbers of these visits, if the step makes only some of the plan's
+    spec: StepSpec | None = None  # roles of the arguments, by name; None: the step runs in this process only
+    gathers: bool = False  # whether `before` or `after` use what is learned, so that it has to be gathered first
 
     @property
     def items(self) -> int:
         return int(self.weight.sum())
 
     def total(self) -> float:
-        """The visits' results folded into one number; the exact sum, so it does not matter in which order they were
-        made.
-        """
+        """The exact sum of the visits' results, independent of the order in which they were made."""
         return math.fsum(self.out)
 
 
 @dataclass(frozen=True, eq=False)
 class Done:
-    """What came of a step: its seconds and log.
-
-    finished: the visits made so far when the step was stopped before its end, else None. failed: the visit that went
-    wrong.
-    """
+    """The result of a step."""
 
     step: Step
     seconds: float
     log: Ints  # [n, 4] visit, worker, start and end in nanoseconds since the step began
-    finished: Ints | None = None
-    failed: int | None = None
+    finished: Ints | None = None  # the visits made so far if the step was stopped before its end, else None
+    failed: int | None = None  # the visit that failed
     interrupted: bool = False
 
 
@@ -78,14 +65,15 @@ def make_step(
     spec: StepSpec | None = None,
     gathers: bool = False,
 ) -> Step:
-    """A step with an `out` of its own."""
+    """Create a step with a new `out` array."""
     weight = np.ascontiguousarray(weight, dtype=np.int64)
     return Step(name, kernel, order, weight, args, np.zeros(len(order)), before, after, None, spec, gathers)
 
 
 def parts(n: int, at_most: int, least: int = 65536) -> Ints:
-    """Bounds that cut n items into equal parts: as many as `at_most`, fewer when they would be small. Never depends on
-    threads.
+    """Bounds that divide n items into equal parts: `at_most`, or fewer when they would be small.
+
+    Never depends on the number of threads.
     """
     count = max(1, min(at_most, n // least))
     return np.linspace(0, n, count + 1).astype(np.int64)

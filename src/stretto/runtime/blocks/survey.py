@@ -1,8 +1,8 @@
-"""Looking at the data once: counts of rows and columns, mean, spread, digest.
+"""Compute statistics of a data set in one pass: counts of rows and columns, mean, standard deviation, digest.
 
     seen = survey(source, crew)
 
-Sums are taken grain by grain and folded exactly, so they do not depend on threads, chunks, or who reads which part.
+Sums are computed per grain and added exactly, so they do not depend on threads, chunks, or which node reads which part.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PARTS = 16
 
 @dataclass(frozen=True, eq=False)
 class Survey:
-    """What one look at the data tells."""
+    """Statistics of a data set."""
 
     shape: tuple[int, int]
     entries: int
@@ -39,7 +39,7 @@ class Survey:
     mean: float
     std: float
     farthest: float  # largest |value − mean|
-    digest: str  # of the set of entries, whatever their order, and of the mean and spread that follow from them
+    digest: str  # of the set of entries, independent of their order, and of mean and standard deviation
 
     @property
     def empty(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -49,7 +49,7 @@ class Survey:
 
 @dataclass(eq=False)
 class _Sums:
-    """What is added up over chunks: counts, sums and squares of every grain, digest, smallest and largest value."""
+    """Running sums over chunks: counts, sums and squares of every grain, digest, smallest and largest value."""
 
     rows: NDArray[np.int64]
     cols: NDArray[np.int64]
@@ -64,7 +64,7 @@ class _Sums:
         rows, cols, values = chunk
         m, n = len(self.rows), len(self.cols)
         self.entries += len(values)
-        # Every part counts into arrays of its own; with few entries for each row that would cost more than it saves.
+        # Every part counts into its own arrays; with few entries for each row that would cost more than it saves.
         bounds = grains(len(values), max(1, len(values) // (4 * (m + n))))
         count = len(bounds) - 1
         per_row, per_col = np.zeros((count, m), np.int32), np.zeros((count, n), np.int32)
@@ -91,7 +91,7 @@ class _Sums:
 
 
 def survey(source: Source, crew: Crew) -> Survey:
-    """Count rows and columns and take mean, spread and digest of the values, in one look."""
+    """Count rows and columns and compute mean, standard deviation and digest of the values, in one pass."""
     m, n = source.shape
     found = _Sums(np.zeros(m, np.int64), np.zeros(n, np.int64))
     shift = 0.0
@@ -112,8 +112,8 @@ def survey(source: Source, crew: Crew) -> Survey:
     mean = math.fsum(found.sums) / entries
     if not math.isfinite(mean):
         raise DataError("a rating is NaN or infinite; drop it or give it a value before fitting")
-    # Sums round, and how they do depends on the order of the entries; in single precision that hardly ever shows, and
-    # where it would, the digest shows it too: it is then another plan.
+    # Sums round, and the rounding depends on the order of the entries. In single precision that rarely shows; where it
+    # does, the digest differs too and it is another plan.
     std = float(np.float32(math.sqrt(max(0.0, math.fsum(found.squares) / entries - mean * mean))))
     mean = float(np.float32(shift + mean))
     code = f"{m}x{n}:{entries}:{found.digest % 2**64:016x}:{mean.hex()}:{std.hex()}"
@@ -130,7 +130,7 @@ def _first_value(source: Parted, parts: Sequence[int], crew: Crew) -> tuple[int,
 def _sum_up(shift: float, source: Parted, parts: Sequence[int], crew: Crew) -> _Sums:
     m, n = source.shape
     found = _Sums(np.zeros(m, np.int64), np.zeros(n, np.int64))
-    # Where only one node can read a part, its grains are its own: sums may round otherwise than those of the whole.
+    # If only one node can read a part, its grains are separate: sums may round differently from those of the whole.
     apart = (chunk for number in parts for chunk in source.part(number))
     for chunk in whole_grains(source, parts) if source.readers is None else apart:
         found.add(chunk, shift, crew)
@@ -138,7 +138,7 @@ def _sum_up(shift: float, source: Parted, parts: Sequence[int], crew: Crew) -> _
 
 
 def grains(n: int, at_most: int) -> Ints:
-    """Bounds that cut n entries into parts of whole grains, as many as `at_most` and never more than 16."""
+    """Bounds that divide n entries into parts of whole grains: `at_most`, and never more than 16."""
     grain_count = -(-n // GRAIN)
     count = max(1, min(_PARTS, at_most, grain_count))
     return np.minimum(np.linspace(0, grain_count, count + 1).astype(np.int64) * GRAIN, n)

@@ -1,7 +1,8 @@
-"""A team of threads that all do one thing at a time.
+"""`Team`: a minimal thread pool whose threads all call one function at a time.
 
-An epoch may last fifteen milliseconds, and sixteen futures cost one of them. Here a thread waits on a queue of its own,
-calls compiled code and takes one token away; whoever takes the last wakes the caller: a third of the cost.
+An epoch may last fifteen milliseconds, and sixteen futures would cost one of them. In this pool a thread waits on its
+own queue, calls compiled code and removes one token; the thread that removes the last token wakes the caller: a third
+of the cost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Call:
 
     def __init__(self, fn: Callable[..., Any], members: int, stop: Callable[[], None]) -> None:
         self.fn, self._stop = fn, stop
-        # Members take these away from the end; the one that gets the first of them is the last to return.
+        # Members remove these from the end; the one that gets the first of them is the last to return.
         self._left = [True, *[False] * (members - 1)]
         self._ended = False
         self._over = threading.Lock()  # held until all have returned
@@ -29,21 +30,21 @@ class Call:
         self._errors: list[BaseException] = []
 
     def make(self, args: tuple[Any, ...]) -> None:
-        """One member's share, on its thread."""
+        """Call the function for one member, on its thread."""
         try:
             self.fn(*args)
         except BaseException as error:
             self._errors.append(error)
-            self._stop()  # or the others wait for ever for what this one has claimed
+            self._stop()  # otherwise the others wait without end for what this one has claimed
         if self._left.pop():
-            self._ended = True  # before the lock: whoever is interrupted after taking it still finds this
+            self._ended = True  # before the lock: a caller that is interrupted after taking it still finds this
             self._over.release()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Whether every member has returned, within `seconds` if given. Ctrl-C ends the waiting, not the members."""
+        """Whether every member has returned, within `seconds` if given. Ctrl-C ends the wait, not the members."""
         left = seconds
         while not self._ended:
-            # In slices: a signal that comes just before the waiting begins would not end it.
+            # In slices: a signal that arrives just before the wait begins would not end it.
             began = time.monotonic()
             if self._over.acquire(timeout=GLANCE if left is None else min(left, GLANCE)):
                 break
@@ -54,7 +55,7 @@ class Call:
         return True
 
     def check(self) -> None:
-        """Raise what a member raised."""
+        """Raise the exception of a member."""
         if self._errors:
             raise self._errors[0]
 
@@ -87,16 +88,16 @@ class Team:
     def call(
         self, fn: Callable[..., Any], shares: list[tuple[Any, ...]], stop: Callable[[], None] = lambda: None
     ) -> Call:
-        """fn(*shares[k]) on member k, all at once; stop() tells the others to return when one of them has raised."""
+        """Call fn(*shares[k]) on member k, all at once. If one raises, stop() makes the others return."""
         call = Call(fn, len(shares), stop)
         for queue, share in zip(self._queues, shares, strict=True):
             queue.put((call, share))
         return call
 
     def close(self) -> None:
-        """Let every member finish what it does, and end it."""
+        """Let every member finish its call, and end its thread."""
         for queue in self._queues:
             queue.put(None)
         for thread in self._threads:
-            if thread is not threading.current_thread():  # the garbage collector runs on whatever thread it likes
+            if thread is not threading.current_thread():  # the garbage collector may run on any thread
                 thread.join()

@@ -1,7 +1,7 @@
-"""A step whose arrays are in files: its visits tile by tile, the next tile read while one is worked on.
+"""Run a step whose arrays are in files, tile by tile, reading the next tile while one is processed.
 
-What a tile needs follows from the step's spec alone: the ranges of its visits, row blocks and column blocks. So one
-walk serves every model.
+What a tile needs follows from the step's spec alone: the ranges of its visits, row blocks and column blocks. So the
+same code serves every model.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .step import Done, Step
 
 
 class OneTile(Protocol):
-    """Make some visits of a step: `Crew.run_visits`."""
+    """Makes some visits of a step: `Crew.run_visits`."""
 
     def __call__(
         self, step: Step, profile: str, finished: Ints, seconds: float | None, only: Ints, *, drain: bool
@@ -35,12 +35,12 @@ class OneTile(Protocol):
 
 
 def cut_arrays(spec: StepSpec, holds: Callable[[str], bool]) -> dict[str, Ranges]:
-    """The arrays of a step that are brought in piece by piece: cut along their first axis, and in a file."""
+    """The arrays of a step that are loaded in parts: partitioned along their first axis, and in a file."""
     return {name: spec.ranges(name) for name in spec.cut() if spec.ranges(name).axis == 0 and holds(name)}
 
 
 def bytes_held(order: Order, ranges: dict[str, tuple[Ranges, int]]) -> Callable[[Ints], int]:
-    """function(visits) -> bytes of everything that they touch. ranges: by name, with the bytes of one row."""
+    """function(visits) -> bytes of everything that they touch. `ranges`: by name, with the bytes of one row."""
 
     def held(visits: Ints) -> int:
         blocks = blocks_of(order, visits)
@@ -55,7 +55,7 @@ def bytes_held(order: Order, ranges: dict[str, tuple[Ranges, int]]) -> Callable[
 
 
 def blocks_of(order: Order, visits: Ints) -> dict[str, Ints]:
-    """What visits touch, by what arrays are cut by."""
+    """The blocks that visits touch, by what arrays are partitioned by."""
     return {
         "visits": visits,
         "rows": np.unique(order.row_block[visits]),
@@ -66,16 +66,25 @@ def blocks_of(order: Order, visits: Ints) -> dict[str, Ints]:
 def tiling_of(
     spec: StepSpec, order: Order, args: Mapping[str, Any], budget: int, holds: Callable[[str], bool]
 ) -> Tiling:
-    """The tiles of a step within a budget. args: at least the arrays that are held, with their shapes and types."""
+    """The tiles of a step within a budget. `args`: at least the arrays in files, with their shapes and types."""
     cuts = cut_arrays(spec, holds)
     rows = {name: (cut, _row_bytes(args[name])) for name, cut in cuts.items()}
     return choose_tiling(order, bytes_held(order, rows), budget)
 
 
 def side_within(plan: Plan, budget: int, kept: int, remedy: str) -> int:
-    """The side of the tiles with which a plan runs within a budget; NotEnoughMemory when not even one block fits.
+    """The side of the tiles with which a plan runs within a budget; NotEnoughMemory if not even one block fits.
 
-    kept: bytes that are in memory all the time.
+    Parameters
+    ----------
+    plan : Plan
+        The grid.
+    budget : int
+        Bytes.
+    kept : int
+        Bytes that are in memory all the time.
+    remedy : str
+        What to do, for the message.
     """
     sides, need = [], 0
     for step in plan.steps:
@@ -92,14 +101,14 @@ def _row_bytes(array: Any) -> int:
 
 
 class TileWalk:
-    """The walk of one crew over the steps of a run. `close` ends its thread."""
+    """Runs the steps of one crew tile by tile. `close` ends its thread."""
 
     def __init__(self, disk: Disk) -> None:
         self.disk = disk
         self._tilings: dict[int, tuple[StepSpec, Tiling]] = {}
         self._reader: ThreadPoolExecutor | None = None
         self._ahead: tuple[int, Future[None]] | None = None
-        self.waited = 0.0  # seconds in which no visit was made because a tile was not there
+        self.waited = 0.0  # seconds in which no visit was made because a tile was not loaded
 
     def applies(self, step: Step) -> bool:
         """Whether some of a step's arrays are in files."""
@@ -119,7 +128,7 @@ class TileWalk:
         held = bytes_held(step.order, {name: (cut, _row_bytes(args[name])) for name, cut in cuts.items()})
 
         def fit(tile: Ints, following: Ints) -> bool:
-            """Of tiles that are no neighbours, which happens where a run goes on: whether both fit at a time."""
+            """Whether two tiles fit together; for tiles that are not neighbours, which occurs after a resume."""
             return held(np.concatenate([tile, following])) <= self.disk.budget
 
         made = np.zeros(len(step.order), bool)
@@ -168,7 +177,7 @@ class TileWalk:
             kept = self._tilings[id(step.spec)] = (step.spec, found)
         return kept[1]
 
-    # --- coming and going -------------------------------------------------------------------------------------------
+    # --- loading and releasing -------------------------------------------------------------------------------------
 
     def _load(self, order: Order, cuts: dict[str, Ranges], args: dict[str, Any], tile: Ints) -> None:
         blocks = blocks_of(order, tile)

@@ -1,7 +1,7 @@
-"""Driving a job: epoch after epoch, with events, checkpoints, early stopping and a clean way out.
+"""Train a job epoch by epoch: events, checkpoints, early stopping, stopping by the user.
 
-Where a run stands is a `Position`: the epoch, the step inside it, and the visits of that step already made. A
-checkpoint holds the arrays and the position, so a run resumes in the middle of an epoch and ends with the same bits.
+The `Position` of a run is the epoch, the step in it, and the finished visits of that step. A checkpoint holds the
+arrays and the position, so a run can be resumed in the middle of an epoch and ends with the same bits.
 """
 
 from __future__ import annotations
@@ -28,31 +28,29 @@ from .step import Step
 
 @dataclass
 class Position:
-    """Where a run stands. finished: visits made of the step it stopped in. outs: results of the steps of this epoch."""
+    """The progress of a run."""
 
     epoch: int = 0
     step: int = 0
-    finished: Ints | None = None
-    outs: dict[int, NDArray[np.float64]] = field(default_factory=dict)
+    finished: Ints | None = None  # visits made of the step it stopped in
+    outs: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # results of this epoch's steps
     seconds: float = 0.0
-    best: float = float("inf")
-    waited: int = 0
-    saves: int = 0
+    best: float = float("inf")  # metric, for early stopping
+    waited: int = 0  # epochs without improvement
+    saves: int = 0  # checkpoints written
     reports: list[Report] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Patience:
-    """Stop when `metric` has not improved by `tolerance`, and by `share` of itself, for `epochs` epochs, the first
-    `least` not counted. None as metric watches the objective. rises: a larger metric is the better one.
-    """
+    """Early stopping: stop when a metric has not improved for some epochs."""
 
-    epochs: int
-    tolerance: float = 0.0
-    metric: str | None = None
-    share: float = 0.0
-    least: int = 0
-    rises: bool = False
+    epochs: int  # without improvement
+    tolerance: float = 0.0  # least improvement
+    metric: str | None = None  # None: the objective
+    share: float = 0.0  # least improvement relative to the metric
+    least: int = 0  # first epochs that do not count
+    rises: bool = False  # a larger metric is better
 
 
 @dataclass(frozen=True)
@@ -92,12 +90,12 @@ class Trainer:
             self._checkpoints = RunCheckpoints(
                 saving, plan.fingerprint, plan.logical.settings, profile=self.profile, tell=tell
             )
-        self._next: tuple[int, Sequence[Step]] | None = None  # an epoch, and its steps made ahead
+        self._next: tuple[int, Sequence[Step]] | None = None  # an epoch, and its steps created in advance
 
     def restore(self) -> int:
-        """Go back to the newest usable checkpoint; the number of finished epochs."""
+        """Restore the newest usable checkpoint; return the number of finished epochs."""
         if self._checkpoints is None:
-            raise CheckpointError("there is no checkpoint folder to restore from")
+            raise CheckpointError("the run cannot be restored: it has no checkpoint folder; give saving=Saving(folder)")
         found = self._checkpoints.latest()
         meta = found.meta
         live = self.job.arrays()
@@ -118,11 +116,11 @@ class Trainer:
         return self.position.epoch
 
     def run(self, epochs: int) -> Outcome:
-        """Train until `epochs` epochs are done, counted from the very beginning."""
+        """Train until `epochs` epochs are done, counted from the start of the first run."""
         plan = self.job.plan
         blocks = np.stack([plan.order.row_block, plan.order.col_block], axis=1)
         self.tell(PlanMade(plan.fingerprint, plan.explain(), self.profile, blocks))
-        self._next = None  # whoever owns the arrays may have changed them
+        self._next = None  # the owner of the arrays may have changed them
         at = self.position
         status: Status = "done"
         while at.epoch < epochs:
@@ -141,7 +139,7 @@ class Trainer:
         return Outcome(status, at.epoch, at.reports, at)
 
     def _epoch(self, at: Position, epochs: int) -> Report | None:
-        """One epoch, or what is left of it; None when the user stopped it."""
+        """Run one epoch, or the rest of it; None when the user stopped it."""
         steps = self._steps(at.epoch)
         for k, out in at.outs.items():
             steps[k].out[:] = out
@@ -150,7 +148,7 @@ class Trainer:
             if self.crew.asked and not self.crew.told_ahead:
                 return None
             step = steps[at.step]
-            # An interval shorter than the workers need to wake up must not keep them from ever making a visit.
+            # An interval shorter than the workers' wake-up time must not keep them from ever making a visit.
             seconds = None if stuck or self._checkpoints is None else self._checkpoints.seconds_left()
             then = self._following(at, steps, epochs)
             done = self.crew.run(step, self.profile, at.finished, seconds, drain=True, then=then)
@@ -179,7 +177,9 @@ class Trainer:
         return report
 
     def _following(self, at: Position, steps: Sequence[Step], epochs: int) -> Step | None:
-        """The first step of the next epoch, when this is the last of its own and nobody looks between the two."""
+        """The first step of the next epoch, if this step is the last of its epoch and nothing is read between the
+        two.
+        """
         last = at.step + 1 == len(steps) and at.epoch + 1 < epochs and not self.crew.asked
         looks = self.patience is not None or self.stop_after is not None
         ahead = self.crew.runs_ahead and getattr(self.job, "steps_ahead", False)
@@ -191,7 +191,7 @@ class Trainer:
         return self._next[1][0]
 
     def _steps(self, epoch: int) -> Sequence[Step]:
-        """The steps of an epoch, those that were made ahead if there are such."""
+        """The steps of an epoch; those created in advance if they exist."""
         made, self._next = self._next, None
         return made[1] if made is not None and made[0] == epoch else self.job.steps(epoch)
 
@@ -211,7 +211,7 @@ class Trainer:
         return stop or at.waited >= self.patience.epochs
 
     def save(self) -> None:
-        """Write a checkpoint of where the run stands now. A disk that refuses is reported; training goes on."""
+        """Write a checkpoint of the current position. A failing disk is reported, and training goes on."""
         if self._checkpoints is None:
             return
         self.crew.gather()

@@ -1,1 +1,1 @@
-"""Several processes, on one machine or many: Ray places and restarts them, ZeroMQ carries what they tell each other."""
+"""Runs on several processes, on one machine or many: Ray starts and restarts them, ZeroMQ carries their messages."""

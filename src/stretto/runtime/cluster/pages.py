@@ -1,4 +1,4 @@
-"""Arrays whose untouched pages take no memory; see `stretto.pages`."""
+"""Arrays whose untouched pages use no memory; re-exported from `stretto.pages`."""
 
 from stretto.pages import LEAST, Pages
 

@@ -1,8 +1,8 @@
-"""`Cluster`: where a job runs when one process is not enough, as a value.
+"""`st.Cluster`: the options of a run on several processes.
 
 st.Cluster(nodes=4, threads=8)                       a running Ray cluster, or a local one that is started
 st.Cluster("10.0.0.5:6379", nodes=16, threads=16)    that Ray cluster
-st.Cluster("processes", nodes=2)                     plain processes of this machine, without Ray
+st.Cluster("processes", nodes=2)                     processes of this machine, without Ray
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Cluster:
 
 
 def _check_installed(address: str) -> None:
-    """Refuse, with what to install, where the extra is missing."""
+    """RunError with what to install if a package is missing."""
     needed = ["zmq", "cloudpickle"] if address == "processes" else ["ray", "zmq", "cloudpickle"]
     missing = [name for name in needed if find_spec(name) is None]
     if missing:

@@ -1,16 +1,15 @@
-"""Named arrays in one file, in the safetensors layout, written and read as a stream.
+"""Read and write named arrays in one file in the safetensors format, as a stream.
 
-The layout is eight bytes with the length of a JSON header, the header (name, dtype, shape and place of every array),
-then the arrays' bytes one after the other. Any safetensors reader opens the file. We stream it ourselves because a
-checkpoint is taken while the arrays fill memory: nothing is copied but the arrays that are not contiguous, one at a
-time, and every byte passes through the caller's hands exactly once, so that a digest costs no second pass over the
-disk.
+The format is eight bytes with the length of a JSON header, the header (name, dtype, shape and offset of every array),
+then the arrays' bytes one after the other. Any safetensors reader opens the file. This module streams it because a
+checkpoint is taken while the arrays fill memory: only arrays that are not contiguous are copied, one at a time. Every
+byte passes through the caller's function exactly once, so that a digest needs no second pass over the disk.
 
     with open("factors.safetensors", "wb") as file:
         write(file.write, {"W": np.zeros((3, 2), "f4"), "seen": np.zeros(5, bool)})
 
-Types that safetensors does not know but that have a fixed width (bytes, text, dates) are kept as raw bytes with one
-more axis, and their true dtype is noted in the header.
+Fixed-width types that safetensors does not have (bytes, text, dates) are stored as raw bytes with one more axis, and
+the header records their dtype.
 """
 
 from __future__ import annotations
@@ -44,18 +43,19 @@ _DTYPES = {code: np.dtype(name).newbyteorder("<") for name, code in _CODES.items
 _BY_DTYPE = {dtype: code for code, dtype in _DTYPES.items()}
 _RAW_KINDS = "SUMm"  # bytes, text, datetime, timedelta: fixed width, no pointers inside
 _CHUNK = 8 << 20
-_LARGE = 64 << 20  # arrays from so many bytes on are mapped when they are read
+_LARGE = 64 << 20  # larger arrays are mapped when they are read
 _NOTES = "__metadata__"  # the one key safetensors reserves; text to text
 
 
 class DamagedFile(Exception):
-    """The file does not hold what its header promises; for callers of this module only."""
+    """The file does not match its header; for callers of this module only."""
 
 
 def write(sink: Callable[[memoryview], object], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Send header and arrays to `sink`, piece by piece.
+    """Send header and arrays to `sink`, chunk by chunk.
 
-    Wide types come first so that every array starts at a multiple of its item size: the file can be mapped into memory.
+    Wide types come first, so that every array starts at a multiple of its item size and the file can be mapped into
+    memory.
     """
     ordered = sorted(arrays, key=lambda name: (-_plain(arrays[name].dtype)[1].itemsize, name))
     header: dict[str, object] = {}
@@ -87,7 +87,7 @@ def write(sink: Callable[[memoryview], object], arrays: Mapping[str, NDArray[Any
 
 
 def copy_in(array: NDArray[Any], values: NDArray[Any]) -> None:
-    """array[...] = values, piece by piece, so that two mapped files are never both in memory."""
+    """array[...] = values, chunk by chunk, so that two mapped files are never both in memory."""
     if array.shape != values.shape or not (array.flags.c_contiguous and values.flags.c_contiguous):
         array[...] = values
         return
@@ -100,7 +100,7 @@ def copy_in(array: NDArray[Any], values: NDArray[Any]) -> None:
 
 
 def let_go(array: NDArray[Any], first: int, last: int) -> None:
-    """Bytes first to last of an array that is mapped from a file need not stay in memory: the file has them."""
+    """Release bytes first to last of an array that is mapped from a file: they need not stay in memory."""
     mapped: Any = array
     while isinstance(mapped, np.ndarray) and not isinstance(mapped.base, mmap.mmap):
         mapped = mapped.base
@@ -113,10 +113,16 @@ def let_go(array: NDArray[Any], first: int, last: int) -> None:
 
 
 def read(file: BinaryIO, size: int, seen: Callable[[memoryview], object], *, mapped: bool = False) -> Arrays:
-    """The arrays of an open file of `size` bytes; every byte read is also shown to `seen`.
+    """Read the arrays of an open file of `size` bytes.
 
-    Nothing is believed before it is checked against `size`, so a damaged header cannot make us allocate more than the
-    file holds. mapped: large arrays are read-only and stay in the file, which must not change while they are used.
+    Parameters
+    ----------
+    file, size : file and int
+        The header is checked against `size` first, so that a damaged one cannot cause a large allocation.
+    seen : function(memoryview)
+        Called with every byte that is read.
+    mapped : bool
+        Large arrays are read-only and stay in the file, which must not change while they are used.
     """
     prefix = _take(file, 8, seen)
     length = int.from_bytes(prefix, "little")
@@ -128,7 +134,7 @@ def read(file: BinaryIO, size: int, seen: Callable[[memoryview], object], *, map
         true, place = notes.get(name), file.tell()
         length = math.prod(shape) * dtype.itemsize
         if mapped and length >= _LARGE and true is None:
-            # Every byte is seen; the array itself comes from the file, a page at a time, when somebody looks at it.
+            # `seen` gets every byte; the array itself is mapped, and its pages are read when they are used.
             passing = memoryview(bytearray(_CHUNK))
             for start in range(0, length, _CHUNK):
                 _fill(file, passing[: min(_CHUNK, length - start)], seen)
@@ -167,7 +173,7 @@ def _header(text: bytes, body: int) -> tuple[dict[str, tuple[np.dtype[Any], tupl
 
 
 def _bytes(array: NDArray[Any]) -> memoryview:
-    """The bytes of a contiguous array, not copied."""
+    """The bytes of a contiguous array, without a copy."""
     flat: Any = array.reshape(-1).view(np.uint8)
     return memoryview(flat)
 
@@ -189,7 +195,7 @@ def _fill(file: BinaryIO, piece: memoryview, seen: Callable[[memoryview], object
 
 
 def _plain(dtype: np.dtype[Any]) -> tuple[str, np.dtype[Any]]:
-    """The safetensors code a dtype is kept under, and the dtype of that code."""
+    """The safetensors code under which a dtype is stored, and the dtype of that code."""
     if dtype.kind in _RAW_KINDS and dtype.itemsize:
         return "U8", _DTYPES["U8"]
     code = _BY_DTYPE.get(dtype.newbyteorder("<"))

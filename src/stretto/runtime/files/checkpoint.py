@@ -1,4 +1,4 @@
-"""Checkpoints: a saved state is there completely or not at all.
+"""Write, find and verify checkpoints: a checkpoint exists completely or not at all (atomic rename, digests).
 
     checkpoints/
       checkpoint-000011/
@@ -6,11 +6,11 @@
         arrays.safetensors     the arrays
         manifest.json          what must be in that file (bytes, sha256, dtypes, shapes), and the caller's meta
 
-`save` writes both files into a hidden folder beside the others, forces them to disk, and only then renames the folder
-into place. Renaming is the single moment at which the new checkpoint exists: a crash before it leaves the old ones, a
-crash after it leaves the new one as well. Old ones are removed afterwards.
+`save` writes both files into a hidden folder next to the others, flushes them to disk, and only then renames the
+folder. The rename is the moment at which the new checkpoint exists: a crash before it leaves the old ones, a crash
+after it leaves the new one as well. Old ones are removed afterwards.
 
-`latest` believes nothing: a checkpoint whose size, digest or manifest does not agree is reported and the one before is
+`latest` verifies everything: a checkpoint whose size, digest or manifest is wrong is reported, and the previous one is
 used.
 
     save(folder, {"W": W, "H": H, "finished": finished}, {"step": 12, "epoch": 12, "fingerprint": plan.fingerprint})
@@ -41,7 +41,7 @@ from stretto.runtime.files import array_file, manifest
 
 _ARRAYS, _MANIFEST = "arrays.safetensors", "manifest.json"
 _NAME = re.compile(r"checkpoint-(\d{6,})")
-_HIDDEN = ".unfinished-"  # being written, or being removed: never looked at, swept by the next save
+_HIDDEN = ".unfinished-"  # being written or removed: never read, deleted by the next save
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Checkpoint:
 
 
 class Files:
-    """Every change to the disk goes through one of these, so that a test can fail any of them."""
+    """All changes to the disk go through this class, so that a test can make any of them fail."""
 
     def make_folder(self, path: Path) -> None:
         path.mkdir()
@@ -68,7 +68,7 @@ class Files:
 
     def write(self, file: BinaryIO, data: memoryview) -> None:
         done = 0
-        while done < len(data):  # the operating system may take less than it was offered
+        while done < len(data):  # the operating system may write less than requested
             done += file.write(data[done:])
 
     def fsync(self, file: BinaryIO) -> None:
@@ -95,11 +95,11 @@ _DISK = Files()
 
 @contextlib.contextmanager
 def writing(folder: str | os.PathLike[str] | None) -> Iterator[None]:
-    """While checkpoints of one run go to a folder, no other run's do: RunError if another process writes there."""
+    """Lock a checkpoint folder for one run: RunError if another process writes to it."""
     folder = None if folder is None else Path(folder)
     lock, made = None, folder is not None and not folder.exists()
     if folder is not None:
-        with contextlib.suppress(OSError):  # a disk that refuses is reported when something is saved
+        with contextlib.suppress(OSError):  # a failing disk is reported when something is saved
             folder.mkdir(parents=True, exist_ok=True)
             lock = FolderLock(folder, "the checkpoints of this run")
     try:
@@ -123,10 +123,22 @@ def save(
 ) -> Path:
     """Write a checkpoint into `folder` and return its path; the newest `keep` remain.
 
-    meta: JSON values (numbers, text, lists, dicts; non-finite floats and NumPy scalars too), with "step", the count of
-    saves or epochs so far. The checkpoint is named after it, or after the newest one there plus one if that is larger
-    (a run that was resumed from an earlier step), so that a higher number always means written later. Raises
-    CheckpointError when the disk refuses; the checkpoints already there are untouched then.
+    Raises CheckpointError when writing fails; existing checkpoints are then unchanged.
+
+    Parameters
+    ----------
+    folder : path
+        Of the checkpoints.
+    arrays : mapping of str to array
+        What to save.
+    meta : mapping
+            JSON values (numbers, text, lists, dicts; non-finite floats and NumPy scalars too), with "step", the count
+        of saves or epochs so far. The checkpoint is named after it, or after the newest existing one plus one if that
+        is larger (a run that was resumed from an earlier step), so that a higher number always means written later.
+    keep : int
+        Checkpoints that remain.
+    files : Files
+        Access to the disk.
     """
     if keep < 1:
         raise ValueError(f"keep={keep}: at least one checkpoint must be kept")
@@ -150,11 +162,11 @@ def save(
         files.rename(hidden, path)
         files.fsync_folder(folder)
     except OSError as error:
-        _sweep(folder, files)  # give a full disk its room back
+        _sweep(folder, files)  # free the space on a full disk
         size = sum(array.nbytes for array in arrays.values())
         raise CheckpointError(
             f"could not save a checkpoint of {size / 2**20:.1f} MiB in {folder}: {error.strerror or error}; "
-            f"free some disk space or name another folder. Checkpoints already there are untouched"
+            f"free some disk space or name another folder. The checkpoints that it already has are unchanged"
         ) from error
     _prune(folder, keep, files)
     return path
@@ -167,11 +179,19 @@ def latest(
     settings: Mapping[str, Any] | None = None,
     report: Listener | None = None,
 ) -> Checkpoint:
-    """The newest usable checkpoint of `folder`, read and verified.
+    """Read and verify the newest usable checkpoint of `folder`.
 
-    Damaged ones are passed over, each with a `CheckpointRejected` event to `report`. With `fingerprint`, a checkpoint
-    of another plan is an error, not passed over: an older one would be no better. settings: what the fingerprint is
-    made of, by name; compared with the "settings" of the checkpoint's meta to say what differs.
+    Parameters
+    ----------
+    folder : path
+        Of the checkpoints.
+    fingerprint : str or None
+        A checkpoint of another plan is an error and not skipped: an older one would be no better.
+    settings : mapping or None
+            The settings that the fingerprint covers, by name; compared with the "settings" of the checkpoint's meta to
+        say what differs.
+    report : function or None
+        Receives a `CheckpointRejected` event for each damaged checkpoint, which is skipped.
     """
     folder = Path(folder)
     try:
@@ -238,7 +258,7 @@ def _value(settings: Mapping[str, Any], name: str) -> str:
 
 
 def any_saved(folder: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds a checkpoint, whole or not."""
+    """Whether a folder holds a checkpoint, valid or not."""
     try:
         return bool(_numbers(Path(folder)))
     except OSError:
@@ -271,14 +291,14 @@ def load(path: str | os.PathLike[str]) -> Checkpoint:
 
 
 def size(path: str | os.PathLike[str]) -> int:
-    """Bytes a checkpoint takes on disk."""
+    """Bytes of a checkpoint on disk."""
     return sum(entry.stat().st_size for entry in os.scandir(path))
 
 
 def interval_seconds(save_seconds: float, mean_time_to_failure: float = 86_400.0, nodes: int = 1) -> float:
-    """Seconds between saves that lose least time overall: √(2·T_save·T_fail/N) (Young's rule).
+    """Seconds between saves that minimise the lost time: √(2·T_save·T_fail/N) (Young's rule).
 
-    A longer interval loses more work in a failure, a shorter one spends more on saving.
+    A longer interval loses more work in a failure, a shorter one spends more time on saving.
 
     >>> interval_seconds(2.0, mean_time_to_failure=10_000)
     200.0
@@ -317,13 +337,13 @@ def _name(number: int) -> str:
 
 
 def _numbers(folder: Path) -> list[int]:
-    """The numbers of the checkpoints in place, ascending."""
+    """The numbers of the existing checkpoints, ascending."""
     found = (_NAME.fullmatch(entry.name) for entry in os.scandir(folder) if entry.is_dir())
     return sorted(int(match[1]) for match in found if match)
 
 
 def _sweep(folder: Path, files: Files) -> None:
-    """Remove what an earlier save left unfinished; what cannot be removed only costs room."""
+    """Remove unfinished checkpoints of earlier saves; errors are ignored, they only cost disk space."""
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(folder)):
             if entry.name.startswith(_HIDDEN):
@@ -331,10 +351,10 @@ def _sweep(folder: Path, files: Files) -> None:
 
 
 def _prune(folder: Path, keep: int, files: Files) -> None:
-    """Remove all but the newest `keep`. Hidden first, so that a half-removed one is never looked at.
+    """Remove all but the newest `keep`. They are hidden first, so that a partly removed one is never read.
 
-    The new checkpoint is safe by now, so an old one that cannot be removed only costs room: not worth stopping a run
-    for.
+    The new checkpoint is complete by now. An old one that cannot be removed only costs disk space and does not stop a
+    run.
     """
     for number in _numbers(folder)[:-keep]:
         with contextlib.suppress(OSError):

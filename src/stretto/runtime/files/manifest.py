@@ -1,10 +1,10 @@
-"""The manifest of a checkpoint: a JSON file that notices when it was changed.
+"""The manifest of a checkpoint: a JSON file with its own digest, so that changes are detected.
 
     {"sha256": "9f2c…",
     "manifest": {"format": 1, "arrays": …, "shapes": …, "meta": …}}
 
-The digest in the first line is that of the second value's bytes as they stand. The manifest vouches for the arrays, and
-that line for the manifest, so that no byte of a checkpoint goes unchecked.
+The digest in the first line is that of the second value's bytes. The manifest contains the digest of the arrays, so
+every byte of a checkpoint is verified.
 
 JSON has neither infinity nor NaN, and early stopping starts from infinity: `pack` writes them as {"$float": "inf"}.
 """
@@ -24,7 +24,7 @@ _FLOAT = "$float"
 
 
 class BadManifest(Exception):
-    """Not the bytes that were written, or written by another version; for callers of this module only."""
+    """Changed bytes, or written by another version; for callers of this module only."""
 
 
 def dump(contents: Mapping[str, Any]) -> bytes:
@@ -33,7 +33,7 @@ def dump(contents: Mapping[str, Any]) -> bytes:
 
 
 def parse(raw: bytes) -> dict[str, Any]:
-    """What was dumped, or BadManifest."""
+    """Parse what `dump` wrote; raises BadManifest."""
     body = raw[len(_sealed(b"")) - 2 : -2]
     if _sealed(body) != raw:
         raise BadManifest("its bytes are not those that were written")
@@ -46,7 +46,7 @@ def parse(raw: bytes) -> dict[str, Any]:
 
 
 def pack(value: Any) -> Any:
-    """`value` in JSON's own types. Tuples become lists; NumPy scalars become Python's; anything else is refused.
+    """Convert a value to JSON types. Tuples become lists, NumPy scalars Python's; other types raise TypeError.
 
     >>> pack({"best": float("inf"), "shape": (3, 2)})
     {'best': {'$float': 'inf'}, 'shape': [3, 2]}

@@ -1,12 +1,12 @@
-"""Arrays in files: mapped into memory at their full size, with only those pages in memory that are asked for.
+"""Arrays in memory-mapped files, with a budget for the pages in memory.
 
     disk = Disk(folder, budget)
-    u = disk.array("u", (n,), np.uint16)        # an ordinary array; its file has no name and goes when the array does
-    disk.load(u, 0, 1000)                       # have these elements in memory
-    disk.release(u, 0, 1000)                    # they may leave it: the file has them
+    u = disk.array("u", (n,), np.uint16)        # an ordinary array; its file is unnamed and removed with the array
+    disk.load(u, 0, 1000)                       # read these elements into memory
+    disk.release(u, 0, 1000)                    # they may leave memory: the file has them
 
-An element has the same subscript wherever it is, so compiled code is the same as in memory. What is released is not
-lost, only no longer counted as memory of the process: the kernel writes it to the file in its own time.
+An element has the same index in memory and in the file, so compiled code is the same. Released data is not lost, only
+no longer counted as memory of the process: the kernel writes it to the file asynchronously.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from numpy.typing import DTypeLike, NDArray
 from stretto.errors import RunError
 from stretto.plan.cost import show_bytes
 
-_POPULATE_WRITE = 23  # since Linux 5.14: have pages in memory, ready to be written
+_POPULATE_WRITE = 23  # since Linux 5.14: read pages into memory, ready to be written
 _WILL_NEED, _DONT_NEED = 3, 4
 
 
@@ -38,14 +38,14 @@ class Disk:
         self.folder, self.budget = Path(folder), budget
         self.nbytes = 0
         self._maps: dict[int, mmap.mmap] = {}
-        # Through ctypes other threads go on meanwhile; `mmap.madvise` keeps them waiting.
+        # Through ctypes other threads continue meanwhile; `mmap.madvise` holds the interpreter lock.
         self._advise = ctypes.CDLL(None, use_errno=True).madvise
         self._advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
     def array(
         self, name: str, shape: tuple[int, ...], dtype: DTypeLike, spans: Sequence[tuple[int, int]] | None = None
     ) -> NDArray[Any]:
-        """Zeros of a shape and type, in a file. spans: the rows that will be touched, all unless given."""
+        """An array of zeros in a file. `spans`: the rows that will be touched; None: all."""
         kind, count = np.dtype(dtype), math.prod(shape)
         size = count * kind.itemsize
         if not size:
@@ -57,7 +57,7 @@ class Disk:
                 os.ftruncate(handle, size)
                 row = size // max(1, shape[0])
                 for first, last in ((0, shape[0]),) if spans is None else spans:
-                    # A disk that is full says so now, and does not end the process while visits are made.
+                    # A full disk raises an error now, instead of killing the process during a visit.
                     os.posix_fallocate(handle, first * row, (last - first) * row)
             except OSError as error:
                 raise RunError(
@@ -73,29 +73,29 @@ class Disk:
         return array
 
     def drop(self, array: NDArray[Any]) -> None:
-        """An array is not needed any more: its file goes when nobody refers to it."""
+        """Release an array: its file is removed when the last reference is."""
         made = self._maps.pop(array.ctypes.data, None)
         if made is not None:
             self.nbytes -= len(made)
 
     def holds(self, array: Any) -> bool:
-        """Whether an array is one of these."""
+        """Whether an array is in a file of this folder."""
         return isinstance(array, np.ndarray) and array.ctypes.data in self._maps
 
     def load(self, array: NDArray[Any], first: int, last: int) -> None:
-        """Have rows first to last in memory."""
+        """Read rows first to last into memory."""
         begin, size = self._pages(array, first, last)
         if size and self._advise(begin, size, _POPULATE_WRITE) != 0:
-            self._advise(begin, size, _WILL_NEED)  # an older kernel: it begins to read, and visits may wait
+            self._advise(begin, size, _WILL_NEED)  # an older kernel: starts reading, and visits may wait
 
     def release(self, array: NDArray[Any], first: int = 0, last: int | None = None) -> None:
-        """Rows first to last, all unless given, need not be in memory."""
+        """Release rows first to last (all unless given) from memory."""
         begin, size = self._pages(array, first, len(array) if last is None else last)
         if size:
             self._advise(begin, size, _DONT_NEED)
 
     def release_all(self) -> None:
-        """Nothing needs to be in memory."""
+        """Release all arrays from memory."""
         for address, made in self._maps.items():
             self._advise(address, len(made), _DONT_NEED)
 
@@ -106,7 +106,7 @@ class Disk:
         return begin, max(0, at + last * row - begin)
 
     def close(self) -> None:
-        """Forget the arrays; those that somebody still has stay as they are."""
+        """Release the arrays; those that are still referenced stay valid."""
         for made in self._maps.values():
             with contextlib.suppress(BufferError):  # an array still refers to it
                 made.close()
@@ -114,7 +114,7 @@ class Disk:
 
 
 def new_array(disk: Disk | None, name: str, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-    """Zeros: in memory, where nothing else is said, at the beginning of a cache line."""
+    """An array of zeros, in memory unless `disk` is given; in memory it is aligned to a cache line."""
     if disk is not None:
         return disk.array(name, shape, dtype)
     kind = np.dtype(dtype)
@@ -125,7 +125,7 @@ def new_array(disk: Disk | None, name: str, shape: tuple[int, ...], dtype: DType
 
 
 def full_array(disk: Disk | None, name: str, shape: tuple[int, ...], dtype: DTypeLike, value: float) -> NDArray[Any]:
-    """An array of one number."""
+    """An array filled with one number."""
     array = new_array(disk, name, shape, dtype)
     if value:
         for part in pieces_of(disk, array):
@@ -134,11 +134,11 @@ def full_array(disk: Disk | None, name: str, shape: tuple[int, ...], dtype: DTyp
 
 
 def pieces_of(disk: Disk | None, array: NDArray[Any]) -> Iterator[slice]:
-    """Slices of an array's rows, one after the other; what is in a file leaves memory after each."""
+    """Slices of an array's rows, in order; in a file, each leaves memory after its use."""
     if disk is None or not disk.holds(array):
         yield slice(0, len(array))
         return
-    at_once = max(1, _AT_ONCE * len(array) // max(1, array.nbytes))
+    at_once = max(1, _CHUNK_BYTES * len(array) // max(1, array.nbytes))
     for first in range(0, len(array), at_once):
         last = min(first + at_once, len(array))
         yield slice(first, last)
@@ -146,4 +146,4 @@ def pieces_of(disk: Disk | None, array: NDArray[Any]) -> Iterator[slice]:
 
 
 _LINE = 64  # bytes of a cache line
-_AT_ONCE = 4 << 20  # bytes of an array that are worked on together
+_CHUNK_BYTES = 4 << 20  # bytes of an array that are processed together

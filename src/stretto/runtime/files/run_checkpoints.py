@@ -5,8 +5,8 @@
         run.save({"W": W}, {"step": epoch, "epoch": epoch}, epoch)
     found = run.latest()                # verified; OtherPlan says which settings differ
 
-Estimators, loops, linear models, programs and jobs over tables all save through this class. `checkpoint` below it knows
-files, and nothing of runs.
+Estimators, loops, linear models, programs and jobs over tables all save through this class. The module `checkpoint`
+handles the files.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .checkpoint import Checkpoint
 
 # Mean time between failures assumed when the checkpoint interval is not given: a day.
 _FAILURE_SECONDS = 86_400.0
-_FIRST_SAVE = 0.05  # seconds that a save is taken to last before one was measured
+_FIRST_SAVE = 0.05  # estimated seconds of a save before the first measurement
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,9 @@ class Saving:
 
 
 def warn(event: Event) -> None:
-    """The listener of runs that have no other: problems become warnings."""
+    """The default listener: turns problems into warnings."""
     if isinstance(event, CheckpointRejected):
-        warnings.warn(f"{event.reason}; the checkpoint before it is used", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"{event.reason}; the previous checkpoint is used", RuntimeWarning, stacklevel=2)
     elif isinstance(event, Warned):
         warnings.warn(event.message, RuntimeWarning, stacklevel=2)
 
@@ -84,11 +84,18 @@ def warn(event: Event) -> None:
 class RunCheckpoints:
     """The checkpoints of one run.
 
-    saving : where and when
-    fingerprint : of the plan; a checkpoint of another one is refused
-    settings : what the fingerprint is made of, by name, to say what differs
-    profile : numeric profile; the bits of "fast" depend on the processor, which then has to be the same
-    tell : receives CheckpointSaved, CheckpointRejected and Warned
+    Parameters
+    ----------
+    saving : Saving
+        Where and when.
+    fingerprint : str
+        Of the plan; a checkpoint of another one is refused.
+    settings : mapping
+        The settings that the fingerprint covers, by name, to say what differs.
+    profile : str
+        Numeric profile; the bits of "fast" depend on the processor, which then has to be the same.
+    tell : function(event)
+        Receives CheckpointSaved, CheckpointRejected and Warned.
     """
 
     def __init__(
@@ -106,7 +113,7 @@ class RunCheckpoints:
         self.save_seconds = _FIRST_SAVE  # of the last save
 
     def writing(self) -> AbstractContextManager[None]:
-        """Keep other processes from saving into the same folder: RunError if one does."""
+        """Lock the folder against other processes: RunError if one saves into it."""
         return checkpoint.writing(self.saving.folder)
 
     # -- when ----------------------------------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ class RunCheckpoints:
         return left is not None and left <= 0
 
     def asked_after(self, done: int) -> bool:
-        """Whether a checkpoint is asked for after so many epochs or rounds, whatever the time."""
+        """Whether a checkpoint is requested after `done` epochs or rounds, whatever the time."""
         every = self.saving.every_epochs
         return every is not None and done % every == 0
 
@@ -136,10 +143,16 @@ class RunCheckpoints:
     # -- writing and reading -------------------------------------------------------------------------------------------
 
     def save(self, arrays: Mapping[str, NDArray[Any]], meta: Mapping[str, Any], epoch: int) -> bool:
-        """Write a checkpoint; whether it is on disk. A disk that refuses is reported, and the run goes on.
+        """Write a checkpoint; return whether it is on disk. A failing disk is reported, and the run goes on.
 
-        meta : JSON values with "step", the number of the checkpoint; the fingerprint and its settings are added
-        epoch : epochs or rounds done, for listeners
+        Parameters
+        ----------
+        arrays : mapping of str to array
+            What to save.
+        meta : mapping
+            JSON values with "step", the number of the checkpoint; the fingerprint and its settings are added.
+        epoch : int
+            Epochs or rounds done, for listeners.
         """
         about = {**meta, "fingerprint": self.fingerprint, "settings": dict(self.settings)}
         if self._profile:
@@ -158,21 +171,21 @@ class RunCheckpoints:
         return True
 
     def latest(self) -> Checkpoint:
-        """The newest checkpoint that is whole, and of this plan. Damaged ones are reported and passed over."""
+        """The newest valid checkpoint of this plan. Damaged ones are reported and skipped."""
         found = checkpoint.latest(self.saving.folder, self.fingerprint, settings=dict(self.settings), report=self._tell)
         if self._profile == "fast" and found.meta.get("target") != _target():
             raise CheckpointError(
-                f"{found.path} was computed in profile 'fast' for {found.meta.get('target')}, and this is {_target()}: "
-                "the bits would differ; resume there, or start again with profile='exact'"
+                f"{found.path} was computed in profile 'fast' for {found.meta.get('target')}, but this is {_target()}: "
+                "the bits would differ; resume on such a machine, or start again with profile='exact'"
             )
         return found
 
     def any_saved(self) -> bool:
-        """Whether the folder holds a checkpoint, whole or not."""
+        """Whether the folder holds a checkpoint, valid or not."""
         return checkpoint.any_saved(self.saving.folder)
 
 
 def _target() -> str:
-    from stretto.kernels.core.compile import target  # here, not above: it imports Numba
+    from stretto.kernels.core.compile import target  # imported late: it imports Numba
 
     return target()

@@ -1,4 +1,4 @@
-"""What a user's loop keeps between epochs, as arrays for a checkpoint: states, arrays, accumulators, random generators.
+"""Convert the states of a user's loop (states, arrays, accumulators, random generators) to arrays for a checkpoint.
 
 saved = pack({"W": W, "loss": loss, "draw": np.random.default_rng(0)})
 unpack({"W": W, "loss": loss, "draw": draw}, saved)         # in place
@@ -32,7 +32,7 @@ def describe(states: Mapping[str, Any]) -> dict[str, str]:
 
 
 def pack(states: Mapping[str, Any]) -> Arrays:
-    """The states as arrays; not copied where that is not needed."""
+    """The states as arrays; not copied unless necessary."""
     found: Arrays = {}
     for name, value in states.items():
         if isinstance(value, np.random.Generator):
@@ -48,7 +48,7 @@ def pack(states: Mapping[str, Any]) -> Arrays:
 
 
 def unpack(states: Mapping[str, Any], saved: Mapping[str, NDArray[Any]]) -> None:
-    """Put what `pack` gave back into the states."""
+    """Write the arrays of `pack` back into the states."""
     for name, value in states.items():
         mine = {key.removeprefix(f"{name}/"): a for key, a in saved.items() if key.startswith(f"{name}/")}
         if isinstance(value, np.random.Generator):

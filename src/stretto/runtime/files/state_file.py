@@ -1,9 +1,9 @@
-"""One state in one file: whole or not at all, and checked when it is read.
+"""Save one state (`State.save`) in one file: written atomically and verified when it is read.
 
-The file is in the safetensors layout, so that other programs can read it: the array as `state` (or one array for each
+The file is in the safetensors format, so that other programs can read it: the array as `state` (or one array for each
 field of a structured one, `state.x`, with their order in `fields`) and the SHA-256 digest of type, shape and bytes as
-`sha256`. Of a state with sparse rows it holds those that exist, with their numbers as `rows` and the shape of the whole
-as `shape`.
+`sha256`. Of a state with sparse rows it holds the existing rows, with their numbers as `rows` and the full shape as
+`shape`.
 """
 
 from __future__ import annotations
@@ -24,16 +24,11 @@ _WHOLE, _FIELDS, _DIGEST, _ROWS, _SHAPE = "state", "fields", "sha256", "rows", "
 
 
 class Kept(NamedTuple):
-    """What a file holds.
+    """The content of a file."""
 
-    array : the state, or the rows of it that exist
-    rows : [n] which rows these are; None for all
-    shape : of the whole state
-    """
-
-    array: NDArray[Any]
-    rows: NDArray[np.int64] | None
-    shape: tuple[int, ...]
+    array: NDArray[Any]  # the state, or its existing rows
+    rows: NDArray[np.int64] | None  # [n] the numbers of these rows; None for all
+    shape: tuple[int, ...]  # of the whole state
 
 
 def save(
@@ -44,7 +39,7 @@ def save(
 ) -> None:
     """Write `array`, or its rows [n] of a state of this shape.
 
-    A file of that name is replaced in one step, after the new one is safely on disk.
+    An existing file is replaced atomically, after the new one is on disk.
     """
     target = Path(path)
     arrays = split(array)
@@ -60,14 +55,14 @@ def save(
             os.fsync(file.fileno())
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(work, 0o666 & ~mask)  # made private; a state is read by others as any file is
+        os.chmod(work, 0o666 & ~mask)  # the temporary file is private; a state has the usual permissions
         os.replace(work, target)
     except TypeError as error:
         raise CheckpointError(f"{target}: the state cannot be kept: {error}") from error
     except OSError as error:
         raise CheckpointError(
             f"{target}: could not save {array.nbytes / 2**20:.1f} MiB: {error.strerror or error}; check the folder, "
-            "its permissions and the free space. A file already there is untouched"
+            "its permissions and the free space. An existing file is unchanged"
         ) from error
     finally:
         if work and os.path.exists(work):
@@ -75,7 +70,7 @@ def save(
 
 
 def load(path: str | os.PathLike[str]) -> Kept:
-    """What `save` wrote."""
+    """Read what `save` wrote."""
     try:
         with open(path, "rb") as file:
             arrays = array_file.read(file, os.fstat(file.fileno()).st_size, lambda piece: None)
@@ -97,7 +92,7 @@ def load(path: str | os.PathLike[str]) -> Kept:
 
 
 def joined(arrays: dict[str, NDArray[Any]]) -> NDArray[Any]:
-    """The array of which `split` made these."""
+    """The array that `split` divided."""
     if _WHOLE in arrays:
         return arrays[_WHOLE]
     names = arrays[_FIELDS].tolist()

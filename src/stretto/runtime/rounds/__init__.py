@@ -1,1 +1,1 @@
-"""Rounds of programs on threads."""
+"""Rounds of programs in one process: on threads or on the caller's own thread."""

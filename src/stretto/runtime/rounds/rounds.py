@@ -1,12 +1,12 @@
-"""Rounds, made: a pipeline decides what may be done now, threads do it.
+"""Run the rounds of a program on threads: a pipeline decides which tasks may start, workers run them.
 
     Rounds(Pipeline(depth=3), work, Threads(2)).run()
 
-`work` is what a door hands over: functions in Python that choose, update and aggregate. Every free worker takes the
-most urgent task, does it and tells the pipeline, all under one lock that is held for microseconds. Serial does the same
-on the caller's own thread, where a debugger finds it.
+`work` is the program: Python functions that choose, update and aggregate. Every free worker takes the most urgent task,
+runs it and reports it to the pipeline, under one lock that is held for microseconds. Serial does the same on the
+caller's own thread, where a debugger can follow it.
 
-Whatever fails, the error that is raised is the one the serial order would have met first.
+If several tasks fail, the error that is raised is the one that the serial order would have met first.
 """
 
 from __future__ import annotations
@@ -26,41 +26,44 @@ from stretto.schedule.waiting import Turns
 
 
 class Work(Protocol):
-    """What is done in a round."""
+    """The functions of a program's rounds."""
 
     def choose(self, number: int) -> tuple[int, Turns | None]:
-        """Choose round `number`: how many jobs it has (0: nothing is left), and which of them wait for which."""
+        """Choose round `number`: how many jobs it has (0: no round is left), and which of them wait for which."""
         ...
 
     def update(self, number: int, job: int) -> None:
-        """One job; the results are kept until they are aggregated."""
+        """Run one job; the results are kept until they are aggregated."""
         ...
 
     def aggregate(self, number: int, job: int, last: bool) -> None:
-        """Put the results of a round, or of one job that is aggregated by itself, into the parameters.
+        """Apply the results of a round, or of one job that is aggregated by itself, to the parameters.
 
-        last: the round is over with it.
+        Parameters
+        ----------
+        last : bool
+            The round is complete after it.
         """
         ...
 
     def due(self, number: int) -> bool:
-        """Whether somebody wants to look at the parameters after this round; nothing new is begun meanwhile."""
+        """Whether the parameters are evaluated or saved after this round; no new task starts meanwhile."""
         ...
 
     def enough(self, number: int) -> bool:
-        """Look, where it is due; whether this round was the last."""
+        """Evaluate, if that is due; return whether this round was the last."""
         ...
 
 
 class RoundsRun(ABC):
-    """One run of some work, wherever its updates are made.
+    """One run of a program's rounds, wherever its updates run.
 
     Attributes
     ----------
     asked : bool
-        Whether an end was asked for.
+        Whether a stop was requested.
     spent : dict of str to float
-        Seconds of processor time in each stage, evaluations apart.
+        Seconds of processor time in each stage, without evaluations.
     """
 
     def __init__(self, pipeline: Pipeline, work: Work) -> None:
@@ -68,26 +71,28 @@ class RoundsRun(ABC):
         self.asked = False
         self.spent = dict.fromkeys(STAGES, 0.0)
         self._errors: list[tuple[Task, Exception]] = []
-        self._struck: BaseException | None = None  # Ctrl-C or sys.exit() in the middle of a task
+        self._interrupt: BaseException | None = None  # Ctrl-C or sys.exit() in the middle of a task
 
     @abstractmethod
     def clock(self) -> float:
-        """Seconds, from any start; virtual where time is."""
+        """Seconds of a monotonic or virtual clock."""
 
     @abstractmethod
     def _make(self) -> None:
-        """Make rounds until the pipeline is over."""
+        """Run rounds until the pipeline is finished."""
 
     def run(self) -> None:
-        """Make rounds until the pipeline is over; raise what went wrong first."""
+        """Run rounds until the pipeline is finished; raise the first error."""
         self._make()
         errors = [(task.key, error) for task, error in self._errors if self.pipeline.reached(task)]
-        first = self._struck or min(errors, key=lambda found: found[0], default=(None, None))[1]
+        first = self._interrupt or min(errors, key=lambda found: found[0], default=(None, None))[1]
         if first is not None:
-            raise first.with_traceback(None)  # which thread met it is of no use to anybody
+            raise first.with_traceback(None)  # the traceback of a worker thread does not help the user
 
     def ask(self) -> None:
-        """Ask for an end as soon as the parameters are whole. Only sets a flag: a signal may come at any moment."""
+        """Request a stop as soon as the parameters are consistent. Only sets a flag: a signal may arrive at any
+        moment.
+        """
         self.asked = True
 
     def _fail(self, task: Task, error: BaseException) -> None:
@@ -95,7 +100,7 @@ class RoundsRun(ABC):
         if isinstance(error, Exception):
             self._errors.append((task, error))
         else:
-            self._struck = error
+            self._interrupt = error
             self.pipeline.stop(after=-1)
 
 
@@ -119,7 +124,7 @@ class Rounds(RoundsRun):
             self._run_on(Team(self._runtime.workers), self._runtime.workers)
 
     def _run_on(self, team: Team, workers: int) -> None:
-        # Settings of the caller such as np.errstate hold for the workers too; a context is entered by one at a time.
+        # The caller's settings, such as np.errstate, apply to the workers too; a context is entered by one at a time.
         shares = [(contextvars.copy_context(),) for _ in range(workers)]
         try:
             call = team.call(lambda context: context.run(self._work), shares)
@@ -135,7 +140,7 @@ class Rounds(RoundsRun):
             team.close()
 
     def _work(self) -> None:
-        """What every worker does: take a task, do it, tell."""
+        """The loop of every worker: take a task, run it, report it."""
         task = self._next()
         while task is not None:
             jobs, turns, enough = 0, None, False
@@ -170,7 +175,7 @@ class Rounds(RoundsRun):
             return self._taken()
 
     def _taken(self) -> Task | None:
-        """The next task for this worker, when there is one; None at the end. The lock is held."""
+        """Wait for the next task of this worker; None at the end. The lock is held."""
         pipeline = self.pipeline
         while True:
             if self.asked:
@@ -179,7 +184,7 @@ class Rounds(RoundsRun):
                 task = pipeline.take()
                 if task is not None:
                     if self._idle and pipeline.ready:
-                        self._changed.notify()  # and that one wakes the next
+                        self._changed.notify()  # which in turn wakes the next
                     return task
                 if not pipeline.running:
                     self._changed.notify_all()
@@ -200,7 +205,7 @@ class Rounds(RoundsRun):
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Nobody begins anything new, so that the time of a look can be told from the time of the rounds."""
+        """No new task starts, so that the time of an evaluation can be separated from that of the rounds."""
         began = time.thread_time()
         with self._changed:
             self._looking = True

@@ -1,1 +1,1 @@
-"""A cluster in one process: real numbers, virtual time, any network and any fault, the same for the same seed."""
+"""A simulated cluster in one process: real computation, virtual time, configurable network and faults."""

@@ -1,9 +1,9 @@
-"""What can go wrong, and when: pauses, slow nodes and links, delays, connection resets, crashes. Each is a value.
+"""Faults of a simulated cluster: pauses, slow nodes and links, delays, connection resets, crashes.
 
     st.Simulated(nodes=4, faults=[Pause(2, at=1.0, seconds=0.5), Reset(0, 3, at=2.0, lost=2), Crash(1, at=4.0)])
 
-Times are virtual seconds since the run began, as numbers or such as "20ms". `of_seed` draws crashes from a mean time
-to failure, and `parse_fault` reads what is written in job files and on the command line.
+Times are virtual seconds since the run began, as numbers or such as "20ms". `of_seed` draws crashes from a mean time to
+failure, and `parse_fault` reads the text form of job files and the command line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FOR_EVER = 1e18
 
 
 class _Fault:
-    """Times become seconds, nodes are checked for being numbers."""
+    """Converts times to seconds and checks node numbers."""
 
     def __post_init__(self) -> None:
         for entry in fields(self):  # type: ignore[arg-type]
@@ -35,11 +35,13 @@ class _Fault:
             if entry.name in ("at", "seconds", "back_after", "extra"):
                 object.__setattr__(self, entry.name, seconds(value))
             elif entry.name in ("node", "a", "b", "lost", "doubled") and (not isinstance(value, int) or value < 0):
-                raise PlanError(f"{self!r}: {entry.name} is a whole number, 0 or more, not {value!r}")
+                raise PlanError(
+                    f"{self!r}: {entry.name}={value!r} is not a node or count; give a whole number, 0 or more"
+                )
         if getattr(self, "factor", 1.0) < 1:
-            raise PlanError(f"{self!r}: factor says how many times slower, 1 or more")
+            raise PlanError(f"{self!r}: factor says how many times slower; give a number of 1 or more")
         if hasattr(self, "a") and self.a == getattr(self, "b", None):
-            raise PlanError(f"{self!r}: a link joins two different nodes")
+            raise PlanError(f"{self!r}: a link joins two different nodes; give different numbers")
 
     def nodes(self) -> tuple[int, ...]:
         """Numbers of the nodes that the fault concerns."""
@@ -237,9 +239,9 @@ Fault = Pause | SlowNode | SlowLink | Delay | Reset | Crash
 
 
 def check(faults: Iterable[object], nodes: int) -> tuple[Fault, ...]:
-    """The faults as a tuple, each of a kind we know and about nodes that are there."""
+    """The faults as a tuple; PlanError for an unknown kind or node."""
     if not isinstance(faults, Iterable):
-        raise PlanError(f"{faults!r}: faults are given as a list, also a single one: [{faults!r}]")
+        raise PlanError(f"{faults!r}: faults are given as a list; write a single one as [{faults!r}]")
     found: list[Fault] = []
     for fault in faults:
         if not isinstance(fault, Fault):
@@ -255,7 +257,7 @@ _FAULT = re.compile(r"\s*(crash|pause|straggler)\s+(\d+)(?:=([0-9.]+))?(?:@([^+]
 
 
 def parse_fault(text: str) -> Fault:
-    """A fault as it is written in job files and on the command line.
+    """Parse a fault as it is written in job files and on the command line.
 
     >>> parse_fault("crash 2@1.5s+3s")
     Crash(node=2, at=1.5, back_after=3.0)
@@ -286,7 +288,9 @@ def _time(text: str) -> Time:
 
 
 def of_seed(seed: int, nodes: int, mean: float, back_after: float) -> Iterator[Crash]:
-    """Crashes for ever, in order of time: every node fails after an exponential time of this mean, again and again."""
+    """An endless series of crashes in order of time: every node fails repeatedly, after exponential times of this
+    mean.
+    """
     draw = random.Random(f"crashes {seed}")
     now = 0.0
     while True:
@@ -295,7 +299,7 @@ def of_seed(seed: int, nodes: int, mean: float, back_after: float) -> Iterator[C
 
 
 def schedule(spec: Simulated, hub: Hub, pause: Callable[[Pause], None], crash: Callable[[Crash], None]) -> None:
-    """Have pauses and crashes happen: those given, and those drawn from the mean time to failure."""
+    """Schedule pauses and crashes: the given ones, and those drawn from the mean time to failure."""
     given = spec.failures if isinstance(spec.failures, tuple) else ()
     for fault in chain(spec.faults, given):
         if isinstance(fault, Pause):

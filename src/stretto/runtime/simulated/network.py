@@ -1,11 +1,11 @@
-"""The network: links with queues, racks with uplinks, latency, and what faults do to them.
+"""The simulated network: links with queues, racks with uplinks, latency, and network faults.
 
-A message passes ports one after another: its sender's link, the uplink of its rack and the downlink of the other (if
-it leaves its rack and they are limited), its receiver's link. At each it waits its turn, first in first out, and takes
-bytes / rate; it enters the next port while it is still leaving the one before, as packets do, so an idle way takes
-bytes / (slowest rate) + latency in all.
+A message passes ports one after another: its sender's link, the uplink of its rack and the downlink of the other (if it
+leaves its rack and they are limited), its receiver's link. At each port it waits in a FIFO queue and takes bytes /
+rate. It enters the next port while it is still leaving the one before, as packets do, so an idle path takes bytes /
+(slowest rate) + latency in all.
 
-What a node sends to another in one go travels together: one event instead of many.
+Frames that a node sends to another at the same time travel together: one event instead of many.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Pair = tuple[int, int]
 
 
 class Port:
-    """One direction of a link: when it is free, and who waits."""
+    """One direction of a link: when it is free, and its queue."""
 
     __slots__ = ("free", "per_byte", "queue")
 
     def __init__(self, rate: float) -> None:
         self.free = 0.0
         self.per_byte = 1.0 / rate
-        self.queue: deque[Train] = deque()  # not empty: somebody will call _next when the port is free
+        self.queue: deque[Train] = deque()  # not empty: _next is scheduled for when the port is free
 
 
 class Train:
@@ -45,16 +45,23 @@ class Train:
         self.frames = frames
         self.nbytes = nbytes
         self.way = way
-        self.at = 0  # the port it is to enter next
+        self.at = 0  # the port to enter next
         self.done = 0.0  # when its last byte leaves the ports it has entered
         self.lost = False
 
 
 class Network:
-    """deliver(train) is called when a train arrives; told((a, b)) when node a learns that its connection to b broke.
+    """The network of a simulated cluster.
 
-    driver: whether there is one more end, numbered after the nodes: the machine that drives the run. Its link is as
-    fast as the fastest node's, and it is outside all racks.
+    Parameters
+    ----------
+    deliver : function(train)
+        Called when a train arrives.
+    notify : function((a, b))
+        Called when node a notices that its connection to b broke.
+    driver : bool
+            Whether there is one more endpoint, numbered after the nodes: the driver's machine. Its link is as fast as
+        the fastest node's, and it is outside all racks.
     """
 
     def __init__(
@@ -62,11 +69,11 @@ class Network:
         spec: Simulated,
         hub: Hub,
         deliver: Callable[[Train], None],
-        told: Callable[[Pair], None],
+        notify: Callable[[Pair], None],
         *,
         driver: bool = False,
     ) -> None:
-        self._hub, self._deliver, self._told = hub, deliver, told
+        self._hub, self._deliver, self._notify = hub, deliver, notify
         self._latency, self._jitter, self._seed = float(spec.latency), float(spec.jitter), spec.seed
         self._out = [Port(rate) for rate in spec.links]
         self._in = [Port(rate) for rate in spec.links]
@@ -80,7 +87,7 @@ class Network:
             if self._rack is not None:
                 self._rack = (*self._rack, -1)
                 self._up[-1], self._down[-1] = Port(math.inf), Port(math.inf)
-        # Pairs that need a closer look; all others pay nothing for them.
+        # Pairs of nodes with faults or jitter; all others take a fast path.
         self._slow: dict[Pair, list[SlowLink]] = {}
         self._late: dict[Pair, list[Delay]] = {}
         self._under_way: dict[Pair, deque[Train]] = {}
@@ -104,7 +111,7 @@ class Network:
             self._hub.at(float(fault.at), self._reset, fault)
 
     def send(self, source: int, target: int, frames: list[Frame], nbytes: int) -> None:
-        """Send frames, nbytes in all, as one."""
+        """Send frames, nbytes in all, as one train."""
         rack = self._rack
         if rack is not None and rack[source] != rack[target]:
             up, down = self._up[rack[source]], self._down[rack[target]]
@@ -113,7 +120,7 @@ class Network:
             train = Train(source, target, frames, nbytes, (self._out[source], self._in[target]))
         if not self._plain:
             pair = (source, target)
-            if pair in self._broken:  # written to a connection that is gone
+            if pair in self._broken:  # written to a broken connection
                 return
             if pair in self._under_way:
                 self._under_way[pair].append(train)
@@ -139,7 +146,7 @@ class Network:
             hub.at(self._arrival(train), self._arrived, train)
 
     def _next(self, port: Port) -> None:
-        """The port is free for the first who waits."""
+        """The port is free for the first train in its queue."""
         train = port.queue[0]
         port.free = end = self._hub.now + train.nbytes * port.per_byte
         train.done = max(train.done, end)
@@ -150,7 +157,7 @@ class Network:
         self._advance(train)
 
     def _arrival(self, train: Train) -> float:
-        """When a train that has passed all ports arrives, on a pair of nodes that needs a closer look."""
+        """When a train that has passed all ports arrives, for a pair of nodes with faults or jitter."""
         now, pair = self._hub.now, (train.source, train.target)
         done, latency = train.done, self._latency
         for slow in self._slow.get(pair, ()):
@@ -167,7 +174,7 @@ class Network:
         for late in self._late.get(pair, ()):
             if float(late.at) <= now < float(late.at) + float(late.seconds):
                 when += float(late.extra)
-        when = max(when, self._last.get(pair, 0.0))  # the order between two nodes is kept
+        when = max(when, self._last.get(pair, 0.0))  # messages between two nodes keep their order
         self._last[pair] = when
         return when
 
@@ -182,8 +189,8 @@ class Network:
             self._deliver(train)
 
     def _reset(self, fault: Reset) -> None:
-        """The connection breaks: the last frames under way are lost, or arrive and will be sent again all the same."""
-        told_at = self._hub.now + self._latency
+        """The connection breaks: the last frames in flight are lost, or arrive and are nevertheless retransmitted."""
+        noticed_at = self._hub.now + self._latency
         for pair in ((fault.a, fault.b), (fault.b, fault.a)):
             self._broken.add(pair)
             lost, doubled = fault.lost, fault.doubled
@@ -197,10 +204,10 @@ class Network:
                     again = train.frames[-min(doubled, kept) :]
                     doubled -= len(again)
                     train.frames = [*train.frames, *again]
-        self._hub.at(told_at, self._mend, fault)
+        self._hub.at(noticed_at, self._mend, fault)
 
     def _mend(self, fault: Reset) -> None:
         self._broken.discard((fault.a, fault.b))
         self._broken.discard((fault.b, fault.a))
-        self._told((fault.a, fault.b))
-        self._told((fault.b, fault.a))
+        self._notify((fault.a, fault.b))
+        self._notify((fault.b, fault.a))

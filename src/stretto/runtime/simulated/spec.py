@@ -1,11 +1,11 @@
-"""`Simulated`: the cluster to be simulated, as a value.
+"""`st.Simulated`: the options of a simulated cluster.
 
     st.Simulated(nodes=64, threads=16, link="1Gbit", latency="100us", failures="20h", seed=1)
 
-Values and convergence are real; only time is made up. A worker with tables computes for `items · seconds_per_item /
-speed` when it says `w.work(items)`; anything else it does takes no time. Where blocks rotate (estimators, parallel
-loops) a visit takes that for its items. A message waits its turn at the sender's link, at the uplinks of the racks if
-it leaves its rack, and at the receiver's link, passes each at its rate, and takes the latency on top.
+Values and convergence are real; only time is simulated. A worker with tables takes `items · seconds_per_item / speed`
+when it calls `w.work(items)`; everything else takes no time. Where blocks rotate (estimators, parallel loops) a visit
+takes that time for its items. A message waits at the sender's link, at the uplinks of the racks if it leaves its rack,
+and at the receiver's link, passes each at its rate, and takes the latency on top.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from .blocks.report import RotationReport
 
-# What handling a message costs a node, in seconds: for each message, and for each byte of it. `bench/simulated.py`,
-# matrix factorisation on 64 nodes at three ranks, shows 36 µs and 2.7 ns a byte of one core for both ends and the
-# network simulated between them. Four fifths of it are our own protocol, and each end pays half.
+# Seconds that handling a message costs a node: per message, and per byte. `bench/simulated.py`, matrix factorisation on
+# 64 nodes at three ranks, measures 36 µs and 2.7 ns a byte of one core for both ends and the simulated network between
+# them. Four fifths of it are our own protocol, and each end pays half.
 MESSAGE_COST = (15e-6, 1.0e-9)
 _STRAGGLERS = ("share", "slow", "seconds")
 
@@ -123,12 +123,12 @@ class Simulated:
         self._set("racks", self._racks())
         if self.uplink is not None:
             if self.racks is None:
-                raise PlanError("Simulated(uplink=…): an uplink joins racks; say racks=… as well")
+                raise PlanError("Simulated(uplink=…): an uplink joins racks, and there are none; give racks=… as well")
             self._set("uplink", rate(self.uplink))
         self._set("faults", check(self.faults, self.nodes))
         self._failures()
         self._set("_single", [fault for fault in self.faults if isinstance(fault, SlowNode)])  # for speed; no field
-        self._set("_reports", [])  # no field: it says nothing about the cluster
+        self._set("_reports", [])  # not a field: it is not a property of the cluster
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -196,7 +196,7 @@ class Simulated:
             raise PlanError("Simulated(failures=[…]): only Crash belongs here; other faults go to faults=[…]")
         self._set("failures", crashes)
 
-    # What was given, in the form it has once checked.
+    # The given values, after the checks.
 
     @property
     def links(self) -> tuple[float, ...]:
@@ -252,14 +252,14 @@ class Simulated:
         reports: list[RotationReport] = self._reports  # type: ignore[attr-defined]
         if not reports:
             raise RunError(
-                "Simulated.report: nothing has run here yet that rotates blocks, and no program; fit an estimator, "
-                "call a parallel loop or run a program with runtime= set to this very object (st.run returns the "
+                "Simulated.report: this runtime has not run blocks or a program yet; fit an estimator, "
+                "call a parallel loop or run a program with runtime= set to this same object (st.run returns the "
                 "report of a job over tables)"
             )
         return reports[-1]
 
     def _ran(self, report: RotationReport) -> None:
-        """A crew was opened, which writes this report."""
+        """Record the report of a crew that was opened."""
         self._reports[:] = [report]  # type: ignore[attr-defined]
 
     @property
@@ -297,7 +297,7 @@ class Simulated:
         job : TableJob
             The worker function and its tables, checked.
         """
-        from .tables.job import run  # greenlets are only loaded by those who use them
+        from .tables.job import run  # imported late: it imports greenlet
 
         return run(self, job)
 
@@ -338,7 +338,7 @@ class Simulated:
 
 @dataclass(frozen=True)
 class Stragglers:
-    """Which nodes are slow when: stretches of `seconds`, in each of which a share of the nodes is drawn anew."""
+    """Which nodes are slow when: in each interval of `seconds`, a share of the nodes is drawn at random."""
 
     share: float
     slow: float
@@ -354,7 +354,7 @@ _WORD = (1 << 64) - 1
 
 
 def drawn(*keys: int) -> float:
-    """A number in [0, 1) that depends on the keys and on nothing else (splitmix64, a round for each key)."""
+    """A number in [0, 1) that depends only on the keys (splitmix64, a round for each key)."""
     state = 0x9E3779B97F4A7C15
     for key in keys:
         state = (state ^ (key & _WORD)) * 0xBF58476D1CE4E5B9 & _WORD
@@ -371,5 +371,5 @@ def _number(name: str, value: Any) -> float:
 def _positive(value: Any) -> float:
     found = _number("speed", value)
     if found == 0:
-        raise PlanError("Simulated(speed=0): a node that never finishes anything; give a number above 0")
+        raise PlanError("Simulated(speed=0): such a node never finishes anything; give a number above 0")
     return found

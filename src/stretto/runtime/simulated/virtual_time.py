@@ -1,14 +1,14 @@
-"""Virtual time: a heap of what happens when, and greenlets that sleep until it does.
+"""Virtual time: a discrete-event loop with a heap of events, and greenlets that sleep in virtual time.
 
     hub = Hub()
-    hub.at(1.5, call, argument)       # call(argument) when it is 1.5
+    hub.at(1.5, call, argument)       # call(argument) at time 1.5
     one = hub.spawn(body)             # body() runs when the hub does; inside it:
-    hub.sleep(one, 0.2)               #     other things happen for 0.2 virtual seconds
-    hub.park(one)                     #     … until somebody calls hub.wake(one)
-    hub.run()                         # until somebody sets hub.over, or nothing is left
+    hub.sleep(one, 0.2)               #     other events happen for 0.2 virtual seconds
+    hub.park(one)                     #     … until hub.wake(one) is called
+    hub.run()                         # until hub.over is set, or no event is left
 
-What is due at the same time happens in the order in which it was asked for, so a run depends on nothing but what was
-asked. Nothing here runs at the same time as anything else.
+Events of the same time happen in the order in which they were scheduled, so a run is deterministic. Nothing runs
+concurrently.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ import greenlet
 
 
 class Sleeper:
-    """A greenlet of the hub and where it stands."""
+    """A greenlet of the hub and its state."""
 
     __slots__ = ("ended", "parked", "resume_at", "thread")
 
     def __init__(self, thread: greenlet.greenlet) -> None:
         self.thread = thread
-        self.parked = False  # until somebody wakes it
-        self.resume_at = -1.0  # when it goes on by itself; −1: it does not sleep
+        self.parked = False  # until it is woken
+        self.resume_at = -1.0  # when it continues by itself; −1: it does not sleep
         self.ended = False
 
 
 class Hub:
-    """The clock and the loop."""
+    """The virtual clock and the event loop."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -46,12 +46,12 @@ class Hub:
         self._main: greenlet.greenlet = greenlet.getcurrent()
 
     def at(self, when: float, call: Callable[[Any], None], argument: Any) -> None:
-        """Have call(argument) happen at this time."""
+        """Schedule call(argument) for this time."""
         self._asked += 1
         heappush(self._heap, (when, self._asked, call, argument))
 
     def spawn(self, body: Callable[[], None]) -> Sleeper:
-        """A greenlet that will run body() as soon as the hub goes on."""
+        """Create a greenlet that runs body() as soon as the hub continues."""
 
         def run() -> None:
             try:
@@ -64,22 +64,22 @@ class Hub:
         return sleeper
 
     def sleep(self, sleeper: Sleeper, seconds: float) -> None:
-        """Called by the sleeper itself: let virtual time go by."""
+        """Called by the sleeper itself: let virtual time pass."""
         sleeper.resume_at = when = self.now + seconds
-        self.at(when, self._rise, sleeper)
+        self.at(when, self._resume, sleeper)
         self._main.switch()
 
-    def _rise(self, sleeper: Sleeper) -> None:
+    def _resume(self, sleeper: Sleeper) -> None:
         if sleeper.ended or sleeper.resume_at < 0:
             return
-        if sleeper.resume_at > self.now:  # it was held up meanwhile
-            self.at(sleeper.resume_at, self._rise, sleeper)
+        if sleeper.resume_at > self.now:  # it was delayed meanwhile
+            self.at(sleeper.resume_at, self._resume, sleeper)
             return
         sleeper.resume_at = -1.0
         sleeper.thread.switch()
 
     def hold_up(self, sleeper: Sleeper, seconds: float) -> None:
-        """Whatever it sleeps for takes so much longer."""
+        """Extend its sleep by this time."""
         if sleeper.resume_at >= 0:
             sleeper.resume_at += seconds
 
@@ -89,24 +89,26 @@ class Hub:
         self._main.switch()
 
     def wake(self, sleeper: Sleeper) -> None:
-        """Let a parked sleeper go on, before time does; nothing happens to one that is not parked."""
+        """Let a parked sleeper continue at the current time; no effect on one that is not parked."""
         if sleeper.parked:
             sleeper.parked = False
             self._ready.append(sleeper)
 
     def end(self, sleeper: Sleeper, error: BaseException) -> None:
-        """Called from outside any sleeper: end it by raising `error` where it stands."""
+        """Called from outside any sleeper: end it by raising `error` in it."""
         sleeper.parked = False
         sleeper.resume_at = -1.0
         if not sleeper.ended:
-            if not sleeper.thread:  # never begun: there is nothing to unwind
+            if not sleeper.thread:  # never started: there is nothing to unwind
                 sleeper.ended = True
                 return
             sleeper.thread.throw(error)
 
     def advance(self, until: float, most: int) -> bool:
-        """Let things happen until somebody sets `over`, virtual time is `until`, or `most` of them have happened; False
-        if nothing is left to happen before `until`. For those who drive a hub from outside and have no sleepers."""
+        """Run events until `over` is set, virtual time is `until`, or `most` events have happened.
+
+        False if no event is left before `until`. For callers that drive a hub from outside and have no sleepers.
+        """
         heap = self._heap
         for _ in range(most):
             if self.over:
@@ -121,11 +123,11 @@ class Hub:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is left to happen, ever."""
+        """Whether no event is left."""
         return not self._heap
 
     def run(self) -> bool:
-        """Let things happen until somebody sets `over`; False: nothing is left to happen although nobody has."""
+        """Run events until `over` is set; False: no event is left although it is not set."""
         heap, ready = self._heap, self._ready
         while not self.over:
             if ready:

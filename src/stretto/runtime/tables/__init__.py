@@ -1,1 +1,1 @@
-"""The state machine of a job over tables: the same decisions on serial, threads, the simulator and the cluster."""
+"""Jobs over tables in one process: the serial reference, threads, checkpoints, and the shared state machine (`run`)."""

@@ -1,8 +1,9 @@
-"""Checkpoints of a run with tables, on disk.
+"""Save and load checkpoints (cuts) of a job over tables.
 
-A cut is everything at one clock: the shard's rows with exactly the updates of earlier clocks, what rounding left in the
-cache's buffers, shared tables, and of each worker its local arrays and numbers, where its batches stood, and whether it
-had ended. It lies in one checkpoint folder (see `checkpoint`): whole or not at all, and checked when it is read.
+A cut is the complete state at one clock: the shard's rows with exactly the updates of earlier clocks, rounding
+residuals of the cache, shared tables, and of each worker its local arrays and numbers, the positions of its batches,
+and whether it had ended. It is stored in one checkpoint folder (see `runtime.files.checkpoint`): written atomically,
+and verified when it is read.
 """
 
 from __future__ import annotations
@@ -25,22 +26,22 @@ Arrays = dict[str, NDArray[Any]]
 
 @dataclass(eq=False)
 class Part:
-    """A worker's part. unticked: it has ended, having added something since its last tick."""
+    """A worker's part of a cut."""
 
-    local: dict[str, Any] = field(default_factory=dict)
-    cursors: list[list[int]] = field(default_factory=list)
+    local: dict[str, Any] = field(default_factory=dict)  # arrays and numbers of the worker
+    cursors: list[list[int]] = field(default_factory=list)  # positions of its batches
     clock: int = 0
     ended: bool = False
-    unticked: bool = False
+    unticked: bool = False  # it has ended, and added something after its last tick
 
     def copy(self) -> Part:
-        """As it is now."""
+        """A copy of the current values."""
         return deepcopy(self)
 
 
 @dataclass(eq=False)
 class Cut:
-    """Everything at a clock, of all nodes together."""
+    """The complete state at a clock, of all nodes together."""
 
     clock: int
     parts: dict[int, Part] = field(default_factory=dict)
@@ -52,7 +53,7 @@ class Cut:
 
 
 class Shelf:
-    """The folder that cuts are saved in and read from. at_end: all workers had ended in the one saved last."""
+    """Saves cuts into a folder and loads them. `at_end`: all workers had ended in the cut saved last."""
 
     def __init__(self, keeping: Keeping) -> None:
         self.keeping = keeping
@@ -60,7 +61,7 @@ class Shelf:
         self._checkpoints = keeping.checkpoints()
 
     def save(self, cut: Cut) -> float:
-        """Write a cut; seconds that it took. A disk that refuses is reported; the run goes on."""
+        """Write a cut; return the seconds it took. A failing disk is reported, and the run goes on."""
         assert cut.node is not None
         arrays: Arrays = {f"shard/{name}": array for name, array in cut.node.shard.items()}
         arrays |= {f"residual/{name}": array for name, array in cut.node.residuals.items()}
@@ -96,18 +97,18 @@ class Shelf:
             self._checkpoints.save(arrays, meta, cut.clock)
         except TypeError as error:
             raise CheckpointError(
-                f"what workers keep in w.local cannot be saved: {error}; keep arrays, numbers and text there"
+                f"w.local cannot be saved in a checkpoint: {error}; keep only arrays, numbers and text in it"
             ) from error
         self.at_end = all(part.ended for part in cut.parts.values())
         return time.perf_counter() - began
 
     def begin(self) -> Cut:
-        """Where the run begins: at the newest cut if it is to be resumed.
+        """The cut that the run starts from: the newest one if it is to be resumed.
 
-        If that is of a run that had ended, workers are called again where they stopped: with `w.clocks(20)` in place of
-        `w.clocks(10)` there are ten clocks more, and with nothing more to do they return at once. A worker that added
-        something after its last tick is not called: it would be added twice. Where workers had ended at different
-        clocks, none is: rows hold later clocks than the first of them had seen.
+        If all workers had ended in that cut, they are called again where they stopped: with `w.clocks(20)` in place of
+        `w.clocks(10)` there are ten more clocks, and without further work they return at once. A worker that added
+        something after its last tick is not called: its change would be added twice. Where workers had ended at
+        different clocks, none is called: the rows contain later clocks than the first of them had seen.
         """
         cut = self._latest() if self.keeping.resume else Cut(0)
         clocks = {part.clock for part in cut.parts.values()}
@@ -118,7 +119,7 @@ class Shelf:
         return cut
 
     def _latest(self) -> Cut:
-        """The newest cut that is whole. Damaged ones are reported and passed over."""
+        """The newest valid cut. Damaged ones are reported and skipped."""
         found = self._checkpoints.latest()
         meta = found.meta
         named = [(name.split("/", 1), array) for name, array in found.arrays.items()]
@@ -139,6 +140,6 @@ class Shelf:
                 whose, inner = name.split("/", 1)
                 if int(whose) == worker:
                     local[inner] = array
-            unticked = bool(part.get("unticked", True))  # checkpoints of old do not say
+            unticked = bool(part.get("unticked", True))  # old checkpoints lack it
             cut.parts[worker] = Part(local, part["cursors"], int(part["clock"]), bool(part["ended"]), unticked)
         return cut

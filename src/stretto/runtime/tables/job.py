@@ -1,13 +1,14 @@
-"""What a door hands to a runtime that serves tables, and what comes back.
+"""The interface between `st.run` and the runtimes with tables: `TableJob`, `Seat`, `Outcome`.
 
-The runtime makes the nodes of `job.layout(nodes)`, gives every logical worker a `Seat` and calls `job.work(seat)` on a
-thread or greenlet of its own. The seat's calls return when the rule allows. When `work` returns, the worker has ended:
-what it added since its last tick is sent as part of the clock it was in, and it holds nobody back any more (its clock
-counts as `FAR`). When `work` raises, the run ends and `job.blame` turns the error into the one that is raised.
+The runtime creates the nodes of `job.layout(nodes)`, gives every logical worker a `Seat`, and calls `job.work(seat)` on
+its own thread or greenlet. The seat's calls return when the consistency rule allows it. When `work` returns, the worker
+has ended: what it added since its last tick is sent as part of its current clock, and no other worker waits for it any
+more (its clock counts as `FAR`). When `work` raises, the run ends and `job.blame` turns the error into the one that is
+raised.
 
-A seat that begins again after a crash, or in a run that is resumed, has the `clock`, `local` and `cursors` it had at
-the checkpoint's clock. A worker that had ended by then is not called again, unless the whole run had ended: resumed, it
-goes on where its workers stopped, if they have more to do now (see `runtime.tables.checkpoints.Shelf.begin`).
+After a crash, or in a run that is resumed, a seat has the `clock`, `local` and `cursors` of the checkpoint. A worker
+that had ended by then is not called again, unless the whole run had ended: such a run continues where its workers
+stopped, if they have more work now (see `runtime.tables.checkpoints.Shelf.begin`).
 """
 
 from __future__ import annotations
@@ -32,24 +33,29 @@ from .run.times import Times
 
 FAR = 2**30  # the clock of a worker that has ended
 RESERVED = 2**30  # bytes of values: caches hold a slot for every row of tables up to this size
-RESERVED_SPARSE = 2**22  # bytes of all that a cache keeps: the same for sparse tables. It spares a lookup and a lock
-_SLOT = 64  # bytes that a cache keeps of a row beside two copies of its values: clocks, shard, lookup, dirty marks
+# bytes of all cache data: the same limit for sparse tables. A reserved slot saves a lookup and a lock
+RESERVED_SPARSE = 2**22
+_SLOT = 64  # bytes that a cache needs for a row besides two copies of its values: clocks, shard, lookup, dirty marks
 
 
 class Ended(BaseException):
-    """Raised inside a worker that shall end, because the run does. Not an Exception, so that workers let it pass."""
+    """Raised inside a worker to end it because the run ends. Not an Exception, so that worker functions do not catch
+    it.
+    """
 
 
 class Seat(Protocol):
-    """One logical worker's place on a node. Arrays are checked already: keys int64 [n], values [n, cols] C-contiguous
-    in the dtype the table is kept in; nobody changes keys and deltas later when the run records everything.
+    """One logical worker's access to the tables.
+
+    Arrays are already checked: keys int64 [n], values [n, cols] C-contiguous in the table's dtype. If the run records
+    everything, keys and deltas must not change later.
     """
 
     worker: int
     node: int
-    local: dict[str, Any]  # arrays and numbers of the worker, part of every checkpoint
-    cursors: list[list[int]]  # where the worker's batches stand, part of every checkpoint too
-    unticked: bool  # its function has returned, having added something since the last tick; part of checkpoints too
+    local: dict[str, Any]  # the worker's own arrays and numbers, part of every checkpoint
+    cursors: list[list[int]]  # positions of the worker's batches, part of every checkpoint
+    unticked: bool  # the function has returned and added something after the last tick; part of every checkpoint
 
     @property
     def clock(self) -> int:
@@ -59,35 +65,33 @@ class Seat(Protocol):
         """Fill `out`; returns when the rows are fresh enough."""
 
     def ask(self, table: int, keys: Keys) -> None:
-        """Have missing rows fetched. Does not wait, reads nothing."""
+        """Prefetch missing rows. Does not wait and returns nothing."""
 
     def add(self, table: int, keys: Keys, deltas: NDArray[Any]) -> None:
         """Add to rows."""
 
     def announce(self, table: int, keys: Keys, clock: int) -> None:
-        """In this clock the worker will add to these rows of the table only."""
+        """Announce that in this clock the worker adds only to these rows of the table."""
 
     def tick(self) -> None:
         """End a clock."""
 
     def work(self, items: float) -> None:
-        """So much has been computed: costs virtual time where time is virtual."""
+        """Report computed items: they cost virtual time where time is virtual."""
 
     def shared(self, table: int) -> tuple[NDArray[Any], Any]:
-        """[rows, cols] a table in `job.shared` itself, and its lock; runtimes of one process only."""
+        """[rows, cols] the array of a table in `job.shared`, and its lock; in runtimes of one process only."""
 
 
 @dataclass(frozen=True, eq=False)
 class Moment:
-    """Where a run stands when clock `clock` is closed, for whoever watches. values(table): keys [n] and rows [n, cols]
-    the shards hold now; rows that are not listed hold what they began with. local: of each worker, as it is.
-    """
+    """The state of a run when a clock is complete, for the objective function."""
 
     clock: int
-    seconds: float
+    seconds: float  # of the run
     nbytes: int  # sent between nodes so far
-    values: Callable[[int], tuple[Keys, NDArray[Any]]]
-    local: tuple[dict[str, Any], ...]
+    values: Callable[[int], tuple[Keys, NDArray[Any]]]  # by table: keys [n], rows [n, cols]; others have initial values
+    local: tuple[dict[str, Any], ...]  # of each worker
 
 
 @dataclass(frozen=True)
@@ -114,17 +118,17 @@ class Watched:
 
 @dataclass(frozen=True)
 class Keeping:
-    """Where and how often checkpoints are saved; every: clocks, None for as often as saving is worth it."""
+    """Where and how often checkpoints are saved."""
 
     folder: Path
-    every: int | None = None
-    keep: int = 2
+    every: int | None = None  # clocks; None: an interval that balances saving time and lost work
+    keep: int = 2  # checkpoints that are kept
     resume: bool = False
     fingerprint: str = ""
-    settings: dict[str, Any] = field(default_factory=dict)  # what the fingerprint is made of, by name
+    settings: dict[str, Any] = field(default_factory=dict)  # the settings that the fingerprint covers, by name
 
     def checkpoints(self, tell: Listener = warn) -> RunCheckpoints:
-        """What writes and reads them."""
+        """The object that writes and reads them."""
         saving = Saving(self.folder, self.every, None, self.keep)
         return RunCheckpoints(saving, self.fingerprint, self.settings, tell=tell)
 
@@ -138,42 +142,44 @@ class TableJob:
     rule: Rule
     policy: Policy
     work: Callable[[Seat], None]  # runs the user's function for one logical worker, to its end
-    blame: Callable[[int, int, Exception], NoReturn]  # (worker, clock, error); worker −1: the watching function
+    blame: Callable[[int, int, Exception], NoReturn]  # (worker, clock, error); worker −1: the objective function
     watch: Callable[[Moment], float] | None = None
     every: int | None = 1  # clocks between two evaluations; the start (clock 0) and the end are evaluated too
     seconds: Times | None = None  # when evaluations by time are due
-    until: Callable[[Watched], bool] | None = None  # asked after every look; True ends the run
-    record: str | None = None  # "rows": how often rows travel; "full": everything the replay checker needs
+    until: Callable[[Watched], bool] | None = None  # called after every evaluation; True ends the run
+    record: str | None = None  # "rows": how often rows are sent; "full": everything the replay checker needs
     seed: int = 0
     shared: frozenset[int] = frozenset()  # tables with placement "shared"
     keeping: Keeping | None = None
-    every_clocks: int | None = None  # between checkpoints that a simulated cluster keeps to itself
+    every_clocks: int | None = None  # between checkpoints that a simulated cluster keeps in memory
 
     @property
     def whole(self) -> Layout:
-        """The tables as they are, for those who put them together: what rows begin with, how many there are."""
+        """The layout without partitioning: initial rows and number of rows of each table."""
         return Layout(self.tables, 1, self.workers, self.rule, self.policy, seed=self.seed)
 
     def evaluate(self, moment: Moment) -> tuple[Watched, bool]:
-        """Evaluate the objective; whether that ends the run."""
+        """Evaluate the objective; return the evaluation and whether it ends the run."""
         assert self.watch is not None
         look = Watched(moment.clock, moment.seconds, moment.nbytes, float(self.watch(moment)))
         return look, self.until is not None and bool(self.until(look))
 
     def layout(self, nodes: int, *, reserve: bool = False) -> Layout:
-        """The layout for a number of nodes. reserve: caches hold every row of tables not sparse or large."""
+        """The layout for a number of nodes. `reserve`: caches hold every row of tables that are neither sparse nor
+        large.
+        """
         tables = list(self.tables)
-        for number in self.shared:  # caches and shards know nothing of them but their number
+        for number in self.shared:  # caches and shards need only their numbers
             tables[number] = replace(tables[number], rows=1, cols=1, start=0.0, cache_rows=None)
-        if nodes == 1:  # nothing to choose from
+        if nodes == 1:  # there is only one shard
             tables = [replace(table, shards=None, partition="hash") for table in tables]
         if reserve:
             tables = [replace(table, sparse=_sparse(table)) for table in tables]
         for table in tables:
             if table.shards is not None and max(table.shards) >= nodes:
                 raise PlanError(
-                    f"table {table.name!r}: shards={table.shards}, and this run has nodes 0 to {nodes - 1}; name some "
-                    "of these, or leave shards= out"
+                    f"table {table.name!r}: shards={table.shards}, but this run has nodes 0 to {nodes - 1}; choose "
+                    "from these, or leave out shards="
                 )
         if isinstance(self.policy, Managed) and nodes > 1:  # a single node sends nothing
             self.policy.check_nodes(nodes)
@@ -182,33 +188,31 @@ class TableJob:
 
 
 def _sparse(table: TableSpec) -> bool:
-    """Whether caches keep only the rows of a table that are touched."""
+    """Whether caches store only the touched rows of a table."""
     rows, values = table.rows or 0, table.cols * table.kept.itemsize
     return rows * values > RESERVED or (table.sparse and rows * (_SLOT + 2 * values) > RESERVED_SPARSE)
 
 
 @dataclass(frozen=True, eq=False)
 class Rest:
-    """What a table holds at the end: keys [n] of the rows that were touched, in any order, their values [n, cols], and
-    the server function's arrays [n, cols] beside them.
-    """
+    """The final content of a table."""
 
-    keys: Keys
-    values: NDArray[Any]
-    states: tuple[NDArray[Any], ...] = ()
+    keys: Keys  # [n] rows that were touched, in any order
+    values: NDArray[Any]  # [n, cols]
+    states: tuple[NDArray[Any], ...] = ()  # [n, cols] each: further arrays of the server function
 
 
 @dataclass(eq=False)
 class Outcome:
-    """How a run went. seconds: of a steady clock, or virtual; watching is not counted."""
+    """The result of a run."""
 
     tables: tuple[Rest, ...]
     clocks: tuple[int, ...]  # ticks of each worker
-    seconds: float
+    seconds: float  # monotonic or virtual time, without evaluations
     local: tuple[dict[str, Any], ...]
     stopped: str = "done"  # or "until", "interrupted"
     history: list[Watched] = field(default_factory=list)
-    staleness: NDArray[np.int64] | None = None  # [workers, 32] rows read by how many clocks they lagged behind
-    traffic: Sequence[Any] = ()  # store.recording.Traffic: who sent how much to whom, and why
+    staleness: NDArray[np.int64] | None = None  # [workers, 32] rows read, by how many clocks they were behind
+    traffic: Sequence[Any] = ()  # store.recording.Traffic: bytes by sender, receiver and reason
     recording: Any = None
-    items: float = 0.0  # what workers said they computed
+    items: float = 0.0  # that workers reported as computed

@@ -1,12 +1,12 @@
-"""Tables on `Serial`: the truth that other runtimes are compared with.
+"""Jobs over tables on `Serial`: the reference that other runtimes are compared with.
 
 No caches, no shards, no messages. Logical workers take turns, in order of their numbers: each runs until it ticks or
-ends. When all have, the clock is closed: what each of them added is applied, one worker after the other, each row with
-all that the worker added to it. A read gives the row as it was when the clock began plus what the reader itself has
-added in this clock (where the server function simply adds; otherwise without). That is BSP; it is also one of the
-things that SSP and ASP allow, so every rule runs here.
+ends. When all have, the clock is complete and the changes are applied, one worker after the other, each row with the
+sum of what the worker added to it. A read returns the row as it was when the clock began plus what the reader itself
+has added in this clock (where the server function simply adds; otherwise without). That is BSP; SSP and ASP allow it
+too, so every rule runs on it.
 
-The server functions are written down once more, in NumPy, so that a mistake in the compiled ones shows.
+The server functions are implemented a second time, in NumPy, so that an error in the compiled ones shows.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ def run(job: TableJob) -> Outcome:
     """Run a job to its end."""
     if job.keeping is not None:
         raise PlanError(
-            "st.Serial() is a reference to compare with and saves nothing; take st.Threads(1) with checkpoint="
+            "st.Serial() is a reference to compare with and saves no checkpoints; use st.Threads(1) with checkpoint="
         )
     if job.record is not None:
-        raise PlanError("st.Serial() has nothing to record: nobody sends anything; leave record= out")
+        raise PlanError(
+            "record= was given, but st.Serial() sends no messages that could be recorded; leave out record="
+        )
     return _Serial(job).run()
 
 
 class _Table:
-    """Rows in the order they were first touched. at: key → row number. old: the snapshot of the clock's beginning."""
+    """Rows in the order of their first use. `at`: key → row number. `old`: the rows when the clock began."""
 
     def __init__(self, layout: Layout, number: int) -> None:
         self.layout, self.number, self.spec = layout, number, layout.tables[number]
@@ -54,19 +56,19 @@ class _Table:
         spec.apply.check(spec.name, spec.dtype)
         self.short = travels_short(spec.dtype, layout.policy.codec)
         self.at: dict[int, int] = {}
-        # By row number, with capacity for rows to come.
+        # By row number, with spare capacity for new rows.
         self.values = np.empty((0, spec.cols), dtype=spec.kept)
         self.states = np.empty((0, spec.apply.states, spec.cols), dtype=_real(spec))
         params = spec.apply.params
         if spec.apply.rule == "average":
             params = params or (float(layout.workers),)
-        elif spec.apply.rule == "proximal":  # step, how far towards zero, and by what it is divided
+        elif spec.apply.rule == "proximal":  # step, threshold, divisor
             step, l1, l2 = params
             params = (step, step * l1, 1.0 + step * l2)
         self.params = np.array(params, dtype=_real(spec))
 
     def rows(self, keys: Keys) -> NDArray[np.int64]:
-        """Row numbers of keys; rows that were never touched are made."""
+        """Row numbers of keys; missing rows are created."""
         new = sorted({key for key in keys.tolist() if key not in self.at})
         if new:
             made = np.array(new)
@@ -80,7 +82,17 @@ class _Table:
         return np.array([self.at[key] for key in keys.tolist()], dtype=np.int64)
 
     def apply(self, rows: NDArray[np.int64], g: Floats, old: Floats) -> None:
-        """One worker's changes g [n, cols] to rows [n], each once. old [n, cols]: what the snapshot held."""
+        """Apply one worker's changes.
+
+        Parameters
+        ----------
+        rows : [n] array of int
+            Row numbers, each once.
+        g : [n, cols] array
+            Changes.
+        old : [n, cols] array
+            The rows when the clock began.
+        """
         function, params = self.spec.apply, self.params
         w, s = self.values[rows], self.states[rows]
         if function.rule == "add":
@@ -111,7 +123,7 @@ class _Table:
 
 
 class _Seat:
-    """A worker's place: it runs until it ticks."""
+    """A worker that runs until it ticks."""
 
     node = 0
 
@@ -125,7 +137,7 @@ class _Seat:
 
     def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
         found = self.serial.tables[table]
-        rows = found.rows(keys)  # may make new ones
+        rows = found.rows(keys)  # may create new ones
         out[:] = found.values[rows]
         if found.short:
             out[:] = round_f2(out)
@@ -172,11 +184,11 @@ class _Serial:
         self._began = time.perf_counter()
 
     def ask(self) -> None:
-        """Ctrl-C: end when the clock is closed."""
+        """Handle Ctrl-C: end when the clock is complete."""
         self.state.interrupt()
 
     def turn(self) -> None:
-        """The next worker's turn."""
+        """Switch to the next worker."""
         self._main.switch()
 
     def run(self) -> Outcome:
@@ -190,7 +202,7 @@ class _Serial:
                 self._close()
             for worker in workers:
                 if not worker.dead:
-                    worker.throw()  # not through yet: this ends it without a word
+                    worker.throw()  # it has not finished: this ends it silently
             ctrl_c.heard()
         seconds = time.perf_counter() - self._began
         self._evaluate(self.state.ended())
@@ -226,7 +238,7 @@ class _Serial:
                     continue
                 keys = np.array(sorted(own))
                 g = np.stack([own[key] for key in keys.tolist()])
-                if table.short:  # what rounding takes away is the worker's own in the next clock
+                if table.short:  # the worker keeps the rounding residual for the next clock
                     sent = round_f2(g)
                     left = g - sent
                     if not seat.ended:
@@ -236,7 +248,7 @@ class _Serial:
         for seat in self.seats:
             self.state.moved(seat.worker, FAR if seat.ended else seat.clock, seat.clock)
         clock = self.state.most
-        self.state.time(time.perf_counter() - self._began, clock - 1)  # what is due now is evaluated at this clock
+        self.state.time(time.perf_counter() - self._began, clock - 1)  # evaluations that are due now use this clock
         self._evaluate(self.state.closed(clock))
 
     def _evaluate(self, due: list[Evaluate]) -> None:
@@ -278,12 +290,12 @@ def _begin(layout: Layout, number: int, keys: Keys) -> tuple[Floats, Floats]:
 
 
 def _real(spec: TableSpec) -> np.dtype[Any]:
-    """The dtype of what is kept beside rows."""
+    """The dtype of the server function's arrays."""
     return spec.kept if spec.kept.kind == "f" else np.dtype("f8")
 
 
 def _by_user(apply: Any, w: Floats, s: Floats, g: Floats, old: Floats, params: Floats) -> tuple[Floats, Floats]:
-    """A user's function, compiled as the shards compile it: there is nothing to write down once more."""
+    """A user's function, compiled as the shards compile it: there is no second implementation."""
     from stretto.kernels.tables.server_functions import user_apply
 
     for array in (g, old, params):

@@ -1,10 +1,11 @@
-"""Workers that do not tick: a run that waits for one of them says so, instead of nothing. Decisions, without a clock.
+"""Detect workers that do not tick for a long time (stall warnings). Pure decisions, without a clock.
 
     stalls = Stalls(after=60.0)
     for found in stalls.see(now, {0: Seen(7, "read"), 1: Seen(6, "")}): …      # worker 1 has been in clock 6 for 60 s
 
-A worker is reported when it has been in the same clock for so long and waits for nobody, and again each time the time
-has doubled. It may compute, or be in an endless loop: nobody can tell from outside, so the run goes on.
+A worker is reported when it has been in the same clock for `after` seconds without waiting for others, and again each
+time that duration has doubled. It may compute or be in an endless loop: that cannot be distinguished, so the run goes
+on.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ AFTER = 60.0  # seconds
 
 
 class Seen(NamedTuple):
-    """Where a worker is. waits: what for, "" if for nobody."""
+    """The status of a worker."""
 
     clock: int
-    waits: str
+    waits: str  # what it waits for; "" if nothing
 
 
 class Stalled(NamedTuple):
-    """A worker that is reported. waiting: how many others wait meanwhile."""
+    """A worker to report."""
 
     worker: int
     clock: int
     seconds: float
-    waiting: int
+    waiting: int  # how many others wait meanwhile
 
     def __str__(self) -> str:
         others = f", and {self.waiting} others wait" if self.waiting > 1 else ", and another waits" * self.waiting
@@ -41,14 +42,20 @@ class Stalled(NamedTuple):
 
 
 class Stalls:
-    """What was seen of the workers so far. after: seconds."""
+    """Progress of the workers so far.
+
+    Parameters
+    ----------
+    after : float or None
+        Seconds; None for AFTER.
+    """
 
     def __init__(self, after: float | None = None) -> None:
         self.after = AFTER if after is None else after
         self._since: dict[int, tuple[int, float, float]] = {}  # worker → (clock, since when, when to report it)
 
     def see(self, now: float, seen: Mapping[int, Seen]) -> list[Stalled]:
-        """Who is to be reported now. seen: workers that have not ended."""
+        """Workers to report now. `seen`: workers that have not ended."""
         found = []
         waiting = sum(bool(one.waits) for one in seen.values())
         for worker, (clock, waits) in seen.items():
@@ -56,7 +63,7 @@ class Stalls:
             if before != clock:
                 since, due = now, now + self.after
             if waits:
-                due = max(due, now + self.after)  # it counts from when it has what it waited for
+                due = max(due, now + self.after)  # counted from the end of its wait
             elif now >= due:
                 found.append(Stalled(worker, clock, now - since, waiting))
                 due = now + (now - since)
@@ -65,7 +72,7 @@ class Stalls:
 
 
 def warn(found: list[Stalled]) -> None:
-    """Tell the user, of a few."""
+    """Warn the user about up to three workers."""
     for stalled in found[:3]:
         warnings.warn(str(stalled), RuntimeWarning, stacklevel=2)
     if len(found) > 3:

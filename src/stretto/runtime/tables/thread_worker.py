@@ -1,4 +1,4 @@
-"""A logical worker's place on `Threads`: reads and adds that need no lock are made at once, the rest is the hall's."""
+"""A logical worker on `Threads`: reads and adds that need no lock are made directly, others through the run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class HallSeat(Sitter):
-    """What the handle of one worker sits on."""
+    """Implements the handle of one worker."""
 
     node = 0
 
@@ -64,5 +64,5 @@ class HallSeat(Sitter):
         return self._hall.arrays[table], self._hall.adding
 
     def part(self) -> Part:
-        """What of this worker belongs to a checkpoint, as it is now."""
+        """A copy of the worker's part of a checkpoint."""
         return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()

@@ -1,11 +1,11 @@
-"""Tables on `Threads`: one node in this process.
+"""Jobs over tables on `Threads`: one node in this process.
 
 Logical workers are threads, of which at most `n` run at a time (`runtime.tables.turn_order`). They share the node's
-cache, and the shard is in the same process, so what one has to say to the other is delivered at once, by the thread
-that ticks or misses a row, under one lock. Reads and adds of tables whose cache needs no lock take none.
+cache, and the shard is in the same process. So messages between cache and shard are delivered at once, under one lock,
+by the thread that ticks or misses a row. Reads and adds of tables whose cache needs no lock take none.
 
-A worker whose function has returned holds nobody back: it counts as being at a clock nobody reaches. So whoever stands
-at the lowest clock can always go on, and no run hangs.
+No worker waits for one whose function has returned: its clock counts as infinite. So the worker at the lowest clock can
+always proceed, and no run hangs.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ from .stalls import Seen, Stalls, warn
 from .thread_worker import HallSeat
 from .turn_order import Turns
 
-_LOOK = 0.5  # seconds: a signal that arrives just before a wait begins is noticed when the wait ends
+_POLL_SECONDS = 0.5  # seconds: a signal that arrives just before a wait begins is noticed when the wait ends
 
-OURS = -2  # whose mistake it was: not a worker's and not that of the watching function, which is −1
+OURS = -2  # worker number of an error in Stretto itself; −1 is the objective function
 
 
 def run(job: TableJob, threads: int) -> Outcome:
-    """Run a job to its end, at most so many threads at a time."""
+    """Run a job to its end, with at most `threads` threads at a time."""
     hall = Hall(job, threads)
     with writing(None if job.keeping is None else job.keeping.folder):
         return hall.run()
 
 
 class Hall:
-    """One run: the node, the workers' seats, and who waits for what."""
+    """One run: the node, the workers, and what they wait for."""
 
     def __init__(self, job: TableJob, threads: int) -> None:
         self.job = job
@@ -62,12 +62,12 @@ class Hall:
         if begin.node is not None:
             self.recording.goes_on(begin.clock, begin.node.shard, begin.node.residuals)
         self.node = Node(layout, 0, recording=self.recording, locks=True, saved=begin.node)
-        # Whoever records wants one order of everything.
+        # A recording needs one order of all events.
         self.free = [not (lock or self.recording.full) for lock in self.node.cache.needs_lock]
         self.arrays = begin.shared or {
             table: job.whole.start_rows(table, np.arange(job.tables[table].rows or 0)) for table in sorted(job.shared)
         }
-        self.adding = threading.Lock()  # of shared tables
+        self.adding = threading.Lock()  # guards shared tables
         self.turns = Turns(threads)
         self.lock = self.turns.lock
         self.seats = [
@@ -82,10 +82,10 @@ class Hall:
             interval=interval_seconds if self.shelf is not None and every is None else None,
         )
         self._cuts = NodeCuts(self.node, CutPlan((every,) if every else (), begin.clock), self._cut_part)
-        self._at_cut: dict[int, Cut] = {}  # by clock: what the hall knew when everybody had reached it
+        self._at_cut: dict[int, Cut] = {}  # by clock: the run's part of the cut when all workers had reached it
         self._items = begin.items
-        self._late: list[tuple[int, HallSeat]] = []  # waits until the lowest clock is so far
-        self._at: int | None = None  # the clock that is evaluated, where the shard is beyond it
+        self._late: list[tuple[int, HallSeat]] = []  # workers that wait until the lowest clock is this far
+        self._at: int | None = None  # the clock to evaluate, where the shard is ahead of it
         if job.watch is not None and job.rule.exact:
             self.node.shard.keep_past(job.every or 0)
         self._failure: tuple[int, int, BaseException] | None = None
@@ -93,13 +93,13 @@ class Hall:
         self._began = time.perf_counter() - begin.seconds
 
     def now(self) -> float:
-        """Seconds of the run; watching is not counted."""
+        """Seconds of the run, without evaluations."""
         return time.perf_counter() - self._began
 
-    # -- the thread that called ---------------------------------------------------------------------------------------
+    # -- the calling thread -------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        """Start the workers, save what is to be saved, wait for the end."""
+        """Start the workers, save checkpoints, wait for the end."""
         threads = [
             threading.Thread(target=self._body, args=(seat,), name=f"stretto-worker-{seat.worker}", daemon=True)
             for seat in self.seats
@@ -125,7 +125,7 @@ class Hall:
         for thread in threads:
             thread.join()
         done = not self.state.stopped
-        if interrupted:  # perhaps too late to stop anything, and reported all the same
+        if interrupted:  # perhaps too late to stop the run, but the caller must still see it
             self.state.interrupt()
         seconds = self.now()
         if not self.turns.ending:
@@ -141,8 +141,9 @@ class Hall:
         return self._outcome(seconds)
 
     def ask(self) -> None:
-        """Ctrl-C: everybody stops at the end of the clock. Called between two instructions of the thread that waits, so
-        it may not wait for a lock.
+        """Handle Ctrl-C: all workers stop at the end of the clock.
+
+        Called between two instructions of the waiting thread, so it must not wait for a lock.
         """
         self._events.put("ask")
 
@@ -152,9 +153,9 @@ class Hall:
             warn(stalls.see(time.monotonic(), self._seen()))
             due = min(self.state.due_in(self.now()), self.state.due_at - self.now())
             try:
-                event = self._events.get(timeout=max(0.0, min(due, _LOOK)))
+                event = self._events.get(timeout=max(0.0, min(due, _POLL_SECONDS)))
             except Empty:
-                if due <= _LOOK:
+                if due <= _POLL_SECONDS:
                     with self.lock:
                         self._due()
                 continue
@@ -167,7 +168,7 @@ class Hall:
                 self._save(event)
 
     def _due(self) -> None:
-        """Carry out what is due at this second."""
+        """Carry out evaluations that are due by time."""
         now, shard = self.now(), self.node.shard
         for due in self.state.time(now, shard.clock):
             if isinstance(due, Evaluate):
@@ -185,7 +186,7 @@ class Hall:
                 self.state.saved(self.now(), took)
 
     def _seen(self) -> dict[int, Seen]:
-        """Where workers are; whoever has no turn waits for one."""
+        """The status of all workers; one without a turn waits for one."""
         return {s.worker: Seen(s.clock, "" if s.turn and not s.parked else "turn") for s in self.seats if not s.ended}
 
     def _ask(self) -> None:
@@ -221,7 +222,7 @@ class Hall:
 
     @contextmanager
     def inside(self) -> Iterator[None]:
-        """With the lock; workers that something was done for are woken."""
+        """Hold the lock; wake workers whose wait is over at the end."""
         with self.lock:
             if self.turns.ending:
                 raise Ended
@@ -229,7 +230,7 @@ class Hall:
             self._wake()
 
     def read(self, seat: HallSeat, table: int, keys: Keys, out: NDArray[Any]) -> None:
-        """Read under the lock, and wait while the rule does not allow it."""
+        """Read under the lock, and wait while the consistency rule does not allow it."""
         with self.inside():
             began = self.now()
             waited = False
@@ -241,7 +242,7 @@ class Hall:
                 self.recording.waited(seat.worker, "read", self.now() - began)
 
     def tick(self, seat: HallSeat) -> None:
-        """A worker's clock ends."""
+        """End a worker's clock."""
         with self.inside():
             if self.shelf is not None:
                 self._cuts.open_to(seat.clock + 1)
@@ -259,7 +260,7 @@ class Hall:
             self.turns.yield_(seat)
 
     def _keep_step(self, seat: HallSeat, need: int) -> None:
-        """Shared tables: wait until every worker is at least at this clock."""
+        """Shared tables: wait until every worker has reached this clock."""
         began = self.now()
         while self.state.low < need:
             self._late.append((need, seat))
@@ -278,7 +279,7 @@ class Hall:
         self._check_parked()
 
     def _moved(self, worker: int, clock: int, most: int) -> None:
-        """A worker's clock has moved on: save, rouse, evaluate."""
+        """A worker's clock has advanced: save, wake waiting workers, evaluate."""
         moved = self.state.moved(worker, clock, most)
         low = self.state.low
         if moved and low < FAR:
@@ -297,7 +298,7 @@ class Hall:
         self._evaluate(self.state.closed(low))
 
     def _save_shard(self) -> None:
-        """Take complete cuts from the shard; a lazy policy may have put off updates of earlier clocks."""
+        """Take complete cuts from the shard; a lazy policy may have delayed updates of earlier clocks."""
         shard = self.node.shard
         while (clock := shard.saving) is not None:
             arrays = shard.saved()
@@ -305,11 +306,11 @@ class Hall:
                 self._cut_part("shard", (clock, arrays))
 
     def _cut_part(self, what: str, value: Any) -> None:
-        """A part of a cut has come to be."""
+        """A part of a cut is available."""
         clock, parts = value[0], None
         if what == "worker":
             parts = self.state.worker_part(*value)
-        elif what == "node":  # everybody is there: what is to be as it is at this moment
+        elif what == "node":  # all workers are at the clock: copy what must be as it is at this moment
             self._at_cut[clock] = Cut(
                 clock,
                 shared={table: array.copy() for table, array in self.arrays.items()},
@@ -329,7 +330,7 @@ class Hall:
         self._events.put(cut)
 
     def _save_end(self) -> None:
-        """All workers have ended: save that, so that a run with more clocks can go on from here."""
+        """Save the state after all workers have ended, so that a run with more clocks can continue from it."""
         with self.lock:
             self._cuts.open(self.node.shard.clock)
             self._save_shard()
@@ -349,7 +350,7 @@ class Hall:
             woken.clear()
 
     def _check_parked(self) -> None:
-        """Everybody waits for everybody: cannot be, so it is our mistake, and nobody shall hang because of it."""
+        """Fail if all workers wait for each other: that is a bug in Stretto, and the run must not hang."""
         alive = [seat for seat in self.seats if not seat.ended]
         if alive and not self.turns.ending and all(seat.parked for seat in alive):
             where = ", ".join(f"{seat.worker} at clock {seat.clock}" for seat in alive[:5])
@@ -364,7 +365,7 @@ class Hall:
 
     def _evaluate(self, due: Iterable[Evaluate]) -> None:
         for at in due:
-            if self.turns.ending:  # what was enough stays to be seen
+            if self.turns.ending:  # keep the evaluation that ended the run
                 return
             self._at = at.clock if at.past else None
             began, seconds = time.perf_counter(), self.now()
@@ -380,8 +381,8 @@ class Hall:
                 self._at = None
                 self.node.shard.past.pop(at.clock, None)
 
-    def _then(self, table: int) -> Past:
-        """What the shard holds of a table, at the clock that is evaluated or now."""
+    def _rows_at(self, table: int) -> Past:
+        """The shard's rows of a table, at the clock that is evaluated or now."""
         shard = self.node.shard
         past = None if self._at is None else shard.past.get(self._at)
         return (*shard.table(table), shard.states(table)) if past is None else past[table]
@@ -389,14 +390,14 @@ class Hall:
     def _values(self, table: int) -> tuple[Keys, NDArray[Any]]:
         if table in self.arrays:
             return np.arange(len(self.arrays[table])), self.arrays[table]
-        return self._then(table)[:2]
+        return self._rows_at(table)[:2]
 
     def _outcome(self, seconds: float) -> Outcome:
         shard, recording = self.node.shard, self.recording
         tables = []
         for table in range(len(self.job.tables)):
             keys, values = self._values(table)
-            states = () if table in self.arrays else self._then(table)[2]
+            states = () if table in self.arrays else self._rows_at(table)[2]
             tables.append(Rest(keys, values, states))
             if recording.full:
                 recording.final[table] = shard.witness(table)

@@ -1,9 +1,9 @@
-"""Whose turn it is: of all the workers' threads at most `n` run at a time.
+"""Limit how many worker threads run at a time; the one at the lowest clock goes first.
 
-A turn goes to whoever is at the lowest clock. A worker gives its turn away while it waits, when it ends, and at a tick
-while another one is further behind; so workers stay close together even where no rule makes them.
+A worker releases its turn while it waits, when it ends, and at a tick while another one is further behind. So workers
+stay close together even where no rule requires it.
 
-Everything is called with the lock held but `ending`, which may be read at any time.
+Everything is called with the lock held, except `ending`, which may be read at any time.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from .job import Ended
 
 
 class Sitter:
-    """One worker's thread, as far as waiting goes."""
+    """The waiting state of one worker's thread."""
 
     def __init__(self, worker: int, clock: int, ended: bool, turns: Turns) -> None:
         self.worker, self.clock, self.ended, self.unticked = worker, clock, ended, False
-        self.parked = False  # waits, and nobody has woken it
+        self.parked = False  # waits, and was not woken
         self.turn = False  # one of the `n` that run
         self.condition = threading.Condition(turns.lock)
 
 
 class Turns:
-    """ending: everybody is to end at the next call, and nobody waits any more."""
+    """Hands out `n` turns. `ending`: all workers end at their next call, and none waits any more."""
 
     def __init__(self, n: int) -> None:
         self.lock = threading.Lock()
         self.ending = False
         self._left = n
-        self._ready: list[tuple[int, int, Sitter]] = []  # (clock, who came first, sitter): want a turn
+        self._ready: list[tuple[int, int, Sitter]] = []  # (clock, arrival, worker) that want a turn
         self._came = count()
 
     def take(self, sitter: Sitter) -> None:
@@ -44,20 +44,20 @@ class Turns:
             sitter.condition.wait()
 
     def drop(self, sitter: Sitter) -> None:
-        """Give the turn away, if it has one."""
+        """Release the turn, if it has one."""
         if sitter.turn:
             sitter.turn = False
             self._left += 1
             self._give()
 
     def yield_(self, sitter: Sitter) -> None:
-        """Let those go first that are further behind."""
+        """Let workers that are further behind go first."""
         if self._ready and self._ready[0][0] < sitter.clock:
             self.drop(sitter)
             self.take(sitter)
 
     def park(self, sitter: Sitter) -> None:
-        """Wait, without a turn, until roused; whoever calls looks again whether what it waits for is there."""
+        """Wait, without a turn, until woken; the caller then checks its condition again."""
         sitter.parked = True
         self.drop(sitter)
         while sitter.parked and not self.ending:
@@ -67,12 +67,12 @@ class Turns:
             raise Ended
 
     def rouse(self, sitter: Sitter) -> None:
-        """What it waits for is there."""
+        """Wake a worker whose condition may hold now."""
         sitter.parked = False
         sitter.condition.notify()
 
     def end(self, sitters: Sequence[Sitter]) -> None:
-        """Nobody waits any more."""
+        """Wake all workers permanently: the run ends."""
         self.ending = True
         for sitter in sitters:
             sitter.condition.notify_all()

@@ -1,1 +1,1 @@
-"""Static plans on a cluster: row blocks stay with their node, column blocks travel."""
+"""Static plans on a cluster: row blocks stay on their node, column blocks rotate between the nodes."""

@@ -1,7 +1,7 @@
-"""Putting the arrays of a cut together, and taking them apart again.
+"""Join the nodes' parts of a table cut into one, and split it over another number of nodes.
 
-A cut at a clock has a part of every worker, of every node's cache (what rounding left) and of every shard. Whole, it
-does not depend on how many nodes there were: a run may go on from it with more or fewer, or on threads.
+A cut at a clock has a part of every worker, of every node's cache (rounding residuals) and of every shard. The joined
+cut does not depend on the number of nodes: a run may be resumed from it with more or fewer, or on threads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 def whole(clock: int, shards: Iterable[Arrays], residuals: Iterable[Arrays]) -> NodePart:
-    """One node's part that holds what all nodes had."""
+    """Join the parts of all nodes into one part."""
     lists: dict[str, list[NDArray[Any]]] = {}
     for arrays in shards:
         for name, array in arrays.items():
@@ -29,7 +29,7 @@ def whole(clock: int, shards: Iterable[Arrays], residuals: Iterable[Arrays]) -> 
 
 
 def _summed(residuals: Iterable[Arrays]) -> Arrays:
-    """What rounding left of the nodes' own changes (worker −1) adds up; a worker's is on one node only."""
+    """Add up the nodes' own rounding residuals (worker −1); a worker's residual is on one node only."""
     found: dict[str, list[NDArray[Any]]] = {}
     for arrays in residuals:
         for name, array in arrays.items():
@@ -48,7 +48,7 @@ def _summed(residuals: Iterable[Arrays]) -> Arrays:
 
 
 def split(layout: Layout, part: NodePart) -> dict[int, NodePart]:
-    """What each node of a layout begins with: rows go to their shards, leftovers to the nodes of their workers."""
+    """Split a joined part over the nodes of a layout: rows by shard, residuals by the node of their worker."""
     parts: dict[int, NodePart] = {
         node: NodePart(part.clock, {"clock": np.array(part.clock)}, {}) for node in range(layout.nodes)
     }

@@ -1,14 +1,14 @@
-"""The driver's side of steps that run on nodes: a crew whose steps run on the nodes of a cluster.
+"""Run the steps of a static plan on the nodes of a cluster: the driver's executor (`ClusterCrew`).
 
     with st.Cluster(nodes=4).open() as crew:
         done = crew.run(step, "exact")      # a step with a spec: on the nodes; any other: on the driver's threads
         crew.gather()                       # the driver's arrays hold what was learned
 
-What never changes (entries) is sent once, states when the driver's copy changed, and both stay on the nodes from run to
-run. The driver's arrays are older than those of the nodes until they are gathered: by whoever reads them, by a step
-that reads them here, and every now and then, so that little has to be recomputed when a host is lost. Then all begin
-again from what was gathered last, and the runs since are made once more; the bits are the same. Where nothing is looked
-at between two steps the nodes do not wait for the driver in between (`runtime.cluster.blocks.driver_runs`).
+Constant data (entries) is sent once, states when the driver's copy has changed; both stay on the nodes from run to run.
+The driver's arrays are older than those of the nodes until they are gathered. That happens when the caller or a step on
+the driver reads them, and periodically, so that little has to be recomputed when a host is lost. After a loss all nodes
+start from what was gathered last and repeat the runs since; the bits are the same. Where the caller reads nothing
+between two steps the nodes do not wait for the driver in between (`runtime.cluster.blocks.driver_runs`).
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from .task import WITHIN
 from .threads import make_ring_task
 
 _FAILURE_SECONDS = 86_400.0  # mean time between losses of one host
-_SLOW = 5e6  # bytes a second that any control plane carries
-_READ = 2e5  # bytes of entries a second that any node reads from a file and lays out
-_APPLY = 86_400.0  # seconds for a host to count its share of some files: it is alive as long as others hear of it
+_SLOW = 5e6  # bytes per second of the slowest control connection
+_READ = 2e5  # bytes of entries per second that the slowest node reads from a file and sorts into blocks
+_APPLY = 86_400.0  # seconds for a host to count its share of the files; it is alive as long as others hear it
 _COMPILE = 600.0  # seconds for the slowest machine to compile a worker
-_PLANS = 8  # steps whose entries stay on the nodes
-_KEPT_BYTES = 1 << 28  # of served elements that are kept for runs that may be lost, before what was learned is gathered
+_PLANS = 8  # steps whose entries stay on the nodes at most
+_KEPT_BYTES = 1 << 28  # bytes of served elements kept for repeating lost runs; beyond it, the arrays are gathered
 
 
 class ClusterCrew(Crew):
@@ -76,7 +76,7 @@ class ClusterCrew(Crew):
         self._clock = clock
         self._runs = Runs(hosts, clock)
         self._plans: dict[int, CrewPlan] = {}  # by the id of the spec, which the plan keeps alive
-        self._plan: CrewPlan | None = None  # the one that ran last
+        self._plan: CrewPlan | None = None  # the plan that ran last
         self._numbered = 0
         self._parts: Parts | None = None
         self._begun = False
@@ -95,8 +95,11 @@ class ClusterCrew(Crew):
         again: bool = False,
         then: Step | None = None,
     ) -> Done:
-        """As `Crew.run`; on the nodes when the step has a spec. `then` is begun there without another word, when
-        nothing that this step leaves in the driver can change it."""
+        """Run a step as `Crew.run` does; on the nodes if it has a spec.
+
+        The nodes start `then` without waiting for the driver if nothing that this step returns to the driver can change
+        it.
+        """
         if step.spec is None:
             if self._plan is not None and self._plan.is_ahead_of(step.args):
                 self.gather()
@@ -107,7 +110,7 @@ class ClusterCrew(Crew):
                 with deferring_ctrl_c():
                     return self._run(step, profile, finished, seconds, drain, again, then)
             except KeyboardInterrupt:
-                self._forget()  # half a result would be taken for a whole one
+                self._forget()  # a partial result must not be taken for a complete one
                 raise
         with heeding_ctrl_c(self) as ctrl_c:
             done = self._run(step, profile, finished, seconds, drain, again, then)
@@ -140,7 +143,7 @@ class ClusterCrew(Crew):
         plan.take(step, turns)
         kept = plan.next_run(started)
         if not self._runs.expects(plan, kept):
-            self._forget()  # what was told ahead is not what is asked for
+            self._forget()  # the step that was announced is not the one requested
         after = None if then is None or self._due() else plan.run_after(then)
         deadline = None if seconds is None else self._clock() + seconds
 
@@ -183,7 +186,7 @@ class ClusterCrew(Crew):
         )
 
     def _run_wave(self, step: Step, plan: CrewPlan) -> Done:
-        """Make the visits of one wave, phase by phase: fetch what they touch, make them, take back what they wrote."""
+        """Make the visits of one wave, phase by phase: send what they touch, make them, take back what they wrote."""
         assert step.visits is not None
         started = plan.started(step.visits)
         turns = turns_of(plan.order, started)
@@ -226,17 +229,19 @@ class ClusterCrew(Crew):
 
     @property
     def apart(self) -> int:  # type: ignore[override]
-        """Hosts that there are now."""
+        """The number of hosts."""
         return len(set(self.hosts.where))
 
     def shares(self, count: int, readers: Ints | None = None) -> list[Sequence[int]]:
-        """One for each host; neighbours are apart, since files may be sorted by how much work their entries are."""
+        """One share for each host. Neighbouring items go to different hosts, since files may be sorted by their amount
+        of work.
+        """
         if readers is not None:
             return [np.flatnonzero(readers == host).tolist() for host in range(self.apart)]
         return [range(k, count, self.apart) for k in range(min(self.apart, count))]
 
     def apply(self, function: Callable[[Any, Crew], Any], items: Sequence[Any]) -> list[Any]:
-        """On the hosts. The function is pure: what a lost host did is done again."""
+        """Apply a function to items on the hosts. It must be pure: items of a lost host are repeated."""
         self.gather()
         while True:
             found: list[Any] = [None] * len(items)
@@ -257,7 +262,7 @@ class ClusterCrew(Crew):
                 self._lost(lost)
 
     def gather(self) -> None:
-        """Bring the driver's arrays up to date."""
+        """Copy what the nodes learned into the driver's arrays."""
         with deferring_ctrl_c():
             self._gather()
 
@@ -266,7 +271,7 @@ class ClusterCrew(Crew):
         if plan is None or not plan.ahead:
             return
         if self.told_ahead:
-            self._forget()  # the nodes are in an epoch that nobody has asked for: they begin again, and end before it
+            self._forget()  # the nodes are in an epoch that was not requested: they restart and stop before it
         began = self._clock()
         while True:
             try:
@@ -282,7 +287,7 @@ class ClusterCrew(Crew):
         self._gather_seconds = self._gathered_at - began
 
     def parts(self) -> Parts:
-        """Parts of data that the nodes hold; what steps have left on the nodes is gathered before they begin."""
+        """The parts of a data set on the nodes. The results of earlier steps are gathered first."""
         if self._parts is None:
             self._parts = self._make_parts()
         return self._parts
@@ -291,24 +296,24 @@ class ClusterCrew(Crew):
         return Parts(self.hosts, make_parts_task, self._leave_steps)
 
     def _leave_steps(self) -> None:
-        """The nodes begin something else."""
+        """Gather results and release the nodes for another kind of task."""
         self.gather()
         self._forget()
 
     @property
     def told_ahead(self) -> bool:
-        """Whether the nodes were told of a step that nobody has asked for yet."""
+        """Whether the nodes have been announced a step that the caller has not requested yet."""
         return self._runs.ahead
 
     def stop(self) -> None:
-        """Ask the running step to end after the visits now being made."""
+        """Ask the running step to stop after the visits in progress."""
         self._ending = True
         super().stop()
 
-    # -- having everything in place ----------------------------------------------------------------------------------
+    # -- preparing the nodes ------------------------------------------------------------------------------------------
 
     def _switch(self, step: Step, profile: str) -> CrewPlan:
-        """The plan of a step; what another has learned is gathered first, for they may share arrays."""
+        """The plan of a step. The results of another plan are gathered first, because they may share arrays."""
         plan = self._plans.get(id(step.spec))
         if plan is not self._plan or (plan is not None and plan.other_arrays(step)):
             self.gather()
@@ -323,7 +328,7 @@ class ClusterCrew(Crew):
         return plan
 
     def _drop(self, plan: CrewPlan) -> None:
-        """Nobody will ask for its steps again, as far as one can tell."""
+        """Free a plan on the nodes that is not expected to be used again."""
         try:
             if self._begun and plan.loaded:
                 self.hosts.ask("drop", plan.number)
@@ -336,10 +341,10 @@ class ClusterCrew(Crew):
             self._begun = True
 
     def _ready(self, plan: CrewPlan, ending: Callable[[], bool] = lambda: False) -> None:
-        """Have everything on the nodes that a run needs, and lost runs recomputed."""
+        """Send the nodes everything that a run needs, and repeat lost runs."""
         self._begin()
         if not plan.loaded:
-            # Nodes that read files themselves walk all of them, on processors that may be shared.
+            # Nodes that read files read all of them, on processors that may be shared.
             rate = _SLOW if plan.spec.reader is None else _READ
             self._send("load", plan.loads(self.hosts.nodes), WITHIN + plan.entry_bytes / rate, ending)
             plan.loaded = True
@@ -352,7 +357,13 @@ class ClusterCrew(Crew):
             plan.made += 1
 
     def _send(self, what: str, values: dict[int, Any], within: float, ending: Callable[[], bool]) -> None:
-        """To every host what its nodes need. within: seconds after which a host that does not answer is lost."""
+        """Send every host what its nodes need.
+
+        Parameters
+        ----------
+        within : float
+            Seconds after which a host that does not answer is lost.
+        """
         hosts = sorted(set(self.hosts.where))
         shares = {host: {n: v for n, v in values.items() if self.hosts.where[n] == host} for host in hosts}
         self._together(
@@ -360,7 +371,7 @@ class ClusterCrew(Crew):
         )
 
     def _lost(self, lost: HostLost) -> None:
-        """A host is gone, and with it what the nodes have: all begin again."""
+        """A host is lost, and with it the nodes' state: all nodes restart."""
         self.hosts.lose(lost)
         self._forget()
 
@@ -371,7 +382,7 @@ class ClusterCrew(Crew):
             plan.forget()
 
     def _due(self) -> bool:
-        """Whether so much has been learned since the last gathering that losing it would cost more than gathering."""
+        """Whether repeating the runs since the last gathering would cost more than gathering, in expectation."""
         mean = self._failure_seconds() / self.hosts.nodes
         interval = interval_seconds(self._gather_seconds, mean_time_to_failure=mean)
         return self._clock() - self._gathered_at > interval
@@ -381,7 +392,7 @@ class ClusterCrew(Crew):
         return _FAILURE_SECONDS
 
     def _together(self, calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> None:
-        """Make calls of hosts at the same time; _Stopped when an end is asked for meanwhile."""
+        """Call several hosts at the same time; _Stopped when a stop is requested meanwhile."""
         _together(calls, ending)
 
     def _make(
@@ -394,7 +405,7 @@ class ClusterCrew(Crew):
         *,
         again: bool = False,
     ) -> Made:
-        """One run on all nodes, see `Runs.make`. again: it was made before, and was lost."""
+        """Make one run on all nodes, see `Runs.make`. `again`: it repeats a run that was lost."""
         if kept.served and (serves := plan.serves(kept, again=again)):
             nbytes = sum(found.nbytes for one in serves.values() for found in one.elements.values())
             self._send("serve", serves, WITHIN + nbytes / _SLOW, ending)
@@ -409,11 +420,11 @@ class ClusterCrew(Crew):
 
 
 class _Stopped(Exception):
-    """An end was asked for before anything was begun."""
+    """A stop was requested before anything was started."""
 
 
 def _together(calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> None:
-    """Make calls that may take long, each on a thread; _Stopped when an end is asked for meanwhile."""
+    """Make long calls at the same time, each on a thread; _Stopped when a stop is requested meanwhile."""
     pool = ThreadPoolExecutor(len(calls))
     try:
         left: Collection[Future[Any]] = [pool.submit(call) for call in calls]
@@ -429,6 +440,8 @@ def _together(calls: list[Callable[[], Any]], ending: Callable[[], bool]) -> Non
 
 
 def _compile_here(step: Step, profile: str) -> None:
-    """Compile the worker in this process first: an error is then the caller's, and other processes of this machine find
-    the machine code."""
+    """Compile the worker in this process first.
+
+    An error is then raised in the caller, and other processes of this machine find the machine code in the cache.
+    """
     step.kernel[profile](claims.stopped(), 0, step.out, *step.args)

@@ -1,16 +1,16 @@
-"""Runs that the nodes are making, as the driver sees them: one, and perhaps already the one after it.
+"""Runs in progress on the nodes, as the driver tracks them: the current one, and possibly the next.
 
     runs = Runs(hosts)
-    made = runs.make(plan, kept, then, deadline, ending)    # what each node told of `kept`
-    runs.ahead                                              # `then` has been begun, or will be, without another word
+    made = runs.make(plan, kept, then, deadline, ending)    # what each node reported of `kept`
+    runs.ahead                                              # `then` is started by the nodes without a further message
 
-A run that follows for certain is told ahead, so that a node begins it the moment it has made its own visits of the one
-before: blocks are there or come, and nobody waits for the slowest node or for the driver.
+A run that is certain to follow is announced in advance. A node starts it as soon as it has made its own visits of the
+current run; it does not wait for the slowest node or for the driver.
 
-An end is asked for in two steps, since some nodes may be in the next epoch already. First every node says which epoch
-it has begun, and begins no later one. Then all end in the latest of these: who is still in the one before finishes it
-(nobody it waits for has stopped there), and makes no visit of the next. So what the nodes have is always some visits of
-one epoch, and all of those before it.
+Stopping takes two steps, since some nodes may already be in the next epoch. First every node reports which epoch it has
+started, and starts no later one. Then all nodes stop in the latest of these: a node that is still in the epoch before
+finishes that one (no node that it depends on has stopped there) and makes no visit of the next. So the nodes' state is
+always all visits of some epochs and some visits of the next one.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from .driver_step import CrewPlan, Kept
 from .node import Ran
 from .task import WITHIN
 
-_LOOK = 0.2  # seconds between looks whether somebody asked for an end
-_CRAWL = 1e5  # bytes a second at which a block is on its way even on the slowest network
+_POLL_SECONDS = 0.2  # seconds between two checks for a requested stop
+_CRAWL = 1e5  # bytes per second of a block on the slowest network
 
 
 class Patient(Protocol):
-    """What is needed of `spec.Cluster`."""
+    """The attributes of `spec.Cluster` that are used."""
 
     @property
     def patience(self) -> str | float: ...
 
 
 class HostsApi(Protocol):
-    """What is needed of `hosts.Hosts`."""
+    """The methods of `hosts.Hosts` that are used."""
 
     nodes: int
     where: tuple[int, ...]
@@ -65,16 +65,16 @@ class HostsApi(Protocol):
 
 
 class Made(NamedTuple):
-    """A run that is over. ran: by node. torn: what the nodes have is not of one epoch."""
+    """A finished run."""
 
-    ran: dict[int, Ran]
+    ran: dict[int, Ran]  # by node
     seconds: float
-    torn: bool
+    torn: bool  # the nodes stopped in different epochs
 
 
 @dataclass(eq=False)
 class Sent:
-    """A run that the nodes were told of, and what they have told of it."""
+    """A run that was sent to the nodes, and their reports of it."""
 
     plan: CrewPlan
     kept: Kept
@@ -85,35 +85,41 @@ class Sent:
         return any(one.failed >= 0 for one in self.ran.values())
 
     def is_for(self, plan: CrewPlan, kept: Kept) -> bool:
-        """Whether it is the run that is asked for now."""
+        """Whether it is the run that is requested now."""
         mine = self.kept
         same = plan is self.plan and (kept.epoch, kept.numbers) == (mine.epoch, mine.numbers)
         return same and np.array_equal(kept.finished, mine.finished)
 
 
 class Runs:
-    """What was sent in this incarnation and is not over. clock: in seconds; virtual ones where hosts are simulated."""
+    """Runs that were sent in this incarnation and are not finished.
+
+    Parameters
+    ----------
+    clock : function() -> seconds
+        Virtual time where hosts are simulated.
+    """
 
     def __init__(self, hosts: HostsApi, clock: Callable[[], float] = time.monotonic) -> None:
         self._hosts, self._clock = hosts, clock
         self._sent: list[Sent] = []
-        self._ends_at: int | None = None  # an end was asked for, in this epoch
+        self._ends_at: int | None = None  # the epoch in which a requested stop takes effect
         self._longest = 0.0  # seconds of the longest visit so far
         self._patience = float(hosts.spec.patience)
         self._still, self._warn_after = Standstill(self._patience), AFTER
-        self._look_at = 0.0
+        self._check_at = 0.0
 
     @property
     def ahead(self) -> bool:
-        """Whether a run was told ahead that nobody has asked for yet."""
+        """Whether a run was announced that the caller has not requested yet."""
         return bool(self._sent)
 
     def expects(self, plan: CrewPlan, kept: Kept) -> bool:
-        """Whether this run is what was told ahead, if anything was."""
+        """Whether this run is the announced one, or none was announced."""
         return not self._sent or self._sent[0].is_for(plan, kept)
 
     def forget(self) -> None:
-        """The incarnation is over."""
+        """Discard all runs: the incarnation has ended."""
         self._sent.clear()
         self._ends_at = None
 
@@ -125,23 +131,35 @@ class Runs:
         deadline: float | None = None,
         ending: Callable[[], bool] = lambda: False,
     ) -> Made:
-        """Have a run made, or wait for it if it was told ahead; then: the one that follows for certain."""
+        """Make a run, or wait for it if it was announced.
+
+        Parameters
+        ----------
+        plan, kept : CrewPlan, Kept
+            The step and the run.
+        then : Kept or None
+            The run that is certain to follow.
+        deadline : float or None
+            Time at which to stop.
+        ending : function() -> bool
+            Whether a stop is requested.
+        """
         began = self._clock()
         now = self._send(plan, kept, then)
         self._still, self._warn_after = Standstill(self._patience), AFTER
-        self._look_at = began + min(self._patience, AFTER)
+        self._check_at = began + min(self._patience, AFTER)
         while not self._over(now):
-            left = _LOOK
+            left = _POLL_SECONDS
             if deadline is not None and self._ends_at is None:
                 left = min(left, max(0.0, deadline - self._clock()))
-            for told in self._hosts.events(left):
-                self._note(told)
+            for event in self._hosts.events(left):
+                self._note(event)
             late = deadline is not None and self._clock() >= deadline
             if now.failed:
-                self._end(kept.epoch)  # others may wait for it in vain
+                self._end(kept.epoch)  # other nodes may wait for its blocks without end
             elif self._ends_at is None and (late or ending()):
                 self._end(self._latest())
-            if self._clock() >= self._look_at:
+            if self._clock() >= self._check_at:
                 self._check(plan)
         self._sent.remove(now)
         begun = any(len(one.made) for sent in self._sent for one in sent.ran.values())
@@ -153,19 +171,19 @@ class Runs:
         return Made(now.ran, self._clock() - began, torn)
 
     def settle(self, plan: CrewPlan) -> None:
-        """Wait for blocks that are on their way. HostLost if one that has sent them is gone: they may never come."""
+        """Wait for blocks in flight. HostLost if a host that sent some is lost: they may never arrive."""
         began = self._clock()
-        while not all(self._hosts.ask("arrived", plan.number, plan.turns, _LOOK).values()):
-            for told in self._hosts.events(0.0):
-                self._note(told)
+        while not all(self._hosts.ask("arrived", plan.number, plan.turns, _POLL_SECONDS).values()):
+            for event in self._hosts.events(0.0):
+                self._note(event)
             if self._clock() - began > WITHIN + plan.block_bytes / _CRAWL:
                 raise RunError(
-                    f"blocks that nodes have sent to each other have not come for {self._clock() - began:.0f} s; "
+                    f"blocks that nodes have sent to each other have not arrived for {self._clock() - began:.0f} s; "
                     "please report this, with the logs of the hosts"
                 )
 
     def _send(self, plan: CrewPlan, kept: Kept, then: Kept | None) -> Sent:
-        """Tell the nodes of those runs that they do not know of; the one that is asked for."""
+        """Send the nodes the runs that they do not know; return the requested one."""
         gos = []
         if not self._sent:
             self._sent.append(Sent(plan, kept))
@@ -179,23 +197,23 @@ class Runs:
         return now
 
     def _over(self, now: Sent) -> bool:
-        """Once an end was asked for, or has to be, what was told ahead has to end too."""
+        """Whether the run is finished. Once a stop is requested, an announced run has to finish too."""
         sent = [now] if self._ends_at is None and not now.failed else self._sent
         return all(len(one.ran) == self._hosts.nodes for one in sent)
 
-    def _note(self, told: Told) -> None:
-        if told.what == "failed":
-            raise RunError(f"node {told.node} of the cluster, on host {told.host}: {told.value[2]}")
-        if told.what == "ran":
-            ran: Ran = told.value
+    def _note(self, event: Told) -> None:
+        if event.what == "failed":
+            raise RunError(f"node {event.node} of the cluster, on host {event.host}: {event.value[2]}")
+        if event.what == "ran":
+            ran: Ran = event.value
             for sent in self._sent:
                 if sent.kept.epoch == ran.epoch:
-                    sent.ran[told.node] = ran
+                    sent.ran[event.node] = ran
             if len(ran.log):
                 self._longest = max(self._longest, float((ran.log[:, 3] - ran.log[:, 2]).max()) * 1e-9)
 
     def _latest(self) -> int:
-        """The latest epoch that a node has begun; none begins a later one from now on."""
+        """The latest epoch that a node has started; no node starts a later one from now on."""
         first = self._sent[0].kept.epoch
         if len(self._sent) == 1:
             return first
@@ -203,17 +221,17 @@ class Runs:
         return max(epoch for nodes in reached.values() for epoch in nodes.values())
 
     def _end(self, epoch: int) -> None:
-        """Have the nodes make no more visits of this epoch, nor of later ones."""
+        """Have the nodes make no more visits of this epoch or of later ones."""
         if self._ends_at is None or epoch < self._ends_at:
             self._ends_at = epoch
             self._hosts.ask("stop", epoch)
 
     def _check(self, plan: CrewPlan) -> None:
-        """See whether everybody gets on. HostLost if one does not; RunError if nobody can."""
+        """Check that all nodes make progress. HostLost if one does not; RunError if none can."""
         now = self._clock()
-        self._look_at = now + min(self._patience, AFTER)
-        told = {node: one for nodes in self._hosts.ask("progress").values() for node, one in nodes.items()}
-        self._still.see(now, told)
+        self._check_at = now + min(self._patience, AFTER)
+        reports = {node: one for nodes in self._hosts.ask("progress").values() for node, one in nodes.items()}
+        self._still.see(now, reports)
         slow, for_seconds = self._still.slowest(now)
         if for_seconds >= self._warn_after:
             self._warn_after = 2 * for_seconds
@@ -228,8 +246,8 @@ class Runs:
             node, seconds = found
             raise HostLost(
                 self._hosts.where[node],
-                f"node {node} has visits to make and has not got on for {seconds:.0f} s; the longest visit so far took "
-                f"{self._longest:.1f} s (if such visits are to be expected, give more patience=)",
+                f"node {node} has visits to make but has made no progress for {seconds:.0f} s; the longest visit "
+                f"so far took {self._longest:.1f} s (if such visits are to be expected, give more patience=)",
             )
         if self._still.idle(now) > WITHIN + plan.block_bytes / _CRAWL:
             raise RunError(

@@ -1,4 +1,4 @@
-"""One step as the driver knows it: what the nodes have of it, how far they are ahead, and what a loss would cost."""
+"""The driver's state of one step: what the nodes hold of it, which runs are not gathered, what to send next."""
 
 from __future__ import annotations
 
@@ -23,66 +23,62 @@ from .served_arrays import Serve, ServedArrays, Values, everything
 
 @dataclass(frozen=True, eq=False)
 class Kept:
-    """A run, to be repeated should it be lost. only: the visits that it made, if it was stopped.
-
-    phase: the visits that it makes, and served: the elements that they touch, where a step is run wave by wave.
-    """
+    """The inputs of a run, kept so that it can be repeated if it is lost."""
 
     epoch: int
-    finished: Ints
-    numbers: dict[str, Any]
-    wholes: dict[str, Whole]
-    parts: dict[str, NDArray[Any]]
-    only: Ints | None = None
-    phase: Ints | None = None
-    served: Values = ()
+    finished: Ints  # visits that were made before
+    numbers: dict[str, Any]  # arguments of single values
+    wholes: dict[str, Whole]  # arrays that all nodes read
+    parts: dict[str, NDArray[Any]]  # initial values of arrays per visit
+    only: Ints | None = None  # the visits that it made, if it was stopped
+    phase: Ints | None = None  # the visits that it makes, where a step runs wave by wave
+    served: Values = ()  # the elements that the visits of the phase touch
 
 
 class Whole(NamedTuple):
-    """An array that all nodes read, as it was when a run began, and the digest of it."""
+    """An array that all nodes read, as it was when a run began."""
 
-    mark: bytes
+    mark: bytes  # digest of the array
     array: NDArray[Any]
 
 
 @dataclass(eq=False)
 class CrewPlan:
-    """step: the last one; args: its arguments, by name: the driver's arrays.
+    """The state of one step on the nodes.
 
-    Those are as they were at (base_epoch, base_turns); the nodes have made `made` of the runs `since`, and are then at
-    (epoch, turns). stale: states of which the nodes do not have what the driver has. finished: visits of this epoch
-    that were made in earlier waves.
+    The driver's arrays hold the state after (base_epoch, base_turns). The nodes have made `made` of the runs in
+    `since`, and are then at (epoch, turns).
     """
 
     number: int
     spec: StepSpec
     profile: str
-    step: Step
-    args: dict[str, Any]
-    route: Route
-    turns: Ints
-    base_turns: Ints
+    step: Step  # the last one
+    args: dict[str, Any]  # its arguments by name: the driver's arrays
+    route: Route  # which node makes which visit
+    turns: Ints  # [C] visits of each column block that the nodes have made in this epoch
+    base_turns: Ints  # [C] the same for the driver's arrays
     epoch: int = 0
     base_epoch: int = 0
-    loaded: bool = False
-    settled: bool = False  # the nodes know which blocks they have
-    warm: bool = False
-    stale: set[str] = field(default_factory=set)
-    memory: int | None = None  # bytes of owned arrays that a node may have in memory
-    since: list[Kept] = field(default_factory=list)
-    made: int = 0
+    loaded: bool = False  # the nodes have the constant data
+    settled: bool = False  # the nodes know which blocks they hold
+    warm: bool = False  # the nodes have compiled the worker
+    stale: set[str] = field(default_factory=set)  # states of which the nodes do not have the driver's values
+    memory: int | None = None  # bytes of owned arrays that a node may keep in memory
+    since: list[Kept] = field(default_factory=list)  # runs since the arrays were last gathered
+    made: int = 0  # how many of them the nodes have made
     served: ServedArrays = field(init=False)
-    finished: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    _marks: dict[str, bytes] = field(default_factory=dict)  # digests of the driver's states when the nodes got them
-    _kept: dict[str, Whole] = field(default_factory=dict)  # of the arrays that all nodes read, the last that was kept
-    _whole: dict[str, bytes] = field(default_factory=dict)  # digests of those that the nodes have
-    _fresh: dict[str, NDArray[Any]] = field(default_factory=dict)  # what fresh arrays were at base_turns, if not zeros
-    _parts: dict[str, NDArray[Any]] = field(default_factory=dict)  # what arrays per visit begin as in this epoch
+    finished: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # visits of this epoch, made in earlier waves
+    _marks: dict[str, bytes] = field(default_factory=dict)  # digests of the driver's states when they were sent
+    _kept: dict[str, Whole] = field(default_factory=dict)  # the last kept version of each array that all nodes read
+    _whole: dict[str, bytes] = field(default_factory=dict)  # digests of the versions that the nodes have
+    _fresh: dict[str, NDArray[Any]] = field(default_factory=dict)  # values of fresh arrays at base_turns, if not zeros
+    _parts: dict[str, NDArray[Any]] = field(default_factory=dict)  # initial values of arrays per visit in this epoch
     _phases: dict[bytes, list[Phase]] = field(default_factory=dict)  # by the visits of their wave
 
     @classmethod
     def of(cls, number: int, step: Step, profile: str, nodes: int) -> Self:
-        """For a step that was not run before."""
+        """Create the state of a step that was not run before."""
         assert step.spec is not None
         waves = step.spec.waves
         if waves is None:
@@ -97,37 +93,40 @@ class CrewPlan:
 
     @property
     def ahead(self) -> bool:
-        """Whether the nodes know more than the driver's arrays hold."""
+        """Whether the nodes have results that the driver's arrays do not hold."""
         return bool(self.since)
 
     @cached_property
     def learns(self) -> bool:
-        """Whether nodes keep something that they have changed: else the driver has everything after each run."""
+        """Whether nodes keep results of a run; otherwise the driver has everything after each run."""
         return bool(self.spec.cut(written=True))
 
     @property
     def order(self) -> Order:
-        """Of all visits."""
+        """The order of all visits."""
         return self.route.order
 
     def is_ahead_of(self, args: Iterable[Any]) -> bool:
-        """Whether these arguments hold something that the nodes have changed since."""
+        """Whether these arguments contain an array that the nodes have changed since."""
         if not self.ahead:
             return False
         out = [self.args[k] for k in self.spec.cut(written=True)]
         return any(np.may_share_memory(arg, mine) for arg in _arrays(args) for mine in out)
 
     def other_arrays(self, step: Step) -> bool:
-        """Whether a step has other arrays than the last one for what is learned."""
+        """Whether a step stores what it learns in other arrays than the last one."""
         args = self.spec.flat(step.args)
         return any(args[k] is not self.args[k] for k in self.spec.states)
 
     # -- before a run ------------------------------------------------------------------------------------------------
 
     def take(self, step: Step, turns: Ints, *, within: bool = False) -> None:
-        """The next step: note which of its arrays the nodes do not have as they are.
+        """Prepare the next step: note which of its arrays differ from those on the nodes.
 
-        within: an epoch has begun, in which the driver changes nothing but what it merges between waves.
+        Parameters
+        ----------
+        within : bool
+            An epoch is in progress, in which the driver changes only what it merges between waves.
         """
         self.step, self.args = step, self.spec.flat(step.args)
         self.served.compare(self.args, [k for k in self.served.names if not within or self.spec.arrays[k].merged])
@@ -139,38 +138,44 @@ class CrewPlan:
         for k in self._asked(turns):
             if k not in self.stale and self._marks.get(k) != _digest(self.args[k]):
                 self.stale.add(k)
-        # Should this run be lost after the epoch's end, the driver's are zeros again by then.
+        # If this run is lost after the epoch's end, the driver's arrays will be zeros by then.
         self._fresh = {k: self.args[k].copy() for k in self.spec.fresh()} if turns.any() else {}
         self.turns = self.base_turns = turns
         self.base_epoch = self.epoch
 
     def _asked(self, turns: Ints) -> list[str]:
-        """The states that say where a run stands: when an epoch begins, those that are zeros then do not."""
+        """The states that a run depends on: at the start of an epoch, without those that are zeros then."""
         return [k for k in self.spec.states if turns.any() or not self.spec.arrays[k].fresh]
 
     def started(self, wave: Ints) -> Ints:
-        """The visits that were made in this epoch before a wave; none where the wave begins one."""
+        """The visits that were made in this epoch before a wave; none if the wave starts an epoch."""
         if np.isin(wave, self.finished).any():
             self.finished = self.finished[:0]
         return self.finished
 
     def phases(self, wave: Ints) -> list[Phase]:
-        """The phases of a wave; the same in every epoch."""
+        """The phases of a wave; they are the same in every epoch."""
         key = wave.tobytes()
         if key not in self._phases:
             self._phases[key] = phases_of(self.spec, self.route, wave, self.served.nodes)
         return self._phases[key]
 
     def next_run(self, finished: Ints, phase: Phase | None = None) -> Kept:
-        """What the next run is given. phase: the visits to make, where a step is run wave by wave."""
+        """The inputs of the next run.
+
+        Parameters
+        ----------
+        phase : Phase or None
+            The visits to make, where a step runs wave by wave.
+        """
         args = self.args
         within = phase is not None and len(finished)
-        if not within:  # those of visits that were made hold what the visits have left there
+        if not within:  # those of finished visits hold the visits' results
             made = np.zeros(len(self.step.order) + 1, bool)
             made[finished] = True
             unmade = int(made.argmin())
             self._parts = {k: args[k][unmade : unmade + 1].copy() for k in self.spec.of("per visit")}
-        for k in () if within else self.spec.of("replicated"):  # copied when they change: their owner writes to them
+        for k in () if within else self.spec.of("replicated"):  # copied when they change: the caller writes to them
             mark = _digest(args[k])
             if k not in self._kept or self._kept[k].mark != mark:
                 self._kept[k] = Whole(mark, args[k].copy())
@@ -185,13 +190,13 @@ class CrewPlan:
         )
 
     def serves(self, kept: Kept, *, again: bool) -> dict[int, Serve]:
-        """By node the elements that a run needs. again: it was made before, and was lost."""
+        """By node, the elements that a run needs. `again`: it repeats a run that was lost."""
         return (
             everything(self.number, kept.served) if again else self.served.missing(self.number, kept.served, self.args)
         )
 
     def run_after(self, step: Step) -> Kept | None:
-        """The run of the next epoch, when nothing that this one leaves in the driver can change it; else None."""
+        """The run of the next epoch if nothing that this one returns to the driver can change it; else None."""
         spec = self.spec
         known = (
             step.spec is spec
@@ -204,7 +209,7 @@ class CrewPlan:
         return Kept(self.epoch + 1, none, {k: args[k] for k in spec.of("number")}, {}, {})
 
     def go(self, kept: Kept) -> Go:
-        """A run as the nodes are told of it: with those arrays that they do not have yet."""
+        """The message that starts a run, with the arrays that the nodes do not have yet."""
         wholes = {}
         for k, (mark, array) in kept.wholes.items():
             if self._whole.get(k) != mark:
@@ -214,7 +219,7 @@ class CrewPlan:
         )
 
     def loads(self, nodes: int) -> dict[int, Load]:
-        """What never changes, by node."""
+        """The constant data, by node."""
         args, spec, order = self.args, self.spec, self.order
         weight = self.step.weight if spec.waves is None else spec.waves.weight
         priority = np.ascontiguousarray(order.tails(weight))
@@ -236,7 +241,7 @@ class CrewPlan:
         return found
 
     def _owned_bytes(self, node: int) -> int:
-        """Of everything that stays with a node."""
+        """Bytes of the arrays that stay on a node."""
         own = {"rows": self.route.own_rows(node), "visits": self.route.own_visits(node)}
         total = 0
         for k in self.spec.cut():
@@ -263,32 +268,32 @@ class CrewPlan:
 
     @cached_property
     def entry_bytes(self) -> int:
-        """Of what is sent once."""
+        """Bytes that are sent once."""
         lists = sum(int(self.spec.touched(k).elements.nbytes) for k in self.spec.of("served"))
         return lists + sum(int(self.args[k].nbytes) for k in self.spec.entries)
 
     @cached_property
     def state_bytes(self) -> int:
-        """Of what is learned."""
+        """Bytes of the states."""
         return sum(int(self.args[k].nbytes) for k in self.spec.states)
 
     @cached_property
     def block_bytes(self) -> int:
-        """Of the largest column block."""
+        """Bytes of the largest column block."""
         ranges = [(self.spec.ranges(k), self.args[k]) for k in self.spec.rotating]
         sizes = [(r.last - r.first).clip(0) * (a.nbytes // max(1, a.shape[r.axis])) for r, a in ranges]
         return int(sum(sizes).max(initial=0)) if sizes else 0
 
     @property
     def kept_bytes(self) -> int:
-        """Of the served elements that are kept for runs that may be lost."""
+        """Bytes of the served elements that are kept for repeating lost runs."""
         found = (value for kept in self.since for node in kept.served for _, value in node.values())
         return sum(int(value.nbytes) for value in found if value is not None)
 
     # -- after a run -------------------------------------------------------------------------------------------------
 
     def collect(self, ran: dict[int, Ran]) -> int | None:
-        """Put the visits' results where the step's owner looks for them; the visit that failed, if one did."""
+        """Copy the visits' results into the step's arrays; return the visit that failed, if one did."""
         step, failed = self.step, None
         place = np.arange(len(self.order))
         if self.spec.waves is not None and step.visits is not None:
@@ -313,7 +318,7 @@ class CrewPlan:
         return failed
 
     def advance(self, kept: Kept, made: Ints, whole: bool) -> None:
-        """A run was made; where the nodes stand now."""
+        """Record a finished run: the nodes' position advances."""
         if whole:
             self.epoch, self.turns = self.epoch + 1, np.zeros_like(self.turns)
         else:
@@ -326,7 +331,7 @@ class CrewPlan:
         self.made = len(self.since)
 
     def gathered(self, answers: list[dict[str, Pieces]]) -> None:
-        """Everything that was learned has come: the driver's arrays are where the nodes are."""
+        """Copy the gathered states into the driver's arrays, which are then as new as those of the nodes."""
         for pieces in answers:
             for k, found in pieces.items():
                 self.spec.ranges(k).fill(self.args[k], found)
@@ -334,8 +339,8 @@ class CrewPlan:
         self._settled()
 
     def settle(self) -> None:
-        """The driver's arrays are where the nodes are, for those have nothing that the driver does not."""
-        if not len(self.finished):  # the states of the step are only read: noted once an epoch
+        """Record that the driver's arrays are up to date: the nodes keep no results of this step."""
+        if not len(self.finished):  # the step only reads its states: recorded once an epoch
             self._marks = {k: _digest(self.args[k]) for k in self.spec.states}
         self._settled()
 
@@ -345,7 +350,7 @@ class CrewPlan:
         self.base_epoch, self.base_turns = self.epoch, self.turns
 
     def forget(self) -> None:
-        """The nodes have nothing any more."""
+        """The nodes have lost everything."""
         self.loaded = self.settled = self.warm = False
         self.stale = set(self.spec.states)
         self.made = 0
@@ -363,7 +368,7 @@ def _arrays(args: Iterable[Any]) -> Iterator[NDArray[Any]]:
 
 
 def _digest(array: NDArray[Any]) -> bytes:
-    """Of an array's shape and bytes."""
+    """A digest of an array's shape and bytes."""
     found = hashlib.blake2b(repr((array.shape, array.dtype)).encode(), digest_size=16)
     if array.size:
         found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Entries that nodes exchange while they load a step, as blocks of the ring."""
+"""Exchange matrix entries between nodes while they load a step; the messages are blocks of the ring."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from .ring import ENTRIES, TAKEN, Block, raw
 
 
 def entries_fit(sizes: Sequence[int]) -> bool:
-    """Whether arrays of so many bytes can be rows and columns, of four or eight bytes each, and values."""
+    """Whether arrays of these sizes in bytes can be rows, columns (four or eight bytes each) and values."""
     return len(sizes) == 3 and sizes[2] % 4 == 0 and all(size in (sizes[2], 2 * sizes[2]) for size in sizes[:2])
 
 
 class Exchanges:
-    """Those of one node, by the number of the step. Others may begin sooner."""
+    """The exchanges of one node, by the number of the step. Other nodes may start theirs earlier."""
 
     def __init__(self, node: int, send: Callable[[int, Block], None]) -> None:
         self._node, self._send = node, send
         self._lock = threading.Lock()
         self._halted = False
         self._exchanges: dict[int, Exchange] = {}
-        self._early: dict[int, list[tuple[int, Block]]] = {}  # blocks that came before their exchange began
+        self._early: dict[int, list[tuple[int, Block]]] = {}  # blocks that arrived before their exchange began
         self._over: set[int] = set()
 
     def begin(self, plan: int, nodes: int) -> Exchange:
-        """An exchange among so many nodes."""
+        """Start an exchange among n nodes."""
 
         def send(to: int, part: int, chunk: Chunk | None) -> None:
             parts = () if chunk is None else tuple(raw(array) for array in chunk)
@@ -46,13 +46,13 @@ class Exchanges:
         return made
 
     def end(self, plan: int) -> None:
-        """All of it has come."""
+        """End an exchange: everything has arrived."""
         with self._lock:
             self._exchanges.pop(plan, None)
             self._over.add(plan)
 
     def arrives(self, source: int, block: Block) -> None:
-        """On the wire's thread. block.epoch is the number of the step."""
+        """Receive a block; on the network thread. block.epoch is the number of the step."""
         with self._lock:
             exchange = self._exchanges.get(block.epoch)
             if exchange is not None:
@@ -61,7 +61,7 @@ class Exchanges:
                 self._early.setdefault(block.epoch, []).append((source, block))
 
     def halt(self) -> None:
-        """Nobody waits any longer."""
+        """Release all waiting threads."""
         with self._lock:
             self._halted = True
             for exchange in self._exchanges.values():

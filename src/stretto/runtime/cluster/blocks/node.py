@@ -1,13 +1,13 @@
-"""One node's part of the steps of a plan: its memory, and the column blocks that arrive and leave. No thread, no clock.
+"""One node's part of a static plan: its arrays, and column blocks that arrive and leave. No thread, no clock.
 
-`RingNode` is what the nodes of a cluster (`runtime.cluster.blocks.threads`: compiled workers on threads) and simulated
-nodes (`simulated.rotation_node`: one visit after another in virtual time) have in common. Whoever makes the visits
-calls
+`RingNode` is the common base of the cluster's nodes (`runtime.cluster.blocks.threads`: compiled workers on threads) and
+simulated nodes (`runtime.simulated.blocks.node`: one visit after another in virtual time). The subclass makes the
+visits and calls
 
     started = node.start(go)            # a run begins; None: it was stopped before
-    node.hand_on(loaded, block)         # a block has come to the turn at which it leaves
-    node.arrives(message)               # a block has come
-    node.result(started, …)             # what to report of the run
+    node.hand_on(loaded, block)         # the next visit of a block belongs to another node: send it
+    node.arrives(message)               # a block has arrived
+    node.result(started, …)             # the report of the run
 """
 
 from __future__ import annotations
@@ -41,75 +41,70 @@ from .served_copies import ServedCopies
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """A step for one node: everything that is the same in every run. shapes: of the arrays that are cut."""
+    """A step for one node: everything that is the same in every run."""
 
     plan: int
     spec: StepSpec
-    order: Order
-    owner: Ints
+    order: Order  # of all visits
+    owner: Ints  # the node of each row block
     priority: Ints
     profile: str
-    shapes: dict[str, tuple[tuple[int, ...], str]]
-    given: dict[str, Any]  # constants, and arrays for faults
-    pieces: dict[str, Pieces]  # of those cut by visits and only read, this node's
-    scratch: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of one worker's
-    memory: int | None = None  # bytes of owned arrays that may be in memory; None: all of them
-    nodes: int = 1  # of the job
+    shapes: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of the partitioned arrays
+    given: dict[str, Any]  # constants, and arrays that record faults
+    pieces: dict[str, Pieces]  # this node's chunks of read-only arrays that are partitioned by visits
+    scratch: dict[str, tuple[tuple[int, ...], str]]  # shape and dtype of each worker's scratch arrays
+    memory: int | None = None  # bytes of owned arrays that may be in memory; None: no limit
+    nodes: int = 1  # nodes of the job
 
 
 @dataclass(frozen=True, eq=False)
 class Put:
-    """States for one node, as they are after turns[c] visits of each column block in this epoch."""
+    """States for one node."""
 
     plan: int
     epoch: int
-    turns: Ints
+    turns: Ints  # [C] visits of each column block that were made in this epoch
     pieces: dict[str, Pieces]
 
 
 @dataclass(frozen=True, eq=False)
 class Go:
-    """A run: make every visit that is not in `finished`. parts: what each element of those per visit begins as.
-
-    ahead: told while the run before it was being made, and begun only when that one has made all its visits. only: make
-    these visits and no others, `finished` among them, and of each block the first. phase: make these visits alone, and
-    count them from 0; those in `finished` were made in earlier phases.
-    """
+    """Start a run: make every visit that is not in `finished`."""
 
     plan: int
     epoch: int
-    finished: Ints
-    numbers: dict[str, Any]
-    wholes: dict[str, NDArray[Any]]
-    parts: dict[str, NDArray[Any]]
-    ahead: bool = False
-    only: Ints | None = None
-    phase: Ints | None = None
+    finished: Ints  # visits made before; with `phase`, in earlier phases
+    numbers: dict[str, Any]  # arguments of single values
+    wholes: dict[str, NDArray[Any]]  # arrays that all nodes read
+    parts: dict[str, NDArray[Any]]  # initial values of arrays per visit
+    ahead: bool = False  # announced during the previous run; starts when that one has made all its visits
+    only: Ints | None = None  # make only these visits (`finished` included): the first ones of each block
+    phase: Ints | None = None  # make only these visits, numbered from 0
 
 
 @dataclass(frozen=True, eq=False)
 class Ran:
-    """What came of a run on a node. made: visits, and what they gave; log in nanoseconds since the node began."""
+    """A node's report of a run."""
 
     epoch: int
-    made: Ints
-    out: NDArray[np.float64]
-    parts: dict[str, NDArray[Any]]
-    log: Ints
-    failed: int  # −1: none
+    made: Ints  # visits that were made
+    out: NDArray[np.float64]  # the number that each visit returned
+    parts: dict[str, NDArray[Any]]  # arrays per visit
+    log: Ints  # nanoseconds since the run began on this node
+    failed: int  # the visit that failed; −1: none
     faults: dict[str, NDArray[Any]]
     seconds: float
-    waited: float  # seconds that workers waited for blocks, added up
+    waited: float  # seconds that workers waited for blocks, summed over workers
     moved: int  # bytes of blocks sent
-    fresh: dict[str, Pieces]  # of arrays that are zeros when an epoch begins, cut by rows: what there is now
-    served: dict[str, Elements] = field(default_factory=dict)  # elements of served arrays that visits have changed
+    fresh: dict[str, Pieces]  # current chunks of arrays that are zeros at the start of an epoch and partitioned by rows
+    served: dict[str, Elements] = field(default_factory=dict)  # elements of served arrays that visits changed
     slot_visits: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    slots: dict[str, Elements] = field(default_factory=dict)  # of arrays per slot, those of `slot_visits`
+    slots: dict[str, Elements] = field(default_factory=dict)  # elements of arrays per slot, those of `slot_visits`
 
 
 @dataclass(eq=False)
 class Loaded:
-    """A step on this node."""
+    """A step that is loaded on this node."""
 
     load: Load
     route: Route
@@ -117,10 +112,10 @@ class Loaded:
     compiled: Callable[..., Any]
     args: dict[str, Any]
     pages: dict[str, Pages]
-    own: Ints  # visits
+    own: Ints  # visits of this node
     served: ServedCopies
     sizes: list[list[int]] = field(default_factory=list)  # [C][…] bytes of each rotating array's block
-    disk: Disk | None = None  # where owned arrays are, if not in memory
+    disk: Disk | None = None  # files of owned arrays, if these are not in memory
 
     @classmethod
     def of(
@@ -132,8 +127,19 @@ class Loaded:
         pages: dict[str, Pages] | None = None,
         exchange: Exchange | None = None,
     ) -> Loaded:
-        """Allocate and fill a node's memory. route, pages: those to use, where several nodes are in one process.
-        exchange: with nodes that read other parts of the data."""
+        """Allocate and fill a node's arrays.
+
+        Parameters
+        ----------
+        load : Load
+            The step.
+        node, threads : int
+            The node's number and its workers.
+        route, pages : Route and dict of str to Pages, or None
+            Shared ones to use where one process holds several nodes.
+        exchange : Exchange or None
+            Connects to nodes that read other parts of the data.
+        """
         spec = load.spec
         route = Route(load.order, load.owner) if route is None else route
         args: dict[str, Any] = dict.fromkeys(spec.arrays) | load.given
@@ -167,7 +173,7 @@ class Loaded:
         return found
 
     def view(self, k: str, block: int) -> NDArray[Any]:
-        """A block of a rotating array, live."""
+        """A view of one block of a rotating array."""
         ranges = self.load.spec.ranges(k)
         return ranges.view(
             self.args[k], (int(ranges.first[block]), max(int(ranges.first[block]), int(ranges.last[block])))
@@ -181,14 +187,14 @@ class Loaded:
         self.ring.settle(put.epoch, put.turns)
 
     def clear(self, by: str, blocks: Ints) -> None:
-        """What is zeros when an epoch begins, of blocks for which one does."""
+        """Zero the arrays that are zeros at the start of an epoch, for these blocks."""
         spec = self.load.spec
         for k in spec.fresh(by):
             for _, piece in spec.ranges(k).pieces(self.args[k], blocks):
                 piece[...] = 0
 
     def call(self) -> list[Any]:
-        """Arguments as the worker takes them."""
+        """The arguments in the order in which the compiled worker takes them."""
         return self.load.spec.nested(self.args)
 
     def prepare(self, go: Go, results: Results | None = None) -> NDArray[np.float64]:
@@ -207,7 +213,7 @@ class Loaded:
         return out
 
     def mine(self, phase: Ints) -> Ints:
-        """Places in a phase of the visits that this node makes."""
+        """Positions in a phase of the visits that this node makes."""
         return np.flatnonzero(self.route.node[phase] == self.ring.node).astype(np.int64)
 
 
@@ -215,13 +221,13 @@ Results = tuple[NDArray[np.float64], dict[str, NDArray[Any]]]  # out [V], and th
 
 
 def results_of(go: Go, visits: int) -> Results:
-    """Allocate what the visits of a run write their results to."""
+    """Allocate the arrays that the visits of a run write their results to."""
     out = np.zeros(visits if go.phase is None else len(go.phase))
     return out, {k: np.repeat(one, visits, axis=0) for k, one in go.parts.items()}
 
 
 def turns_of(order: Order, finished: Ints) -> Ints:
-    """[C] how many visits of each column block are among the finished ones."""
+    """[C] how many of the finished visits belong to each column block."""
     return np.bincount(order.col_block[finished], minlength=order.cols).astype(np.int64)
 
 
@@ -232,19 +238,18 @@ def nothing(epoch: int) -> Ran:
 
 
 class Progress(NamedTuple):
-    """Where a node stands. mark: changes whenever it has got on; busy: what it could do now, visits and blocks to be
-    sent on; 0: it waits for blocks, or for a run."""
+    """The progress of a node."""
 
-    mark: tuple[int, ...]
-    busy: int
+    mark: tuple[int, ...]  # changes with any progress
+    busy: int  # visits and blocks to send that are possible now; 0: it waits for blocks or for a run
 
 
 class Started(NamedTuple):
-    """A run that has begun: its step, what it was asked for, and where its visits write their numbers to."""
+    """A run that has begun."""
 
-    loaded: Loaded
-    go: Go
-    out: NDArray[np.float64]
+    loaded: Loaded  # its step
+    go: Go  # the request
+    out: NDArray[np.float64]  # the numbers that its visits return
 
 
 class RingNode(ABC):
@@ -272,16 +277,22 @@ class RingNode(ABC):
         self._guard: AbstractContextManager[Any] = nullcontext() if guard is None else guard
         self._plans: dict[int, Loaded] = {}
         self.exchanges = Exchanges(number, send)
-        self._counted: int | None = None  # the plan of the run whose visits wait for blocks
-        self._epoch = -1  # begun last
+        self._counted: int | None = None  # the plan of the current run, whose visits may wait for blocks
+        self._epoch = -1  # of the run that began last
         self._stop_from: float = inf  # no visit of this epoch or a later one is claimed
         self._halted = False
 
-    # -- what those who make visits do in their own way --------------------------------------------------------------
+    # -- implemented by subclasses -----------------------------------------------------------------------------------
 
     @abstractmethod
     def _begin_visits(self, loaded: Loaded, go: Go, done: Ints, stopped: bool) -> None:
-        """A run begins. done [C]: turns of each block that were made, −1 for one that is under way to here."""
+        """Prepare the visits of a run.
+
+        Parameters
+        ----------
+        done : [C] array of int
+            Visits of each block that were made, −1 for a block that has not arrived.
+        """
 
     @abstractmethod
     def _end_visits(self) -> None:
@@ -289,10 +300,10 @@ class RingNode(ABC):
 
     @abstractmethod
     def _release(self, block: int, turn: int) -> None:
-        """The visits of a block from this turn on may be made."""
+        """Allow the visits of a block from this turn on."""
 
-    def _came(self) -> None:  # noqa: B027 (most need not know)
-        """A block has come, for this run or the next."""
+    def _came(self) -> None:  # noqa: B027 (optional)
+        """A block has arrived, for this run or the next."""
 
     def _prepare(self, loaded: Loaded, go: Go) -> NDArray[np.float64]:
         return loaded.prepare(go)
@@ -300,7 +311,7 @@ class RingNode(ABC):
     # -- calls of the driver -----------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> None:
-        """Allocate what a step needs, and fill in what never changes."""
+        """Allocate the arrays of a step and fill in the constant ones."""
         exchange = None if load.spec.reader is None else self.exchanges.begin(load.plan, load.nodes)
         self._plans[load.plan] = Loaded.of(load, self.number, self._threads, exchange=exchange)
         self.exchanges.end(load.plan)
@@ -310,29 +321,31 @@ class RingNode(ABC):
         self._plans.pop(plan, None)
 
     def put(self, put: Put) -> None:
-        """Take over the driver's states."""
+        """Copy states of the driver into this node's arrays."""
         with self._guard:
             self._plans[put.plan].put(put, self.number)
             self._counted = None
 
     def serve(self, plan: int, elements: dict[str, Elements]) -> None:
-        """Take over elements of served arrays."""
+        """Copy elements of served arrays into this node's arrays."""
         args = self._plans[plan].args
         for k, found in elements.items():
             found.write(args[k].reshape(-1))
 
     def warm(self, go: Go) -> None:
-        """Have what a run needs compiled before time is measured."""
+        """Compile what a run needs before time is measured."""
         loaded = self._plans[go.plan]
         out = self._prepare(loaded, go)
         loaded.compiled(claims.stopped(), 0, out, *loaded.call())
 
     def arrived(self, plan: int, turns: Ints, seconds: float) -> bool:
-        """Whether all blocks are here that should be after turns[c] visits of each; waits so long for them."""
+        """Whether all blocks have arrived that belong to this node after turns[c] visits; waits up to `seconds` for
+        them.
+        """
         return self._plans[plan].ring.complete(turns)
 
     def fetch(self, plan: int, turns: Ints) -> dict[str, Pieces]:
-        """This node's part of what is learned."""
+        """This node's chunks of the states."""
         loaded = self._plans[plan]
         spec = loaded.load.spec
         own, begun = loaded.route.own(self.number, turns), bool(turns.any())
@@ -340,39 +353,39 @@ class RingNode(ABC):
         return {k: r.pieces(loaded.args[k], own[r.by]) for k, r in learned.items()}
 
     def stop(self, epoch: int) -> None:
-        """Claim no more visits of this epoch, nor of later ones."""
+        """Claim no more visits of this epoch or of later ones."""
         with self._guard:
             self._stop_from = epoch
             if self._counted is not None and self._epoch >= epoch:
                 self._end_visits()
 
     def reached(self, least: int) -> int:
-        """The epoch that was begun last, `least` if it was one before that; from now on no later one is begun."""
+        """The epoch that began last, at least `least`; no later epoch begins from now on."""
         with self._guard:
             found = max(self._epoch, least)
             self._stop_from = min(self._stop_from, found + 1)
             return found
 
     def halt(self) -> None:
-        """End everything."""
+        """Stop all visits and release waiting threads."""
         self._halted = True
         self.exchanges.halt()
         self.stop(0)
 
     def begin(self, go: Go) -> None:
-        """A run is about to be made, and no other is: what `stop` said of the one before no longer holds."""
+        """Prepare for a new run while no other is in progress: an earlier `stop` no longer applies."""
         with self._guard:
             self._epoch, self._stop_from = go.epoch - 1, inf
 
     def sizes(self, plan: int, block: int) -> list[int] | None:
-        """Bytes of every rotating array's block, None if there is no such block."""
+        """Bytes of each rotating array's block; None if there is no such block."""
         loaded = self._plans.get(plan)
         return loaded.sizes[block] if loaded is not None and 0 <= block < len(loaded.sizes) else None
 
     # -- a run -------------------------------------------------------------------------------------------------------
 
     def start(self, go: Go) -> Started | None:
-        """Begin a run; None if it was stopped before, while the ring is still in the epoch before."""
+        """Begin a run; None if it was stopped before, while the ring is still in the previous epoch."""
         loaded = self._plans[go.plan]
         out = self._prepare(loaded, go)
         with self._guard:
@@ -381,7 +394,7 @@ class RingNode(ABC):
                 return None
             self._epoch = go.epoch
             if not len(go.finished):
-                # Blocks that are on their way still are cleared when they come.
+                # Blocks that are still in flight are zeroed when they arrive.
                 own = loaded.route.own(self.number, np.zeros_like(loaded.route.turns))
                 loaded.clear("rows", own["rows"])
                 loaded.clear("cols", own["cols"])
@@ -395,9 +408,22 @@ class RingNode(ABC):
     def result(
         self, started: Started, log: Ints, left: int, failed: int, seconds: float, waited: float, moved: int
     ) -> Ran:
-        """The report of a run. log in nanoseconds since it began; left: visits not made; failed: visit, or −1.
+        """The report of a run. Visits of a phase are numbered from 0.
 
-        Visits of a phase are those that were counted from 0.
+        Parameters
+        ----------
+        started : Started
+            The run.
+        log : array of int
+            Nanoseconds since the run began.
+        left : int
+            Visits not made.
+        failed : int
+            The visit that failed, or −1.
+        seconds, waited : float
+            Duration, and waiting time summed over workers.
+        moved : int
+            Bytes of blocks sent.
         """
         loaded, go, out = started
         out = out[log[:, 0]]
@@ -406,7 +432,7 @@ class RingNode(ABC):
             failed = int(go.phase[failed]) if failed >= 0 else -1
         made = np.ascontiguousarray(log[:, 0])
         if left:
-            with self._guard:  # a run that was told ahead is not begun
+            with self._guard:  # an announced run does not begin
                 self._stop_from = min(self._stop_from, go.epoch)
         spec, own_rows = loaded.load.spec, loaded.route.own_rows(self.number)
         return Ran(
@@ -425,13 +451,13 @@ class RingNode(ABC):
         )
 
     def _mark(self, ring: Ring, left: int) -> tuple[int, ...]:
-        """Numbers that change whenever the node gets on with a run."""
+        """Numbers that change with any progress of the run."""
         return (self._epoch, left, int(ring.here.sum()), ring.departing)
 
     # -- blocks ------------------------------------------------------------------------------------------------------
 
     def hand_on(self, loaded: Loaded, block: int) -> int:
-        """Send on a block that has come to the turn of another node; the bytes of the message."""
+        """Send a block whose next visit belongs to another node; return the bytes of the message."""
         parts = tuple(raw(loaded.view(k, block)) for k in loaded.load.spec.rotating)
         with self._guard:
             leave = loaded.ring.leaves(block)
@@ -447,7 +473,7 @@ class RingNode(ABC):
                 loaded.pages[k].forget(int(ranges.first[block]), int(ranges.last[block]))
 
     def arrives(self, message: Block) -> None:
-        """A block has come. RunError if it does not belong here: the run could never end."""
+        """Receive a block. RunError if it does not belong to this node: the run could never end."""
         loaded = self._plans.get(message.plan)
         with self._guard:
             why = "there is no such plan" if loaded is None else loaded.ring.refuses(message)
@@ -455,14 +481,14 @@ class RingNode(ABC):
                 why = "it has another size"
             if why or loaded is None:
                 raise RunError(
-                    f"node {self.number} cannot take block {message.block} after turn {message.turn} of epoch "
-                    f"{message.epoch}: {why}; please report this, with the logs of the hosts"
+                    f"node {self.number} received block {message.block} after turn {message.turn} of epoch "
+                    f"{message.epoch} and cannot use it: {why}; please report this, with the logs of the hosts"
                 )
             for k, part in zip(loaded.load.spec.rotating, message.parts, strict=True):
                 place = loaded.view(k, message.block)
                 place[...] = part.view(place.dtype).reshape(place.shape)
             turn = loaded.ring.arrives(message)
-            if turn == 0:  # of the run that is being made; of the next, that clears it
+            if turn == 0:  # of the current run; the next run zeroes its own
                 loaded.clear("cols", np.array([message.block]))
             if turn is not None and self._counted == message.plan:
                 self._release(message.block, turn)

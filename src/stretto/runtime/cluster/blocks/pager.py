@@ -1,9 +1,8 @@
-"""What of a node's arrays is in memory while its visits are made, where the arrays are in files.
+"""Read ahead and release parts of a node's arrays that are mapped from files, within a memory budget.
 
-Visits find their elements wherever they are: a page that is not in memory is read when it is touched. So this decides
-nothing but time and memory. One thread reads ahead what the next visits need, in the order of the plan, as far as the
-budget goes, and releases what visits that are made leave behind: the entries of a visit at once, the rows of a row
-block after its last visit.
+Visits work without it: a page that is not in memory is read when it is touched. So it affects only time and memory. One
+thread reads ahead what the next visits need, in the order of the plan, up to the budget. It releases what finished
+visits no longer need: the entries of a visit at once, the rows of a row block after its last visit.
 """
 
 from __future__ import annotations
@@ -19,11 +18,17 @@ from stretto.plan.arrays import StepSpec
 from stretto.runtime.files.mapped_arrays import Disk
 from stretto.schedule.orders.order import Ints, Order
 
-_LOOK = 0.003  # seconds between two looks at what was made
+_POLL_SECONDS = 0.003  # seconds between two checks for finished visits
 
 
 class Pager:
-    """For one run: `with Pager(…):` while visits are made. own: the node's visits that are to be made."""
+    """Manages the memory of one run: `with Pager(…):` while visits are made.
+
+    Parameters
+    ----------
+    own : array of int
+        The node's visits of the run.
+    """
 
     def __init__(
         self, disk: Disk, spec: StepSpec, order: Order, args: dict[str, Any], own: Ints, pass_: claims.Pass
@@ -34,15 +39,15 @@ class Pager:
             by: [(args[name], spec.ranges(name)) for name in held if spec.ranges(name).by == by]
             for by in ("visits", "rows")
         }
-        self._waiting = np.sort(own)  # visits that are not read yet, in the plan's order
-        self._left = np.bincount(order.row_block[own], minlength=order.rows)  # visits of each row block to be made
-        self._read: dict[tuple[str, int], int] = {}  # bytes of what is in memory
+        self._waiting = np.sort(own)  # visits whose data is not read yet, in the plan's order
+        self._left = np.bincount(order.row_block[own], minlength=order.rows)  # unfinished visits of each row block
+        self._read: dict[tuple[str, int], int] = {}  # bytes of each block in memory
         self._in_memory, self._seen = 0, 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stretto-pager", daemon=True)
 
     def __enter__(self) -> Self:
-        self._ahead()  # the first visits find what they need
+        self._read_ahead()  # the first visits find their data in memory
         self._thread.start()
         return self
 
@@ -52,17 +57,17 @@ class Pager:
         self._disk.release_all()
 
     def _watch(self) -> None:
-        while not self._stop.wait(_LOOK):
-            self._behind()
-            self._ahead()
+        while not self._stop.wait(_POLL_SECONDS):
+            self._release_finished()
+            self._read_ahead()
 
-    def _behind(self) -> None:
-        """Release what visits that were made since leave behind."""
+    def _release_finished(self) -> None:
+        """Release the data of visits that finished since the last call."""
         log = self._pass.log[self._seen : int(self._pass.control[claims.LOGGED])]
         if not len(log):
             return
         made = log[:, 3] > 0
-        # Those before the first that is still being made are done with; the others are looked at again.
+        # Visits before the first unfinished one are complete; later ones are checked again next time.
         whole = len(log) if made.all() else int(made.argmin())
         for visit in log[:whole, 0].tolist():
             row = int(self._order.row_block[visit])
@@ -72,8 +77,8 @@ class Pager:
                 self._forget("rows", row)
         self._seen += whole
 
-    def _ahead(self) -> None:
-        """Read for the next visits, until the budget is used."""
+    def _read_ahead(self) -> None:
+        """Read data of the next visits until the budget is used."""
         at = 0
         for visit in self._waiting.tolist():
             if self._in_memory >= self._disk.budget and at:

@@ -1,8 +1,7 @@
-"""Which visits of a wave run together on the nodes, and which node makes them.
+"""Split a wave into phases: visits that the nodes make without exchanging served elements in between.
 
-A *phase* is a set of visits that the nodes make without exchanging elements of served arrays in between. Visits that
-share a block may write what the other touches, so they are in different phases unless one node makes both. The phases
-follow from the order and from the nodes; they change no number, only who waits for whom.
+Visits that share a block may write what the other touches, so they are in different phases unless one node makes both.
+The phases follow from the order and the number of nodes; they do not change results, only waiting times.
 """
 
 from __future__ import annotations
@@ -21,17 +20,17 @@ from stretto.schedule.orders.route import Route, owners
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """visits, and for every node what its visits touch of each served array."""
+    """The visits of a phase."""
 
     visits: Ints
-    touched: tuple[dict[str, NDArray[Any]], ...]
+    touched: tuple[dict[str, NDArray[Any]], ...]  # for every node, the elements of each served array it touches
 
 
 def wave_owners(waves: Waves, nodes: int) -> Ints:
     """[R] the node of each row block.
 
-    Where a row block has visits in one wave alone, every wave is spread over all nodes: neighbours with about equal
-    weight, so that the same part of every wave is made by the same node.
+    If a row block has visits in one wave only, every wave is distributed over all nodes: consecutive row blocks of
+    about equal weight go to one node, so that the same part of every wave is made by the same node.
     """
     order, weight = waves.order, waves.weight
     if len(waves.sets) == 1 or len(np.unique(order.row_block)) < len(order):
@@ -61,7 +60,7 @@ def _phase(spec: StepSpec, route: Route, visits: Ints, nodes: int) -> Phase:
 
 
 def levels(order: Order, wave: Ints) -> Ints:
-    """[n] of each visit of a wave, how many visits of the wave have to be made before it, one after another.
+    """[n] for each visit of a wave, the length of the longest chain of visits that must precede it.
 
     >>> from stretto.schedule.orders.wavefront import wavefront
     >>> levels(wavefront(2, 3), np.arange(6)).tolist()

@@ -1,13 +1,13 @@
-"""The driver's side of served arrays: which node has which element as it is now.
+"""The driver's record of served arrays: which node has the current value of which element.
 
-The driver's array is the current one. `has` says, for every node and element, whether the node's copy is the same; a
-message to a node carries what the visits of a phase touch and the node does not have.
+The driver's array is the current one. `has` says, for every node and element, whether the node's copy is equal. A
+message to a node carries the elements that the visits of a phase touch and the node does not have.
 
     served = ServedArrays(spec, nodes)
-    served.compare(args, names)             # what the driver or the user has changed, nobody has any more
-    values = served.values(phase, args)     # kept for as long as the phase may have to be made once more
-    served.missing(plan, values, args)      # {node: Serve}, noted as sent
-    served.changed(node, name, elements)    # a node has made visits; the others do not have what it wrote
+    served.compare(args, names)             # elements that the driver or the user changed: no node has them
+    values = served.values(phase, args)     # kept for as long as the phase may have to be repeated
+    served.missing(plan, values, args)      # {node: Serve}, recorded as sent
+    served.changed(node, name, elements)    # a node has made visits: the others do not have what it wrote
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from stretto.runtime.cluster.net.elements import Elements, bits, pack
 
 from .phases import Phase
 
-# By node and array: the elements that a phase touches, and what they were when it began, if that is kept.
+# By node and array: the elements that a phase touches, and their values when it began, if those are kept.
 Values = tuple[dict[str, tuple[NDArray[Any], NDArray[Any] | None]], ...]
 
 
@@ -37,7 +37,7 @@ class Serve:
 
 
 class ServedArrays:
-    """See above. sent, returned: bytes of elements so far, for those who measure."""
+    """See the module's docstring. `sent` and `returned` count bytes of elements, for measurements."""
 
     def __init__(self, spec: StepSpec, nodes: int) -> None:
         self.names, self.nodes = spec.of("served"), nodes
@@ -46,7 +46,7 @@ class ServedArrays:
         self._last: dict[str, NDArray[Any]] = {}  # the values that nodes have, where they have the element
 
     def compare(self, args: Mapping[str, Any], names: Iterable[str]) -> None:
-        """Note which elements have changed here since the nodes got them."""
+        """Find the elements that the driver has changed since the nodes received them."""
         for k in names:
             flat = args[k].reshape(-1)
             last = self._last.get(k)
@@ -60,13 +60,13 @@ class ServedArrays:
                 last[changed] = flat[changed]
 
     def values(self, phase: Phase, args: Mapping[str, Any], *, keep: bool) -> Values:
-        """What the visits of a phase touch. keep: with a copy of what it is now."""
+        """The elements that the visits of a phase touch. `keep`: with a copy of their current values."""
         return tuple(
             {k: (at, args[k].reshape(-1)[at] if keep else None) for k, at in node.items()} for node in phase.touched
         )
 
     def missing(self, plan: int, values: Values, args: Mapping[str, Any]) -> dict[int, Serve]:
-        """Messages with what the nodes do not have, as it is now."""
+        """Messages with the current values of the elements that the nodes do not have."""
         found = {}
         for node, touched in enumerate(values):
             elements = {}
@@ -82,7 +82,7 @@ class ServedArrays:
         return found
 
     def changed(self, node: int, k: str, elements: Elements, array: NDArray[Any]) -> None:
-        """Take over what the visits of a node have written."""
+        """Copy what the visits of a node wrote into the driver's array."""
         self.returned += elements.nbytes
         at = elements.write(array.reshape(-1))
         self._last[k][at] = elements.values
@@ -90,13 +90,13 @@ class ServedArrays:
         self._has[k][node, at] = True
 
     def forget(self) -> None:
-        """The nodes have nothing any more."""
+        """The nodes have lost everything."""
         for has in self._has.values():
             has[...] = False
 
 
 def everything(plan: int, values: Values) -> dict[int, Serve]:
-    """Messages with all that a phase touches: for a phase that is made once more, as things were when it began."""
+    """Messages with all elements that a phase touches, as they were when it began: for repeating it."""
     return {
         node: Serve(plan, {k: pack(at, value) for k, (at, value) in touched.items() if value is not None})
         for node, touched in enumerate(values)

@@ -1,4 +1,4 @@
-"""A node's side of served arrays: what its visits have changed, and what they wrote to arrays per slot."""
+"""A node's copies of served arrays: which elements its visits changed, and what they wrote to arrays per slot."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ from stretto.schedule.orders.order import Ints
 
 
 class ServedCopies:
-    """args: the node's arrays, in their full shape; of a served one the elements that were fetched are valid."""
+    """Finds changed elements after visits.
+
+    Parameters
+    ----------
+    args : dict of str to array
+        The node's arrays, in their full shape; of a served array only the received elements are valid.
+    """
 
     def __init__(self, spec: StepSpec, args: dict[str, Any]) -> None:
         self._spec, self._args = spec, args
         self._written = [k for k in spec.of("served") if spec.arrays[k].written]
         self._slots = [k for k in spec.of("per slot") if spec.arrays[k].written]
-        self._lists: dict[tuple[str, bytes], NDArray[Any]] = {}  # what the visits of a phase touch
+        self._lists: dict[tuple[str, bytes], NDArray[Any]] = {}  # elements that the visits of a phase touch
         self._before: dict[str, tuple[NDArray[Any], NDArray[Any]]] = {}
 
     def begin(self, visits: Ints) -> None:
-        """Visits are about to be made, and what they touch has been fetched."""
+        """Record the values before visits, when what they touch has been received."""
         for k in self._written:
             key = k, visits.tobytes()
             if key not in self._lists:
@@ -32,7 +38,7 @@ class ServedCopies:
             self._before[k] = at, self._args[k].reshape(-1)[at]
 
     def end(self, phase: Ints, mine: Ints) -> tuple[dict[str, Elements], Ints, dict[str, Elements]]:
-        """Visits phase[mine] were made: elements that they changed; the visits; what they wrote to their slots."""
+        """After visits phase[mine]: the elements that they changed, the visits, what they wrote to their slots."""
         served = {}
         for k, (at, before) in self._before.items():
             after = self._args[k].reshape(-1)[at]

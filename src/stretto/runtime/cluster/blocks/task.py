@@ -1,23 +1,23 @@
-"""What a host does when steps run on several nodes: its nodes, the links between them and others, the driver's calls.
+"""The task of a host in a static plan: its nodes, their links to other nodes, and the driver's calls.
 
-    ask("load", {node: Load})       a step: room, and what never changes
+    ask("load", {node: Load})       a step: allocate arrays and fill in the constant ones
     ask("apply", function, items)   → [function(item, crew), …]
     ask("put", {node: Put})         the driver's states
     ask("serve", {node: Serve})     elements of served arrays that the next run touches
     ask("warm", Go)                 compile what a run needs
-    ask("run", Go, …)               begin a run, and when it is made the next
+    ask("run", Go, …)               start a run, and after it the next
     ask("stop", epoch)              claim no more visits of this epoch or a later one
-    ask("reached", least)           → {node: epoch}, begun last, or `least`; no later one is begun from now on
-    ask("progress")                 → {node: Progress} of those that are making a run
-    ask("arrived", plan, turns, s)  → whether all blocks have come that belong here then; waits so long for them
-    ask("fetch", plan, turns)       → {node: {argument: pieces}}, what was learned
-    ask("drop", plan)               forget a step
-    ask("counters")                 → (frames that came twice, gaps)
+    ask("reached", least)           → {node: epoch}, begun last, at least `least`; no later one begins from now on
+    ask("progress")                 → {node: Progress} of nodes that are in a run
+    ask("arrived", plan, turns, s)  → whether all blocks have arrived that belong to this host; waits up to s seconds
+    ask("fetch", plan, turns)       → {node: {argument: chunks}}, the states
+    ask("drop", plan)               free a step
+    ask("counters")                 → (duplicate frames, gaps)
 
-Told are "ran", node, Ran when a node has made its visits, and "failed", node, (−1, epoch, error).
+It reports the events ("ran", node, Ran) when a node has made its visits, and ("failed", node, (−1, epoch, error)).
 
-`RingTask` says nothing of how visits are made: on threads (`runtime.cluster.blocks.threads`), or in virtual time
-(`simulated.rotation_task`).
+Subclasses of `RingTask` make the visits: on threads (`runtime.cluster.blocks.threads`), or in virtual time
+(`runtime.simulated.blocks.host`).
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from .node import Go, Load, Progress, Put, RingNode
 from .ring import ENTRIES, TAKEN, Block
 from .served_arrays import Serve
 
-WITHIN = 60.0  # seconds for a block to arrive that was sent
+WITHIN = 60.0  # seconds for a sent block to arrive
 
 
 class BlockCheck(NoCheck):
-    """What may come over the wire: blocks of the steps that are loaded, of their right sizes."""
+    """Accepts blocks of the loaded steps, of the right sizes."""
 
     def __init__(self, task: RingTask) -> None:
         self._task = task
@@ -66,38 +66,38 @@ class BlockCheck(NoCheck):
 
 
 class RingTask(ABC):
-    """One incarnation of the ring on a host."""
+    """The nodes of a host in one incarnation."""
 
     channel = RING
 
     def __init__(self, host: HostApi, begin: Begin) -> None:
         self._host, self._begin = host, begin
         self._links: dict[tuple[int, int], Link] = {}
-        self._lock = threading.Lock()  # of the links: frames are posted in the order of their numbers
+        self._lock = threading.Lock()  # guards the links: frames are posted in the order of their sequence numbers
         self._touched: set[tuple[int, int]] = set()  # links that have sent or received since `tend`
-        self._due: dict[tuple[int, int], float] = {}  # links with something to do, and when
-        self._wake = inf  # no later than the first of these
+        self._due: dict[tuple[int, int], float] = {}  # links with a timer, and its time
+        self._wake = inf  # at most the first of these times
         self._halted = False
         self.nodes: Mapping[int, RingNode] = {node: self._node(node) for node in begin.nodes_of(host.number)}
         self.check = BlockCheck(self)
 
     @abstractmethod
     def _node(self, number: int) -> RingNode:
-        """Make a node."""
+        """Create a node."""
 
     @abstractmethod
     def _run(self, go: Go) -> None:
-        """Begin a run on all nodes, after those that were begun before."""
+        """Start a run on all nodes, after those that were started before."""
 
     @abstractmethod
     def _progress(self) -> dict[int, Progress]:
-        """Of the nodes that are making a run."""
+        """Progress of the nodes that are in a run."""
 
-    def start(self) -> None:  # noqa: B027 (part of `hosting.Task`)
-        """Nothing is done before the driver asks for it."""
+    def start(self) -> None:  # noqa: B027 (part of `calls.Task`)
+        """Nothing to do before the driver's first call."""
 
     def halt(self) -> None:
-        """Make no more visits, and send nothing."""
+        """Make no more visits and send nothing."""
         with self._lock:
             self._halted = True
         for node in self.nodes.values():
@@ -121,10 +121,10 @@ class RingTask(ABC):
             frame = link.send(cast(Any, block))
             self._host.post(self._begin, node, to, RING, [frame])
         if quiet:
-            self._host.rouse()  # so that somebody looks whether it is acknowledged
+            self._host.rouse()  # so that the link's timer is set for the acknowledgement
 
     def receive(self, now: float, source: int, target: int, frames: Sequence[Frame]) -> None:
-        """Frames of another node, or of another on this host."""
+        """Handle frames of another node, of this or another host."""
         node = self.nodes.get(target)
         if node is None:
             return
@@ -152,7 +152,7 @@ class RingTask(ABC):
             self._tell("failed", node.number, (-1, block.epoch, portable(error)))
 
     def tend(self, now: float) -> float:
-        """Acknowledge and send again what is due."""
+        """Send acknowledgements and retransmissions that are due."""
         with self._lock:
             if self._halted:
                 return inf
@@ -179,7 +179,7 @@ class RingTask(ABC):
             self._host.post(self._begin, *ends, RING, replies)
 
     def reset(self, now: float, nodes: Sequence[int]) -> None:
-        """The connection to these nodes was lost and is there again."""
+        """The lost connection to these nodes was re-established."""
         with self._lock:
             for (node, peer), link in self._links.items():
                 again = link.reset() if peer in nodes and not self._halted else []
@@ -190,10 +190,10 @@ class RingTask(ABC):
     # -- the driver --------------------------------------------------------------------------------------------------
 
     def ask(self, what: str, *args: Any) -> Any:
-        """See above."""
+        """Answer a call of the driver; see the module's docstring."""
         match what:
             case "load":
-                # Those that read files wait for each other.
+                # Nodes that read files wait for each other.
                 loads = cast(dict[int, Load], args[0])
                 with ThreadPoolExecutor(max(1, len(loads))) as pool:
                     list(pool.map(self._load, loads, loads.values()))
@@ -231,14 +231,14 @@ class RingTask(ABC):
                 links = self._links.values()
                 return sum(link.duplicates for link in links), sum(link.gaps for link in links)
             case _:
-                raise RunError(f"a host of the ring cannot answer {what!r}")
+                raise RunError(f"a host was asked for {what!r}, and blocks have no such call; please report this")
         return None
 
     def _load(self, node: int, load: Load) -> None:
         try:
             self.nodes[node].load(load)
         except BaseException:
-            for other in self.nodes.values():  # which would wait for ever
+            for other in self.nodes.values():  # they would wait without end
                 other.exchanges.halt()
             raise
 

@@ -1,8 +1,8 @@
-"""A node of the cluster: compiled workers on threads make its visits.
+"""A node that makes the visits of a static plan with compiled workers on threads.
 
-The workers are the same over the same `Pass` as on one machine, except that only the visits of the node's own row
-blocks are there. One more thread looks for column blocks that have to leave (`kernels.core.departures`), copies them
-out and sends them; blocks that arrive are copied into their place on the wire's thread.
+The workers and their `Pass` are the same as on one machine, but only the visits of the node's own row blocks are
+present. One more thread waits for column blocks that have to leave (`kernels.core.departures`), copies and sends them.
+Blocks that arrive are copied into the arrays on the network thread.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from .pager import Pager
 from .ring import Block
 from .task import RingTask
 
-# Microseconds between two looks, of workers that wait for a block and of the thread that waits for blocks to leave. A
-# look costs some ten microseconds of a processor that others could use, and a block travels for milliseconds.
+# Microseconds between two checks, of workers that wait for a block and of the thread that waits for blocks to leave. A
+# check costs about ten microseconds of processor time, and a block travels for milliseconds.
 NAP, WATCH = 250, 500
 
 
 def make_ring_task(host: HostApi, begin: Begin) -> RingTask:
-    """For `Begin.make`."""
+    """Create the task; for `Begin.make`."""
     return ThreadedTask(host, begin)
 
 
 class ThreadedTask(RingTask):
-    """A ring task whose nodes make their visits on threads."""
+    """A task whose nodes make their visits on threads."""
 
     nodes: dict[int, ThreadedNode]
 
     def __init__(self, host: HostApi, begin: Begin) -> None:
-        self._runs: dict[int, threading.Thread] = {}  # by node: makes the runs that are to be made
-        self._gos: dict[int, deque[Go]] = {}  # those runs, the one that is being made first
-        self._turns = threading.Lock()  # of these two
+        self._runs: dict[int, threading.Thread] = {}  # by node: the thread that makes its runs
+        self._gos: dict[int, deque[Go]] = {}  # by node: runs to make, the current one first
+        self._turns = threading.Lock()  # guards these two
         super().__init__(host, begin)
 
     def _node(self, number: int) -> ThreadedNode:
@@ -75,13 +75,13 @@ class ThreadedTask(RingTask):
                 gos = self._gos.setdefault(number, deque())
                 gos.append(go)
                 if len(gos) > 1:
-                    continue  # somebody makes the one before, and then looks for the next
+                    continue  # the thread of the current run starts the next one
                 name = f"stretto-ring-{number}"
                 self._runs[number] = threading.Thread(target=self._make, args=(node, gos), name=name, daemon=True)
                 self._runs[number].start()
 
     def _make(self, node: ThreadedNode, gos: deque[Go]) -> None:
-        """Make a node's runs until there are no more."""
+        """Make a node's runs until none is left."""
         more = True
         while more:
             go = gos[0]
@@ -92,7 +92,7 @@ class ThreadedTask(RingTask):
             except BaseException as error:
                 what, value = "failed", (-1, go.epoch, portable(error))
                 node.stop(0)
-            # Told after it is taken off: whoever hears of it may ask for the next run at once.
+            # Reported after it is removed: the driver may request the next run at once.
             with self._turns:
                 gos.popleft()
                 more = bool(gos)
@@ -100,13 +100,19 @@ class ThreadedTask(RingTask):
 
 
 class ThreadedNode(RingNode):
-    """A node. send(block, to): have a message carried to another node."""
+    """A node with threads.
+
+    Parameters
+    ----------
+    send : function(node, block)
+        Sends a block to another node.
+    """
 
     def __init__(self, number: int, threads: int, send: Callable[[int, Block], None]) -> None:
         self._changed = threading.Condition()
         super().__init__(number, threads, send, self._changed)
         self._team = Team(threads)
-        self._pass: claims.Pass | None = None  # of the run that is counted
+        self._pass: claims.Pass | None = None  # of the current run
 
     def warm(self, go: Go) -> None:
         super().warm(go)
@@ -128,7 +134,7 @@ class ThreadedNode(RingNode):
         self._team.close()
 
     def run(self, go: Go) -> Ran:
-        """Make this node's visits; on a thread of its own."""
+        """Make this node's visits; on its own thread."""
         started = self.start(go)
         if started is None:
             return nothing(go.epoch)
@@ -147,7 +153,7 @@ class ThreadedNode(RingNode):
             ready = np.zeros(loaded.load.order.cols, np.int64)
             moved = self._hand_all_on(loaded, pass_, ready)
             call.wait()
-            moved += self._hand_all_on(loaded, pass_, ready)  # after a stop: those whose last visit was being made
+            moved += self._hand_all_on(loaded, pass_, ready)  # after a stop: blocks whose last visit was in progress
         nanoseconds, gone = time.perf_counter_ns() - began, read_cycles() - cycles
         call.check()
         log = pass_control.logged(pass_)
@@ -159,14 +165,14 @@ class ThreadedNode(RingNode):
         return self.result(started, log, left, failed, nanoseconds / 1e9, waited, moved)
 
     def _pager(self, loaded: Loaded, pass_: claims.Pass) -> AbstractContextManager[Any]:
-        """What keeps the right part of arrays in memory, where they are in files."""
+        """The pager where arrays are in files, otherwise an empty context."""
         if loaded.disk is None:
             return nullcontext()
         own = loaded.own[pass_.taken[loaded.own] == 0]
         return Pager(loaded.disk, loaded.load.spec, loaded.load.order, loaded.args, own, pass_)
 
     def progress(self) -> Progress:
-        """How far the run that is being made has come."""
+        """The progress of the current run."""
         with self._changed:
             pass_ = self._pass
             if self._counted is None or self._counted not in self._plans or pass_ is None:
@@ -174,7 +180,7 @@ class ThreadedNode(RingNode):
             ring, left = self._plans[self._counted].ring, int(pass_.control[claims.LEFT])
             mark = self._mark(ring, left)
             if left == 0 or pass_.control[claims.STOP]:
-                return Progress(mark, 1)  # it has to end
+                return Progress(mark, 1)  # the run has to end
             at = pass_.row_first[:-1] + pass_.row_done
             visits = pass_.row_visits[at[at < pass_.row_first[1:]]]
             ready = pass_.col_done[pass_.col_block[visits]] == pass_.col_turn[visits]
@@ -202,7 +208,7 @@ class ThreadedNode(RingNode):
         self._changed.notify_all()
 
     def _hand_all_on(self, loaded: Loaded, pass_: claims.Pass, ready: Ints) -> int:
-        """Send blocks on as they come to the turn of another node, until the pass is over; the bytes of them."""
+        """Send blocks whose next visit belongs to another node, until the pass is over; return their bytes."""
         ring, moved = loaded.ring, 0
         while count := await_departures.exact(pass_.col_done, ring.leave_at, pass_.control, ready, WATCH):
             moved += sum(self.hand_on(loaded, block) for block in ready[:count].tolist())
@@ -240,7 +246,7 @@ def pass_of(loaded: Loaded, finished: Ints, col_done: Ints, only: Ints | None = 
 
 
 def pass_of_phase(loaded: Loaded, phase: Ints, col_done: Ints) -> claims.Pass:
-    """The pass over a node's visits of a phase, counted from 0; the row blocks that they visit, likewise."""
+    """The pass over a node's visits of a phase, numbered from 0; their row blocks likewise."""
     order, mine = loaded.load.order, loaded.mine(phase)
     rows, row = np.unique(order.row_block[phase[mine]], return_inverse=True)
     by_row = np.argsort(row, kind="stable")

@@ -1,1 +1,1 @@
-"""The processes of a job: started, called, watched, replaced."""
+"""The host processes of a job: start them (Ray or local), call them, detect failures, replace them."""

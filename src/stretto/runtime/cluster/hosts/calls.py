@@ -1,15 +1,16 @@
-"""What the driver, the hosts and the tasks on them say to each other: values only.
+"""Values and protocols of calls between driver and hosts: addresses, tasks, events, errors.
 
 A **host** is a process that holds one node of a job, or several when there are fewer processes than nodes. The driver,
-the process in which the user called, makes hosts through a fleet, and tells them to `begin` a task:
+the process in which the user called, starts hosts through a fleet and starts a task on each:
 
     driver   Begin(incarnation, roster, where, make, payload)  →  every host
     host     task = begin.make(host, begin); task.start()
-    hosts    frames over the wire, from node to node (`wire.Wire`)
+    hosts    frames over the network, from node to node (`wire.Wire`)
     host     events(wait) → [Told, …]  →  driver
 
-Every loss of a host ends the incarnation: the driver lets all that are left `halt`, has the lost one replaced or gives
-its nodes to others, and says `begin` again with the next number. Frames of another incarnation are dropped.
+Every loss of a host ends the incarnation: the driver halts the tasks on the remaining hosts, replaces the lost host or
+gives its nodes to others, and calls `begin` with the next incarnation's number. Frames of another incarnation are
+dropped.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from typing import Any, NamedTuple, Protocol
 
 from stretto.comm.link import Frame
 
-TABLES, RING, PROBE, PARTS = 0, 1, 2, 3  # channels: whose frames they are
+TABLES, RING, PROBE, PARTS = 0, 1, 2, 3  # channels: the kind of task a frame is for
 
 
 class HostLost(Exception):
-    """A host is gone, or counts as gone; why: in words, with the machine and the log."""
+    """A host is lost. `why` is the reason for the user, with the machine and the log."""
 
     def __init__(self, host: int, why: str) -> None:
         super().__init__(f"host {host}: {why}")
@@ -32,33 +33,33 @@ class HostLost(Exception):
 
 
 class NotStarted(HostLost):
-    """Its process came up and could not become a host: another in its place would fail the same way."""
+    """A process started but could not become a host; a replacement would fail the same way."""
 
 
 @dataclass(frozen=True)
 class Address:
-    """How to reach a host, and what it is. public: its CURVE key (Z85 text), "" where nothing is encrypted."""
+    """The address and properties of a host."""
 
-    host: int
-    endpoint: str  # tcp://10.0.0.2:41234
-    public: str
-    machine: str  # name and IP address, for people
+    host: int  # its number
+    endpoint: str  # such as tcp://10.0.0.2:41234
+    public: str  # CURVE key (Z85 text); "" without encryption
+    machine: str  # name and IP address, for messages
     pid: int
-    log: str  # where its log lies, on that machine; "" where the driver has it
-    versions: dict[str, str] = field(default_factory=dict)  # see `host.versions`; equal everywhere
+    log: str  # path of its log on that machine; "" where the driver has the log
+    versions: dict[str, str] = field(default_factory=dict)  # see `host.versions`; must be equal on all hosts
     target: str = ""  # processor features; must be equal for profile "fast"
-    starved: int = -1  # processes that its machine's kernel has ended for lack of memory so far; −1: not known
+    starved: int = -1  # processes that its machine's kernel has killed for lack of memory so far; −1: unknown
 
 
 @dataclass(frozen=True, eq=False)
 class Begin:
-    """A task to be begun. where: the host of each node. make(host, begin) -> Task, a function that can be pickled."""
+    """A task to start on a host."""
 
     incarnation: int
     roster: dict[int, Address]
-    where: tuple[int, ...]
-    make: Callable[[HostApi, Begin], Task]
-    payload: Any = None
+    where: tuple[int, ...]  # the host of each node
+    make: Callable[[HostApi, Begin], Task]  # creates the task; can be pickled
+    payload: Any = None  # for `make`
 
     def nodes_of(self, host: int) -> list[int]:
         """The nodes a host holds."""
@@ -66,53 +67,57 @@ class Begin:
 
 
 class Told(NamedTuple):
-    """An event of a host. what: "failed" (worker, clock, error), "silent" (host, seconds), or one of a task's own."""
+    """An event that a host reports to the driver."""
 
     incarnation: int
     host: int
-    what: str
+    what: str  # "failed" (worker, clock, error), "silent" (host, seconds), or an event of the task
     node: int
     value: Any = None
 
 
 class Task(Protocol):
-    """What a host does in one incarnation."""
+    """The work of a host in one incarnation."""
 
     channel: int
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the task; returns at once."""
 
     def receive(self, now: float, source: int, target: int, frames: Sequence[Frame]) -> None:
-        """Frames of node `source` for node `target` of this host. On the wire's thread: must not wait for workers."""
+        """Handle frames of node `source` for node `target` of this host. On the network thread: must not wait for
+        workers.
+        """
 
     def tend(self, now: float) -> float:
-        """Timers: when to call again. On the wire's thread, after every receive and when the time has come."""
+        """Run timers; return when to call again. On the network thread, after every receive and when that time has
+        come.
+        """
 
     def halt(self) -> None:
-        """End all threads, whatever they wait for; returns when they have ended."""
+        """Stop all threads, whatever they wait for; returns when they have ended."""
 
     def ask(self, what: str, *args: Any) -> Any:
-        """A call of the driver's."""
+        """Answer a call of the driver."""
 
 
 class HostApi(Protocol):
-    """What a task may ask its host for."""
+    """The services of a host that a task may use."""
 
     number: int
     threads: int
 
     def now(self) -> float:
-        """Seconds of a steady clock."""
+        """Seconds of a monotonic clock."""
 
     def post(self, begin: Begin, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
-        """Send frames of one node to another. From any thread; never waits. Nodes of one host reach each other too."""
+        """Send frames of one node to another, also within one host. From any thread; never waits."""
 
     def backlog(self, node: int) -> int:
-        """Bytes on their way to a node's host that credit or the connection holds back: for back-pressure."""
+        """Bytes queued for a node's host, waiting for credit or for the connection; for back-pressure."""
 
     def tell(self, event: Told) -> None:
-        """Have an event told to the driver. From any thread."""
+        """Report an event to the driver. From any thread."""
 
     def rouse(self) -> None:
         """Have `tend` called soon. From any thread."""

@@ -1,4 +1,4 @@
-"""The processes of a job, as the driver sees them: started, called, lost, replaced. What starts them is a fleet.
+"""Start, call, kill and replace host processes: the interface of `ray_fleet` and `local_fleet`.
 
     members = fleet.start(range(4))
     answer = members[0].call("address")
@@ -31,17 +31,17 @@ __all__ = ["Answer", "Fleet", "HostLost", "Member", "NotStarted", "Settings", "f
 
 @dataclass(frozen=True)
 class Settings:
-    """What every host of a job is made with. ip: to listen on; "": the one its machine is known by."""
+    """Settings that all hosts of a job share."""
 
-    job: str
-    threads: int
-    encrypt: bool
-    patience: float
-    ip: str = ""
+    job: str  # an unguessable id
+    threads: int  # of each host
+    encrypt: bool  # messages between hosts
+    patience: float  # seconds of silence after which a host is reported
+    ip: str = ""  # address to listen on; "": the address by which its machine is known
 
 
 def packed(content: Any) -> bytes:
-    """What is sent to another process, as bytes; functions and what they refer to go along."""
+    """Serialize content for another process, functions and what they refer to included."""
     try:
         found: bytes = cloudpickle.dumps(content, protocol=5)
     except (TypeError, AttributeError, pickle.PicklingError) as error:
@@ -53,13 +53,13 @@ def packed(content: Any) -> bytes:
 
 
 class Answer(Protocol):
-    """What a call will give."""
+    """The future result of a call."""
 
     def result(self, timeout: float | None = None) -> Any: ...
 
 
 def wait_for(answer: Answer, seconds: float) -> Any:
-    """What an answer gives; TimeoutError when it has not come in time. Ctrl-C ends the waiting."""
+    """Wait for the result of a call; TimeoutError when it is late. Ctrl-C ends the wait."""
     deadline = time.monotonic() + seconds
     while True:
         check_ctrl_c()
@@ -72,40 +72,42 @@ def wait_for(answer: Answer, seconds: float) -> Any:
 
 
 class Member(Protocol):
-    """One host. note: what is known about it, for messages: machine, process."""
+    """One host process. `note` says its machine and process, for messages."""
 
     number: int
     note: str
 
     def call(self, method: str, *args: Any) -> Answer:
-        """Have a method of `host.Host` called; does not wait."""
+        """Call a method of `host.Host`; does not wait."""
 
     def kill(self) -> None:
-        """End it now, whatever it does; it never comes back."""
+        """Kill the process at once and permanently."""
 
     def log(self) -> str:
-        """Where its log lies, "" if there is nothing in it."""
+        """The path of its log, "" if the log is empty."""
 
     def tail(self) -> list[str]:
-        """The last lines that it has printed, as far as they are known here."""
+        """The last lines that it printed, as far as the driver has them."""
 
 
 class Fleet(Protocol):
-    """Starts hosts."""
+    """Starts and replaces host processes."""
 
     def start(self, numbers: Iterable[int]) -> Mapping[int, Member]:
-        """Start all of them, or RunError if there is no room; they may still be starting when it returns."""
+        """Start all of them; RunError if there are not enough free processors. They may still be starting on return."""
 
     def replace(self, number: int, within: float) -> Member | None:
-        """Another one in the place of a member that is gone, which answers; None if there was no room for it in time.
-        Raises HostLost if it ended while it started."""
+        """Start a replacement for a lost member and wait until it answers.
+
+        None if there was no capacity for it in time. Raises HostLost if it ended while it started.
+        """
 
     def close(self, keep_logs: bool = False) -> None:
-        """End all that are left, and remove their logs, unless they are to be kept and there is something in them."""
+        """Kill all members and remove their logs, except non-empty ones if `keep_logs`."""
 
 
 def fleet_of(spec: Cluster, settings: Settings) -> Fleet:
-    """The fleet a spec asks for."""
+    """Create the fleet that a spec asks for."""
     if spec.address == "processes":
         from .local_fleet import LocalFleet
 

@@ -1,13 +1,13 @@
-"""A host: one process of a job. It holds a wire to the others and, in each incarnation, a task.
+"""A host process of a job: it owns the connections to other hosts and runs one task per incarnation.
 
     host = Host(0, job="…", threads=2)
     host.address()                  how others reach it
-    host.begin(begin)               a task, with whom to talk to; the one before is halted
-    host.events(1.0)                what the task has to tell
+    host.begin(begin)               starts a task, with the addresses of the others; the previous task is halted
+    host.events(1.0)                the task's events
     host.close()
 
-The driver calls it through a fleet, several calls at a time. The wire calls it from its own thread, and is never made
-to wait for a call of the driver's.
+The driver calls it through a fleet, several calls at a time. The network thread calls it too and never waits for a call
+of the driver.
 """
 
 from __future__ import annotations
@@ -38,8 +38,24 @@ _log = logging.getLogger("stretto.cluster")
 
 
 class Host:
-    """number: among the hosts of the job. ip: to listen on. threads: workers that may run at a time. log: where what
-    this process writes lies, for people. patience: seconds of silence after which another host is reported.
+    """One host of a job.
+
+    Parameters
+    ----------
+    number : int
+        Its number among the hosts of the job.
+    job : str
+        An unguessable id, the same on all hosts.
+    ip : str
+        The address to listen on.
+    threads : int
+        Workers that may run at a time.
+    encrypt : bool
+        Encrypt messages and admit only the job's hosts.
+    log : str or None
+        The path of this process's log, for messages.
+    patience : float
+        Seconds of silence after which another host is reported.
     """
 
     def __init__(
@@ -56,12 +72,13 @@ class Host:
         self.number, self.threads = number, threads
         self._log = log or ""
         self._keys = new_pair() if encrypt else None
-        # The last incarnation, what began it (until it is halted), and its task (once that is made). Always replaced as
-        # a whole: other threads look at it.
+        # The last incarnation, its `Begin` (until it is halted) and its task (once created). Always replaced as a
+        # whole, because other threads read it without a lock.
         self._life: tuple[int, Begin | None, Task | None] = (0, None, None)
-        self._early: list[tuple[int, int, int, list[Frame]]] = []  # came before the task: channel, source, target, …
+        # arrived before the task: channel, source, target, frames
+        self._early: list[tuple[int, int, int, list[Frame]]] = []
         self._beginning = threading.Lock()  # one begin, halt or close at a time
-        self._told: deque[Told] = deque()
+        self._events: deque[Told] = deque()
         self._news = threading.Condition()
         self._closed = False
         self._wire = Wire(
@@ -79,7 +96,7 @@ class Host:
     # -- what the driver calls ---------------------------------------------------------------------------------------
 
     def address(self) -> Address:
-        """How others reach it, and what runs here."""
+        """How others reach this host, and which versions it runs."""
         from stretto.kernels.core.compile import target
 
         return Address(
@@ -95,14 +112,14 @@ class Host:
         )
 
     def begin(self, begin: Begin) -> None:
-        """Begin a task; returns when it runs."""
+        """Start a task; returns when it runs."""
         with self._beginning:
             if self._closed:
                 raise RunError(f"host {self.number} received a start after it was closed")
             self._halt()
             with self._news:
-                self._told.clear()  # of lives that are over
-            known = replace(begin, payload=None)  # which may be large
+                self._events.clear()  # events of earlier incarnations
+            known = replace(begin, payload=None)  # the payload may be large
             self._life = (begin.incarnation, known, None)
             task = begin.make(self, begin)
             check = getattr(task, "check", None)
@@ -112,21 +129,21 @@ class Host:
             self._wire.rouse()
 
     def events(self, wait: float) -> list[Told]:
-        """What there is to tell, all of it, in order; waits until there is something, for so many seconds at most."""
+        """All pending events, in order; waits up to `wait` seconds for the first."""
         with self._news:
-            if not self._told and not self._closed:
+            if not self._events and not self._closed:
                 self._news.wait(wait)
-            found = list(self._told)
-            self._told.clear()
+            found = list(self._events)
+            self._events.clear()
         return found
 
     def ask(self, what: str, *args: Any) -> Any:
-        """A question to the task; "wire": to the host itself, what its wire has counted."""
+        """Pass a call to the task. "wire" is answered by the host: the counters of its network thread."""
         if what == "wire":
             return self._wire.counters
         _, _, task = self._life
         if task is None:
-            raise RunError(f"host {self.number} was asked for {what!r} and has nothing to do")
+            raise RunError(f"host {self.number} was asked for {what!r} and has nothing to do: no task runs on it")
         return task.ask(what, *args)
 
     def heard(self, host: int) -> float:
@@ -134,12 +151,12 @@ class Host:
         return self._wire.heard(host)
 
     def halt(self) -> None:
-        """End the task; returns when its threads have ended."""
+        """Stop the task; returns when its threads have ended."""
         with self._beginning:
             self._halt()
 
     def close(self) -> None:
-        """End everything."""
+        """Stop the task and the network thread."""
         with self._beginning:
             self._halt()
             self._closed = True
@@ -156,24 +173,24 @@ class Host:
     # -- what tasks call ---------------------------------------------------------------------------------------------
 
     def now(self) -> float:
-        """Seconds of a steady clock."""
+        """Seconds of a monotonic clock."""
         return time.monotonic()
 
     def post(self, begin: Begin, source: int, target: int, channel: int, frames: Sequence[Frame]) -> None:
-        """Send frames of one node to another; dropped when the task's time is over."""
+        """Send frames of one node to another; frames of a task that was halted are dropped."""
         number, known, _ = self._life
         if begin.incarnation == number and known is not None:
             self._wire.post(begin.where[target], channel, source, target, frames)
 
     def backlog(self, node: int) -> int:
-        """Bytes on their way to a node's host that credit or the connection holds back."""
+        """Bytes queued for a node's host, waiting for credit or for the connection."""
         _, begin, _ = self._life
         return 0 if begin is None else self._wire.backlog(begin.where[node])
 
     def tell(self, event: Told) -> None:
-        """Have an event told to the driver."""
+        """Report an event to the driver."""
         with self._news:
-            self._told.append(event)
+            self._events.append(event)
             self._news.notify()
 
     def rouse(self) -> None:
@@ -196,21 +213,21 @@ class Host:
         if task is None:
             return inf
         early, self._early = self._early, []
-        for channel, source, target, frames in early:  # tasks look at incarnations themselves
+        for channel, source, target, frames in early:  # tasks check incarnations themselves
             if channel == task.channel:
                 self._guard(task.receive, now, source, target, frames)
         due: float | None = self._guard(task.tend, now)
         return now + 1.0 if due is None else due
 
     def _reset(self, now: float, host: int) -> None:
-        """The connection to a host was lost and is there again."""
+        """A lost connection to a host was re-established."""
         _, begin, task = self._life
         again = getattr(task, "reset", None)
         if begin is not None and again is not None:
             self._guard(again, now, begin.nodes_of(host))
 
     def _guard(self, call: Any, *args: Any) -> Any:
-        """Nothing a task does wrong may end the wire's thread."""
+        """Call the task; log its exceptions, so that the network thread goes on."""
         number, _, _ = self._life
         try:
             return call(*args)
@@ -231,13 +248,13 @@ def _machine(endpoint: str) -> str:
 
 
 def versions() -> dict[str, str]:
-    """What must be the same on every machine of a job."""
+    """Versions that must be the same on every machine of a job."""
     found = {name: _version(name) for name in ("stretto", "numba", "numpy", "ray", "pyzmq")}
     return found | {"python": platform.python_version()}
 
 
 def _starved() -> int:
-    """How many processes the kernel of this machine has ended for lack of memory so far; −1: it does not say."""
+    """How many processes the kernel of this machine has killed for lack of memory so far; −1: unknown."""
     try:
         lines = Path("/proc/vmstat").read_text().splitlines()
     except OSError:

@@ -1,13 +1,13 @@
-"""The hosts of a job, from the driver's side: who is there, who holds which node, and who is lost.
+"""The driver's view of all hosts of a job: start, calls, events, placement of nodes, loss and replacement.
 
     with Hosts(spec) as hosts:
-        hosts.begin(make, payloads)         # halts what runs, replaces who is gone, begins everywhere
+        hosts.begin(make, payloads)         # halts running tasks, replaces lost hosts, starts tasks on all hosts
         for event in hosts.events(1.0): …   # HostLost: begin again
 
-A host is lost when its process has ended, when it does not answer the driver, or when the others have not heard of it
-for longer than `patience`. It is killed before anything else happens, and whatever it may still have sent belongs to an
-incarnation that nobody listens to any more. It is the same while a job starts: who is lost then is replaced too, unless
-it happens again and again, or another process would fail for the same reason.
+A host is lost when its process has ended, when it does not answer the driver, or when the others have not heard from it
+for longer than `patience`. It is killed first, and everything it may still have sent belongs to an incarnation that all
+hosts ignore. The same holds while a job starts: a host that is lost then is replaced too, unless that happens
+repeatedly or a replacement would fail for the same reason.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from .failure_detector import STARTS, FailureDetector, Losses
 from .fleet import HostLost, Member, NotStarted, Settings, fleet_of, wait_for
 from .host import versions
 
-_ASKING = 0.5  # seconds that a host may take to find something to tell
-_GRACE = 1.0  # seconds in which accusations are collected
-_BEGIN = 300.0  # seconds in which a task has to begin: the first time everything is compiled
-_SLACK = 20.0  # beyond patience, for the driver's own calls
-_STARVED = 3  # times that a host may end for lack of memory
+_ASKING = 0.5  # seconds that a host waits for an event before it answers
+_GRACE = 1.0  # seconds in which reports of silent hosts are collected
+_BEGIN = 300.0  # seconds for a task to start: the first time everything is compiled
+_SLACK = 20.0  # seconds beyond patience for the driver's own calls
+_STARVED = 3  # times that a host may run out of memory
 
 
 class Hosts:
-    """N hosts for N nodes at first; fewer when lost ones cannot be replaced."""
+    """Starts one host per node; there are fewer when lost hosts cannot be replaced."""
 
     def __init__(self, spec: Cluster) -> None:
         self.spec = spec
@@ -48,15 +48,15 @@ class Hosts:
         self.incarnation = 0
         self.where: tuple[int, ...] = tuple(range(spec.nodes))
         self.addresses: dict[int, Address] = {}
-        self.losses: list[tuple[float, str, str]] = []  # (seconds since the start, host in words, why)
+        self.losses: list[tuple[float, str, str]] = []  # (seconds since the start, host, reason)
         self.began = time.monotonic()
         self._patience = float(spec.patience)
         settings = Settings(os.urandom(8).hex(), spec.threads, spec.encrypt, self._patience)
         self._fleet = fleet_of(spec, settings)
         self._members: dict[int, Member] = {}
-        self._gone: dict[int, bool] = {}  # hosts without a process → whether one was waited for in vain
-        self._told: SimpleQueue[Told | tuple[Member, HostLost]] = SimpleQueue()
-        self._sent: deque[Any] = deque()  # answers of calls that nobody waits for
+        self._gone: dict[int, bool] = {}  # hosts without a process → whether replacing it has failed before
+        self._events: SimpleQueue[Told | tuple[Member, HostLost]] = SimpleQueue()
+        self._sent: deque[Any] = deque()  # answers of calls without a waiting caller
         self._detector = FailureDetector(self._patience, _GRACE)
         self._answered: dict[int, float] = {}  # when a host last answered the driver
         self.counted = Losses(spec.restarts)
@@ -80,12 +80,12 @@ class Hosts:
             except TimeoutError as error:
                 raise RunError(
                     f"{self.words(number)} did not start within {self.spec.start_within:g} s; give it longer with "
-                    "start_within=, or see whether its machine has too much to do"
+                    "start_within=, or check the load of its machine"
                 ) from error
             except NotStarted as error:
                 raise RunError(f"{self.words(number)} did not start: {error.why}") from error
             except HostLost as lost:
-                self.lose(lost, "another is started in its place")
+                self.lose(lost, "a replacement is started")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         with shielding_ctrl_c():
@@ -95,11 +95,11 @@ class Hosts:
                     try:
                         answer.result(5.0)
                     except Exception:
-                        break  # they are ended below in any case
+                        break  # they are killed below in any case
             self._end(isinstance(error, Exception))
 
     def _end(self, failed: bool) -> None:
-        """End whoever is left. Logs are kept if the job has failed, not if somebody has stopped it."""
+        """Kill the remaining hosts. Logs are kept if the job failed, not if the user stopped it."""
         with shielding_ctrl_c():
             self._members = {}
             self._fleet.close(keep_logs=failed)
@@ -111,8 +111,15 @@ class Hosts:
         make: Callable[..., Any],
         payloads: Mapping[int, Any] | Callable[[int, list[int]], Any],
     ) -> None:
-        """A task on every host, in a new incarnation. payloads: by node (a host gets those of its nodes), or
-        function(host, nodes) -> payload. Hosts that are lost meanwhile are replaced, and it begins once more.
+        """Start a task on every host, in a new incarnation. Hosts that are lost meanwhile are replaced, and it starts
+        over.
+
+        Parameters
+        ----------
+        make : function(host, begin) -> Task
+            Creates the task on its host.
+        payloads : mapping or function(host, nodes) -> payload
+            A mapping is by node: a host gets those of its nodes.
         """
         while True:
             self.incarnation += 1
@@ -136,15 +143,15 @@ class Hosts:
         return Begin(self.incarnation, roster, self.where, make, payload)
 
     def _replace(self) -> None:
-        """Have lost hosts replaced, or their nodes held by others."""
-        for number, vain in sorted(self._gone.items()):
-            within = 2.0 if vain else float(self.spec.replace_within)
+        """Replace lost hosts, or give their nodes to others."""
+        for number, failed_before in sorted(self._gone.items()):
+            within = 2.0 if failed_before else float(self.spec.replace_within)
             why = self._try_to_replace(number, within)
             if not why:
                 del self._gone[number]
                 continue
-            if not vain and len(self._gone) < self.nodes:
-                self._warn(f"nothing came in the place of host {number}: {why}; the others share its work")
+            if not failed_before and len(self._gone) < self.nodes:
+                self._warn(f"host {number} was not replaced: {why}; the others share its work")
             self._gone[number] = True
         if not self._members:
             raise RunError(f"no host of the cluster is left; {self.story()}")
@@ -152,7 +159,7 @@ class Hosts:
         self.where = tuple(node if node in self._members else left[node % len(left)] for node in range(self.nodes))
 
     def _try_to_replace(self, number: int, within: float) -> str:
-        """Why there is no replacement, "" if there is one."""
+        """Start a replacement; return why there is none, "" on success."""
         deadline, why = time.monotonic() + within, ""
         for _ in range(STARTS):
             left = deadline - time.monotonic()
@@ -162,7 +169,7 @@ class Hosts:
             try:
                 member = self._fleet.replace(number, left)
                 if member is None:
-                    return f"no room for it within {within:g} s"
+                    return f"no free processors for it within {within:g} s"
                 self._members[number] = member
                 self._greet(number, self._patience + _SLACK)
             except NotStarted as lost:
@@ -176,26 +183,32 @@ class Hosts:
                 if (gone := self._members.pop(number, None)) is not None:
                     gone.kill()
                 continue
-            self._look_for_memory(number, before)
+            self._check_out_of_memory(number, before)
             return ""
-        return why or f"none came within {within:g} s"
+        return why or f"no replacement started within {within:g} s"
 
-    def _look_for_memory(self, number: int, before: Address | None) -> None:
-        """Whether the host that was there before ended for lack of memory: its machine's kernel counts those."""
+    def _check_out_of_memory(self, number: int, before: Address | None) -> None:
+        """Warn if the previous host ran out of memory: the kernel counter of its machine has increased."""
         here = self.addresses[number]
         if before is None or before.machine != here.machine or not 0 <= before.starved < here.starved:
             return
         self._starved[number] += 1
         what = (
             f"{self.words(number)} was lost when that machine ran out of memory: its "
-            f"kernel has ended {here.starved - before.starved} processes there since it started"
+            f"kernel has killed {here.starved - before.starved} processes there since it started"
         )
         if self._starved[number] >= _STARVED:
             raise RunError(f"{what}, and this was the third time; use more nodes, or machines with more memory")
         self._warn(what)
 
-    def lose(self, lost: HostLost, then: str = "what it did is done again") -> None:
-        """A host is gone: see that it is, note it, and tell the user. then: how the job goes on, in words."""
+    def lose(self, lost: HostLost, then: str = "its work is repeated") -> None:
+        """Kill and record a lost host and warn the user; RunError if the job gives up.
+
+        Parameters
+        ----------
+        then : str
+            How the job goes on, for the warning.
+        """
         member = self._members.pop(lost.host, None)
         if member is None:
             return
@@ -210,11 +223,11 @@ class Hosts:
         self._warn(f"{at} was lost: {lost.why}; {then}")
 
     def progressed(self) -> None:
-        """The job has got further than it ever was."""
+        """The job has got further than ever before."""
         self.counted.progressed()
 
     def words(self, host: int, member: Member | None = None) -> str:
-        """A host, its machine, and its log if there is something in it."""
+        """A host in words: its machine, and its log unless that is empty."""
         member, where = member or self._members.get(host), self.addresses.get(host)
         log = ("" if member is None else member.log()) or ("" if where is None else where.log)
         at = f" on {where.machine}" if where is not None else f" ({member.note})" if member is not None else ""
@@ -224,36 +237,36 @@ class Hosts:
         warnings.warn(text, RuntimeWarning, stacklevel=4)
 
     def story(self) -> str:
-        """What became of the lost hosts, in words."""
+        """The last loss of a host, in words."""
         if not self.losses:
-            return "none was lost before"
+            return "no host was lost before"
         seconds, host, why = self.losses[-1]
         return f"the last loss, after {seconds:.1f} s, was {host}: {why}"
 
     # -- calls -------------------------------------------------------------------------------------------------------
 
     def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]:
-        """A call of the task on every host at the same time: results by host."""
+        """Call the task on all hosts at the same time; return the results by host."""
         answers = {number: self._call(number, "ask", what, *args) for number in self._members}
         return {number: self._result(number, answer, timeout) for number, answer in answers.items()}
 
     def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any:
-        """The same on one host."""
+        """Call the task on one host."""
         return self._result(host, self._call(host, "ask", what, *args), timeout)
 
     def ask_each(
         self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
     ) -> dict[int, Any]:
-        """A call on several hosts at the same time, each with arguments of its own.
+        """Call the task on several hosts at the same time, each with its own arguments.
 
-        It may take long: a host is lost as soon as it answers nothing else either.
+        A call may take long: a host counts as lost only when it also answers no other calls.
         """
         answers = {number: self._call(number, "ask", what, *mine) for number, mine in args.items()}
         seconds = self._patience + _SLACK if timeout is None else timeout
         return {number: self._heard_result(number, answer, seconds) for number, answer in answers.items()}
 
     def send(self, host: int, what: str, *args: Any) -> None:
-        """A call of the task on one host whose answer nobody waits for; what it raises is raised by `events`."""
+        """Call the task on one host without waiting; `events` raises what the call raised."""
         self._sent.append(self._call(host, "ask", what, *args))
 
     def _check_sent(self) -> None:
@@ -263,23 +276,23 @@ class Hosts:
             except TimeoutError:
                 return
             except HostLost:
-                pass  # the thread that listens to it hears of it too
+                pass  # the host's listening thread reports the loss
             self._sent.popleft()
 
     def halt(self) -> None:
-        """End the task everywhere."""
+        """Halt the task on all hosts."""
         for number, answer in [(number, self._call(number, "halt")) for number in self._members]:
             self._result(number, answer)
 
     def events(self, wait: float) -> list[Told]:
-        """What hosts of this incarnation have told, after `wait` seconds at most. Raises HostLost."""
+        """Events of this incarnation, after `wait` seconds at most. Raises HostLost."""
         found: list[Told] = []
         deadline = time.monotonic() + wait
         while True:
             check_ctrl_c()
             left = 0.0 if found else max(0.0, deadline - time.monotonic())
             try:
-                told = self._told.get(timeout=min(left, GLANCE)) if left else self._told.get_nowait()
+                told = self._events.get(timeout=min(left, GLANCE)) if left else self._events.get_nowait()
             except Empty:
                 self._check_sent()
                 self._judge()
@@ -297,7 +310,7 @@ class Hosts:
                 found.append(told)
 
     def _judge(self) -> None:
-        """Let the failure detector decide, which has those asked again who did not hear others."""
+        """Let the failure detector decide; it asks the reporting hosts again."""
         now = time.monotonic()
         recent = self._patience / 2 + _ASKING
         answering = [host for host, when in self._answered.items() if now - when < recent]
@@ -306,7 +319,7 @@ class Hosts:
             raise HostLost(whom, f"{votes} other hosts have heard nothing of it for {silence:.1f} s")
 
     def _silence(self, by: int, whom: int) -> float:
-        """How long a host has not heard another; 0 where one of them is not there, or does not say."""
+        """Seconds for which a host has not heard another; 0 if one of them is lost or does not answer."""
         if by not in self._members or whom not in self._members:
             return 0.0
         try:
@@ -317,7 +330,7 @@ class Hosts:
     def _call(self, number: int, method: str, *args: Any) -> Any:
         member = self._members.get(number)
         if member is None:
-            raise HostLost(number, "is not there any more")
+            raise HostLost(number, "its process has ended")
         return member.call(method, *args)
 
     def _result(self, number: int, answer: Any, timeout: float | None = None) -> Any:
@@ -328,7 +341,7 @@ class Hosts:
             raise HostLost(number, f"did not answer the driver within {seconds:g} s") from None
 
     def _heard_result(self, number: int, answer: Any, seconds: float) -> Any:
-        """As `_result`, while the host answers the thread that asks for its events."""
+        """Like `_result`, but without a deadline while the host answers the thread that asks for its events."""
         began = time.monotonic()
         while True:
             try:
@@ -344,7 +357,7 @@ class Hosts:
     # -- listening ---------------------------------------------------------------------------------------------------
 
     def _greet(self, number: int, within: float) -> None:
-        """Learn a new host's address, and listen to it from now on."""
+        """Read a new host's address and start listening to it."""
         member = self._members[number]
         address: Address = wait_for(member.call("address"), within)
         self._check_versions(address)
@@ -352,24 +365,24 @@ class Hosts:
         threading.Thread(target=self._listen, args=(member,), name=f"stretto-events-{number}", daemon=True).start()
 
     def _listen(self, member: Member) -> None:
-        """On a thread for each host: ask for events until it is gone, or somebody else is in its place."""
+        """Ask a host for events until it is lost or replaced; on one thread for each host."""
         while self._members.get(member.number) is member:
             try:
                 for told in member.call("events", _ASKING).result(self._patience + _SLACK):
-                    self._told.put(told)
+                    self._events.put(told)
                 self._answered[member.number] = time.monotonic()
             except TimeoutError:
-                self._told.put((member, HostLost(member.number, "does not answer the driver any more")))
+                self._events.put((member, HostLost(member.number, "does not answer the driver any more")))
                 return
             except HostLost as lost:
-                self._told.put((member, lost))
+                self._events.put((member, lost))
                 return
             except Exception as error:
-                self._told.put((member, HostLost(member.number, f"{type(error).__name__}: {error}")))
+                self._events.put((member, HostLost(member.number, f"{type(error).__name__}: {error}")))
                 return
 
     def _check_versions(self, address: Address) -> None:
-        """What runs there must be what runs here, or with the first."""
+        """Raise RunError unless the host runs the same versions as the driver and the first host."""
         others = {"the driver's machine, " + socket.gethostname(): versions()}
         others |= {other.machine: other.versions for other in list(self.addresses.values())[:1]}
         for machine, theirs in others.items():

@@ -1,10 +1,11 @@
-"""Hosts as plain processes of this machine, called over a socket pair: no Ray, started in a second.
+"""Hosts as processes of this machine, called over a socket pair: no Ray, started in a second.
 
-A call is one pickled tuple (number, method, arguments), its answer (number, worked, value); the socket is inherited,
-so nobody else can reach it. When a process ends, its end of the socket closes, and whoever waits is told at once.
+A call is one pickled tuple (number, method, arguments), its answer (number, worked, value). The socket is inherited, so
+no other process can reach it. When a process ends, its end of the socket closes, and waiting callers get an error at
+once.
 
-What processes print is forwarded (`output`), and kept in a folder of logs for as long as the job runs, and longer if
-it fails and there is something in them.
+What processes print is forwarded (`output`) and written to a folder of logs. The folder is removed after the job,
+unless the job fails and a log is not empty.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ from .fleet import HostLost, NotStarted, Settings, packed, wait_for
 from .output import Output, label_workers
 
 _LENGTH = struct.Struct("<Q")
-_AT_ONCE = 8  # calls that a host works on at the same time
-_OPEN = 0  # the number of the first call, which makes the host
-_STUCK = 20  # seconds in which a process takes nothing of what is sent to it, after which it counts as gone
+_CONCURRENT_CALLS = 8  # calls that a host works on at the same time
+_OPEN = 0  # the number of the first call, which creates the host
+_STUCK = 20  # seconds without reading from its socket after which a process counts as lost
 _READ = 1.0  # seconds for the last lines of a process that has ended
 
 
@@ -119,7 +120,7 @@ class _Process:
         self._numbers = count()
         self._open: dict[int, Future[Any]] = {}
         self._gone = ""
-        self._ours = False  # it was the driver that ended it
+        self._ours = False  # whether the driver killed it
         threading.Thread(target=self._listen, name=f"stretto-host-{number}", daemon=True).start()
         self.call("open", number, settings)
 
@@ -134,7 +135,7 @@ class _Process:
             try:
                 self._socket.sendall(_LENGTH.pack(len(body)) + body)
             except OSError:
-                self._process.kill()  # half a message may be there; the listening thread tells everybody
+                self._process.kill()  # half a message may have been sent; the listening thread reports the loss
         return _Answer(future)
 
     def kill(self) -> None:
@@ -151,7 +152,7 @@ class _Process:
         return self._output.tail()
 
     def _listen(self) -> None:
-        refused = ""  # why it could not become a host
+        refused = ""  # why the host could not be created
         while (body := _receive(self._socket)) is not None:
             number, worked, value = pickle.loads(body)
             future = self._open.pop(number)
@@ -175,7 +176,7 @@ class _Process:
 
 
 def _receive(connection: socket.socket) -> bytes | None:
-    """One message; None: the other side has closed."""
+    """Receive one message; None: the other side has closed the socket."""
     try:
         head = _exactly(connection, _LENGTH.size)
         return None if head is None else _exactly(connection, _LENGTH.unpack(head)[0])
@@ -198,7 +199,7 @@ def _exactly(connection: socket.socket, n: int) -> bytes | None:
 
 
 def _serve(connection: socket.socket) -> None:
-    """Answer calls until the driver is gone."""
+    """Answer calls until the driver closes the socket."""
     from .host import Host
 
     host: Any = None
@@ -218,7 +219,7 @@ def _serve(connection: socket.socket) -> None:
     def answer(number: int, method: str, args: tuple[Any, ...]) -> None:
         try:
             value, worked = (begin if method == "open" else getattr(host, method))(*args), True
-        except TimeoutError as error:  # not to be taken for an answer that does not come
+        except TimeoutError as error:  # must not look like a call that got no answer
             value, worked = RunError(f"TimeoutError: {error}"), False
         except BaseException as error:
             value, worked = error, False
@@ -229,18 +230,18 @@ def _serve(connection: socket.socket) -> None:
         with sending:
             connection.sendall(_LENGTH.pack(len(body)) + body)
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_CONCURRENT_CALLS) as pool:
         while (body := _receive(connection)) is not None:
             number, method, args = pickle.loads(body)
             if method == "open":
-                answer(number, method, args)  # nothing else makes sense before it
+                answer(number, method, args)  # creates the host: no other call can run before
             else:
                 pool.submit(answer, number, method, args)
-        os._exit(0)  # nobody is left to work for; workers may be in the middle of anything
+        os._exit(0)  # the driver is gone; workers may be in the middle of a computation
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the driver, which tells us what to do
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the driver, which stops the hosts
     faulthandler.enable(all_threads=False)
     label_workers()
     _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,10 +1,11 @@
-"""What hosts print: line by line on the driver's own streams, and in a log.
+"""Forward what hosts print: line by line to the driver's own streams and into a log.
 
 In a host's process, `label_workers` puts the worker's number in front of the lines that a worker function prints. In
-the driver's, an `Output` reads the pipes of one process until they are closed, so that nothing is lost when it dies:
+the driver, an `Output` reads the pipes of one process until they are closed, so that nothing is lost when the process
+dies:
 
     (host 1) worker 3: loss 0.713           print("loss", loss) in a worker function
-    (host 1) Fatal Python error: …          what the process itself has to say
+    (host 1) Fatal Python error: …          output of the process itself
 
 Ray forwards what its actors print by itself.
 """
@@ -19,13 +20,19 @@ from collections import deque
 from pathlib import Path
 from typing import IO, Any
 
-WORKER = "stretto-worker-"  # names of the workers' threads, before their number
+WORKER = "stretto-worker-"  # prefix of the names of workers' threads, before their number
 _TAIL = 30  # lines that are kept for error messages
 _LONGEST = 1 << 16  # bytes of a line at most
 
 
 class Output:
-    """Reads what a process writes to its stdout and stderr. log: the file that all of it is appended to."""
+    """Reads the stdout and stderr of a process.
+
+    Parameters
+    ----------
+    log : Path
+        The file to which all lines are appended.
+    """
 
     def __init__(self, number: int, pipes: dict[str, IO[bytes]], log: Path) -> None:
         self._prefix, self._log = f"(host {number}) ", log
@@ -39,17 +46,17 @@ class Output:
             thread.start()
 
     def wait(self, seconds: float) -> None:
-        """Until everything was read, or so long: a process that the host has started may hold the pipes open."""
+        """Wait until the pipes are read to their end, at most `seconds`: a child of the host may hold them open."""
         for thread in self._threads:
             thread.join(seconds)
 
     def note(self, line: str) -> None:
-        """Write a line of the driver's into the log, and nowhere else."""
+        """Write a line of the driver into the log only."""
         with self._writing, contextlib.suppress(OSError), self._log.open("a") as log:
             log.write(f"[driver] {line}\n")
 
     def tail(self) -> list[str]:
-        """The last lines."""
+        """The last lines that the process printed."""
         with self._writing:
             return list(self._tail)
 
@@ -65,20 +72,20 @@ class Output:
                 log.write(line + "\n")
             stream = getattr(sys, name)
             if stream is not None:
-                with contextlib.suppress(OSError, ValueError):  # closed, or gone
+                with contextlib.suppress(OSError, ValueError):  # the stream is closed
                     stream.write(f"{self._prefix}{line}\n")
                     stream.flush()
 
 
 class WorkerLines(io.TextIOBase):
-    """A text stream that passes whole lines on, those of workers' threads with their number in front."""
+    """A text stream that forwards whole lines, with the worker's number in front of those of workers' threads."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
         self._parts = threading.local()
 
     def write(self, text: str) -> int:
-        """Keep what is no whole line yet; each thread has its own."""
+        """Buffer text until its line is complete, separately for each thread."""
         left = getattr(self._parts, "text", "") + text
         *lines, self._parts.text = left.split("\n")
         if lines:
@@ -88,12 +95,12 @@ class WorkerLines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """What is no whole line waits for its end, so that lines of several workers are not mixed."""
+        """Keep an incomplete line in the buffer, so that lines of several workers are not mixed."""
         with contextlib.suppress(ValueError, OSError):
             self._stream.flush()
 
     def end(self) -> None:
-        """The thread has ended: its last line may have no end."""
+        """Forward the thread's last line, which may lack a line break."""
         if getattr(self._parts, "text", ""):
             self.write("\n")
 
@@ -117,7 +124,7 @@ class WorkerLines(io.TextIOBase):
 
 
 def label_workers() -> None:
-    """Have lines that workers of this process print begin with their number."""
+    """Put the worker's number in front of lines that workers of this process print."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is not None and not isinstance(stream, WorkerLines):
@@ -125,7 +132,7 @@ def label_workers() -> None:
 
 
 def end_lines() -> None:
-    """The calling thread ends."""
+    """Forward the calling thread's last lines; the thread calls it before it ends."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, WorkerLines):
             stream.end()

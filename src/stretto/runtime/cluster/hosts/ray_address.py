@@ -1,8 +1,8 @@
-"""Which Ray cluster a job runs on: found and asked whether it is there, before Ray is.
+"""Find the address of the Ray cluster that a job runs on, and check that Ray answers at it.
 
-Ray itself tries an address for minutes when nobody answers, and for `"auto"` it takes whatever address it finds in a
-file or among the processes of this machine, those of sessions that are over, of other people and of containers
-included. So we look ourselves, and every address is tried first: who speaks gRPC answers an HTTP/2 preface at once.
+Ray itself tries an unresponsive address for minutes. For `"auto"` it takes any address from a file or from processes of
+this machine, including those of ended sessions, other users and containers. So this module searches itself and tries
+every address first: a gRPC server answers an HTTP/2 preface at once.
 
     found("10.0.0.5:6379")     that address, or RunError with the reason, within seconds
     found("auto")              RAY_ADDRESS, or a cluster that answers on this machine, or "" where there is none
@@ -19,15 +19,16 @@ from pathlib import Path
 
 from stretto.errors import RunError
 
-SECONDS = 3.0  # in which a machine has to answer
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # and empty settings
-_SETTINGS = 4  # the type of the frame every HTTP/2 server begins with
+SECONDS = 3.0  # seconds for a machine to answer
+_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"  # with an empty settings frame
+_SETTINGS = 4  # type of the first frame that every HTTP/2 server sends
 
 
 def found(address: str) -> str:
-    """The address to connect to; "": none, start a cluster here. Raises RunError where one was named and is not there.
+    """The address to connect to; "" to start a cluster on this machine. Raises RunError if a named cluster does not
+    answer.
 
-    A cluster that "auto" finds and that does not answer is passed over with a warning.
+    A cluster that "auto" finds but that does not answer is skipped with a warning.
     """
     if address == "local":
         return ""
@@ -39,7 +40,7 @@ def found(address: str) -> str:
             whence = "RAY_ADDRESS" if address == "auto" else "Cluster(address=…)"
             raise RunError(
                 f"no Ray cluster answers at {named} ({whence}): {why}; check the address (`ray status` on that "
-                "cluster's head) and that the port is open from here"
+                "cluster's head) and that its port can be reached from this machine"
             )
         return named
     wrong = []
@@ -50,8 +51,8 @@ def found(address: str) -> str:
         wrong.append(f"{one} ({why})")
     if wrong:
         warnings.warn(
-            f"Ray left word of a cluster that does not answer: {', '.join(wrong)}; a new one is started here. "
-            "If it should be used, give its address; if it is over, `ray stop` makes Ray forget it",
+            f"Ray has a record of a cluster that does not answer: {', '.join(wrong)}; a new one is started. "
+            "To use that cluster, give its address; if it has ended, `ray stop` removes the record",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -59,8 +60,8 @@ def found(address: str) -> str:
 
 
 def no_answer(address: str, seconds: float = SECONDS) -> str:
-    """Why no Ray cluster can be at an address, in words; "" if there may be one."""
-    if "://" in address:  # Ray's client protocol: another server, which Ray asks itself
+    """Why no Ray cluster answers at an address, in words; "" if one may."""
+    if "://" in address:  # Ray's client protocol: a different server, which Ray checks itself
         return ""
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
@@ -68,25 +69,28 @@ def no_answer(address: str, seconds: float = SECONDS) -> str:
     try:
         with socket.create_connection((host.strip("[]"), int(port)), seconds) as connection:
             if os.environ.get("RAY_USE_TLS", "0") in ("1", "true", "True"):
-                return ""  # an answer would have to be decrypted
+                return ""  # the answer is encrypted
             connection.settimeout(seconds)
             connection.sendall(_PREFACE)
             answer = b""
             while len(answer) < 9:
                 got = connection.recv(64)
                 if not got:
-                    return "who listens there hangs up, and is not Ray"
+                    return "the server at this address closes the connection and is not Ray"
                 answer += got
     except TimeoutError:
         return f"no answer within {seconds:g} s"
     except (OSError, OverflowError) as error:
         return str(getattr(error, "strerror", None) or error)
-    return "" if answer[3] == _SETTINGS else "who listens there is not Ray"
+    return "" if answer[3] == _SETTINGS else "the server at this address is not Ray"
 
 
 def _on_this_machine() -> list[str]:
-    """What the last `ray start` here wrote down, then what Ray's processes of this machine are connected to. Processes
-    of another network (in a container) or of another user are not ours to join unasked."""
+    """Candidate addresses on this machine: from the file of the last `ray start`, then from running Ray processes.
+
+    Processes in another network namespace (a container) or of another user are skipped: a job joins those only by
+    address.
+    """
     addresses = []
     with suppress(OSError):
         addresses.append((Path(_temporary()) / "ray" / "ray_current_cluster").read_text().strip())
@@ -101,5 +105,5 @@ def _on_this_machine() -> list[str]:
 
 
 def _temporary() -> str:
-    """The folder in which Ray keeps its own."""
+    """The folder of Ray's temporary files."""
     return os.environ.get("RAY_TMPDIR") or os.environ.get("TMPDIR") or "/tmp"

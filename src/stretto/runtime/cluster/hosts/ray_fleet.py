@@ -1,8 +1,8 @@
-"""Hosts as Ray actors: one to a bundle of a placement group that is spread over the machines.
+"""Hosts as Ray actors, one in each bundle of a placement group that is spread over the machines.
 
-Ray finds the room, starts the processes, notices when one ends and says where its log lies. It carries what the driver
-and the hosts say to each other, and nothing that workers do. What is large goes in pieces: Ray keeps what it carries in
-a store of bounded size, and waits without end for room in it (`_messages`).
+Ray finds free processors, starts the processes, reports when one ends and where its log is. Calls between driver and
+hosts go through Ray; messages between workers do not. Large calls are split into chunks: Ray stores their content in an
+object store of bounded size and would wait without a limit for space in it (`_messages`).
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .fleet import HostLost, NotStarted, Settings, packed, wait_for
 from .output import label_workers
 from .ray_address import found
 
-_AT_ONCE = 8  # calls that a host works on at the same time
-_SOON = 10.0  # seconds after which it is said that there is no room yet
-_WORDS = 600  # letters of Ray's reasons at most
-_PIECE = 8 << 20  # bytes of a message at most
-_TICKET = 8  # bytes that name a call
+_CONCURRENT_CALLS = 8  # calls that a host handles concurrently
+_WARN_SECONDS = 10.0  # seconds after which a warning says that processors are missing
+_WORDS = 600  # characters of Ray's error texts at most
+_CHUNK = 8 << 20  # bytes of a message at most
+_TICKET = 8  # bytes of the id of a call
 
 
 class HostActor:
-    """What Ray starts: a host, and a way to call its methods."""
+    """The Ray actor: creates a host and calls its methods."""
 
     def __init__(self, number: int, settings: Settings) -> None:
         from .host import Host
@@ -50,7 +50,7 @@ class HostActor:
         self._host = Host(
             number,
             settings.job,
-            ip=settings.ip or _here(),
+            ip=settings.ip or _own_ip(),
             threads=settings.threads,
             encrypt=settings.encrypt,
             patience=settings.patience,
@@ -58,27 +58,27 @@ class HostActor:
         )
 
     def __repr__(self) -> str:
-        """What Ray puts in front of forwarded lines."""
+        """The prefix that Ray puts in front of forwarded lines."""
         return f"host {self._number}"
 
     def call(self, method: str, args: bytes) -> bytes | int:
-        """What a method gives, packed. Its length, if it is large: then `piece` gives it."""
+        """Call a method and return the packed result; its length if it is large: then `chunk` returns it in chunks."""
         ticket, last = args[:_TICKET], args[_TICKET:]
         before = self._arrived.pop(ticket, None)
         answer = packed(getattr(self._host, method)(*pickle.loads(last if before is None else before + last)))
-        if len(answer) <= _PIECE:
+        if len(answer) <= _CHUNK:
             return answer
         self._answers[ticket] = answer
         return len(answer)
 
-    def take(self, ticket: bytes, piece: bytes) -> None:
-        """A piece of the arguments of a call to come, in order."""
-        self._arrived.setdefault(ticket, bytearray()).extend(piece)
+    def take(self, ticket: bytes, chunk: bytes) -> None:
+        """Receive a chunk of the arguments of a later call, in order."""
+        self._arrived.setdefault(ticket, bytearray()).extend(chunk)
 
-    def piece(self, ticket: bytes, first: int) -> bytes:
-        """Of a large answer, which is forgotten after its last piece."""
-        found = self._answers[ticket][first : first + _PIECE]
-        if first + _PIECE >= len(self._answers[ticket]):
+    def chunk(self, ticket: bytes, first: int) -> bytes:
+        """Return a chunk of a large result, which is discarded after its last chunk."""
+        found = self._answers[ticket][first : first + _CHUNK]
+        if first + _CHUNK >= len(self._answers[ticket]):
             del self._answers[ticket]
         return found
 
@@ -99,12 +99,16 @@ class RayFleet:
         self._group = placement_group([{"CPU": spec.threads}] * len(numbers), strategy="SPREAD")
         try:
             within = float(spec.start_within)
-            if not self._has_room(min(_SOON, within)):
-                if within > _SOON:
-                    warnings.warn(f"{_no_room(spec, _SOON)}; waiting for {within - _SOON:g} s more", RuntimeWarning, 2)
-                if not self._has_room(max(1.0, deadline - time.monotonic())):
+            if not self._placed_within(min(_WARN_SECONDS, within)):
+                if within > _WARN_SECONDS:
+                    warnings.warn(
+                        f"{_too_few_cpus(spec, _WARN_SECONDS)}; waiting for {within - _WARN_SECONDS:g} s more",
+                        RuntimeWarning,
+                        2,
+                    )
+                if not self._placed_within(max(1.0, deadline - time.monotonic())):
                     raise RunError(
-                        f"{_no_room(spec, within)}; ask for fewer nodes= or threads=, or wait until others are done"
+                        f"{_too_few_cpus(spec, within)}; reduce nodes= or threads=, or wait until other jobs end"
                     )
             for number in numbers:
                 self._members[number] = self._make(number)
@@ -113,8 +117,8 @@ class RayFleet:
             raise
         return dict(self._members)
 
-    def _has_room(self, within: float) -> bool:
-        """Whether the placement group is there in time."""
+    def _placed_within(self, within: float) -> bool:
+        """Wait for the placement group; False if it is not ready in time."""
         deadline = time.monotonic() + within
         while not self._group.wait(timeout_seconds=GLANCE):
             check_ctrl_c()
@@ -153,29 +157,29 @@ class RayFleet:
             name=f"stretto-{self._settings.job}-{number}-{os.urandom(3).hex()}",
             num_cpus=self._spec.threads,
             scheduling_strategy=where,
-            max_concurrency=_AT_ONCE,
-            max_restarts=0,  # a restarted host needs a new incarnation of the job: the driver makes it
+            max_concurrency=_CONCURRENT_CALLS,
+            max_restarts=0,  # a restarted host needs a new incarnation of the job, which the driver starts
         )
         return _Actor(number, made.remote(number, self._settings))
 
 
 def _messages(actor: Any, method: str, args: bytes) -> Generator[Any, Any, bytes | bytearray]:
-    """A call, message by message: gives what has to be awaited, is sent what came; returns the packed result."""
+    """A call in chunks: yields the references to wait for, is sent their values, returns the packed result."""
     ticket = os.urandom(_TICKET)
-    last = max(0, len(args) - 1) // _PIECE * _PIECE
-    for first in range(0, last, _PIECE):
-        yield actor.take.remote(ticket, args[first : first + _PIECE])
+    last = max(0, len(args) - 1) // _CHUNK * _CHUNK
+    for first in range(0, last, _CHUNK):
+        yield actor.take.remote(ticket, args[first : first + _CHUNK])
     found = yield actor.call.remote(method, ticket + args[last:])
     if isinstance(found, bytes):
         return found
-    pieces = bytearray()
-    while len(pieces) < found:
-        pieces += yield actor.piece.remote(ticket, len(pieces))
-    return pieces
+    chunks = bytearray()
+    while len(chunks) < found:
+        chunks += yield actor.chunk.remote(ticket, len(chunks))
+    return chunks
 
 
 class _Answer:
-    """What a call gives. Messages after its first are sent while somebody waits for the result."""
+    """The future result of a call. Further chunks are sent while the caller waits for the result."""
 
     def __init__(self, host: int, messages: Generator[Any, Any, bytes | bytearray]) -> None:
         self._host, self._messages = host, messages
@@ -198,7 +202,7 @@ class _Answer:
         except RayActorError as error:
             kind = NotStarted if error.actor_init_failed else HostLost
             raise kind(self._host, _reason(str(error), error.actor_init_failed)) from error
-        except RayError as error:  # its machine, its disk, or what it was sent
+        except RayError as error:  # its machine, its disk, or the content of the call
             raise HostLost(self._host, f"{type(error).__name__}: {_first(error)}") from error
 
 
@@ -208,27 +212,27 @@ class _Actor:
         self.note = f"Ray actor {handle._actor_id.hex()[:12]}"
 
     def call(self, method: str, *args: Any) -> _Answer:
-        # Packed here: arrays that Ray unpacks are read-only, and what arrives shall be as it was sent.
+        # Packed by us: arrays that Ray unpacks are read-only, and received arrays must be writable like those sent.
         return _Answer(self.number, _messages(self._handle, method, packed(args)))
 
     def kill(self) -> None:
-        with contextlib.suppress(Exception):  # it may be gone, and Ray too
+        with contextlib.suppress(Exception):  # the actor, or Ray itself, may have ended
             ray.kill(self._handle, no_restart=True)
 
     def log(self) -> str:
-        return ""  # on its machine: the host itself says where
+        return ""  # on its machine: the host reports the path
 
     def tail(self) -> list[str]:
         return []
 
 
-def _here() -> str:
+def _own_ip() -> str:
     asked: Any = ray.util
     return str(asked.get_node_ip_address())
 
 
 def _reason(said: str, raised: bool) -> str:
-    """Ray's reason in a line: where a constructor raised, what it raised; else all but the names of things in Ray."""
+    """Ray's error text in one line: the exception of a constructor, or the text without Ray's internal names."""
     lines = [line.strip() for line in said.splitlines() if line.strip()]
     if raised:
         return f"{lines[-1]} ({_address(said)})" if _address(said) else lines[-1]
@@ -237,16 +241,18 @@ def _reason(said: str, raised: bool) -> str:
 
 
 def _address(said: str) -> str:
-    """The process and machine Ray names in a traceback, such as "pid=4711, ip=10.0.0.5"."""
+    """The process and machine in a Ray traceback, such as "pid=4711, ip=10.0.0.5"."""
     found = re.search(r"\((?:\w+\.__init__\(\) )?(pid=\d+, ip=[\w.:]+)", said)
     return found[1] if found else ""
 
 
 def _connect(spec: Cluster) -> bool:
-    """Join the cluster a spec asks for, or start one here; whether somebody has to leave it again."""
+    """Join the cluster that a spec asks for, or start one on this machine; return whether to shut it down at the
+    end.
+    """
     if ray.is_initialized():
         return False
-    quiet: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.ERROR}  # what workers print is forwarded
+    quiet: dict[str, Any] = {"log_to_driver": True, "logging_level": logging.ERROR}  # forwards what workers print
     address = found(spec.address)
     try:
         if address:
@@ -256,8 +262,8 @@ def _connect(spec: Cluster) -> bool:
             ray.init(address="local", num_cpus=cpus, include_dashboard=False, **quiet)
     except AuthenticationError as error:
         raise RunError(
-            f"the Ray cluster at {address or 'this machine'} turned us away: {_first(error)}; set RAY_AUTH_MODE=token "
-            "and RAY_AUTH_TOKEN to that cluster's, or give address='local' for one of your own on this machine"
+            f"the Ray cluster at {address or 'this machine'} rejected the connection: {_first(error)}; set "
+            "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to that cluster's, or start one with address='local'"
         ) from error
     except (ConnectionError, RayError, RuntimeError) as error:
         if not address:
@@ -265,7 +271,7 @@ def _connect(spec: Cluster) -> bool:
                 f"a Ray cluster could not be started on this machine: {_first(error)}; see Ray's logs in {_session()}"
             ) from error
         raise RunError(
-            f"the Ray cluster at {address} answers, and could not be joined: {_first(error)}; if it asks for a token, "
+            f"the Ray cluster at {address} answers but could not be joined: {_first(error)}; if it asks for a token, "
             "set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN to its own; this machine needs its versions of Ray and Python"
         ) from error
     return True
@@ -279,11 +285,11 @@ def _session() -> str:
     return os.path.join(os.environ.get("RAY_TMPDIR", "/tmp"), "ray/session_latest/logs")
 
 
-def _no_room(spec: Cluster, seconds: float) -> str:
+def _too_few_cpus(spec: Cluster, seconds: float) -> str:
     asked: Any = ray
     there, free = asked.cluster_resources(), asked.available_resources()
     machines = sum(bool(node["Alive"]) for node in asked.nodes())
     return (
-        f"Cluster: {spec.nodes} nodes with {spec.threads} CPUs each found no room within {seconds:g} s: the "
+        f"Cluster: {spec.nodes} nodes with {spec.threads} CPUs each did not fit within {seconds:g} s: the "
         f"Ray cluster has {machines} machines with {there.get('CPU', 0):g} CPUs, {free.get('CPU', 0):g} of them free"
     )

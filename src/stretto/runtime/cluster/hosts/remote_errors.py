@@ -1,4 +1,4 @@
-"""Errors that travel from a host to the driver."""
+"""Exceptions that travel from a host to the driver, with their traceback as a note."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from stretto.errors import RunError
 
 
 def portable(error: BaseException) -> BaseException:
-    """The error itself, with where it was raised as a note, if it can be sent and made again; otherwise its words."""
+    """A copy of the exception with its traceback as a note; a RunError with its text if it cannot be pickled."""
     where = "".join(traceback.format_exception(error))
     again: BaseException
     try:
         again = pickle.loads(pickle.dumps(error))
         if type(again) is not type(error) or str(again) != str(error):
-            raise TypeError("it comes out as something else")
+            raise TypeError("the exception changes when it is pickled")
     except Exception:
         again = RunError(f"{type(error).__name__}: {error}")
     again.add_note(f"On the host:\n{where}")

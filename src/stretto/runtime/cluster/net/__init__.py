@@ -1,1 +1,1 @@
-"""Messages between hosts: frames, encryption, connections, the thread that owns the sockets."""
+"""Messages between hosts: serialization, encryption, ZeroMQ connections and the thread that owns the sockets."""

@@ -1,4 +1,4 @@
-"""One connection to another host: a PUSH socket, and what its monitor says about it."""
+"""One outgoing connection to another host: a ZeroMQ PUSH socket, its monitor, and reconnecting."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from stretto.runtime.cluster.hosts.calls import Address
 from .curve_keys import KeyPair
 from .envelope import MAX_PART, Buffer
 
-_GIVEN_UP = 3.0  # seconds without a connection after which a new socket is made
-_ZERO_COPY = 64 << 10  # bytes from which not copying pays
+_REOPEN_SECONDS = 3.0  # seconds without a connection after which the socket is replaced
+_ZERO_COPY = 64 << 10  # bytes from which sending without a copy is faster
 _EVENT = struct.Struct("=Hi")
-# Plain numbers: pyzmq's flags are members of an enumeration, and joining two of them takes longer than sending.
+# Plain integers: pyzmq's flags are enumeration members, and combining two of them takes longer than sending.
 _LAST, _MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 _EVENTS, _WAITING, _FREE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.POLLOUT)
 _CONNECTED, _LOST, _REFUSED = (
@@ -28,7 +28,13 @@ Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class Line:
-    """queued: messages the socket holds; more it refuses. Not safe for several threads."""
+    """A PUSH socket to one address. Not thread-safe.
+
+    Parameters
+    ----------
+    queued : int
+        Messages that the socket buffers. `give` refuses further ones.
+    """
 
     def __init__(self, context: Context, address: Address, keys: KeyPair | None, queued: int, now: float) -> None:
         self._context, self._address, self._keys, self._queued = context, address, keys, queued
@@ -38,7 +44,7 @@ class Line:
 
     def _open(self) -> None:
         self.connected = False
-        self.blocked = False  # the socket took no more when it was last asked
+        self.blocked = False  # whether the socket refused a message at the last attempt
         socket = self._context.socket(zmq.PUSH)
         socket.linger = 0
         socket.sndhwm = self._queued
@@ -56,46 +62,47 @@ class Line:
         self.socket = socket
 
     def give(self, parts: Sequence[Buffer]) -> bool:
-        """Give the socket one message; False: it does not take it, and nothing of it was sent."""
+        """Send one message without waiting. False: the socket's buffer is full and nothing was sent."""
         socket = self.socket
-        self.blocked = not int(socket.get(_EVENTS)) & _FREE  # far cheaper to ask than to be refused
+        self.blocked = not int(socket.get(_EVENTS)) & _FREE  # asking is far cheaper than an exception
         if self.blocked:
             return False
         last = len(parts) - 1
         try:
             for i, part in enumerate(parts):
                 flags = _MORE if i < last else _LAST
-                socket.send(cast(Any, part), flags, copy=length(part) < _ZERO_COPY)  # any buffer will do
+                socket.send(cast(Any, part), flags, copy=length(part) < _ZERO_COPY)  # send accepts any buffer
         except zmq.Again:
             self.blocked = True
             return False
         return True
 
     def news(self) -> bool:
-        """Take what the monitor says; True if the connection was lost and is there again."""
+        """Read the monitor's events; True if a lost connection was re-established."""
         again = False
         while int(self.monitor.get(_EVENTS)) & _WAITING:
-            event, _ = self.monitor.recv_multipart(_LAST)  # inside the process: what is there can be taken
+            # an in-process socket: a message that is announced is complete
+            event, _ = self.monitor.recv_multipart(_LAST)
             what = _EVENT.unpack_from(event)[0]
             self.connected = what == _CONNECTED
             if what == _REFUSED:
-                self._tried -= _GIVEN_UP
+                self._tried -= _REOPEN_SECONDS
             elif what == _CONNECTED:
                 self.connections += 1
                 again |= self.connections > 1
         return again
 
     def persist(self, now: float) -> None:
-        """ZeroMQ connects again by itself, unless it was turned away: then it gives up, and we do not."""
+        """Replace the socket when it has been unconnected for too long: ZeroMQ does not retry after a rejection."""
         if self.connected:
             self._tried = now
-        elif now - self._tried > _GIVEN_UP:
+        elif now - self._tried > _REOPEN_SECONDS:
             self._tried = now
             self.reopen()
 
     def reopen(self) -> None:
-        """Cut the connection and make another; what the socket held is lost."""
-        self.news()  # whether there was one: who sent over it has to send again
+        """Close the connection and open another; messages that the socket buffered are lost."""
+        self.news()  # counts a connection that was made meanwhile: its senders have to resend
         self.close()
         self._open()
 
@@ -106,5 +113,5 @@ class Line:
 
 
 def length(part: Buffer) -> int:
-    """Bytes of a part."""
+    """Size of a message part in bytes."""
     return len(part) if isinstance(part, bytes) else part.nbytes

@@ -1,4 +1,4 @@
-"""CURVE key pairs. Each host makes its own; only the public half ever leaves the process."""
+"""CURVE key pairs for encryption. Each host creates its own; only the public key leaves the process."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import zmq
 
 @dataclass(frozen=True)
 class KeyPair:
-    """public, secret: 40 characters of Z85 text each. The secret is not shown when a pair is printed."""
+    """A CURVE key pair. The secret is not shown when a pair is printed."""
 
-    public: str
-    secret: str = field(repr=False)
+    public: str  # 40 characters of Z85 text
+    secret: str = field(repr=False)  # 40 characters of Z85 text
 
     def __getstate__(self) -> object:
-        raise TypeError("a KeyPair holds a secret and stays in its process; send its `public` text")
+        raise TypeError(
+            "a KeyPair cannot be pickled: it holds a secret that stays in its process; send its `public` text"
+        )
 
 
 def new_pair() -> KeyPair:
-    """A pair that nobody else has."""
+    """Create a new random pair."""
     public, secret = zmq.curve_keypair()
     return KeyPair(public.decode(), secret.decode())

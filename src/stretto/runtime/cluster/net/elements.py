@@ -1,7 +1,7 @@
-"""Elements of an array in a message: which they are, as runs or one by one, and their values.
+"""Sparse array elements in a message: their indices (as runs or one by one) and their values.
 
 sent = pack(numbers, array.reshape(-1)[numbers])
-sent.write(other.reshape(-1))                       # the same elements of an array elsewhere
+sent.write(other.reshape(-1))                       # the same elements of an array on another host
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, eq=False)
 class Elements:
-    """first: where each run begins, or every element. length: of the runs; None: `first` lists the elements."""
+    """Indices and values of some elements of a flat array."""
 
-    first: NDArray[Any]
-    length: NDArray[Any] | None
-    values: NDArray[Any]
+    first: NDArray[Any]  # start of each run, or every index if `length` is None
+    length: NDArray[Any] | None  # length of each run
+    values: NDArray[Any]  # one per element
 
     @property
     def nbytes(self) -> int:
         return int(self.first.nbytes + (0 if self.length is None else self.length.nbytes) + self.values.nbytes)
 
     def numbers(self) -> NDArray[Any]:
-        """The elements, one by one."""
+        """The index of every element."""
         if self.length is None:
             return self.first
         ends = np.cumsum(self.length, dtype=np.int64)
@@ -35,14 +35,14 @@ class Elements:
         return found + np.arange(total)
 
     def write(self, flat: NDArray[Any]) -> NDArray[Any]:
-        """Put the values into a flat array; which elements those were."""
+        """Write the values into a flat array; return the indices."""
         at = self.numbers()
         flat[at] = self.values
         return at
 
 
 def pack(numbers: NDArray[Any], values: NDArray[Any]) -> Elements:
-    """Elements in ascending order. Neighbours are sent as runs where that takes fewer bytes.
+    """Pack elements in ascending order. Consecutive indices are sent as runs where that takes fewer bytes.
 
     >>> pack(np.array([4, 5, 6, 7, 8]), np.zeros(5)).length.tolist()
     [5]
@@ -62,7 +62,7 @@ def bits(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def nonzero(array: NDArray[Any]) -> Elements:
-    """The elements of which a bit is set; all of them where leaving out the others saves nothing."""
+    """The elements whose bits are not all zero; all elements where leaving out zeros saves nothing."""
     flat = array.reshape(-1)
     found = np.flatnonzero(bits(array))
     if len(found) * (4 + flat.dtype.itemsize) >= flat.nbytes:

@@ -1,17 +1,17 @@
-"""Frames as bytes on the wire, and back. Nothing is pickled, and nothing is believed.
+"""Encode frames as ZeroMQ message parts and decode them with full validation. Nothing is pickled.
 
     part 0     24 bytes      "st", protocol version, job, host, length of the header, checksum
                header        msgspec: channel, incarnation, source, target, and the numbers of every frame
                small arrays  one after another, each at a multiple of 8 bytes
-    part 1 …   large arrays  (16 KiB and more), one each, as they lie in memory; very large ones in pieces
+    part 1 …   large arrays  (16 KiB and more), one each, as stored in memory; very large ones in chunks
 
-The lengths of arrays are among the numbers, and everything that came must be used up by them, no more and no less, so
-nothing is allocated on somebody's word. The checksum covers part 0 and starts from the job's id: a frame of another
-job does not pass. Large arrays have none; that they arrive unchanged is CURVE's promise, and TCP's where it is off.
+The numbers include the lengths of arrays, and the arrays must account for exactly the bytes that arrived. So nothing is
+allocated because of a claimed length. The checksum covers part 0 and is seeded with the job's id: a frame of another
+job is rejected. Large arrays have no checksum; CURVE protects them, or TCP where encryption is off.
 
     post = Envelopes(job="7f3a…", host=0)
     parts = post.encode(TABLES, source, target, frames, check)
-    letter = post.open(parts)                      # who, what, which incarnation; raises Malformed
+    letter = post.open(parts)                      # sender, kind, incarnation; raises Malformed
     frames = letter.frames(check)                  # raises Malformed
 """
 
@@ -33,10 +33,10 @@ from .frame_checks import Checker, Malformed, NoCheck
 from .serialization import LARGEST, Claims, pack, prove, unpack
 
 PROTOCOL = 1
-BIG = 16 << 10  # bytes from which an array has a part of its own
-PIECE = 64 << 20  # bytes of a part at most
-MAX_PART = PIECE + (1 << 20)  # what a socket lets in: headers have room
-MAX_FRAMES = 512  # in one envelope; a sender makes them smaller
+BIG = 16 << 10  # bytes from which an array has its own part
+CHUNK = 64 << 20  # bytes of a part at most
+MAX_PART = CHUNK + (1 << 20)  # largest part that a socket accepts: a chunk and a header
+MAX_FRAMES = 512  # in one envelope at most; senders stay below it
 _MAGIC = b"st"
 _PREFIX = struct.Struct("<2sHIIIII")  # magic, protocol, job, host, header length, checksum, parts
 _SPACE = b"\0" * 8
@@ -54,11 +54,19 @@ class _Head(msgspec.Struct, array_like=True, gc=False):
     incarnation: _Count
     source: _Count
     target: _Count
-    frames: list[tuple[_Number, ...]]  # sequence, acknowledges, asks; then those of its message, if there is one
+    frames: list[tuple[_Number, ...]]  # sequence, acknowledges, asks; then the numbers of its message, if there is one
 
 
 class Envelopes:
-    """job: an id nobody can guess. host: the number of the host that writes."""
+    """Encoder and decoder of one host.
+
+    Parameters
+    ----------
+    job : str
+        An unguessable id, the same on all hosts.
+    host : int
+        The number of the sending host.
+    """
 
     def __init__(self, job: str, host: int) -> None:
         self.host = host
@@ -69,7 +77,7 @@ class Envelopes:
     def encode(
         self, channel: int, source: int, target: int, frames: Sequence[Frame], check: Checker = _NO_CHECK
     ) -> list[Buffer]:
-        """The parts of one message. Frames are of one incarnation; without any it only says that the host is there."""
+        """Encode frames of one incarnation as the parts of one message. Without frames it is a heartbeat."""
         numbers: list[tuple[int, ...]] = []
         small: list[bytes] = []
         large: list[Buffer] = []
@@ -86,11 +94,11 @@ class Envelopes:
                     small.append(array.tobytes())
                     if size & 7:
                         small.append(_SPACE[size & 7 :])
-                elif size <= PIECE:
+                elif size <= CHUNK:
                     large.append(array)
                 else:
                     raw = array.reshape(-1).view(np.uint8)
-                    large += [raw[at : at + PIECE] for at in range(0, size, PIECE)]
+                    large += [raw[at : at + CHUNK] for at in range(0, size, CHUNK)]
         incarnation = frames[0].incarnation if frames else 0
         header = self._encoder.encode((channel, incarnation, source, target, numbers))
         length = len(header)
@@ -100,7 +108,7 @@ class Envelopes:
         return [prefix + body, *large]
 
     def open(self, parts: Sequence[Any]) -> Letter:
-        """What a message says about itself. parts: buffers; views of them are handed on, so they must not change."""
+        """Validate a message and decode its header. The result holds views of `parts`, so these must not change."""
         first = memoryview(parts[0])
         if len(first) < _PREFIX.size:
             raise Malformed("too short")
@@ -127,7 +135,7 @@ class Envelopes:
 
 
 class Letter:
-    """An opened message. host: who it claims to be from."""
+    """A message with a decoded header. `host` is the claimed sender."""
 
     __slots__ = ("_head", "_parts", "_rest", "channel", "host", "incarnation", "source", "target")
 
@@ -140,7 +148,7 @@ class Letter:
         return len(self._head.frames)
 
     def frames(self, check: Checker = _NO_CHECK) -> list[Frame]:
-        """Its frames, each proven; raises Malformed if one of them is wrong."""
+        """Decode and validate all frames; raises Malformed if one is wrong."""
         reader = _Reader(self._rest, self._parts)
         incarnation, source, target = self.incarnation, self.source, self.target
         found = []
@@ -154,7 +162,7 @@ class Letter:
             message: Message | None = None
             nbytes = BARE
             if sequence:
-                # Links carry whatever has nbytes; their annotations name the messages of tables.
+                # Links carry anything that has nbytes; their annotations name the messages of tables.
                 message = cast(Message, unpack(numbers[3:], take, source, target, check, rows))
                 nbytes = message.nbytes
             found.append(Frame(incarnation, source, sequence, acknowledges, message, asks == 1, nbytes))
@@ -164,10 +172,10 @@ class Letter:
 
 
 class _Reader:
-    """Arrays one after another, as views of what came."""
+    """Reads arrays one after another, as views of the received parts."""
 
     def __init__(self, rest: memoryview, parts: Sequence[Any]) -> None:
-        # One copy of all small arrays makes them aligned and writable, which compiled code asks for.
+        # One copy of all small arrays makes them aligned and writable, as compiled code requires.
         self._small = bytearray(rest)
         self._at = 0
         self._parts = parts
@@ -187,13 +195,13 @@ class _Reader:
 
     def _large(self, dtype: str, size: int) -> NDArray[Any]:
         pieces = []
-        for at in range(0, size, PIECE):
+        for at in range(0, size, CHUNK):
             if self._part >= len(self._parts):
                 raise Malformed("cut short")
-            piece = np.frombuffer(self._parts[self._part], np.uint8)
-            if len(piece) != min(PIECE, size - at):
+            chunk = np.frombuffer(self._parts[self._part], np.uint8)
+            if len(chunk) != min(CHUNK, size - at):
                 raise Malformed("an array of another size")
-            pieces.append(piece)
+            pieces.append(chunk)
             self._part += 1
         array = (pieces[0] if len(pieces) == 1 else np.concatenate(pieces)).view(_DTYPES[dtype])
         return array if array.flags.aligned and array.flags.writeable else array.copy()

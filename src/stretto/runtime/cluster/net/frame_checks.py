@@ -1,10 +1,10 @@
-"""What frames may hold in a job: proven before anything is made of them.
+"""Validate received frames against the job's tables or blocks before they are used.
 
-`TableCheck(layout)` knows the tables: how many there are, dtype and width of rows, which keys exist, which shard has
-which row. `RingCheck(sizes)` knows the bytes of every block that travels. Without a check an envelope still has to be
-right in itself, every array as long as it claims; that is for tests and for hosts that have nothing to do yet.
+`TableCheck(layout)` knows the tables: how many there are, dtype and width of rows, which keys exist, which shard stores
+which row. `RingCheck(sizes)` knows the bytes of every block that travels. With `NoCheck` an envelope must still be
+consistent (every array as long as it claims); it is for tests and for hosts without a task.
 
-Both ends need the same one: it also says how values travel (as 16-bit floats, with 32-bit keys).
+Sender and receiver need the same check: it also decides the encoding (16-bit floats, 32-bit keys).
 """
 
 from __future__ import annotations
@@ -19,41 +19,43 @@ from numpy.typing import NDArray
 from stretto.comm.codec import travels_short
 from stretto.store.layout import Layout
 
-_NARROW = 2**31  # keys below this travel with 32 bits
+_NARROW = 2**31  # smaller keys are sent with 32 bits
 
 
 class Malformed(Exception):
-    """What came is not what any host of this job would send. Its text is short, and the same for all of a kind."""
+    """A message that no host of this job would send. Its text is short and the same for every message with that
+    defect.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Rows of a table. dtype: as in np.dtype(…).str[1:]. rows: keys are below it; None for any."""
+    """Format of a table's rows."""
 
-    dtype: str
-    cols: int
-    rows: int | None
-    versioned: bool
-    witnesses: int
-    short: bool  # values travel as f2
-    narrow: bool  # keys travel as i4
+    dtype: str  # as in np.dtype(…).str[1:]
+    cols: int  # values of a row
+    rows: int | None  # keys are below it; None: any key
+    versioned: bool  # rows are sent with versions
+    witnesses: int  # columns of the witness array
+    short: bool  # values are sent as f2
+    narrow: bool  # keys are sent as i4
 
 
 class Checker(Protocol):
-    """What an envelope asks."""
+    """The questions that an envelope asks while it encodes or decodes."""
 
     def table(self, number: int) -> Shape | None:
-        """A table's rows; None: nothing is known of any table."""
+        """The row format of a table; None: unknown, anything consistent is accepted."""
 
     def keys(self, table: int, keys: NDArray[np.int64], shard: int) -> None:
         """Raise Malformed unless all are rows of this shard."""
 
     def block(self, plan: int, block: int, sizes: Sequence[int]) -> None:
-        """Raise Malformed unless the block's arrays have so many bytes."""
+        """Raise Malformed unless the block's arrays have these sizes in bytes."""
 
 
 class NoCheck:
-    """Nothing is known of the job."""
+    """Accepts every consistent frame."""
 
     def table(self, number: int) -> Shape | None:
         return None
@@ -66,7 +68,7 @@ class NoCheck:
 
 
 class TableCheck:
-    """Of a job with tables: no blocks travel."""
+    """Checks frames of a job with tables; blocks are rejected."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -75,14 +77,15 @@ class TableCheck:
                 spec.kept.str[1:],
                 spec.cols,
                 spec.rows,
-                spec.versioned and not layout.rule.exact,  # exact runs need no versions: everybody sees the same
+                # exact runs need no versions: all workers see the same values
+                spec.versioned and not layout.rule.exact,
                 layout.witnesses,
                 travels_short(spec.dtype, layout.policy.codec),
                 spec.rows is not None and spec.rows <= _NARROW,
             )
             for spec in layout.tables
         ]
-        # A user's partition is a function of theirs: it is not called for what a stranger may have written.
+        # A user's partition is their own function: it is never called with keys from an unverified message.
         self._placed = [not callable(spec.partition) for spec in layout.tables]
 
     def table(self, number: int) -> Shape | None:
@@ -92,7 +95,7 @@ class TableCheck:
 
     def keys(self, table: int, keys: NDArray[np.int64], shard: int) -> None:
         rows = self._shapes[table].rows
-        # As unsigned numbers the negative ones are large: one comparison for both ends.
+        # As unsigned integers the negative keys are large: one comparison checks both bounds.
         if rows is not None and len(keys) and int(keys.view(np.uint64).max()) >= rows:
             raise Malformed("a row out of range")
         if self._placed[table] and not (self._layout.shard_of(table, keys) == shard).all():
@@ -103,7 +106,13 @@ class TableCheck:
 
 
 class RingCheck:
-    """Of a job with rotating arrays. sizes: for each plan, [array][block] bytes."""
+    """Checks frames of a job with rotating arrays; tables are rejected.
+
+    Parameters
+    ----------
+    sizes : mapping
+        For each plan, [array][block] bytes.
+    """
 
     def __init__(self, sizes: Mapping[int, Sequence[Sequence[int]]]) -> None:
         self._sizes = {plan: [np.asarray(of, np.int64) for of in arrays] for plan, arrays in sizes.items()}

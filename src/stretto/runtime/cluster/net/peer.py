@@ -1,9 +1,9 @@
-"""Another host, as the wire's thread sees it: what waits to be sent there, the credit of every pair, two connections.
+"""Send queues, credit and connections of one other host (flow control). Used on the wire's thread only.
 
-New messages of a pair of nodes wait, in order, until there is credit; what has credit waits until the socket takes it.
-What a link sends again passes without credit, unless the first of it has not left yet. Frames without a message,
-acknowledgements and questions, have a connection of their own, and so have heartbeats: behind 32 MiB of blocks on a
-slow network they would come so late that links send everything again. Not safe for several threads.
+New messages of a pair of nodes wait, in order, for credit; messages with credit wait until the socket takes them. A
+retransmission needs no credit, unless the original has not been sent yet. Frames without a message (acknowledgements,
+questions) and heartbeats have their own connection: behind 32 MiB of blocks on a slow network they would arrive so late
+that links retransmit everything. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .envelope import Buffer
 
 BATCH = 128  # frames in one message at most …
 BATCH_BYTES = 128 << 10  # … and bytes, after which no further frame is added
-QUEUED = 16  # messages a socket holds; what does not fit waits here
+QUEUED = 16  # messages that a socket buffers; others wait in this module's queues
 
 Route = tuple[int, int, int]  # channel, source node, target node
 
@@ -34,26 +34,35 @@ class Pair:
 
     def __init__(self, limit: int) -> None:
         self.credit = Credit(limit)
-        self.held: deque[Frame] = deque()  # without credit yet
-        self.queued = 0  # the highest sequence seen
+        self.held: deque[Frame] = deque()  # waiting for credit
+        self.queued = 0  # highest sequence number seen
 
 
 class Peer:
-    """now: when it was met. limit: bytes of credit of each pair."""
+    """Another host.
+
+    Parameters
+    ----------
+    limit : int
+        Bytes of credit of each pair of nodes.
+    now : float
+        The time at which the host was added.
+    """
 
     def __init__(self, context: Context, address: Address, keys: KeyPair | None, limit: int, now: float) -> None:
         self.address, self._limit = address, limit
         self.data = Line(context, address, keys, QUEUED, now)
         self.express = Line(context, address, keys, QUEUED, now)
-        self.heard = self.spoke = now  # when something came, when something went on the express line
-        self.silent = False  # and it was said so
+        self.heard = self.spoke = now  # last arrival; last message sent on the express connection
+        self.silent = False  # whether its silence was reported
         self.resent = 0
-        self.posted = self.left = 0  # bytes that came to be sent (by whoever posts), and that went or were forgotten
+        self.posted = self.left = 0  # bytes posted by other threads; bytes sent or discarded
         self._pairs: dict[Route, Pair] = {}
-        self._bare: dict[Route, Frame] = {}  # without a message; the last says all that those before it did
-        self._ready: deque[tuple[Route, Frame, bool]] = deque()  # with credit, for the socket; whether it is sent again
-        self._again: set[tuple[Route, int]] = set()  # sent before, and among _ready again
-        self._parts: list[Buffer] = []  # of the message that the socket did not take
+        self._bare: dict[Route, Frame] = {}  # frames without a message; a later one replaces an earlier one
+        # with credit, waiting for the socket; whether it is a retransmission
+        self._ready: deque[tuple[Route, Frame, bool]] = deque()
+        self._resending: set[tuple[Route, int]] = set()  # retransmissions in _ready
+        self._parts: list[Buffer] = []  # parts of the message that the socket refused
         self._parts_bytes = 0
 
     @property
@@ -61,7 +70,7 @@ class Peer:
         return self.data, self.express
 
     def put(self, route: Route, frames: Sequence[Frame]) -> None:
-        """Frames to be sent: with credit at once, otherwise when there is some."""
+        """Queue frames: those with credit for the socket, the others until there is credit."""
         pair = self._pairs.get(route)
         if pair is None:
             pair = self._pairs[route] = Pair(self._limit)
@@ -77,10 +86,10 @@ class Peer:
                 else:
                     credit.sent(sequence, frame.nbytes)
                     ready.append((route, frame, False))
-            elif sequence > credit.released or (route, sequence) in self._again:
-                self.left += frame.nbytes  # it waits here already
+            elif sequence > credit.released or (route, sequence) in self._resending:
+                self.left += frame.nbytes  # it is queued already
             else:
-                self._again.add((route, sequence))
+                self._resending.add((route, sequence))
                 ready.append((route, frame, True))
                 self.resent += 1
 
@@ -94,7 +103,7 @@ class Peer:
         self._bare[route] = frame
 
     def acknowledged(self, route: Route, sequence: int) -> bool:
-        """The other side of a route has everything up to here. False: it cannot have, so much was never sent."""
+        """The other side has received everything up to `sequence`. False: that much was never sent."""
         pair = self._pairs.get(route)
         if pair is None:
             return sequence == 0
@@ -109,11 +118,11 @@ class Peer:
         return True
 
     def forget(self) -> None:
-        """All that waits and all credit: a new incarnation begins. What the sockets have may still arrive."""
+        """Discard all queues and credit for a new incarnation. What the sockets buffer may still arrive."""
         self._pairs.clear()
         self._bare.clear()
         self._ready.clear()
-        self._again.clear()
+        self._resending.clear()
         self._parts, self._parts_bytes = [], 0
         self.left = self.posted
 
@@ -122,7 +131,7 @@ class Peer:
         return bool(self._ready or self._parts or self._bare)
 
     def send(self, now: float, encode: Callable[[Route, list[Frame]], list[Buffer]]) -> tuple[int, int]:
-        """Give the sockets what they take; (messages, bytes). Where something is left, the line is `blocked`."""
+        """Send as much as the sockets take; return (messages, bytes). A connection with messages left is `blocked`."""
         messages = size = 0
         while self._bare:
             route, frame = next(iter(self._bare.items()))
@@ -145,14 +154,14 @@ class Peer:
         return messages, size
 
     def speak(self, now: float, parts: Sequence[Buffer]) -> bool:
-        """Say something short at once; False: it cannot be said now."""
+        """Send a short message at once on the express connection; False: its buffer is full."""
         if not self.express.give(parts):
             return False
         self.spoke = now
         return True
 
     def _batch(self) -> tuple[Route, list[Frame]]:
-        """The next frames, of one route."""
+        """The next frames to send, all of one route."""
         ready = self._ready
         route = ready[0][0]
         frames: list[Frame] = []
@@ -161,12 +170,12 @@ class Peer:
             _, frame, again = ready.popleft()
             frames.append(frame)
             size += frame.nbytes
-            if again:  # the first one may leave while the second waits
-                self._again.discard((route, frame.sequence))
+            if again:  # the original may be sent while the retransmission waits
+                self._resending.discard((route, frame.sequence))
         return route, frames
 
     def reopen(self) -> None:
-        """Cut both connections and make new ones; what the sockets held is lost."""
+        """Close both connections and open new ones; messages that the sockets buffered are lost."""
         for line in self.lines:
             line.reopen()
 

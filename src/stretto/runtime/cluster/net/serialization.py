@@ -1,12 +1,13 @@
-"""Messages as whole numbers and arrays, and back: what an envelope carries of each.
+"""Serialize messages as integers and arrays, and deserialize them.
 
     numbers, arrays = pack(message, check)
     message = unpack(numbers, take, source, target, check, rows)     take(dtype, count) -> the next array
-    prove(rows, check)                                               after the last: all keys of many messages at once
+    prove(rows, check)                                               at the end: check the keys of all messages at once
 
-The first number is the kind. Who sent a message is not among them: `node` and `shard` are the sender, so nobody can
-speak for another. Rows travel as `comm.sizes` counts them: values as 16-bit floats where the table says so (they were
-rounded before, nothing is lost), and, where that is shorter, only those of a row that are not zero, with their columns.
+The first number is the kind. The sender is not among the numbers: `node` and `shard` are derived from the route, so no
+node can impersonate another. Rows are encoded as `comm.sizes` counts them: values as 16-bit floats where the table says
+so (they were rounded before, nothing is lost), and, where that is shorter, only the non-zero values of a row with their
+columns.
 """
 
 from __future__ import annotations
@@ -39,18 +40,18 @@ from .frame_checks import Checker, Malformed, Shape
 Numbers = tuple[int, ...]
 Arrays = list[NDArray[Any]]
 Take = Callable[[str, int], NDArray[Any]]
-Claims = dict[tuple[int, int], list[Keys]]  # (table, shard): keys that it should have
+Claims = dict[tuple[int, int], list[Keys]]  # (table, shard): keys that the shard should store
 
 LARGEST = 1 << 30  # bytes of an array at most, before and after unpacking
 UPDATE, NODE_CLOCK, FETCH, DROPPED, ANNOUNCE, ROWS, SHARD_CLOCK, DEMAND, BLOCK = range(1, 10)
 DTYPES = ("f4", "f8", "i4", "i8")
-_RUNNING, _REPLY, _VERSIONS, _SCALE, _NARROW, _SHORT = 1, 1, 2, 4, 8, 16  # bits of a number
-_DENSE = 0xFFFF  # as the count of a row's values: all of them
+_RUNNING, _REPLY, _VERSIONS, _SCALE, _NARROW, _SHORT = 1, 1, 2, 4, 8, 16  # bits of the flags
+_DENSE = 0xFFFF  # value count of a row that is sent with all its values
 _SPARE = 0.95  # leaving out zeros must save 5 %
 
 
 def pack(message: Message | Block, check: Checker) -> tuple[Numbers, Arrays]:
-    """Numbers and contiguous arrays; arrays of the message itself where nothing has to be changed."""
+    """Numbers and contiguous arrays; the message's own arrays where no conversion is needed."""
     kind = type(message)
     if kind is Update:
         return _pack_rows(message, message.deltas, check)  # type: ignore[arg-type, union-attr]
@@ -83,8 +84,11 @@ def pack(message: Message | Block, check: Checker) -> tuple[Numbers, Arrays]:
 
 
 def unpack(numbers: Numbers, take: Take, source: int, target: int, check: Checker, rows: Claims) -> Message | Block:
-    """The message; raises Malformed. Arrays are those that `take` gives, or made from them once sizes are proven. Which
-    rows it names is added to `rows`, to be proven before anybody sees the message."""
+    """Deserialize one message; raises Malformed.
+
+    Arrays are those that `take` returns, or are built from them after their sizes are checked. The rows that the
+    message names are added to `rows`; `prove` checks them before the message is delivered.
+    """
     kind, given = numbers[0], numbers[1:]
     if kind in (UPDATE, ROWS):
         return _unpack_rows(kind, given, take, source, target, check, rows)
@@ -126,7 +130,7 @@ def unpack(numbers: Numbers, take: Take, source: int, target: int, check: Checke
 
 
 def prove(rows: Claims, check: Checker) -> None:
-    """Raise Malformed unless all rows that were named are where the messages were sent to, or came from."""
+    """Raise Malformed unless every named row belongs to the shard that received or sent it."""
     for (table, shard), keys in rows.items():
         check.keys(table, keys[0] if len(keys) == 1 else np.concatenate(keys), shard)
 
@@ -135,8 +139,11 @@ def prove(rows: Claims, check: Checker) -> None:
 
 
 def _pack_rows(message: Update | Rows, values: NDArray[Any], check: Checker) -> tuple[Numbers, Arrays]:
-    """(kind, table, flags, dtype, n, cols, witnesses, sparse values, dense rows, nbytes, a, b, c, d), and the arrays
-    keys, versions, scale, witness, values (or counts, columns, sparse values, dense rows)."""
+    """Serialize rows.
+
+    The numbers are (kind, table, flags, dtype, n, cols, witnesses, sparse values, dense rows, nbytes, a, b, c, d). The
+    arrays are keys, versions, scale, witness, values (or counts, columns, sparse values, dense rows).
+    """
     shape = check.table(message.table)
     keys, versions, witness = message.keys, message.versions, message.witness
     n, cols = values.shape
@@ -207,7 +214,7 @@ def _unpack_rows(
 
 
 def _fits(shape: Shape, kind: int, dtype: str, cols: int, flags: int, width: int) -> None:
-    """Raise Malformed unless rows of this shape are those of the table."""
+    """Raise Malformed unless the format is that of the table."""
     if dtype != shape.dtype or cols != shape.cols:
         raise Malformed("rows of another table")
     if bool(flags & _VERSIONS) != shape.versioned:
@@ -217,13 +224,15 @@ def _fits(shape: Shape, kind: int, dtype: str, cols: int, flags: int, width: int
 
 
 def _dense_bytes(flags: int, n: int, cols: int, value: int) -> int:
-    """What a message with all values counts."""
+    """Bytes that a message with all values counts."""
     return HEADER + n * (KEY + (VERSION if flags & _VERSIONS else 0) + cols * value)
 
 
 def _without_zeros(values: NDArray[Any]) -> Arrays | None:
-    """counts [n], columns and values of sparse rows, the other rows; None if that is not shorter anywhere. A zero has
-    no bit set: −0.0 is kept."""
+    """Split rows into sparse and dense ones; None if that is not shorter anywhere.
+
+    Returned: counts [n], columns and values of the sparse rows, the dense rows. A zero has no bit set: −0.0 is kept.
+    """
     cols = values.shape[1]
     column = np.dtype("u2" if cols <= _DENSE + 1 else "u4")
     filled = np.ascontiguousarray(values).view(f"u{values.itemsize}") != 0

@@ -1,12 +1,12 @@
-"""How other threads reach the one that owns the sockets: they ring, and may have something done there.
+"""Wake the thread that owns the sockets and run functions on it (a wakeup pipe).
 
-    bell.ring()                          the thread, if it sleeps, wakes
-    bell.order(work, deadline)           work() on the thread; returns when it is done, raises what it raised
+    bell.ring()                          wakes the thread if it sleeps
+    bell.order(work, deadline)           runs work() on the thread; returns when it is done, raises what it raised
 
-The thread, in turn, before it sleeps on `bell.fd` and whatever else it waits for:
+The thread itself, before it sleeps on `bell.fd` and its sockets:
 
-    bell.asleep = True                   whoever comes from here on rings …
-    if nothing came before:              … and what came before is seen now
+    bell.asleep = True                   from now on other threads ring …
+    if nothing came before:              … and what came before is found by this check
         poll(bell.fd, …)
     bell.answer()
     bell.take_orders()
@@ -24,7 +24,13 @@ from stretto.errors import RunError
 
 
 class Bell:
-    """name: whose it is, for people."""
+    """A wakeup pipe and a queue of functions.
+
+    Parameters
+    ----------
+    name : str
+        Owner of the thread, for error messages.
+    """
 
     def __init__(self, name: str) -> None:
         self.asleep = False
@@ -38,17 +44,17 @@ class Bell:
         """Wake the thread if it sleeps."""
         if self.asleep or always:
             self.asleep = False
-            with suppress(BlockingIOError):  # it rings already
+            with suppress(BlockingIOError):  # a wakeup is pending already
                 os.write(self._in, b"\0")
 
     def answer(self) -> None:
-        """The thread is awake."""
+        """Clear pending wakeups; the thread calls it when it is awake."""
         self.asleep = False
         with suppress(BlockingIOError):
             os.read(self.fd, 4096)
 
     def order(self, work: Callable[[], None], deadline: float) -> None:
-        """Have something done on the thread."""
+        """Run a function on the thread and wait for it."""
         done = threading.Event()
         failed: list[Exception] = []
 
@@ -70,11 +76,11 @@ class Bell:
             raise failed[0]
 
     def take_orders(self) -> None:
-        """On the thread: do what was ordered."""
+        """Run the queued functions; the thread calls it."""
         while self.orders:
             self.orders.popleft()()
 
     def close(self) -> None:
-        """Nobody rings any more."""
+        """Close the pipe."""
         os.close(self._in)
         os.close(self.fd)

@@ -1,22 +1,22 @@
-"""The wire of a host: frames of nodes go out and come in over ZeroMQ, on a thread of its own.
+"""The network thread of a host: sends and receives the frames of its nodes over ZeroMQ.
 
     wire = Wire(0, job, keys=new_pair(), deliver=…, tend=…, silent=…)
     wire.meet(roster, incarnation, where=where, check=TableCheck(layout))
     wire.post(host, TABLES, source, target, frames)          # from any thread, never waits
 
-One PULL socket takes in what others send; to every other host go two PUSH sockets, one for messages and one for what is
-short and urgent. A PUSH that cannot send says so and the message waits here, where a ROUTER would have dropped it
-without a word (docs/decisions). The wire may lose what a broken connection held, and never repeats or changes anything:
-`comm.link` numbers, acknowledges and resends.
+One PULL socket receives. To every other host there are two PUSH sockets: one for messages, one for short urgent ones. A
+PUSH socket that cannot send reports it, and the message waits in a queue; a ROUTER would drop it silently
+(docs/decisions). The wire may lose what a broken connection had buffered. It never duplicates or changes anything:
+`comm.link` numbers, acknowledges and retransmits.
 
-Who sent a message is known from the key of the connection it came on (see `gate`), and a node speaks only from the
-host it is placed on. Whatever is not as it should be is counted, logged the first time, and dropped.
+The sender of a message is known from the key of its connection (see `allow_list`), and a node's frames are accepted
+only from the host it is placed on. Invalid messages are counted, logged the first time, and dropped.
 
 The callbacks run on the wire's thread and must not wait:
     deliver(now, source host, channel, source node, target node, frames)
-    tend(now) -> when to be called again; after frames were delivered, after `rouse`, and when that time has come
-    silent(host, seconds)      nothing came from there for `patience` seconds; once for each silence
-    reset(now, host)           the connection to a host was lost and is there again: links should send all again
+    tend(now) -> time of the next call; also called after frames were delivered and after `rouse`
+    silent(host, seconds)      nothing arrived from a host for `patience` seconds; once for each silence
+    reset(now, host)           a lost connection was re-established: links should retransmit
 """
 
 from __future__ import annotations
@@ -46,20 +46,38 @@ from .serialization import LARGEST
 from .wakeup import Bell
 
 MIB = 1 << 20
-_ROUND = 64  # messages taken in before what they caused goes out
-_EARLY = 16 * MIB  # bytes kept of an incarnation that others have begun and this host has not
-_DEADLINE = 30.0  # seconds the thread may take for an order
-_NEWS = 0.25  # seconds between looks at what became of connections
-_EVENTS, _HERE, _AT_ONCE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)  # plain numbers: see `line`
+_ROUND = 64  # messages received before replies are sent
+_EARLY = 16 * MIB  # bytes kept of an incarnation that other hosts have begun and this one has not
+_DEADLINE = 30.0  # seconds for a function that another thread runs on this one
+_MONITOR_SECONDS = 0.25  # seconds between two reads of the connections' monitors
+_EVENTS, _READABLE, _AT_ONCE = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.NOBLOCK)  # plain integers: see `connection`
 _log = logging.getLogger("stretto.cluster")
 
 Deliver = Callable[[float, int, int, int, int, list[Frame]], None]
 
 
 class Wire:
-    """host: our number. job: an id nobody can guess, the same on all hosts. keys: None for no encryption, where any
-    process that reaches the port can speak for any host: for measuring. credit: bytes on their way from one node to
-    another at most. check: what frames may hold, until `meet` says otherwise."""
+    """The network thread of one host.
+
+    Parameters
+    ----------
+    host : int
+        The number of this host.
+    job : str
+        An unguessable id, the same on all hosts.
+    ip : str
+        The address to listen on.
+    keys : KeyPair or None
+        None: no encryption. Any process that reaches the port can then send as any host; for measurements only.
+    deliver, tend, silent, reset : callables
+        Callbacks on the network thread; see the module's docstring.
+    credit : int
+        Bytes in flight from one node to another at most.
+    patience : float
+        Seconds without a message after which a host's silence is reported.
+    check : Checker or None
+        Validation of frames until `meet` sets another.
+    """
 
     def __init__(
         self,
@@ -86,13 +104,13 @@ class Wire:
         self._counters = Counters()
         self._peers: dict[int, Peer] = {}
         self._hosts: dict[str, int] = {}  # by public key
-        self._here: deque[tuple[Route, list[Frame]]] = deque()  # for this host itself
+        self._to_self: deque[tuple[Route, list[Frame]]] = deque()  # messages from a node of this host to another
         self._early: list[tuple[int, Letter, int]] = []  # host, letter, bytes
-        self._lock = threading.Lock()  # guards _inbox with the counts of what is in it
+        self._lock = threading.Lock()  # guards _inbox together with the byte counts of its content
         self._inbox: deque[tuple[int, Route, list[Frame]]] = deque()
         self._roused = self._ended = False
         self._tend_at = inf
-        self._look_at = 0.0  # when to look for silences and send heartbeats
+        self._maintain_at = 0.0  # time of the next heartbeats and the next check for silent hosts
         self._bell = Bell(f"the wire of host {host}")
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._gate = Gate(self._context) if keys is not None else None
@@ -101,7 +119,7 @@ class Wire:
             self._bind(ip)
         except zmq.ZMQError as error:
             self._free()
-            raise RunError(f"cannot listen on {ip}: {error}; give an IP address of this machine") from error
+            raise RunError(f"the host cannot listen on {ip}: {error}; give an IP address of this machine") from error
         self._thread = threading.Thread(target=self._run, name=f"stretto-wire-{host}", daemon=True)
         self._thread.start()
 
@@ -115,17 +133,28 @@ class Wire:
         where: Sequence[int] | None = None,
         check: Checker | None = None,
     ) -> None:
-        """From now on these hosts and this incarnation: connect to new addresses, close those that are gone, let in
-        whom the roster names and nobody else, and forget what waits of older incarnations. Returns when done.
+        """Begin an incarnation with these hosts; returns when done.
 
-        where: the host of each node; None: any host may speak for any node. check: what frames may hold; None: nothing
-        is known of it. Frames that came before their incarnation did are delivered now.
+        Connects to new addresses, closes connections to removed ones, admits exactly the keys of the roster, and
+        discards queued messages of older incarnations. Frames that arrived before their incarnation began are delivered
+        now.
+
+        Parameters
+        ----------
+        roster : mapping
+            Address of each host.
+        incarnation : int
+            Its number.
+        where : sequence of int or None
+            The host of each node; None: any host may send for any node.
+        check : Checker or None
+            Validation of frames; None: any consistent frame is accepted.
         """
         placed = None if where is None else tuple(where)
         self._order(lambda: self._meet(dict(roster), incarnation, placed, check))
 
     def post(self, host: int, channel: int, source: int, target: int, frames: Sequence[Frame]) -> None:
-        """Send frames of one node to another. Those to a host that is not on the roster are dropped."""
+        """Send frames of one node to another. Frames to a host that is not on the roster are dropped."""
         size, urgent = 0, False
         for frame in frames:
             size += frame.nbytes
@@ -140,41 +169,43 @@ class Wire:
             if peer is not None:
                 peer.posted += size
             self._inbox.append((host, (channel, source, target), list(frames)))
-        # Where the socket takes no more, the thread waits for it to do so, and finds these then.
+        # If the socket's buffer is full, the thread already waits for it and then finds these frames.
         if urgent or peer is None or not peer.data.blocked:
             self._bell.ring()
 
     def backlog(self, host: int) -> int:
-        """Bytes for a host that credit or the connection holds back."""
+        """Bytes queued for a host, waiting for credit or for the connection."""
         peer = self._peers.get(host)
         return 0 if peer is None else max(0, peer.posted - peer.left)
 
     def heard(self, host: int) -> float:
-        """Seconds since anything came from a host, or since it was met; 0 for this host, infinity for one not met."""
+        """Seconds since the last message of a host, or since it was added; 0 for this host, infinity for an unknown
+        one.
+        """
         peer = self._peers.get(host)
         if peer is None:
             return 0.0 if host == self.host else inf
         return max(0.0, time.monotonic() - peer.heard)
 
     def rouse(self) -> None:
-        """Have `tend` called soon."""
+        """Have `tend` called soon. From any thread."""
         self._roused = True
         self._bell.ring()
 
     def cut(self, host: int) -> None:
-        """Break the connection to a host and connect again; what was on its way may be lost. For tests of faults."""
+        """Break the connection to a host and reconnect; messages in flight may be lost. For tests of faults."""
         self._order(self._peers[host].reopen)
 
     @property
     def counters(self) -> Counters:
-        """What was counted so far."""
+        """The counters so far."""
         found = self._counters
         found.refused = 0 if self._gate is None else self._gate.refused
         found.resent = sum(peer.resent for peer in list(self._peers.values()))
         return found
 
     def close(self) -> None:
-        """End the thread and close all sockets; what waits is lost. Not from a callback."""
+        """Stop the thread and close all sockets; queued messages are lost. Not from a callback."""
         if not self._ended:
             self._ended = True
             self._bell.ring(always=True)
@@ -201,17 +232,17 @@ class Wire:
                     self._roused = False
                     due = self._call(self._tend, now)
                     self._tend_at = now + 1.0 if due is None else due
-                if now >= self._look_at:
-                    self._look(now)
-                if received < _ROUND and not self._inbox and not self._here:
+                if now >= self._maintain_at:
+                    self._maintain(now)
+                if received < _ROUND and not self._inbox and not self._to_self:
                     self._sleep()
         except Exception:
-            _log.exception("host %d: the wire has failed", self.host)
+            _log.exception("host %d: the network thread has failed", self.host)
             self._ended = True
             self._free()
 
     def _sleep(self) -> None:
-        """Wait until there is something to do."""
+        """Wait for a message, a wakeup, free space in a socket's buffer or the next timer."""
         bell = self._bell
         bell.asleep = True
         if self._inbox or bell.orders or self._roused or self._ended:
@@ -220,14 +251,14 @@ class Wire:
         sockets: list[tuple[Any, int]] = [(self._pull, zmq.POLLIN), (bell.fd, zmq.POLLIN)]
         blocked = [line for peer in self._peers.values() for line in peer.lines if line.blocked]
         sockets += [(line.socket, zmq.POLLOUT) for line in blocked]
-        left = min(self._tend_at, self._look_at) - time.monotonic()
+        left = min(self._tend_at, self._maintain_at) - time.monotonic()
         ready = {found for found, _ in zmq.zmq_poll(sockets, max(0, ceil(left * 1000)))}
         bell.asleep = False
         if bell.fd in ready:
             bell.answer()
         for line in blocked:
             if line.socket in ready:
-                line.blocked = False  # or the next wait would end at once until there is something to send
+                line.blocked = False  # otherwise the next poll would return at once while nothing is queued
 
     def _take_posts(self, now: float) -> None:
         inbox, peers = self._inbox, self._peers
@@ -239,7 +270,7 @@ class Wire:
                     peer.left += sum(frame.nbytes for frame in frames)
                 self._counters.dropped += 1
             elif host == self.host:
-                self._here.append((route, frames))
+                self._to_self.append((route, frames))
             elif host in peers:
                 peers[host].put(route, frames)
             else:
@@ -257,18 +288,18 @@ class Wire:
         return self._envelopes.encode(*route, frames, self._check)
 
     def _receive(self, now: float) -> int:
-        """Take in what has come, a round at most; how many messages."""
+        """Receive up to _ROUND messages; return how many."""
         count = 0
-        while self._here and count < _ROUND:
-            (channel, source, target), frames = self._here.popleft()
+        while self._to_self and count < _ROUND:
+            (channel, source, target), frames = self._to_self.popleft()
             self._call(self._deliver, now, self.host, channel, source, target, frames)
             count += 1
         pull, counters = self._pull, self._counters
         recv, asked = pull.recv, pull.get
-        while count < _ROUND and int(asked(_EVENTS)) & _HERE:  # being told so is cheaper than an exception
+        while count < _ROUND and int(asked(_EVENTS)) & _READABLE:  # asking is cheaper than an exception
             try:
                 part = recv(_AT_ONCE, copy=False)
-            except zmq.Again:  # what was there belonged to a connection that has ended
+            except zmq.Again:  # the message belonged to a connection that has ended
                 break
             count += 1
             parts, size = [part], len(part)
@@ -280,14 +311,14 @@ class Wire:
             counters.bytes_received += size
             try:
                 host, letter = self._open(now, parts)
-                if letter is not None and self._timely(host, letter, size):
+                if letter is not None and self._is_current(host, letter, size):
                     self._hand_over(now, host, letter)
             except Malformed as wrong:
                 counters.wrong(self.host, str(wrong))
         return count
 
     def _open(self, now: float, parts: list[zmq.Frame]) -> tuple[int, Letter | None]:
-        """Who sent it and what it says; no letter: nobody we know, or nothing but that the host is there."""
+        """Identify the sender and decode the header; no letter for an unknown sender or a heartbeat."""
         host = -1
         if self._keys is not None:
             key = parts[0].get("User-Id")
@@ -305,8 +336,8 @@ class Wire:
             raise Malformed("another host's name")
         return host, None if letter.channel == PROBE else letter
 
-    def _timely(self, host: int, letter: Letter, size: int) -> bool:
-        """Whether it is of this incarnation; one of the next is kept for when that begins here."""
+    def _is_current(self, host: int, letter: Letter, size: int) -> bool:
+        """Whether a message is of this incarnation; one of the next incarnation is kept until that begins."""
         if letter.incarnation == self.incarnation:
             return True
         kept = sum(entry[2] for entry in self._early)
@@ -331,11 +362,11 @@ class Wire:
         if frames:
             self._call(self._deliver, now, host, letter.channel, source, target, frames)
 
-    def _look(self, now: float) -> None:
-        """Connections, heartbeats and silences."""
+    def _maintain(self, now: float) -> None:
+        """Maintain connections, send heartbeats and report silent hosts."""
         beat = self._patience / 10
-        self._look_at = now + min(beat / 2, _NEWS)
-        self._take_news(now)
+        self._maintain_at = now + min(beat / 2, _MONITOR_SECONDS)
+        self._read_monitors(now)
         for host, peer in self._peers.items():
             for line in peer.lines:
                 line.persist(now)
@@ -345,9 +376,11 @@ class Wire:
                 peer.silent = True
                 self._call(self._silent, host, now - peer.heard)
 
-    def _take_news(self, now: float) -> None:
-        """What became of connections. Now and then: asking hundreds of them whenever something comes takes longer than
-        what has come."""
+    def _read_monitors(self, now: float) -> None:
+        """Read the connections' monitors.
+
+        Not for every message: polling hundreds of monitors takes longer than handling a message.
+        """
         for host, peer in self._peers.items():
             peer.express.news()
             if peer.data.news():
@@ -364,8 +397,8 @@ class Wire:
             with self._lock:
                 for peer in self._peers.values():
                     peer.forget()
-                self._inbox = deque(post for post in self._inbox if _life(post[2]) == incarnation)
-                self._here.clear()
+                self._inbox = deque(post for post in self._inbox if _incarnation_of(post[2]) == incarnation)
+                self._to_self.clear()
         self.incarnation, self._where, self._check = incarnation, where, check or NoCheck()
         met = {}
         for host, address in others.items():
@@ -386,10 +419,10 @@ class Wire:
         self._hosts = {address.public: host for host, address in others.items()}
         if self._gate is not None:
             self._gate.allow(self._hosts)
-        self._look_at = 0.0
+        self._maintain_at = 0.0
         early, self._early = self._early, []
         for host, letter, size in early:
-            if host in met and self._timely(host, letter, size):
+            if host in met and self._is_current(host, letter, size):
                 try:
                     self._hand_over(now, host, letter)
                 except Malformed as wrong:
@@ -397,7 +430,7 @@ class Wire:
         self._roused = True
 
     def _call(self, callback: Callable[..., Any], *args: Any) -> Any:
-        """A callback's error is its owner's; the wire goes on."""
+        """Call a callback; log its exception, so that the network thread goes on."""
         try:
             return callback(*args)
         except Exception:
@@ -429,5 +462,5 @@ class Wire:
         self._bell.close()
 
 
-def _life(frames: Sequence[Frame]) -> int:
+def _incarnation_of(frames: Sequence[Frame]) -> int:
     return frames[0].incarnation if frames else -1

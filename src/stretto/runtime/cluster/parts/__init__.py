@@ -1,1 +1,1 @@
-"""Functions over the parts of a data set that nodes hold."""
+"""Map functions over the parts of a data set that nodes hold."""

@@ -1,12 +1,12 @@
-"""Functions over the parts of a data set that nodes hold, from the driver's side.
+"""The driver's interface to distributed parts of a data set: create, map and derive values on the nodes.
 
-    held = parts.make(load, pieces)             # a value for each part, on the node that has the part
+    held = parts.make(load, sources)            # a value for each part, on the node that has the part
     found = held.map(price, v)                  # results in the order of the parts
-    fold = held.derive(take_rows, rows)         # other values, made of these where they are
+    fold = held.derive(take_rows, rows)         # other values, computed from these on the same nodes
 
-The number of parts is the caller's, and never depends on the nodes: part k of P belongs to node k·N // P. Functions are
-pure (see `parts_task`). So when a host is lost, all begin again: the values that a call needs are recomputed from what
-they were made of, and the call is repeated. Results are the same bits.
+The caller chooses the number of parts, independently of the nodes: part k of P belongs to node k·N // P. Functions are
+pure (see `runtime.cluster.parts.task`). So when a host is lost, all hosts restart: the values that a call needs are
+recomputed, and the call is repeated. Results are the same bits.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from stretto.runtime.interrupts import deferring_ctrl_c
 from .task import Failed, Work
 
 _WITHIN = 60.0  # seconds for any call to be answered
-_BYTES, _ITEMS = 5e6, 2e5  # a second that any control plane carries, that any node reads
+_BYTES, _ITEMS = 5e6, 2e5  # bytes per second of the slowest control connection; items per second of the slowest reader
 
 Function = Callable[..., Any]
 
 
 class PartHosts(Protocol):
-    """What is needed of `hosts.Hosts`."""
+    """The methods of `hosts.Hosts` that are used."""
 
     nodes: int
     where: tuple[int, ...]
@@ -43,7 +43,7 @@ class PartHosts(Protocol):
 
 
 class Parts:
-    """Values that the hosts hold.
+    """Creates values on the hosts.
 
     Parameters
     ----------
@@ -52,21 +52,29 @@ class Parts:
     make_task : function
         For `Begin.make`.
     beginning : function()
-        Called before the hosts begin this task, which ends the one they have.
+        Called before the hosts start this task, which ends their current one.
     """
 
     def __init__(self, hosts: PartHosts, make_task: Callable[..., Any], beginning: Callable[[], None]) -> None:
         self._hosts, self._make_task, self._beginning = hosts, make_task, beginning
-        self._incarnation = -1  # in which the hosts began the task; another one has ended it
+        self._incarnation = -1  # the incarnation in which this task runs; a later one has replaced it
         self._made: set[int] = set()  # numbers of the values that hosts have in this incarnation
         self._numbered = 0
-        self._unused: list[int] = []  # numbers of values that nobody refers to any more
+        self._unused: list[int] = []  # numbers of values without references
 
     def make(self, function: Function, each: Sequence[Any], *shared: Any, items: float = 0.0) -> Held:
-        """One value for each of `each`: function(crew, {part: own}, *shared) -> {part: value}, called once on a host
-        for all parts that it has.
+        """Create one value for each of `each`.
 
-        items: what the function reads, in all.
+        Parameters
+        ----------
+        function : callable
+            function(crew, {part: own}, *shared) -> {part: value}, called once on a host for all parts that it has.
+        each : sequence
+            The argument `own` of each part.
+        shared : arguments of all parts
+            Each host receives them once.
+        items : float
+            Entries that the function reads, in all.
         """
         held = self._held(len(each), function, dict(enumerate(each)), shared, items, None)
         self.call(held, None)
@@ -87,7 +95,7 @@ class Parts:
         return held
 
     def call(self, held: Held, work: Work | None) -> dict[int, Any]:
-        """Results by part. None: see that the values are there."""
+        """Results by part. None: only create the values."""
         with deferring_ctrl_c():
             while True:
                 try:
@@ -101,7 +109,7 @@ class Parts:
         return found
 
     def _ready(self, held: Held) -> None:
-        """Have the values on the hosts."""
+        """Create the values on the hosts, unless they exist."""
         if self._incarnation != self._hosts.incarnation:
             self._beginning()
             self._made.clear()
@@ -120,7 +128,7 @@ class Parts:
         self._made.add(held.number)
 
     def _drop(self) -> None:
-        """Let the hosts forget what is not used any more."""
+        """Have the hosts discard unused values."""
         gone = [number for number in self._unused if number in self._made]
         self._unused.clear()
         if gone:
@@ -128,7 +136,7 @@ class Parts:
             self._hosts.ask_each("drop", dict.fromkeys(sorted(set(self._hosts.where)), (gone,)))
 
     def _ask(self, what: str, work: Work, count: int) -> dict[int, Any]:
-        """To every host what is for its parts; results by part."""
+        """Send every host the work for its parts; return the results by part."""
         where, nodes = self._hosts.where, self._hosts.nodes
         shares: dict[int, dict[int, Any]] = {}
         for part, own in work.own.items():
@@ -154,7 +162,7 @@ class Parts:
         return found
 
     def _raise(self, part: int, host: int, error: BaseException, count: int) -> NoReturn:
-        """Name the node: the host's first one where the function was called for all of its parts."""
+        """Raise an error with its node: the host's first one if the function was called for all of its parts."""
         where = self._hosts.where
         node = where.index(host) if part < 0 else part * self._hosts.nodes // count
         at = f"node {node} of the cluster, on host {host}" + (f", part {part} of {count}" if part >= 0 else "")
@@ -164,11 +172,16 @@ class Parts:
 
 
 class Held:
-    """Values of all parts, on the nodes; they are forgotten there when nobody refers to this any more.
+    """Values of all parts, on the nodes; discarded when this object is.
 
-    number : under which hosts know them
-    count : parts
-    function, own, shared, items, base : how they are made, from the values `base` or from nothing
+    Attributes
+    ----------
+    number : int
+        The hosts' key of the values.
+    count : int
+        Parts.
+    function, own, shared, items, base
+        How the values are computed, from the values `base` or from nothing.
     """
 
     def __init__(
@@ -189,14 +202,15 @@ class Held:
     def map(
         self, function: Function, *shared: Any, each: Mapping[int, Any] | None = None, items: float = 0.0
     ) -> dict[int, Any]:
-        """function(crew, value, own, *shared) for each part, or for those in `each`: results by part, in their order.
+        """Call function(crew, value, own, *shared) for each part, or for those in `each`; results by part, in their
+        order.
 
         Parameters
         ----------
         shared : arguments of all parts
             Each host receives them once.
         each : mapping of part to own
-            What is for one part alone; None: nothing, and all parts are called.
+            Arguments of single parts; None: there are none, and all parts are called.
         items : float
             Entries that are read in all.
         """
@@ -205,7 +219,7 @@ class Held:
         return {part: found[part] for part in sorted(found)}
 
     def derive(self, function: Function, *shared: Any, items: float = 0.0) -> Held:
-        """Other values, made of these on the nodes that have them: function(crew, value, None, *shared)."""
+        """Compute other values from these on the same nodes: function(crew, value, None, *shared)."""
         own: dict[int, Any] = dict.fromkeys(range(self.count))
         held = self._parts._held(self.count, function, own, shared, items, self)
         self._parts.call(held, None)

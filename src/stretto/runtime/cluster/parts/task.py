@@ -1,11 +1,11 @@
-"""What a host does when functions run over the parts of a data set that its nodes hold.
+"""The task of a host that holds parts of a data set: runs the driver's functions over them.
 
     ask("make", Work)       function(crew, {part: own}, *shared) -> {part: value}; the values are kept
     ask("map", Work)        function(crew, value, own, *shared) for each part -> {part: result}, or kept
-    ask("drop", numbers)    forget values
+    ask("drop", numbers)    discard values
 
-A function may use the threads of `crew`. It changes neither a value nor an argument, so that it can be called again
-after a node was lost. An error is an answer like any other: it names the part, and the driver raises it.
+A function may use the threads of `crew`. It changes neither a value nor an argument, so that it can be repeated after a
+node was lost. An exception is returned with its part, and the driver raises it.
 """
 
 from __future__ import annotations
@@ -28,43 +28,43 @@ class Work:
     """One call for one host."""
 
     function: Callable[..., Any]
-    own: Mapping[int, Any]  # by part: what is for this part alone
+    own: Mapping[int, Any]  # by part: its own argument
     shared: tuple[Any, ...]  # arguments that all parts have in common; a host receives them once
     values: int  # the number of the values that the function takes
     into: int  # the number under which results are kept; −1: they are returned
-    items: float  # entries that are read in all: what the call costs in virtual time
+    items: float  # entries that are read in all: the cost of the call in virtual time
 
 
 @dataclass(frozen=True, eq=False)
 class Failed:
-    """A function raised an error. part: which one it was at; −1 where values are made for all parts at once."""
+    """A function raised an exception."""
 
-    part: int
+    part: int  # −1 where values are created for all parts at once
     error: BaseException
 
 
 class PartsTask:
-    """One incarnation on a host.
+    """The parts of one incarnation on a host.
 
     Parameters
     ----------
     crew : Crew or None
-        Whose threads functions use; None: those of a crew of its own.
+        Whose threads functions use; None: those of its own crew.
     """
 
     channel = PARTS
-    made = 0  # no node makes visits by itself
+    made = 0  # visits made: always 0
 
     def __init__(self, host: HostApi, begin: Begin, crew: Crew | None = None) -> None:
         self._host = host
         self._own_crew = crew is None
         self._crew = crew
         self._values: dict[int, dict[int, Any]] = {}
-        self._lock = threading.Lock()  # one function at a time, and none while it is halted
+        self._lock = threading.Lock()  # one function at a time, and none after a halt
         self._halted = False
 
     def start(self) -> None:
-        """Nothing is done before the driver asks for it."""
+        """Nothing to do before the driver's first call."""
 
     def receive(self, now: float, source: int, target: int, frames: Sequence[Frame]) -> None:
         """Nodes send each other nothing."""
@@ -74,13 +74,13 @@ class PartsTask:
         return inf
 
     def reset(self, now: float, peers: Sequence[int]) -> None:
-        """Nothing was on its way."""
+        """Nothing to retransmit."""
 
     def hold_up(self, seconds: float) -> None:
-        """The machine pauses: so do its answers."""
+        """Nothing to delay: a paused machine's answers wait by themselves."""
 
     def halt(self) -> None:
-        """End after the part at which a function is."""
+        """Stop after the part that a function is processing."""
         self._halted = True
         with self._lock:
             self._values.clear()
@@ -88,7 +88,7 @@ class PartsTask:
                 self._crew.close()
 
     def ask(self, what: str, *args: Any) -> Any:
-        """A call of the driver's."""
+        """Answer a call of the driver."""
         match what:
             case "make":
                 return self._make(args[0])
@@ -100,7 +100,7 @@ class PartsTask:
                         self._values.pop(number, None)
                 return None
             case _:
-                raise RunError(f"a host that holds parts cannot answer {what!r}")
+                raise RunError(f"a host was asked for {what!r}, and parts have no such call; please report this")
 
     def _make(self, work: Work) -> Failed | None:
         with self._lock:
@@ -134,5 +134,5 @@ class PartsTask:
 
 
 def make_parts_task(host: HostApi, begin: Begin) -> PartsTask:
-    """For `Begin.make`."""
+    """Create the task; for `Begin.make`."""
     return PartsTask(host, begin)

@@ -1,1 +1,1 @@
-"""Rounds of programs on a cluster."""
+"""Rounds of programs on a cluster: driver, nodes, and the parameter patches that they receive."""

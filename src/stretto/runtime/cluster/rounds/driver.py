@@ -1,13 +1,13 @@
-"""The driver of rounds whose updates run on nodes: the pipeline decides, hosts make updates, the driver does the rest.
+"""The driver of a program's rounds on a cluster: assigns updates to hosts, aggregates, recovers from lost hosts.
 
     HostRounds(pipeline, work, hosts, make_rounds_task, pack=packed).run()
 
-The schedule, `aggregate` and the objective run here. A node holds its parts of the data and gets, round by round, what
-changed of the parameters and the jobs; it reports results as events, so that several rounds are in flight.
+The schedule, `aggregate` and the objective run in the driver. A node holds its parts of the data. For each round it
+receives the changed parameters and the jobs. It reports results as events, so that several rounds are in progress.
 
-When a host is lost, all begin again: updates that were not reported are assigned once more, with the parameters that
-their rounds read. Where parts have state, nodes start from the last saved states, and all updates since are recomputed,
-those that were reported before without reporting them twice. The bits are the same.
+When a host is lost, all hosts restart: updates that were not reported are assigned again, with the parameters that
+their rounds read. Where parts have state, nodes start from the last saved states and repeat all updates since; those
+that were reported before are not reported twice. The bits are the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .node import Assign, ChooseRound, Load, NodeWork, Outcome, Report, SaveStat
 from .patches import PatchLog
 from .remote_choices import RemoteChoices
 
-_LOADING = 600.0  # seconds in which a host must have taken its parts of the data
+_LOADING = 600.0  # seconds for a host to load its parts of the data
 
 
 class RemoteWork(Work, Protocol):
@@ -56,15 +56,15 @@ class RemoteWork(Work, Protocol):
         ...
 
     def received(self, number: int, outcome: Outcome) -> None:
-        """A scheduler has chosen a round; raises where it failed."""
+        """A scheduler has chosen a round; raises if it failed."""
         ...
 
     def assignment(self, number: int, update: int) -> tuple[Any, int]:
-        """(job, part) of an update; the part is −1 where data are not cut."""
+        """(job, part) of an update; the part is −1 where data are not partitioned."""
         ...
 
     def checks(self, number: int, update: int) -> str:
-        """How an update is checked, "" where it is not; for `NodeWork.update`."""
+        """How an update is checked, "" for no check; for `NodeWork.update`."""
         ...
 
     def params(self, number: int) -> Mapping[str, NDArray[Any]]:
@@ -72,11 +72,11 @@ class RemoteWork(Work, Protocol):
         ...
 
     def node_work(self, parts: Sequence[int], updates: bool) -> NodeWork:
-        """What a node with these parts needs. updates: whether it makes updates where data are not cut."""
+        """The work of a node with these parts. `updates`: whether it makes updates where data are not partitioned."""
         ...
 
     def returned(self, number: int, update: int, outcome: Outcome) -> None:
-        """An update was made; raises where it failed."""
+        """An update was made; raises if it failed."""
         ...
 
     def saves(self, number: int) -> bool:
@@ -84,16 +84,16 @@ class RemoteWork(Work, Protocol):
         ...
 
     def saved(self, number: int, states: dict[int, Outcome]) -> None:
-        """The states of all parts after a round have come."""
+        """The states of all parts after a round have arrived."""
         ...
 
     def states(self) -> tuple[int, Mapping[int, bytes] | None]:
-        """The round after which states were saved last, and the states; None: they are made from the parts."""
+        """The round after which states were saved last, and the states; None: they are created from the parts."""
         ...
 
 
 class RoundsHosts(Protocol):
-    """What is needed of `hosts.Hosts`."""
+    """The methods of `hosts.Hosts` that are used."""
 
     nodes: int
     where: tuple[int, ...]
@@ -108,23 +108,29 @@ class RoundsHosts(Protocol):
 
 
 class HostRounds(RoundsRun):
-    """A run on hosts.
+    """A run of rounds on hosts.
 
     Parameters
     ----------
+    pipeline : Pipeline
+        Which rounds may be in progress.
+    work : RemoteWork
+        The functions of the program.
+    hosts : RoundsHosts
+        The hosts, started.
     make : function(host, begin) -> Task
-        Makes the task of a host.
+        Creates the task of a host.
     pack : function(NodeWork) -> bytes or NodeWork
-        Makes what nodes need ready to be sent.
+        Serializes the work of a node.
     clock, cpu : function() -> seconds
         Time, and processor time of the driver; virtual where hosts are simulated.
     wait : float
-        Seconds between two checks whether an end was asked for.
+        Seconds between two checks for a requested stop.
 
     Attributes
     ----------
     halting : bool
-        Whether it ends because an end was asked for.
+        Whether the run ends because a stop was requested.
     """
 
     work: RemoteWork
@@ -150,9 +156,9 @@ class HostRounds(RoundsRun):
         self._out: list[Task] = []  # updates to be assigned
         self._stamps: dict[int, int] = {}  # by round: the version of the parameters that it reads
         self._assigned: dict[int, list[tuple[int, Any, int]]] = {}  # by round, since states were saved
-        self._states: dict[int, dict[int, Outcome]] = defaultdict(dict)  # by round, by part: as they come
+        self._states: dict[int, dict[int, Outcome]] = defaultdict(dict)  # by round and part: states that have arrived
         self._numbers: Counter[int] = Counter()  # messages sent to each host
-        self._has: dict[int, int] = {}  # by host: the version of the parameters that it has
+        self._has: dict[int, int] = {}  # by host: its version of the parameters
         self._choices = RemoteChoices(work.schedulers)
 
     def clock(self) -> float:
@@ -171,10 +177,10 @@ class HostRounds(RoundsRun):
         if not self.pipeline.settled:
             return False
         awaited = any(number <= self.pipeline.done for number in self._assigned if self.work.saves(number))
-        return self.asked or bool(self._errors) or self._struck is not None or not awaited
+        return self.asked or bool(self._errors) or self._interrupt is not None or not awaited
 
     def _advance(self) -> None:
-        """Do what the pipeline asks for; without anything to do, assign updates and wait for reports."""
+        """Run the pipeline's tasks; if there are none, assign updates and wait for reports."""
         if self.asked:
             self.pipeline.halt()
             self.halting = True
@@ -193,7 +199,7 @@ class HostRounds(RoundsRun):
                 self._hear(event)
 
     def _do(self, task: Task) -> None:
-        """A task of the driver's own."""
+        """Run a task of the driver itself."""
         began = self._cpu()
         try:
             if task.stage == CHOOSE:
@@ -221,7 +227,7 @@ class HostRounds(RoundsRun):
     # -- schedulers on nodes -----------------------------------------------------------------------------------------
 
     def _request(self) -> None:
-        """Ask schedulers for the rounds whose earlier rounds are known, before the pipeline needs them."""
+        """Ask schedulers for rounds whose predecessors are known, before the pipeline needs them."""
         choices = self._choices
         while choices.schedulers and choices.asked < self.pipeline.done + self.pipeline.depth:
             request = self.work.request(choices.asked + 1)
@@ -255,13 +261,13 @@ class HostRounds(RoundsRun):
 
     @property
     def _workers(self) -> int:
-        """Nodes that make updates, the first ones."""
+        """The number of nodes that make updates; they are the first ones."""
         return self.hosts.nodes - self.work.schedulers
 
     # -- assigning ---------------------------------------------------------------------------------------------------
 
     def _flush(self) -> None:
-        """Assign the updates that were taken."""
+        """Assign the collected updates."""
         out, self._out = self._out, []
         for number, tasks in groupby(out, key=lambda task: task.round):
             updates = [(task.job, *self.work.assignment(number, task.job)) for task in tasks]
@@ -292,7 +298,7 @@ class HostRounds(RoundsRun):
         return self._stamps[number]
 
     def _forget(self) -> None:
-        """Drop what no update needs that may have to be recomputed."""
+        """Discard what is not needed to repeat an update."""
         last = self.work.states()[0] if self.work.stateful else self.pipeline.done
         for number in [number for number in self._stamps if number <= last]:
             del self._stamps[number]
@@ -317,14 +323,14 @@ class HostRounds(RoundsRun):
         self._numbers[host] += 1
         self.hosts.send(host, "do", self.hosts.incarnation, number, message)
 
-    # -- hearing -----------------------------------------------------------------------------------------------------
+    # -- events -----------------------------------------------------------------------------------------------------
 
     def _hear(self, event: Told) -> None:
         if event.what == "failed":
             if isinstance(event.value, RunError):
                 raise event.value
             raise RunError(
-                f"host {event.host} could not take its part of the program: {type(event.value).__name__}: "
+                f"host {event.host} could not load its part of the program: {type(event.value).__name__}: "
                 f"{event.value}; what the program refers to must be importable on every node"
             ) from event.value
         report: Report = event.value
@@ -339,7 +345,7 @@ class HostRounds(RoundsRun):
         self._adopt()
 
     def _adopt(self) -> None:
-        """Take states from which nodes can start: those of all parts, after updates that are all reported."""
+        """Keep the newest complete states: those of all parts, after updates that are all reported."""
         for number in sorted(self._states):
             waits = any(task.stage == UPDATE and task.round <= number for task in self.pipeline.running)
             if waits or len(self._states[number]) < self.work.parts + self.work.schedulers:
@@ -357,7 +363,7 @@ class HostRounds(RoundsRun):
         else:
             self.pipeline.updated(task)
 
-    # -- beginning, for the first time and after a loss --------------------------------------------------------------
+    # -- start and restart ------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
         while True:
@@ -383,7 +389,7 @@ class HostRounds(RoundsRun):
         self.hosts.ask_each("do", loads, timeout=_LOADING)
 
     def _assign_again(self) -> None:
-        """What was assigned and is not reported, and where parts have state, everything since it was saved."""
+        """Assign unreported updates again; where parts have state, all updates since it was saved."""
         self._choices.saving.clear()
         for number in sorted(self._choices.requests):
             self._choose(number)
@@ -395,11 +401,11 @@ class HostRounds(RoundsRun):
 
 
 def _packed(number: int, share: list[tuple[int, Any, int]]) -> bytes:
-    """Jobs of a round as bytes."""
+    """Pickle the jobs of a round."""
     try:
         return pickle.dumps(share, protocol=5)
     except Exception as error:
         raise RunError(
-            f"the jobs of round {number} cannot be pickled to be sent to nodes: {error}; let the schedule return "
+            f"the jobs of round {number} cannot be pickled to be sent to nodes: {error}; have the schedule return "
             "numbers, text, or tuples of these"
         ) from error

@@ -1,13 +1,13 @@
-"""Rounds on a node: messages of the driver in, updates to be made, reports out. Pure: no threads and no clock.
+"""The updates of a program on a node, as a pure state machine: messages in, updates to run, reports out.
 
     node.take(number, message)      # messages are numbered from 0, and are handled in that order
-    update = node.next_update()     # None: nothing can begin now
+    update = node.next_update()     # None: no update can start now
     node.made(update, outcome)      # a Report, once all updates of a message are made
 
-Messages: `Load` (the program's part of the work, parameters, saved states), `Assign` (updates of one round, with what
-changed of the parameters), `SaveStates`, and `ChooseRound` where schedulers are on nodes. Where parts have state, the
-updates of a part are made one after another in the order in which they came, and its state is saved between the updates
-before `SaveStates` and those after it. A scheduler is a part whose updates are choices.
+Messages: `Load` (the program's part of the work, parameters, saved states), `Assign` (updates of one round, with the
+changed parameters), `SaveStates`, and `ChooseRound` where schedulers run on nodes. Where parts have state, the updates
+of a part run one after another in the order of arrival, and its state is saved between the updates before `SaveStates`
+and those after it. A scheduler is a part whose updates are choices.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from stretto.runtime.cluster.hosts.remote_errors import portable
 
 from .patches import Arrays, Patch, apply_patch, copied, touched_by
 
-STATE = -1  # the update that saves the state of a part
-CHOICE = -2  # the update in which a scheduler chooses a round
+STATE = -1  # number of the update that saves the state of a part
+CHOICE = -2  # number of the update in which a scheduler chooses a round
 
 
 class NodeWork(Protocol):
-    """What a node calls to make updates: sent by the driver."""
+    """The functions that a node calls to make updates; sent by the driver."""
 
     @property
     def stateful(self) -> bool:
@@ -36,53 +36,53 @@ class NodeWork(Protocol):
         ...
 
     def start(self, states: Mapping[int, bytes] | None) -> None:
-        """Make the state of its parts, or restore what `state` gave."""
+        """Create the state of its parts, or restore what `state` returned."""
         ...
 
     def view(self, arrays: Arrays) -> Any:
-        """Parameters as `update` takes them."""
+        """The parameters in the form that `update` takes."""
         ...
 
     def update(self, job: Any, part: int, params: Any, check: str = "") -> Any:
-        """The result of a job on a part. check: how the update is checked, as the driver's work says."""
+        """The result of a job on a part. `check`: how the update is checked, as the driver's work says."""
         ...
 
     def choose(self, part: int, request: bytes) -> Any:
-        """The jobs of a round, chosen by the scheduler that is this part."""
+        """The jobs of a round, chosen by the scheduler with this part number."""
         ...
 
     def state(self, part: int) -> bytes:
-        """The state of a part."""
+        """The pickled state of a part."""
         ...
 
     def items(self, job: Any) -> float:
-        """How many items an update of this job looks at, for virtual time."""
+        """How many items an update of this job processes, for virtual time."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """The first message. work: pickled where hosts are other processes, so that errors are reported and not fatal."""
+    """The first message."""
 
-    work: NodeWork | bytes
-    states: Mapping[int, bytes] | None
+    work: NodeWork | bytes  # pickled where hosts are other processes, so that errors are reported and not fatal
+    states: Mapping[int, bytes] | None  # saved states by part; None: create them
 
 
 @dataclass(frozen=True, eq=False)
 class Assign:
-    """Updates of one round. jobs: pickled [(number in the round, job, part)]. silent: numbers nobody waits for."""
+    """Updates of one round."""
 
     round: int
-    base: Arrays | None  # the parameters to start from; None: those that are there
-    patches: tuple[Patch, ...]
-    jobs: bytes
-    silent: frozenset[int] = frozenset()
+    base: Arrays | None  # the parameters to start from; None: those that the node has
+    patches: tuple[Patch, ...]  # changes of the parameters
+    jobs: bytes  # pickled [(number in the round, job, part)]
+    silent: frozenset[int] = frozenset()  # numbers of updates that are not reported
     checks: Mapping[int, str] = field(default_factory=dict)  # by number: updates that are checked, and how
 
 
 @dataclass(frozen=True, eq=False)
 class SaveStates:
-    """The states of these parts after all updates that were assigned before."""
+    """Save the states of these parts after all updates that were assigned before."""
 
     round: int
     parts: tuple[int, ...]
@@ -90,16 +90,16 @@ class SaveStates:
 
 @dataclass(frozen=True, eq=False)
 class ChooseRound:
-    """A round that a scheduler on this node is to choose."""
+    """Have a scheduler on this node choose a round."""
 
     round: int
     part: int  # of the scheduler
     request: bytes
-    silent: bool  # nobody waits for it
+    silent: bool  # not reported
 
 
 class Outcome(NamedTuple):
-    """What came of an update: the pickled result or state, or an error."""
+    """The outcome of an update: the pickled result or state, or an error."""
 
     number: int  # of the update in its round; of a state, its part
     result: bytes | None
@@ -108,31 +108,31 @@ class Outcome(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """All outcomes of a message. seconds: processor time, all updates together."""
+    """All outcomes of a message."""
 
     round: int
     states: bool  # of a SaveStates
     outcomes: tuple[Outcome, ...]
-    seconds: float
+    seconds: float  # processor time of all updates together
     choice: bool = False  # of a ChooseRound
 
 
 @dataclass(slots=True, eq=False)
 class _Version:
-    """Parameters, and how many updates that are not made yet read them."""
+    """A version of the parameters."""
 
     arrays: Arrays
     view: Any
-    readers: int = 0
+    readers: int = 0  # unfinished updates that read it
 
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """One message's updates."""
+    """The updates of one message."""
 
     round: int
     states: bool
-    left: int
+    left: int  # updates not made yet
     outcomes: list[Outcome] = field(default_factory=list)
     seconds: float = 0.0
     choice: bool = False
@@ -140,9 +140,9 @@ class _Batch:
 
 @dataclass(slots=True, eq=False)
 class NodeUpdate:
-    """One update to be made. number: in its round, or STATE, or CHOICE."""
+    """One update to be made."""
 
-    number: int
+    number: int  # in its round, or STATE, or CHOICE
     job: Any
     part: int
     silent: bool
@@ -152,7 +152,7 @@ class NodeUpdate:
 
 
 class RoundsNode:
-    """The state of one incarnation on a host."""
+    """The updates of one incarnation on a host."""
 
     def __init__(self) -> None:
         self.work: NodeWork | None = None
@@ -160,10 +160,10 @@ class RoundsNode:
         self._early: dict[int, Any] = {}
         self._version: _Version | None = None
         self._queue: deque[NodeUpdate] = deque()
-        self._busy: set[int] = set()  # parts whose state an update is using
+        self._busy: set[int] = set()  # parts whose state is in use
 
     def take(self, number: int, message: Any) -> None:
-        """A message has come; it is handled when all before it have been."""
+        """Receive a message; it is handled after all earlier ones."""
         self._early[number] = message
         while self._next in self._early:
             self._handle(self._early.pop(self._next))
@@ -189,10 +189,12 @@ class RoundsNode:
             batch = _Batch(message.round, False, 1, choice=True)
             self._queue.append(NodeUpdate(CHOICE, message.request, message.part, message.silent, batch, None))
         else:
-            raise RunError(f"a node of a program cannot handle {type(message).__name__}")
+            raise RunError(
+                f"a node received a {type(message).__name__}, which a program does not use; please report this"
+            )
 
     def _renew(self, message: Assign) -> None:
-        """Bring the parameters to the version of a message. What updates still read is left as it is."""
+        """Bring the parameters to the version of a message. Versions that updates still read are not changed."""
         assert self.work is not None
         if message.base is not None:
             arrays = {name: copied(array) for name, array in message.base.items()}
@@ -207,7 +209,7 @@ class RoundsNode:
             apply_patch(version.arrays, patch)
 
     def next_update(self) -> NodeUpdate | None:
-        """The oldest update that may begin."""
+        """The oldest update that may start."""
         assert self.work is not None or not self._queue
         if self.work is None or not self.work.stateful:
             return self._queue.popleft() if self._queue else None
@@ -221,7 +223,7 @@ class RoundsNode:
         return None
 
     def run(self, update: NodeUpdate) -> Outcome:
-        """Make an update: call the program, and pickle what it gives. Called without a lock."""
+        """Make an update: call the program and pickle its result. Called without a lock."""
         assert self.work is not None
         if update.number == STATE:
             return _tried(update.part, lambda work: work.state(update.part), self.work)
@@ -232,7 +234,7 @@ class RoundsNode:
         return _tried(update.number, lambda work: _packed(work.update(*what, view, update.check)), self.work)
 
     def made(self, update: NodeUpdate, outcome: Outcome, seconds: float) -> Report | None:
-        """An update is made; the report of its message when it was the last."""
+        """Record a finished update; return the report of its message if it was the last one."""
         self._busy.discard(update.part)
         if update.version is not None:
             update.version.readers -= 1

@@ -1,12 +1,12 @@
-"""Parameters as nodes get them: only what changed since the version that a node has.
+"""Send nodes only the parameters that changed: versions, sparse patches, and applying them.
 
     log = PatchLog(arrays)                  # on the driver
     log.advance(newer)                      # the patch from the last version to this one is kept
-    log.since(stamp)                        # what a node with version `stamp` needs: whole arrays or None, and patches
+    log.since(stamp)                        # for a node with version `stamp`: whole arrays or None, and patches
     apply_patch(arrays, patch)              # on a node
 
-Versions are numbered by stamps: 0 is the start, and each version that differs from the one before it has the next.
-Arrays are compared by their bytes, so −0.0 and the bits of NaN arrive as they are.
+Versions are numbered by stamps: 0 is the start, and each version that differs from the previous one has the next.
+Arrays are compared by their bytes, so −0.0 and the bits of NaN are preserved.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 Arrays = dict[str, NDArray[Any]]
 
-_SPARSE = 3  # elements are sent one by one if fewer than one in so many changed
+_SPARSE = 3  # elements are sent one by one if fewer than 1/_SPARSE of them changed
 _WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
@@ -66,7 +66,7 @@ def apply_patch(arrays: Arrays, patch: Patch) -> None:
 
 
 def copied(array: NDArray[Any]) -> NDArray[Any]:
-    """A copy with the same memory order, by rows or by columns: libraries add up in memory order."""
+    """A copy with the same memory order (row-major or column-major): libraries sum in memory order."""
     order: Any = "F" if array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     return np.array(array, order=order, copy=True)
 
@@ -97,7 +97,7 @@ class PatchLog:
         self._patches: list[Patch] = []  # the k-th leads from stamp first + k to the next
 
     def advance(self, arrays: Mapping[str, NDArray[Any]]) -> int:
-        """Take note of the next version; its stamp."""
+        """Record the next version; return its stamp."""
         whole: Arrays = {}
         places: Arrays = {}
         values: Arrays = {}
@@ -119,14 +119,14 @@ class PatchLog:
         return self.stamp
 
     def since(self, stamp: int | None, until: int) -> tuple[Arrays | None, tuple[Patch, ...]]:
-        """What leads a node from version `stamp` (None: it has nothing) to version `until`."""
+        """The arrays and patches that bring a node from version `stamp` (None: it has nothing) to version `until`."""
         base = None
         if stamp is None or stamp < self._first:
             base, stamp = {name: copied(array) for name, array in self._oldest.items()}, self._first
         return base, tuple(self._patches[stamp - self._first : until - self._first])
 
     def trim(self, stamp: int) -> None:
-        """No version before this one is needed any more."""
+        """Discard versions before this one."""
         while self._first < stamp:
             apply_patch(self._oldest, self._patches.pop(0))
             self._first += 1

@@ -1,4 +1,4 @@
-"""Rounds that schedulers on nodes choose: what was asked, what has come, what a lost scheduler has to choose again."""
+"""The driver's record of rounds that schedulers on nodes choose: requested, received, to repeat after a loss."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from stretto.schedule.pipeline import Task
 
 @dataclass(eq=False)
 class RemoteChoices:
-    """The driver's view of schedulers.
+    """The driver's record of schedulers on nodes.
 
     Attributes
     ----------
     schedulers : int
         How many; 0: the driver chooses.
     asked : int
-        The last round that was asked for.
+        The last round that was requested.
     requests : dict of int to bytes
-        By round: those that a scheduler would have to choose again, since its state was saved before them.
+        By round: requests since the schedulers' states were saved, which a lost scheduler has to repeat.
     received : set of int
-        Rounds of `requests` that have come.
+        Rounds of `requests` that have arrived.
     waiting : Task or None
         The choice that the pipeline waits for.
     failed : dict of int to Exception
         By round: why it could not be chosen.
     saving : dict of int to int
-        By round after which states are being saved: the last round that was asked for before.
+        By round after which states are being saved: the last round that was requested before.
     """
 
     schedulers: int
@@ -38,7 +38,7 @@ class RemoteChoices:
     saving: dict[int, int] = field(default_factory=dict)
 
     def ask(self, request: bytes) -> int:
-        """The next round is asked for; its number."""
+        """Record a request for the next round; return its number."""
         self.asked += 1
         self.requests[self.asked] = request
         return self.asked
@@ -48,12 +48,14 @@ class RemoteChoices:
         return not self.schedulers or number in self.received or (number <= self.asked and number not in self.requests)
 
     def check(self, number: int) -> None:
-        """Raise why a round could not be chosen."""
+        """Raise the error if a round could not be chosen."""
         if number in self.failed:
             raise self.failed[number]
 
     def saved(self, number: int) -> bool:
-        """States have come from all schedulers. Whether everything chosen before them has come, too: then drop that."""
+        """The states of all schedulers have arrived. True, and older requests are dropped, if all earlier choices
+        arrived too.
+        """
         if not self.schedulers:
             return True
         last = self.saving[number]

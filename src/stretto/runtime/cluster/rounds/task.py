@@ -1,7 +1,6 @@
-"""What a host does when a program runs on several nodes: the updates that the driver assigns, on threads.
+"""The task of a host in a program: runs the updates that the driver assigns, on threads.
 
-    ask("do", incarnation, number, message)     handle a message, see `runtime.cluster.rounds.node`, in the order of
-    numbers
+    ask("do", incarnation, number, message)     handle a message (`runtime.cluster.rounds.node`), in order of numbers
 
 Reports go to the driver as "made" events. A message that cannot be handled is reported as "failed".
 """
@@ -21,13 +20,13 @@ from stretto.runtime.cluster.hosts.remote_errors import portable
 
 from .node import Report, RoundsNode
 
-_ENDING = 1.0  # seconds that a halted task waits for updates that run; their results are dropped in any case
+_ENDING = 1.0  # seconds that a halted task waits for running updates; their results are dropped in any case
 
 
 class RoundsTask:
-    """One incarnation of a program on a host. Subclasses say how updates are made."""
+    """One incarnation of a program on a host. Subclasses run the updates."""
 
-    channel = RING  # nodes of a program send each other nothing
+    channel = RING  # unused: nodes of a program send each other nothing
 
     def __init__(self, host: HostApi, begin: Begin) -> None:
         self._host, self._begin = host, begin
@@ -35,19 +34,19 @@ class RoundsTask:
         self._halted = False
 
     def receive(self, now: float, source: int, target: int, frames: Sequence[Frame]) -> None:
-        """Nothing comes from other nodes."""
+        """Nodes of a program send each other nothing."""
 
     def tend(self, now: float) -> float:
-        """Nothing has to be done at a certain time."""
+        """No timers."""
         return inf
 
     def ask(self, what: str, *args: Any) -> None:
-        """See above."""
+        """Handle a message of the driver; see the module's docstring."""
         if what != "do":
-            raise RunError(f"a host of a program cannot answer {what!r}")
+            raise RunError(f"a host was asked for {what!r}, and a program has no such call; please report this")
         incarnation, number, message = args
         if incarnation != self._begin.incarnation:
-            return  # calls run side by side: one of an earlier incarnation may come late
+            return  # calls run concurrently: one of an earlier incarnation may arrive late
         try:
             self._take(number, message)
         except Exception as error:
@@ -67,7 +66,7 @@ class RoundsTask:
 
 
 class RoundsThreads(RoundsTask):
-    """Updates on the threads of a host."""
+    """Runs updates on the threads of a host."""
 
     def __init__(self, host: HostApi, begin: Begin) -> None:
         super().__init__(host, begin)
@@ -83,7 +82,7 @@ class RoundsThreads(RoundsTask):
             thread.start()
 
     def halt(self) -> None:
-        """Begin no more updates, and report nothing."""
+        """Start no more updates, and report nothing."""
         with self._changed:
             self._halted = True
             self._changed.notify_all()
@@ -109,10 +108,10 @@ class RoundsThreads(RoundsTask):
             spent = time.thread_time() - began
             with self._changed:
                 report = self.node.made(update, outcome, spent)
-                self._changed.notify_all()  # an update of the same part may wait
+                self._changed.notify_all()  # an update of the same part may be waiting
             self.report(report)
 
 
 def make_rounds_task(host: HostApi, begin: Begin) -> Task:
-    """For `Begin.make`."""
+    """Create the task; for `Begin.make`."""
     return RoundsThreads(host, begin)

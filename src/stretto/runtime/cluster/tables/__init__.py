@@ -1,1 +1,1 @@
-"""Jobs over tables on a cluster."""
+"""Jobs over tables on a cluster: driver, host task, nodes, workers and the merged recording."""

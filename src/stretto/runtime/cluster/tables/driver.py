@@ -1,8 +1,8 @@
-"""A job over tables on a cluster, from the driver's side.
+"""The driver of a job over tables on a cluster: evaluations, checkpoints, and restarts after a lost host.
 
-Hosts run the workers and report how far they are and their parts of cuts. What that means is decided by
-`tables.table_run`; the driver carries it out: it evaluates the objective, saves, and begins again from the last
-complete cut when a host is lost. An evaluation by clock is one of a cut, and every cut is a checkpoint.
+Hosts run the workers and report their clocks and their parts of cuts. `tables.run.table_run` decides what follows. The
+driver carries it out: it evaluates the objective, saves checkpoints, and restarts from the last complete cut when a
+host is lost. An evaluation at a clock uses a cut, and every cut is a checkpoint.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from .events import Lives
 from .final_state import arrays_of, joined, merged, tables_of
 from .task import TablePayload, make_table_task
 
-_LOOK = 0.2  # seconds between two looks at the clock
+_POLL_SECONDS = 0.2  # seconds between two checks of timers
 _AHEAD = 0.3  # seconds of clocks by which a cut is planned ahead
-_STILL = 60.0  # seconds without any news after which workers are asked what they do
+_SILENCE_SECONDS = 60.0  # seconds without an event after which workers are asked for their status
 
 
 def run(spec: Cluster, job: TableJob) -> Outcome:
@@ -70,15 +70,15 @@ class _Driver:
         )
         self._lives = Lives()
         self._began = time.monotonic() - self.first.seconds
-        self._watching = 0.0  # seconds spent evaluating, which do not count
+        self._evaluation_seconds = 0.0  # seconds spent on evaluations, which do not count
         self._asked = False
-        self._at_end = False  # the cut of the end is being made
+        self._at_end = False  # whether the final cut is in progress
         self._evaluated = self.state.last
 
     # -- from start to end -------------------------------------------------------------------------------------------
 
     def ask(self) -> None:
-        """Ctrl-C: end at the end of a clock."""
+        """Handle Ctrl-C: stop at the end of a clock."""
         self._asked = True
 
     def run(self) -> Outcome:
@@ -91,16 +91,17 @@ class _Driver:
                     if self.shelf is not None and not self.state.stopped:
                         self._save_end()
                     outcome = self._outcome()
-                    if ctrl_c.heard() and outcome.stopped == "done":  # too late to stop anything, and told all the same
+                    # too late to stop the run, but the caller must still see it
+                    if ctrl_c.heard() and outcome.stopped == "done":
                         outcome.stopped = "interrupted"
                     return outcome
                 except HostLost as lost:
-                    self.hosts.lose(lost, f"the run goes on from clock {self.state.last.clock}")
+                    self.hosts.lose(lost, f"the run restarts from clock {self.state.last.clock}")
                     self._lives.restart(self.now(), self.state.last.clock)
                     due = self.state.restart(self.now())
 
     def now(self) -> float:
-        return time.monotonic() - self._began - self._watching
+        return time.monotonic() - self._began - self._evaluation_seconds
 
     def _interval(self, save_seconds: float) -> float:
         return interval_seconds(save_seconds, mean_time_to_failure=86_400.0 / self.layout.nodes)
@@ -131,34 +132,34 @@ class _Driver:
         self.hosts.begin(make_table_task, payload)
 
     def _follow(self) -> None:
-        """Until all that workers added is at the shards, or somebody said it is enough."""
+        """Handle events until all changes of the workers have reached the shards, or the run is stopped."""
         stalls, look_at = Stalls(), time.monotonic()
         self._through = False
         while not self._through:
             if time.monotonic() >= look_at:
                 look_at = time.monotonic() + stalls.after / 4
-                self._look_for_stalls(stalls)
+                self._warn_of_stalls(stalls)
             if self.state.stopped == "until":
                 self.hosts.ask("stop", None)
                 return
-            told = self.hosts.events(max(0.0, min(_LOOK, self.state.due_at - self.now())))
+            told = self.hosts.events(max(0.0, min(_POLL_SECONDS, self.state.due_at - self.now())))
             for event in told:
                 self._take(event)
                 if self.state.stopped == "until":
                     break
             if told:
                 self._news = time.monotonic()
-            elif time.monotonic() - self._news > _STILL:
-                self._check_still()
+            elif time.monotonic() - self._news > _SILENCE_SECONDS:
+                self._check_progress()
             self._time()
             self._plan()
 
     def _save_end(self) -> None:
-        """All workers have ended: save that, so that a run with more clocks can go on from here."""
+        """Save the state after all workers have ended, so that a run with more clocks can continue from it."""
         self._at_end = all(self.hosts.ask("cut", None).values())
-        until = time.monotonic() + _STILL
+        until = time.monotonic() + _SILENCE_SECONDS
         while self._at_end and time.monotonic() < until:
-            for event in self.hosts.events(_LOOK):
+            for event in self.hosts.events(_POLL_SECONDS):
                 self._take(event)
 
     # -- events ------------------------------------------------------------------------------------------------------
@@ -191,7 +192,7 @@ class _Driver:
             self.job.blame(worker, clock, error)
 
     def _cut(self, cut: CutParts | None) -> None:
-        """A cut is complete: evaluate it, keep it, save it if it is time."""
+        """A cut is complete: evaluate it, keep it, and save it if a checkpoint is due."""
         if cut is None:
             return
         if not self._at_end:
@@ -207,19 +208,19 @@ class _Driver:
         self._at_end = False
 
     def _whole(self, cut: CutParts) -> Cut:
-        """A cut as it is saved: without a trace of how many nodes there were."""
+        """A cut as it is saved: independent of the number of nodes."""
         node = whole(cut.clock, cut.shards.values(), cut.residuals.values()) if cut.shards else None
         return Cut(cut.clock, cut.workers, node, history=list(cut.history), seconds=self.now())
 
     def _plan(self) -> None:
-        """Have a cut made when one is due, or when the user wants to stop."""
+        """Request a cut when one is due, or when the user wants to stop."""
         clock = self.state.cut_due(self.now(), at_once=self._asked)
         if clock is not None and self._open(clock) and self._asked:
             self.state.interrupt(clock)
             self.hosts.ask("stop", clock)
 
     def _open(self, clock: int) -> bool:
-        """Have all nodes take part in a cut; if one of them is beyond its clock, there will be none."""
+        """Request a cut from all nodes; it is cancelled if a node has already passed its clock."""
         if all(self.hosts.ask("cut", clock).values()):
             return True
         self.hosts.ask("cancel", clock)
@@ -227,7 +228,7 @@ class _Driver:
         return False
 
     def _time(self) -> None:
-        """Carry out what is due at this second."""
+        """Carry out evaluations that are due by time."""
         for due in self.state.time(self.now(), self.state.next_clock(self.now()) - 1):
             if isinstance(due, Evaluate):
                 self._evaluate([due], self._present())
@@ -235,36 +236,39 @@ class _Driver:
                 self._open(due.clock)
 
     def _present(self) -> CutParts:
-        """The tables as the shards have them now; workers' own values as in the last cut."""
+        """The current tables of the shards; workers' own values as in the last cut."""
         found = {node: part for nodes in self.hosts.ask("present").values() for node, part in nodes.items()}
         shards = {node: arrays_of(self.layout, tables) for node, (tables, _) in sorted(found.items())}
         nbytes = sum(nbytes for _, nbytes in found.values())
         return CutParts(self.state.low, self.state.last.workers, {}, shards, self.now(), nbytes)
 
     def _stop_quietly(self) -> None:
-        with contextlib.suppress(HostLost):  # an error is on its way to the user, and the hosts are ended with it
+        with contextlib.suppress(HostLost):  # an error is being raised, and the hosts end with it
             self.hosts.halt()
 
-    def _look_for_stalls(self, stalls: Stalls) -> None:
-        """Tell the user of workers that do not tick."""
+    def _warn_of_stalls(self, stalls: Stalls) -> None:
+        """Warn the user of workers that do not tick."""
         standing = [seat for seats in self.hosts.ask("standing").values() for seat in seats if not seat.ended]
         warn(stalls.see(time.monotonic(), {seat.worker: Seen(seat.clock, seat.waits) for seat in standing}))
 
-    def _check_still(self) -> None:
-        """No news for long: fine while somebody computes; if all wait for each other, that is our mistake."""
+    def _check_progress(self) -> None:
+        """After a long time without events: RunError if all workers wait for each other (a bug); fine while one
+        computes.
+        """
         standing = [seat for seats in self.hosts.ask("standing").values() for seat in seats if not seat.ended]
         if any(not seat.waits for seat in standing):
             self._news = time.monotonic()
             return
         where = ", ".join(f"worker {seat.worker} at clock {seat.clock} ({seat.waits})" for seat in standing[:8])
         raise RunError(
-            f"the run has made no progress for {_STILL:g} s: {where or 'all workers have ended'}; please report this"
+            f"the run has made no progress for {_SILENCE_SECONDS:g} s: {where or 'all workers have ended'}; "
+            "please report this"
         )
 
     # -- evaluating --------------------------------------------------------------------------------------------------
 
     def _evaluate(self, due: list[Evaluate], cut: CutParts) -> None:
-        """Evaluate the tables of a cut."""
+        """Evaluate the objective on the tables of a cut."""
         for at in due:
             self._evaluated = cut
             began, seconds = time.monotonic(), cut.seconds or self.now()
@@ -283,15 +287,15 @@ class _Driver:
             except Exception as error:
                 self._stop_quietly()
                 self.job.blame(-1, at.clock, error)
-            self._watching += time.monotonic() - began
+            self._evaluation_seconds += time.monotonic() - began
 
     def _outcome(self) -> Outcome:
-        found = self.hosts.ask("final", timeout=_STILL)
+        found = self.hosts.ask("final", timeout=_SILENCE_SECONDS)
         seconds = self.now()
         rests = sorted((rest for nodes in found.values() for rest in nodes.values()), key=lambda rest: rest.node)
         recording = merged(self.layout, self.job.record, rests, self._lives, self.first)
         recording.seconds = seconds
-        if self.state.stopped == "until":  # with what was evaluated, not with what came after
+        if self.state.stopped == "until":  # the state that was evaluated, without later changes
             recording.closed = min(rest.closed for rest in rests)
             tables = tables_of(self.layout, self._whole(self._evaluated))
             kept = {worker: self._evaluated.workers.get(worker, Part()) for worker in range(self.job.workers)}
@@ -323,7 +327,7 @@ class _Driver:
 
 
 def _parts_of(cut: Cut, layout: Layout) -> CutParts:
-    """The parts of a saved cut for the nodes of a layout."""
+    """Split a saved cut over the nodes of a layout."""
     parts = CutParts(cut.clock, dict(cut.parts), history=list(cut.history))
     for node, part in ({} if cut.node is None else split(layout, cut.node)).items():
         parts.shards[node], parts.residuals[node] = part.shard, part.residuals

@@ -1,12 +1,12 @@
-"""Recorded events of several nodes, put together: in an order that agrees with who could know of what, life by life.
+"""Merge the recorded events of several nodes into one causal order, across restarts of the run.
 
 Nodes record on machines whose clocks differ, so times alone do not order events of two nodes. Messages do: a delivery
-comes after its sending. `in_order` takes events by their times, but a delivery never before the message was sent; then
-no read comes before an add that it shows.
+comes after its sending. `in_order` sorts events by time but never puts a delivery before its sending; then no read
+comes before an add that it contains.
 
-A node that is lost takes its recording with it. What workers did before a cut must not be lost with it, or nobody could
-check that the tables still hold it: `Fresh` gives a worker's new events, which are sent to the driver with its part of
-every cut, and `Lives` keeps those that came before the cut that everybody goes back to.
+The recording of a lost node is lost with it. But the events of workers before a cut are needed, to check that the
+tables still contain them. So `Fresh` returns a worker's new events, which are sent to the driver with its part of every
+cut, and `Lives` keeps those from before the cut that the run restarts from.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from typing import Any, NamedTuple
 
 from stretto.store.recording import Recording, Restart, Tick
 
-# The lists of events of a full recording: all but `restarts`, which only the driver knows of.
+# The lists of events of a full recording: all but `restarts`, which only the driver records.
 EVENTS = ("reads", "adds", "ticks", "sends", "picks", "deliveries", "updates", "rows")
 OF_WORKERS = ("reads", "adds", "ticks")
-_REPEATED = ("again", "acknowledge")  # reasons of frames that carry no new message
+_REPEATED = ("again", "acknowledge")  # reasons of frames without a new message
 
 
 class Event(NamedTuple):
-    """now: by the driver's clock, as well as it is known. place: the node. name: the list it belongs to."""
+    """A recorded event."""
 
-    now: float
-    place: int
-    order: int
-    name: str
+    now: float  # by the driver's clock, as well as it is known
+    place: int  # the node
+    order: int  # position among the node's events
+    name: str  # the list it belongs to
     entry: Any
 
 
 def events_of(place: int, late: float, lists: dict[str, list[Any]]) -> list[Event]:
-    """The events of one node, in its own order; late: add it to its times to have the driver's."""
+    """The events of one node, in its own order; `late` is added to its times to get the driver's."""
     found = [
         Event(entry.now + late, place, entry.order, name, entry) for name, entries in lists.items() for entry in entries
     ]
@@ -43,7 +43,7 @@ def events_of(place: int, late: float, lists: dict[str, list[Any]]) -> list[Even
 
 
 def in_order(streams: Iterable[list[Event]]) -> Iterator[Event]:
-    """All events, those of a node in its own order, no message taken before it was sent."""
+    """Merge events: each node's in its own order, no message delivered before it was sent."""
     sources = [iter(stream) for stream in streams]
     heads: list[tuple[float, int, Event]] = []
 
@@ -57,7 +57,7 @@ def in_order(streams: Iterable[list[Event]]) -> Iterator[Event]:
     sent: dict[tuple[int, int], int] = {}  # (from, to) → messages sent so far
     waiting: dict[tuple[int, int, int], list[tuple[float, int, Event]]] = {}  # (from, to, number) → heads
     while heads or waiting:
-        if not heads:  # messages that nobody sent: whoever checks the recording shall see them
+        if not heads:  # deliveries without a sending: kept, so that a check of the recording finds them
             heads = [head for parked in waiting.values() for head in parked]
             heapify(heads)
             waiting.clear()
@@ -84,7 +84,7 @@ class Fresh:
         self._taken: dict[tuple[int, str], int] = {}
 
     def take(self, worker: int) -> dict[str, list[Any]]:
-        """The worker's reads, adds and ticks since the last time."""
+        """The worker's reads, adds and ticks since the last call."""
         found = {}
         for name in OF_WORKERS:
             entries = getattr(self._recording, name)
@@ -95,25 +95,25 @@ class Fresh:
 
 
 class Lives:
-    """What the driver keeps of lives that are over: events that came before the next life's clock, and the restarts."""
+    """The driver's record of ended incarnations: events before the clock of the next one, and the restarts."""
 
     def __init__(self) -> None:
         self._over: list[tuple[list[Event], Restart]] = []
         self._now: list[Event] = []
 
     def take(self, place: int, late: float, lists: dict[str, list[Any]]) -> None:
-        """Events of a worker in this life."""
+        """Add events of a worker in this incarnation."""
         self._now += events_of(place, late, lists)
 
     def restart(self, now: float, clock: int) -> None:
-        """A host was lost, and everybody goes back to this clock."""
+        """A host was lost, and the run restarts from this clock."""
         kept = [event for event in self._now if event.entry.clock < clock + isinstance(event.entry, Tick)]
         kept.sort(key=lambda event: event[:3])
         self._over.append((kept, Restart(0, now, clock, len(self._over) + 1, whole=False)))
         self._now = []
 
     def write(self, recording: Recording) -> None:
-        """Put it all into a recording, before the events of the last life."""
+        """Write everything into a recording, before the events of the last incarnation."""
         for events, restart in self._over:
             for event in events:
                 recording.put(event.name, event.entry, event.now)

@@ -1,4 +1,4 @@
-"""What a node has to show at the end of an incarnation, in a form that travels, and how the driver puts it together."""
+"""The final state of a node (tables, clocks, recording) as a message, and merging those of all nodes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .events import EVENTS, Lives, events_of, in_order
 
 @dataclass(eq=False)
 class Recorded:
-    """A node's recording without its layout. late: add it to times to have the driver's."""
+    """A node's recording without its layout."""
 
-    late: float
+    late: float  # added to times to get the driver's
     sent: dict[tuple[int, str, str], list[list[int]]]
     waits: dict[str, NDArray[np.float64]]
     clocks: list[tuple[float, int, int]]
@@ -33,38 +33,36 @@ class Recorded:
 
 @dataclass(eq=False)
 class NodeRest:
-    """tables: what its shard holds. witness: of each table, in full recordings. clocks, local: of its workers. items:
-    what they said they computed. staleness [workers of the node, 32]: as in `Cache`. closed: clocks below are over, and
-    all that was added in them is in the tables."""
+    """The final state of a node."""
 
     node: int
-    tables: tuple[Rest, ...]
-    witness: tuple[tuple[Keys, NDArray[np.int32]], ...]
-    clocks: dict[int, int]
-    local: dict[int, dict[str, Any]]
-    items: float
-    staleness: NDArray[np.int64]
-    closed: int
+    tables: tuple[Rest, ...]  # what its shard stores
+    witness: tuple[tuple[Keys, NDArray[np.int32]], ...]  # of each table, in full recordings
+    clocks: dict[int, int]  # of its workers
+    local: dict[int, dict[str, Any]]  # of its workers
+    items: float  # that its workers reported as computed
+    staleness: NDArray[np.int64]  # [workers of the node, 32] as in `Cache`
+    closed: int  # earlier clocks are complete: all their changes are in the tables
     recorded: Recorded
 
 
 class NodeRecording(Recording):
-    """A recording that several nodes write into, each on its own, or the driver's, into which they are put together."""
+    """A node's own recording, or the driver's, into which those of all nodes are merged."""
 
     def packed(self, late: float) -> Recorded:
-        """All of it, to be sent away."""
+        """Everything recorded, as a message."""
         events = {name: getattr(self, name) for name in EVENTS} if self.full else {}
         return Recorded(late, self._sent, self._waits, self.clocks, self._row_sends, events)
 
     def take(self, parts: Iterable[Recorded]) -> None:
-        """Put in what nodes have recorded in the last life of a run; clocks are the lowest and highest of all nodes."""
+        """Merge the recordings of the last incarnation; clocks are the lowest and highest of all nodes."""
         parts = list(parts)
         for part in parts:
             self._add_counts(part)
         self._add_clocks(parts)
         if not self.full:
             return
-        life = len(self.restarts)  # readers count lives from 0
+        life = len(self.restarts)  # incarnations are numbered from 0 in a recording
         for event in in_order(events_of(place, part.late, part.events) for place, part in enumerate(parts)):
             entry = event.entry._replace(incarnation=life) if event.name == "deliveries" else event.entry
             self.put(event.name, entry, event.now)
@@ -83,7 +81,7 @@ class NodeRecording(Recording):
                 total_of += sends
 
     def _add_clocks(self, parts: list[Recorded]) -> None:
-        """From (seconds, least, most) of each node to those of all."""
+        """Merge (seconds, least, most) of each node to those of all."""
         moves = sorted(
             (now + part.late, place, low, high) for place, part in enumerate(parts) for now, low, high in part.clocks
         )
@@ -96,7 +94,7 @@ class NodeRecording(Recording):
 
 
 def joined(rests: Sequence[Rest]) -> Rest:
-    """One table from what the nodes hold of it."""
+    """Join one table from the nodes' parts of it."""
     states = zip(*(rest.states for rest in rests), strict=True)
     return Rest(
         np.concatenate([rest.keys for rest in rests]),
@@ -131,7 +129,18 @@ def merged(
 ) -> NodeRecording:
     """One recording of all nodes, with the final witnesses where everything was recorded.
 
-    lives: what is left of lives before the last. begin: the cut that the run went on from.
+    Parameters
+    ----------
+    layout : Layout
+        Tables and nodes.
+    record : str or None
+        What was recorded.
+    rests : iterable of NodeRest
+        The final states of the nodes.
+    lives : Lives or None
+        Events of earlier incarnations.
+    begin : Cut or None
+        The cut that the run was resumed from.
     """
     rests = sorted(rests, key=attrgetter("node"))
     made = NodeRecording(layout, record)

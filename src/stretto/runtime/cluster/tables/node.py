@@ -1,6 +1,7 @@
-"""One node on a host: the state machine, its workers' seats, its cuts. Everything is called with the task's lock held,
-but where it is said otherwise; what the node has to say to others is handed to the wire before the lock is let go, so
-that frames leave in the order the links numbered them.
+"""One node of a job over tables on a host: its state machine, its workers and its cuts.
+
+Everything is called with the task's lock held, unless stated otherwise. The node's messages are handed to the network
+before the lock is released, so that frames leave in the order of their sequence numbers.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from .workers import TableSeat
 if TYPE_CHECKING:
     from .task import TableTask
 
-_APART = 0.05  # seconds between two words about clocks
-_LOOK = 0.5  # seconds after which links are looked at in any case
+_REPORT_SECONDS = 0.05  # seconds between two reports of clocks
+_LINK_SECONDS = 0.5  # seconds after which links are checked in any case
 
 
 class Room:
-    """A node and its workers. asleep: nothing the node knows of would have it send something between clocks."""
+    """A node and its workers. `asleep`: the node has nothing to send between clocks."""
 
     def __init__(self, task: TableTask, number: int) -> None:
         payload, begin = task.payload, task.begin
@@ -43,7 +44,7 @@ class Room:
         self.node = Node(
             layout, number, incarnation=begin.incarnation, recording=self.recording, locks=True, saved=saved
         )
-        # Whoever records wants one order of everything.
+        # A recording needs one order of all events.
         self.free = [not (lock or self.recording.full) for lock in self.node.cache.needs_lock]
         self.asleep = False
         workers = layout.workers_of(number)
@@ -57,16 +58,16 @@ class Room:
         self._first = workers.start
         self._managed = layout.policy.managed
         self._ship = task.ship
-        self._due = -inf  # when links have to be looked at
-        self._told = (-1, -1)  # the clocks that were told last, when, and the lowest there is
+        self._due = -inf  # when links have to be checked
+        self._reported = (-1, -1)  # the clocks that were reported last, when, and the current lowest
         self._told_at = -inf
         self._low = -1
 
-    # -- what workers do; without the lock ---------------------------------------------------------------------------
+    # -- called by workers, without the lock -------------------------------------------------------------------------
 
     @contextmanager
     def inside(self) -> Iterator[float]:
-        """With the lock, at a time; what came of it is carried out."""
+        """Hold the lock and send resulting messages at the end; yields the time."""
         with self.lock:
             if self.turns.ending:
                 raise Ended
@@ -74,7 +75,7 @@ class Room:
             self.after()
 
     def read(self, seat: TableSeat, table: int, keys: Keys, out: NDArray[Any]) -> None:
-        """Read under the lock, and wait while the rule does not allow it."""
+        """Read under the lock, and wait while the consistency rule does not allow it."""
         with self.inside() as began:
             if self.node.read(began, seat.worker, table, keys, out):
                 return
@@ -86,7 +87,7 @@ class Room:
             self.recording.waited(seat.worker, "read", self.task.now() - began)
 
     def tick(self, seat: TableSeat) -> None:
-        """A worker's clock ends."""
+        """End a worker's clock."""
         task, node = self.task, self.node
         if self.pressure.look(task.now()):
             self.ease(seat)
@@ -106,7 +107,7 @@ class Room:
             self.turns.yield_(seat)
 
     def ease(self, seat: TableSeat) -> None:
-        """Wait while more is on its way than the network takes away."""
+        """Wait while too many bytes are queued for the network."""
         with self.lock:
             began = self.task.now()
             self.task.host.rouse()
@@ -120,10 +121,10 @@ class Room:
         self.asleep = False
         self.task.host.rouse()
 
-    # -- the course of things ----------------------------------------------------------------------------------------
+    # -- start, messages and timers ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Before the first worker begins: those that had ended before are not waited for."""
+        """Before the first worker starts: do not wait for workers that had ended before."""
         now = self.task.now()
         for seat in self.seats:
             if seat.ended:
@@ -147,37 +148,37 @@ class Room:
         self.after()
 
     def receive(self, now: float, source: int, frames: Sequence[Frame]) -> None:
-        """Frames of another node."""
+        """Handle frames of another node."""
         self.cuts.ahead(frames)
         self.node.receive(now, source, *frames)
         self._due = min(self._due, self.node.tend(now, source))
         self.after()
 
     def reset(self, peers: Sequence[int]) -> None:
-        """What these nodes have not acknowledged may be lost."""
+        """Retransmit to these nodes what they have not acknowledged."""
         for peer in peers:
             if peer != self.number:
                 self.node.reset(self.task.now(), peer)
         self.after()
 
     def tend(self, now: float) -> float:
-        """Timers; when to call again."""
+        """Run timers; return when to call again."""
         node = self.node
-        self.asleep = self._managed  # before looking: a thread may be adding
+        self.asleep = self._managed  # set before the check: a thread may be adding
         if now >= self._due or now >= node.wake_at or (self._managed and node.cache.dirty):
-            self._due = min(node.tend(now), now + _LOOK)
+            self._due = min(node.tend(now), now + _LINK_SECONDS)
         self.after()
         if node.wake_at < inf:
             self.asleep = False
         due = min(self._due, node.wake_at)
-        if self._low != self._told[0]:
+        if self._low != self._reported[0]:
             self._tell_clocks(now)
-            if self._low != self._told[0]:
-                due = min(due, self._told_at + _APART)
+            if self._low != self._reported[0]:
+                due = min(due, self._told_at + _REPORT_SECONDS)
         return due
 
     def after(self) -> None:
-        """Carry out what the node said."""
+        """Send the messages and reports that the state machine produced."""
         node = self.node
         if node.frames:
             frames, node.frames = node.frames, []
@@ -198,7 +199,7 @@ class Room:
             self.tell("drained")
 
     def rest(self) -> NodeRest:
-        """What the node holds now, and what it has counted."""
+        """The final state of the node."""
         shard, seats = self.node.shard, self.seats
         tables = range(len(self.task.payload.layout.tables))
         return NodeRest(
@@ -214,25 +215,25 @@ class Room:
         )
 
     def tables(self) -> tuple[Rest, ...]:
-        """What the node's shard holds now."""
+        """The current tables of the node's shard."""
         shard = self.node.shard
         tables = range(len(self.task.payload.layout.tables))
         return tuple(Rest(*shard.table(table), tuple(shard.states(table))) for table in tables)
 
     def tell(self, what: str, value: Any = None) -> None:
-        """Have the driver told."""
+        """Report an event to the driver."""
         self.task.tell(what, self.number, value)
 
     def _tell_cut(self, what: str, value: Any) -> None:
-        """A part of a cut; with a worker's, what it has done since the last, which is lost if this process is."""
+        """Report a part of a cut; with a worker's part, its events since the last, because this process may be lost."""
         if what == "worker" and self._fresh is not None:
             self.tell("recorded", (self.task.late, self._fresh.take(value[1])))
         self.tell(what, value)
 
-    # -- inside ------------------------------------------------------------------------------------------------------
+    # -- internal ---------------------------------------------------------------------------------------------------
 
     def _moved(self, now: float) -> None:
-        """A worker's clock has moved on."""
+        """A worker's clock has advanced."""
         low = min(self.node.clock, FAR)
         if low == self._low:
             return
@@ -243,12 +244,12 @@ class Room:
         self._tell_clocks(now)
 
     def _tell_clocks(self, now: float) -> None:
-        """Not every time: nobody looks so closely."""
-        if now - self._told_at < _APART and self._low < FAR:
+        """Report clocks to the driver, not more often than every _REPORT_SECONDS seconds."""
+        if now - self._told_at < _REPORT_SECONDS and self._low < FAR:
             return
         told = self._low, self._most()
-        if told != self._told:
-            self._told, self._told_at = told, min(now, self.task.now())
+        if told != self._reported:
+            self._reported, self._told_at = told, min(now, self.task.now())
             self.tell("moved", told)
 
     def _most(self) -> int:

@@ -1,16 +1,16 @@
-"""Tables on a host: the nodes it holds, and the threads of their workers, for one incarnation.
+"""The task of a host in a job over tables: its nodes and the threads of their workers, for one incarnation.
 
-As on `Threads` (`served.Hall`), at most `host.threads` of the workers' threads run at a time, and one lock is over
-everything but reads and adds that need none. What comes from other nodes is handed to the state machines on the wire's
-thread, under the same lock, which nobody holds for long.
+As on `Threads` (`runtime.tables.threads`), at most `host.threads` of the workers' threads run at a time, and one lock
+guards everything except reads and adds that need none. Messages of other nodes are passed to the state machines on the
+network thread, under the same lock, which is never held for long.
 
-What the driver is told, each with the node: "moved" (lowest clock of its workers, highest), "worker", "node" and
-"shard" (parts of cuts: see `tables.node_cuts`), "recorded" (in runs that record everything: what a worker did since its
-last part of a cut), "ended" when all its workers have, "drained" when all that anybody added is at its shard, and
-"failed" (worker, clock, error); worker −2: nobody's mistake but ours.
+Events that it reports to the driver, each with the node: "moved" (lowest clock of its workers, highest), "worker",
+"node" and "shard" (parts of cuts: see `runtime.tables.run.node_cuts`), "recorded" (in full recordings: a worker's
+events since its last part of a cut), "ended" when all its workers have, "drained" when all changes have reached its
+shard, and "failed" (worker, clock, error); worker −2 is an error of Stretto itself.
 
-What the driver may ask: "cut" (clock, or None when all have ended), "cancel" (clock), "stop" (clock, or None for now),
-"final", "present" (the tables as they are) and "standing".
+Calls that the driver may make: "cut" (clock, or None when all have ended), "cancel" (clock), "stop" (clock, or None for
+now), "final", "present" (the current tables) and "standing".
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from .final_state import NodeRest
 from .node import Room
 from .workers import TableSeat
 
-OURS = -2  # whose mistake it was: not a worker's, and not that of the watching function, which is −1
-BACKLOG = 64 << 20  # bytes held back on the way to another host, beyond which workers wait
-_EASED = 0.02  # seconds between looks at how much is held back
-_PIECE = 4 << 20  # bytes of a cut that are copied at a time
+OURS = -2  # worker number of an error in Stretto itself; −1 is the objective function
+BACKLOG = 64 << 20  # bytes queued for another host, beyond which workers wait
+_EASED = 0.02  # seconds between two checks of the queued bytes
+_CHUNK = 4 << 20  # bytes of a cut that are copied at a time
 _MOST_WAIT = 0.5
 
 __all__ = ["CutPlan", "TablePayload", "TableTask", "make_table_task"]
@@ -50,38 +50,37 @@ __all__ = ["CutPlan", "TablePayload", "TableTask", "make_table_task"]
 
 @dataclass(frozen=True, eq=False)
 class TablePayload:
-    """What a host needs to know. start: the nodes' parts of the cut that everybody begins from, None at the beginning;
-    parts: the workers'; clock: of that cut. began_at: when the run began,
-    by the driver's calendar clock (`time.time`), or None: now."""
+    """What the driver sends to a host."""
 
     job: TableJob
     layout: Layout
-    start: dict[int, NodePart] | None = None
-    parts: dict[int, Part] = field(default_factory=dict)
-    clock: int = 0
+    start: dict[int, NodePart] | None = None  # the nodes' parts of the cut to start from; None: a new run
+    parts: dict[int, Part] = field(default_factory=dict)  # the workers' parts of it
+    clock: int = 0  # of that cut
     cuts: CutPlan = field(default_factory=CutPlan)
-    began_at: float | None = None
+    began_at: float | None = None  # start of the run by the driver's wall clock (`time.time`); None: now
 
 
 class Standing(NamedTuple):
-    """Where a worker is. waits: "read", "tick", "network", "turn", or "" while it computes."""
+    """The status of a worker."""
 
     worker: int
     clock: int
     ended: bool
-    waits: str
-    seconds: float
+    waits: str  # "read", "tick", "network", "turn", or "" while it computes
+    seconds: float  # for how long
 
 
 def make_table_task(host: HostApi, begin: Begin) -> TableTask:
-    """The task of a `Begin` whose payload is a TablePayload."""
+    """Create the task of a `Begin` whose payload is a TablePayload."""
     return TableTask(host, begin)
 
 
 class Pressure:
-    """Whether more is on its way to other hosts than should be. high may be read by anybody; the rest under the lock.
+    """Back-pressure: whether too many bytes are queued for other hosts.
 
-    waiting: who has to be woken when it is over."""
+    Any thread may read `high`; the rest needs the lock. `waiting` are the workers to wake when it is over.
+    """
 
     def __init__(self, backlog: Callable[[], int]) -> None:
         self.high = False
@@ -90,7 +89,7 @@ class Pressure:
         self._next = -inf
 
     def look(self, now: float) -> bool:
-        """Find out, unless that was done a moment ago."""
+        """Check the queued bytes, unless that was done a moment ago."""
         if now >= self._next:
             self._next = now + _EASED
             self.high = self._backlog() > BACKLOG
@@ -98,8 +97,9 @@ class Pressure:
 
 
 class TableTask:
-    """zero: when it was made, by the host's clock; the nodes' times count from there. late: when that was, in seconds
-    of the run, as far as the machines' calendar clocks agree."""
+    """The tables of one incarnation on a host. `zero`: its creation by the host's clock, to which the nodes' times are
+    relative; `late`: the same in seconds of the run, as far as the machines' wall clocks agree.
+    """
 
     channel = TABLES
 
@@ -108,37 +108,37 @@ class TableTask:
         if not isinstance(payload, TablePayload):
             raise RunError(f"a table task was given a {type(payload).__name__}, not a TablePayload")
         self.host, self.begin, self.payload = host, replace(begin, payload=None), payload
-        self.check = TableCheck(payload.layout)  # what frames may hold
+        self.check = TableCheck(payload.layout)  # validates received frames
         self.zero, self.late = host.now(), 0.0
         if payload.began_at is not None:
             self.late = time.time() - payload.began_at
         self.turns = Turns(host.threads)
         self.lock = self.turns.lock
-        self.last: int | None = None  # the clock at which everybody stops
+        self.last: int | None = None  # the clock at which all workers stop
         self.due = inf  # when `tend` will be called
-        self.on_wire = False  # the lock is held by the wire's thread, which calls `tend` next
+        self.on_wire = False  # the network thread holds the lock and calls `tend` next
         mine = begin.nodes_of(host.number)
         others = [node for node, at in enumerate(begin.where) if at != host.number]
-        far = list({begin.where[node]: node for node in others}.values())  # one of each host
+        far = list({begin.where[node]: node for node in others}.values())  # one node of each host
         self.pressure = Pressure(lambda: max((host.backlog(node) for node in far), default=0))
         self.rooms = {node: Room(self, node) for node in mine}
-        self.payload = replace(payload, start=None, parts={})  # they are where they belong now
+        self.payload = replace(payload, start=None, parts={})  # the nodes and workers have taken these
         self._seats = [seat for room in self.rooms.values() for seat in room.seats]
         self._threads: list[threading.Thread] = []
         self._failed = self._halted = False
         self._saving = threading.Condition(self.lock)
         self._to_save = False
         rows = max(table.cols * table.kept.itemsize * (1 + table.apply.states) for table in payload.layout.tables)
-        self._piece = max(256, _PIECE // rows)
+        self._chunk = max(256, _CHUNK // rows)
 
     def now(self) -> float:
-        """Seconds since the task was made."""
+        """Seconds since the task was created."""
         return self.host.now() - self.zero
 
     # -- what the host calls -----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin; returns at once."""
+        """Start the workers' threads; returns at once."""
         for room in self.rooms.values():
             for seat in room.seats:
                 if not seat.ended:
@@ -152,14 +152,14 @@ class TableTask:
         self.host.rouse()
 
     def receive(self, now: float, source: int, target: int, frames: Sequence[Frame]) -> None:
-        """Frames of node `source` for node `target` of this host. On the wire's thread."""
+        """Handle frames of node `source` for node `target` of this host. On the network thread."""
         room = self.rooms.get(target)
         if room is None:
             return
         with self.lock:
             self.on_wire = True
             try:
-                if not self._halted:  # by a time that is not before what happened while the lock was waited for
+                if not self._halted:  # a time not earlier than what happened while the lock was awaited
                     room.receive(self.now(), source, frames)
             except Exception as error:
                 self._fail(room, OURS, room.node.shard.clock, error)
@@ -167,7 +167,7 @@ class TableTask:
                 self.on_wire = False
 
     def tend(self, now: float) -> float:
-        """Timers: when to call again."""
+        """Run timers; return when to call again."""
         with self.lock:
             if self._halted:
                 return inf
@@ -191,7 +191,7 @@ class TableTask:
         return due + self.zero
 
     def reset(self, now: float, peers: Sequence[int]) -> None:
-        """The connection to these nodes was lost and is there again. On the wire's thread."""
+        """The lost connection to these nodes was re-established. On the network thread."""
         with self.lock:
             self.on_wire = True
             for room in self.rooms.values() if not self._halted else ():
@@ -199,7 +199,7 @@ class TableTask:
             self.on_wire = False
 
     def halt(self) -> None:
-        """End all threads; returns when they have ended."""
+        """Stop all threads; returns when they have ended."""
         with self.lock:
             self._halted = True
             self.turns.end(self._seats)
@@ -209,7 +209,7 @@ class TableTask:
                 thread.join()
 
     def ask(self, what: str, *args: Any) -> Any:
-        """A call of the driver's."""
+        """Answer a call of the driver."""
         known: dict[str, Callable[..., Any]] = {
             "cut": self._ask_cut,
             "cancel": self._ask_cancel,
@@ -219,14 +219,14 @@ class TableTask:
             "standing": self._ask_standing,
         }
         if what not in known:
-            raise RunError(f"a table task was asked for {what!r}, which it does not know")
+            raise RunError(f"a host was asked for {what!r}, and tables have no such call; please report this")
         with self.lock:
             return known[what](*args)
 
-    # -- what rooms call, with the lock ------------------------------------------------------------------------------
+    # -- called by nodes, with the lock ------------------------------------------------------------------------------
 
     def ship(self, source: int, frames: list[tuple[int, Frame]]) -> None:
-        """Frames of a node to others; those with the same target travel together."""
+        """Send frames of a node to others; those with the same target travel together."""
         trains: dict[int, list[Frame]] = {}
         for target, frame in frames:
             if target in trains:
@@ -237,11 +237,11 @@ class TableTask:
             self.host.post(self.begin, source, target, TABLES, train)
 
     def tell(self, what: str, node: int, value: Any = None) -> None:
-        """Have the driver told."""
+        """Report an event to the driver."""
         self.host.tell(Told(self.begin.incarnation, self.host.number, what, node, value))
 
     def save(self) -> None:
-        """A shard has a cut to be taken away."""
+        """Wake the thread that copies a shard's cut."""
         self._to_save = True
         self._saving.notify()
 
@@ -273,14 +273,14 @@ class TableTask:
                     room.tell("ended")
 
     def _fail(self, room: Room, worker: int, clock: int, error: BaseException) -> None:
-        """The first error ends the run on this host; the driver ends it elsewhere."""
+        """The first error stops the run on this host; the driver stops it on the others."""
         if not (self._failed or self._halted):
             self._failed = True
             room.tell("failed", (worker, clock, portable(error)))
         self.turns.end(self._seats)
 
     def _save(self) -> None:
-        """Take cuts away from shards piece by piece, so that nobody has to wait for a whole one to be copied."""
+        """Copy cuts of shards in chunks, so that no worker waits for a whole copy."""
         while True:
             with self.lock:
                 while not (self._to_save or self._halted):
@@ -305,7 +305,7 @@ class TableTask:
             with self.lock:
                 if self._halted or shard.saving != clock:
                     return False
-                piece = shard.saved_piece(self._piece)
+                piece = shard.saved_piece(self._chunk)
                 last = shard.saving != clock
             assert piece is not None
             pieces.append(piece)
@@ -317,10 +317,12 @@ class TableTask:
                 return True
         return False
 
-    # -- what the driver asks, with the lock -------------------------------------------------------------------------
+    # -- calls of the driver, with the lock --------------------------------------------------------------------------
 
     def _ask_cut(self, clock: int | None) -> bool:
-        """One more cut. True if nobody here was that far; otherwise nothing has happened. None: of the end."""
+        """Plan a cut at a clock, or at the end if None. False, without effect, if a worker of this host is past that
+        clock.
+        """
         if clock is not None and any(not seat.ended and seat.clock >= clock for seat in self._seats):
             return False
         opened: list[Room] = []
@@ -339,7 +341,7 @@ class TableTask:
             room.cuts.cancel(clock)
 
     def _ask_stop(self, clock: int | None) -> None:
-        """Everybody ends at this clock; None: now, wherever they are."""
+        """Stop all workers at this clock; None: at once."""
         if clock is None:
             self.turns.end(self._seats)
             return
@@ -351,7 +353,7 @@ class TableTask:
         return {node: room.rest() for node, room in self.rooms.items()}
 
     def _ask_present(self) -> dict[int, tuple[tuple[Rest, ...], int]]:
-        """What shards hold now, and the bytes that their nodes have sent."""
+        """The current tables of the shards, and the bytes that their nodes have sent."""
         return {node: (room.tables(), room.recording.bytes) for node, room in self.rooms.items()}
 
     def _ask_standing(self) -> list[Standing]:

@@ -1,4 +1,4 @@
-"""A logical worker's place on a host: what is there is read and changed at once, the rest is the room's."""
+"""A logical worker on a host: reads and adds that need no lock are made directly, others through the node."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class TableSeat(Sitter):
-    """What the handle of one worker sits on. waits: what for ("" when it runs), and since when."""
+    """Implements the handle of one worker. `waits`: what it waits for ("" while it runs), and since when."""
 
     def __init__(self, room: Room, worker: int, part: Part) -> None:
-        part = part.copy()  # it may be needed once more
+        part = part.copy()  # the original may be needed again
         super().__init__(worker, part.clock, part.ended, room.turns)
         self.node = room.node.number
         self.local, self.cursors, self.unticked = part.local, part.cursors, part.unticked
@@ -64,8 +64,8 @@ class TableSeat(Sitter):
         self.items += items
 
     def shared(self, table: int) -> NoReturn:
-        raise PlanError("placement='shared' is memory of one process, and a cluster has several: leave it out")
+        raise PlanError("placement='shared' needs one process, and a cluster has several: remove placement='shared'")
 
     def part(self) -> Part:
-        """A copy of what belongs to a cut."""
+        """A copy of the worker's part of a cut."""
         return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()

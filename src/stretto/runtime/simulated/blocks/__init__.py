@@ -1,1 +1,1 @@
-"""Static plans in virtual time: the cluster's own driver and nodes over simulated hosts."""
+"""Static plans in virtual time: the cluster's own driver and nodes on simulated hosts."""

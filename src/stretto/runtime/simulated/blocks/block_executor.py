@@ -1,6 +1,6 @@
-"""The crew of a simulated cluster: the cluster's own driver, over hosts in virtual time.
+"""Run the steps of a static plan on a simulated cluster: the cluster's own driver, with hosts in virtual time.
 
-Steps with a spread run on simulated nodes; `Done.seconds` and logs are in virtual time. Other steps run on the driver's
+Steps with a spec run on simulated nodes; `Done.seconds` and logs are in virtual time. Other steps run on the driver's
 threads and take no virtual time.
 """
 
@@ -24,11 +24,11 @@ from .host import make_virtual_parts, make_virtual_task
 from .hosts import VirtualHosts
 from .report import PassReport, RotationReport
 
-_FAILURE_SECONDS = 86_400.0  # mean time between losses of one node, where the spec says nothing of it
+_FAILURE_SECONDS = 86_400.0  # mean time between losses of one node, unless the spec gives it
 
 
 class SimulatedCrew(ClusterCrew):
-    """report: what the nodes did so far, in virtual time."""
+    """A crew with simulated hosts. `report`: what the nodes did so far, in virtual time."""
 
     hosts: VirtualHosts
     _make_task = staticmethod(make_virtual_task)
@@ -42,25 +42,25 @@ class SimulatedCrew(ClusterCrew):
         spec._ran(self.report)
 
     def run(self, step: Step, profile: str, *args: Any, **options: Any) -> Done:
-        """As `ClusterCrew.run`."""
+        """Run a step as `ClusterCrew.run` does."""
         began = self.hosts.now()
         done = super().run(step, profile, *args, **options)
         if step.spec is None:
-            # Which thread made which visit when is no part of the simulation.
+            # Which thread made which visit when is not part of the simulation.
             log = done.log[np.argsort(done.log[:, 0], kind="stable")]
             log[:, 1:] = 0
             return replace(done, seconds=0.0, log=log)
         self._note(step, began, done)
         return done
 
-    apart = 0  # counting takes no virtual time: it is done here
+    apart = 0  # counting takes no virtual time and runs in this process
 
     def shares(self, count: int, readers: Ints | None = None) -> list[Sequence[int]]:
-        """As `apart`."""
+        """One share: everything runs in this process."""
         return Crew.shares(self, count)
 
     def apply(self, function: Callable[[Any, Crew], Any], items: Sequence[Any]) -> list[Any]:
-        """As `apart`."""
+        """Apply the function in this process."""
         return Crew.apply(self, function, items)
 
     def _make_parts(self) -> Parts:
@@ -109,7 +109,7 @@ class VirtualParts(Parts):
         self._crew = crew
 
     def call(self, held: Held, work: Work | None) -> dict[int, Any]:
-        """As `Parts.call`."""
+        """Call as `Parts.call` does, and add the call to the report."""
         began = self._crew.hosts.now()
         found = super().call(held, work)
         name, items = (held.function, held.items) if work is None else (work.function, work.items)

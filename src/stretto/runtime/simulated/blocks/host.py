@@ -1,8 +1,8 @@
-"""A simulated machine with one node of a rotation: the cluster's own task and links, virtual time under them.
+"""A simulated machine with one node of a static plan: the cluster's own task and links, in virtual time.
 
-`RingTask`, its links and its nodes' state machine are those of the cluster. What is different: visits are made by
-`VirtualNode`, frames go to the simulated network, and timers are events of the hub. So a connection reset loses frames
-that the links then send again, as on a wire.
+`RingTask`, its links and its nodes' state machine are those of the cluster. The differences: `VirtualNode` makes the
+visits, frames go to the simulated network, and timers are events in virtual time. So a connection reset loses frames
+that the links then retransmit, as on a real network.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ WIRE = 32  # bytes that the network adds to a frame
 
 
 class Question:
-    """A call of the driver's, on its way to a host or back. wanted: whether the driver waits for the answer."""
+    """A call of the driver, in flight to a host or back. `wanted`: whether the driver waits for the answer."""
 
     __slots__ = ("answer", "answered", "args", "begin", "error", "host", "wanted", "what")
 
@@ -43,7 +43,7 @@ class Question:
 
 
 class VirtualTask(RingTask):
-    """A ring task whose node makes its visits in virtual time."""
+    """A task whose node makes its visits in virtual time."""
 
     nodes: dict[int, VirtualNode]
 
@@ -65,7 +65,7 @@ class VirtualTask(RingTask):
         return sum(node.made for node in self.nodes.values())
 
     def hold_up(self, seconds: float) -> None:
-        """The machine pauses: whatever its workers do takes so much longer."""
+        """The machine pauses: the current work of its workers takes this much longer."""
         for node in self.nodes.values():
             node.hold_up(seconds)
 
@@ -75,12 +75,12 @@ class VirtualTask(RingTask):
 
 
 def make_virtual_task(host: HostApi, begin: Begin) -> RingTask:
-    """For `Begin.make`."""
+    """Create the task; for `Begin.make`."""
     return VirtualTask(host, begin)
 
 
 def make_virtual_parts(crew: Crew) -> Callable[[HostApi, Begin], PartsTask]:
-    """For `Begin.make`. crew: the driver's, whose threads functions over parts use on all nodes."""
+    """Create a function for `Begin.make`. `crew`: the driver's, whose threads functions over parts use on all nodes."""
     return lambda host, begin: PartsTask(host, begin, crew)
 
 
@@ -93,16 +93,16 @@ class HostedTask(Task, Protocol):
         ...
 
     def hold_up(self, seconds: float) -> None:
-        """The machine pauses: whatever its workers do takes so much longer."""
+        """The machine pauses: the current work of its workers takes this much longer."""
         ...
 
     def reset(self, now: float, nodes: Sequence[int]) -> None:
-        """The connection to these nodes was lost and is there again."""
+        """The lost connection to these nodes was re-established."""
         ...
 
 
 class Driver(Protocol):
-    """What a host needs of the simulation."""
+    """The parts of the simulation that a host uses."""
 
     spec: Simulated
     hub: Hub
@@ -110,18 +110,19 @@ class Driver(Protocol):
     shared: SharedSteps
 
     def answer(self, question: Question) -> None:
-        """Carry an answer to the driver."""
+        """Send an answer to the driver."""
 
     def tell(self, event: Told) -> None:
-        """Carry an event to the driver."""
+        """Send an event to the driver."""
 
 
 class VirtualHost:
-    """A machine. It has a task once the driver has begun one, and loses it with everything else when it crashes.
+    """A simulated machine. The driver starts a task on it; when it crashes, the task and all memory are lost.
 
     Attributes
     ----------
     alive : bool
+        Whether it runs.
     life : int
         How often it has crashed.
     spent : float
@@ -137,7 +138,7 @@ class VirtualHost:
         self._paused_until = 0.0
         self._waiting: list[tuple[Callable[[Any], None], Any]] = []  # what arrived during a pause
         self._tends_at = inf
-        self._awaits: list[Question] = []  # questions that are answered when blocks have come
+        self._unanswered: list[Question] = []  # calls that are answered when blocks have arrived
         self._per_item = self._spec.seconds_per_item / self._spec.speeds[number]
         self._steady = self._spec.stragglers is None
 
@@ -148,13 +149,13 @@ class VirtualHost:
 
     @property
     def incarnation(self) -> int:
-        """Of its task, 0 without one."""
+        """The incarnation of its task, 0 without one."""
         return 0 if self._begun is None else self._begun.incarnation
 
-    # -- what its node asks ------------------------------------------------------------------------------------------
+    # -- called by its node ------------------------------------------------------------------------------------------
 
     def seconds(self, items: float) -> float:
-        """How long a worker takes for a number of items, if it begins now."""
+        """Seconds that a worker takes for a number of items, if it begins now."""
         now, took = self.hub.now, items * self._per_item
         if not self._steady:
             took *= self._spec.slowness(self.number, now)
@@ -172,11 +173,11 @@ class VirtualHost:
         self._driver.network.send(source, target, list(frames), nbytes)
 
     def backlog(self, node: int) -> int:
-        """Nothing is held back here."""
+        """Always 0: the simulated network queues without a limit."""
         return 0
 
     def tell(self, event: Told) -> None:
-        """Have an event told to the driver."""
+        """Report an event to the driver."""
         self._driver.tell(event)
 
     def rouse(self) -> None:
@@ -184,7 +185,7 @@ class VirtualHost:
         self._tend_by(self.hub.now)
 
     def _pay(self, frames: Sequence[Frame]) -> int:
-        """Count what handling frames costs a core; their bytes."""
+        """Charge the cost of handling frames to a core; return their bytes."""
         nbytes = WIRE * len(frames)
         for frame in frames:
             nbytes += frame.nbytes
@@ -192,30 +193,30 @@ class VirtualHost:
         self.spent += per_message * len(frames) + per_byte * nbytes
         return nbytes
 
-    # -- what arrives ------------------------------------------------------------------------------------------------
+    # -- arrivals ---------------------------------------------------------------------------------------------------
 
     def receive(self, what: tuple[int, list[Frame]]) -> None:
-        """Frames of another node."""
+        """Receive frames of another node."""
         task = self.task
-        if not self.alive or task is None or self._puts_off(self.receive, what):
+        if not self.alive or task is None or self._postpones(self.receive, what):
             return
         source, frames = what
         self._pay(frames)
         task.receive(self.hub.now, source, self.number, frames)
         self._tend_by(task.tend(self.hub.now))
-        if self._awaits:
+        if self._unanswered:
             self._answer_waiting()
 
     def asked(self, question: Question) -> None:
-        """A call of the driver's has come."""
-        if not self.alive or self._puts_off(self.asked, question):
+        """Receive a call of the driver."""
+        if not self.alive or self._postpones(self.asked, question):
             return
         if question.what == "begin" and question.begin is not None:
             self._begin(question.begin)
         elif self.task is None:
-            return  # it has crashed and is back: the driver will hear of it
+            return  # it has crashed and is back: the driver will notice
         elif question.what == "arrived" and not self.task.ask("arrived", *question.args):
-            self._awaits.append(question)
+            self._unanswered.append(question)
             self.hub.at(self.hub.now + float(question.args[-1]), self._give_up, question)
             return
         else:
@@ -235,36 +236,36 @@ class VirtualHost:
             self._driver.answer(question)
 
     def _computed(self, what: tuple[int, Question]) -> None:
-        """The time has gone by that a function over parts takes."""
+        """The time that a function over parts takes has passed."""
         life, question = what
-        if life == self.life and not self._puts_off(self._computed, what):
+        if life == self.life and not self._postpones(self._computed, what):
             self._driver.answer(question)
 
     def _begin(self, begin: Begin) -> None:
         if self.task is not None:
             self.task.halt()
-        self._awaits.clear()
+        self._unanswered.clear()
         self._begun, self.task = begin, cast(HostedTask, begin.make(self, begin))
         self.task.start()
 
     def _answer_waiting(self) -> None:
-        waiting, self._awaits = self._awaits, []
+        waiting, self._unanswered = self._unanswered, []
         for question in waiting:
             if self.task is not None and self.task.ask("arrived", *question.args):
                 question.answer = True
                 self._driver.answer(question)
             else:
-                self._awaits.append(question)
+                self._unanswered.append(question)
 
     def _give_up(self, question: Question) -> None:
-        if question in self._awaits:
-            self._awaits.remove(question)
+        if question in self._unanswered:
+            self._unanswered.remove(question)
             question.answer = False
             self._driver.answer(question)
 
     def reset(self, peer: int) -> None:
-        """The connection to another machine was lost and is there again."""
-        if not self.alive or self.task is None or self._puts_off(self.reset, peer):
+        """The lost connection to another machine was re-established."""
+        if not self.alive or self.task is None or self._postpones(self.reset, peer):
             return
         self.task.reset(self.hub.now, [peer])
         self._tend_by(self.task.tend(self.hub.now))
@@ -277,24 +278,24 @@ class VirtualHost:
             self.hub.at(when, self._tend, self.life)
 
     def _tend(self, life: int) -> None:
-        if life != self.life or not self.alive or self.task is None or self._puts_off(self._tend, life):
+        if life != self.life or not self.alive or self.task is None or self._postpones(self._tend, life):
             return
         if self.hub.now < self._tends_at:
-            return  # another call was made for then
+            return  # another call is scheduled for that time
         self._tends_at = inf
         self._tend_by(self.task.tend(self.hub.now))
 
     # -- faults ------------------------------------------------------------------------------------------------------
 
-    def _puts_off(self, call: Callable[[Any], None], argument: Any) -> bool:
-        """Whether the machine pauses; then call(argument) happens when it goes on."""
+    def _postpones(self, call: Callable[[Any], None], argument: Any) -> bool:
+        """Whether the machine is paused; then call(argument) runs when it continues."""
         if self._paused_until > self.hub.now or self._waiting:
             self._waiting.append((call, argument))
             return True
         return False
 
     def pause(self, seconds: float) -> None:
-        """It neither computes nor answers for a while."""
+        """Pause: neither compute nor answer for a while."""
         now = self.hub.now
         more = now + seconds - max(now, self._paused_until)
         if not self.alive or more <= 0:
@@ -312,15 +313,15 @@ class VirtualHost:
             call(argument)
 
     def crash(self) -> None:
-        """Its memory is gone, and whatever is under way to it will not arrive."""
+        """Crash: lose all memory, and all messages in flight to it."""
         if self.task is not None:
             self.task.halt()
         self.alive, self.task, self._begun = False, None, None
         self.life += 1
         self._paused_until, self._tends_at = 0.0, inf
         self._waiting.clear()
-        self._awaits.clear()
+        self._unanswered.clear()
 
     def restart(self) -> None:
-        """It is back, without a task."""
+        """Come back, without a task."""
         self.alive = True

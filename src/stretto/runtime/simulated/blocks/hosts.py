@@ -1,15 +1,15 @@
-"""The hosts of a rotation in virtual time: what `ClusterCrew` drives where a cluster is simulated.
+"""The simulated hosts of a static plan, with the interface of `cluster.hosts.Hosts`, in virtual time.
 
     hosts = VirtualHosts(Simulated(nodes=64))
-    hosts.begin(make_virtual_task, payloads)        # as `cluster.hosts.Hosts`; time goes by while the driver waits
+    hosts.begin(make_virtual_task, payloads)        # as `cluster.hosts.Hosts`; time passes while the driver waits
     hosts.ask("run", go); hosts.events(0.2)
 
-The driver has a link of its own, as fast as the fastest node's, outside all racks. Its calls, their answers and what
-nodes report pass the network by their bytes. What the driver itself computes takes no time.
+The driver has its own link, as fast as the fastest node's, outside all racks. Its calls, their answers and the nodes'
+reports pass the network by their bytes. Computation in the driver takes no time.
 
-A node that crashes loses its memory. The driver learns of it `detect` later, waits until the node is back, and begins
-again everywhere, from what it gathered last. A node that pauses for longer than `detect` counts as lost too. Calls have
-no deadline: the answer comes, or the loss is noticed.
+A node that crashes loses its memory. The driver notices it `detect` later, waits until the node is back, and restarts
+all nodes from what it gathered last. A node that pauses for longer than `detect` counts as lost too. Calls have no
+deadline: the answer arrives, or the loss is noticed.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ from stretto.runtime.simulated.virtual_time import Hub
 from .host import Question, VirtualHost
 from .shared_memory import SharedSteps
 
-_SLICE = 2000  # events between two looks at Ctrl-C
-_STILL = 5_000_000  # events without a visit after which something must be wrong
+_SLICE = 2000  # events between two checks for Ctrl-C
+_STILL = 5_000_000  # events without a visit after which the simulation is considered broken
 _CALL = 256  # bytes of a call or an answer besides its arrays
 
 
 class Crashed(HostLost):
-    """A host that is gone because it crashed; one that only counts as lost is still there."""
+    """A host that was lost in a crash; one that only counts as lost still runs."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A node that was lost: when the driver heard of it, in virtual seconds, and why."""
+    """A node that was lost."""
 
-    seconds: float
+    seconds: float  # virtual, when the driver noticed it
     node: int
     why: str
 
 
 class VirtualHosts:
-    """As `cluster.hosts.Hosts`, one host for each node. asked: whether somebody wants the driver's attention."""
+    """Like `cluster.hosts.Hosts`, with one host for each node. `asked`: whether the caller wants the driver's
+    attention.
+    """
 
     def __init__(self, spec: Simulated) -> None:
         self.spec = spec
@@ -63,26 +65,26 @@ class VirtualHosts:
         self.losses: list[Loss] = []
         self.carried = 0  # bytes between the driver and the nodes
         self.asked: Callable[[], bool] = lambda: False
-        self._driver = spec.nodes  # its end of the network
+        self._driver = spec.nodes  # its address in the network
         self._hosts = [VirtualHost(number, self) for number in range(spec.nodes)]
         self._gone: set[int] = set()  # hosts that the driver knows to be lost
-        self._told: list[Told] = []
+        self._events: list[Told] = []
         self._lost: list[HostLost] = []
         self._counted = Losses()
-        self._still = (-1, 0)  # visits made by all nodes, and the number of the event at which they were that many
+        self._still = (-1, 0)  # visits made by all nodes, and the number of the event at which that count was reached
         schedule(spec, self.hub, self._pause, self._crash)
 
     def now(self) -> float:
         """Virtual seconds since the crew was opened."""
         return self.hub.now
 
-    # -- what the crew calls -----------------------------------------------------------------------------------------
+    # -- called by the crew -----------------------------------------------------------------------------------------
 
     def begin(self, make: Callable[..., Any], payloads: Any) -> None:
-        """A task on every host, in a new incarnation; lost ones are waited for."""
+        """Start a task on every host, in a new incarnation; wait for lost hosts to come back."""
         while True:
             self.incarnation += 1
-            self._told.clear()
+            self._events.clear()
             self._wait(lambda: all(self._hosts[number].alive for number in self._gone))
             self._gone.clear()
             try:
@@ -97,44 +99,46 @@ class VirtualHosts:
                 self.lose(lost)
 
     def ask(self, what: str, *args: Any, timeout: float | None = None) -> dict[int, Any]:
-        """A call of the task on every host at the same time: results by host."""
+        """Call the task on all hosts at the same time; return the results by host."""
         return self.ask_each(what, dict.fromkeys(range(self.nodes), args))
 
     def ask_one(self, host: int, what: str, *args: Any, timeout: float | None = None) -> Any:
-        """The same on one host."""
+        """Call the task on one host."""
         return self.ask_each(what, {host: args})[host]
 
     def ask_each(
         self, what: str, args: Mapping[int, tuple[Any, ...]], *, timeout: float | None = None
     ) -> dict[int, Any]:
-        """A call on several hosts at the same time, each with arguments of its own."""
+        """Call the task on several hosts at the same time, each with its own arguments."""
         for number in args:
             if number in self._gone:
-                raise HostLost(number, "is not there any more")
+                raise HostLost(number, "it has crashed")
         questions = [Question(number, what, mine) for number, mine in args.items()]
         self._answers(questions)
         return {question.host: question.answer for question in questions}
 
     def send(self, host: int, what: str, *args: Any) -> None:
-        """A call on one host whose answer nobody waits for."""
+        """Call the task on one host without waiting for the answer."""
         if host in self._gone:
-            raise HostLost(host, "is not there any more")
+            raise HostLost(host, "it has crashed")
         self._carry(self._driver, host, Question(host, what, args, wanted=False), size_of(args))
 
     def events(self, wait: float) -> list[Told]:
-        """What nodes of this incarnation have told, after `wait` virtual seconds at most; inf: until there is something
-        or an end is asked for. Raises HostLost."""
+        """Events of this incarnation, after `wait` virtual seconds at most. Raises HostLost.
+
+        inf: wait until there is an event or a stop is requested.
+        """
         if wait == inf:
-            self._wait(lambda: bool(self._told or self._lost or self.asked()))
+            self._wait(lambda: bool(self._events or self._lost or self.asked()))
         else:
-            self._wait(lambda: bool(self._told or self._lost), self.hub.now + wait)
+            self._wait(lambda: bool(self._events or self._lost), self.hub.now + wait)
         if self._lost:
             raise self._lost.pop(0)
-        found, self._told = self._told, []
+        found, self._events = self._events, []
         return found
 
     def lose(self, lost: HostLost) -> None:
-        """A host is gone, or counts as gone: then it is ended, and is back after a while."""
+        """Record a lost host. One that only counts as lost is ended, and comes back after a while."""
         number = lost.host
         if number in self._gone:
             return
@@ -152,14 +156,14 @@ class VirtualHosts:
             ) from lost
 
     def progressed(self) -> None:
-        """The job has got further than it ever was."""
+        """The job has got further than ever before."""
         self._counted.progressed()
         self._still = self._still[0], self.hub.events
 
-    # -- carrying calls and answers ----------------------------------------------------------------------------------
+    # -- sending calls and answers -----------------------------------------------------------------------------------
 
     def _answers(self, questions: list[Question]) -> None:
-        """Send questions and wait until all are answered. Raises HostLost, and what a host raised."""
+        """Send calls and wait until all are answered. Raises HostLost, and what a host raised."""
         for question in questions:
             self._carry(self._driver, question.host, question, size_of(question.args))
         self._wait(lambda: bool(self._lost) or all(question.answered for question in questions))
@@ -170,11 +174,11 @@ class VirtualHosts:
             raise self._lost.pop(0)
 
     def answer(self, question: Question) -> None:
-        """Carry an answer to the driver."""
+        """Send an answer to the driver."""
         self._carry(question.host, self._driver, question, size_of(question.answer))
 
     def tell(self, event: Told) -> None:
-        """Carry an event to the driver."""
+        """Send an event to the driver."""
         self._carry(event.host, self._driver, event, size_of(event.value))
 
     def _carry(self, source: int, target: int, content: Any, nbytes: int) -> None:
@@ -187,8 +191,8 @@ class VirtualHosts:
             if isinstance(content, Question):
                 content.answered = True
             elif content.incarnation == self.incarnation:
-                self._told.append(content)
-            self.hub.over = True  # the driver looks whether it has what it waits for
+                self._events.append(content)
+            self.hub.over = True  # the driver checks whether it has what it waits for
         elif train.source == self._driver:
             self._hosts[train.target].asked(cast(Any, train.frames[0]))
         else:
@@ -200,7 +204,7 @@ class VirtualHosts:
     # -- virtual time ------------------------------------------------------------------------------------------------
 
     def _wait(self, ready: Callable[[], bool], until: float | None = None) -> None:
-        """Let virtual time go by until something is so, or until then."""
+        """Let virtual time pass until a condition holds, or until the given time."""
         hub = self.hub
         deadline = float("inf") if until is None else until
         while not ready():
@@ -210,7 +214,7 @@ class VirtualHosts:
                     return
                 if hub.idle:
                     raise RunError(
-                        "the simulated nodes wait for each other, and nothing is left to happen; please report this, "
+                        "the simulated nodes wait for each other, and no event is left; please report this, "
                         f"with {self.spec!r}"
                     )
             check_ctrl_c()
@@ -219,7 +223,7 @@ class VirtualHosts:
             self._check_progress()
 
     def _check_progress(self) -> None:
-        """RunError when very much happens and no visit or update is made."""
+        """RunError after very many events without a visit or update."""
         made = sum(host.task.made for host in self._hosts if host.task is not None)
         before, since = self._still
         if made != before:
@@ -237,11 +241,11 @@ class VirtualHosts:
         self.hub.at(self.hub.now + float(self.spec.detect), self._silent, (fault.node, self._hosts[fault.node].life))
 
     def _silent(self, what: tuple[int, int]) -> None:
-        """A node that still pauses after `detect` counts as lost, for nobody hears of it."""
+        """A node that is still paused after `detect` counts as lost, since it sends nothing."""
         number, life = what
         host = self._hosts[number]
         if number not in self._gone and host.life == life and host.paused:
-            self._lost.append(HostLost(number, f"nobody has heard of it for {float(self.spec.detect):g} s"))
+            self._lost.append(HostLost(number, f"it has sent nothing for {float(self.spec.detect):g} s"))
             self.hub.over = True
 
     def _crash(self, fault: Crash) -> None:
@@ -260,7 +264,7 @@ class VirtualHosts:
         self.hub.over = True
 
     def _notice(self, what: tuple[int, float]) -> None:
-        """The driver hears of a crash, unless the task of this incarnation was begun there since."""
+        """The driver notices a crash, unless the host has started this incarnation's task since."""
         number, when = what
         if number not in self._gone and self._hosts[number].incarnation != self.incarnation:
             self._lost.append(Crashed(number, f"it crashed at {when:.3f} virtual seconds"))
@@ -268,7 +272,7 @@ class VirtualHosts:
 
 
 def size_of(value: Any) -> int:
-    """Bytes of the arrays and strings in a message; what is in it twice counts once, as in a pickle."""
+    """Bytes of the arrays and strings in a message; an object that occurs twice counts once, as in a pickle."""
     total, seen, todo = 0, set(), [value]
     while todo:
         one = todo.pop()

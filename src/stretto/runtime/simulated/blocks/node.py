@@ -1,9 +1,9 @@
-"""A simulated node of a rotation: its visits run the real compiled kernel, one after another, and take virtual time.
+"""A simulated node of a static plan: visits run the real compiled kernel, one after another, and take virtual time.
 
-A node has `threads` workers. A worker that is free takes, of the visits whose row block and column block are here and
-have come to their turn, the one with the highest priority; who makes a visit changes no number. A visit takes
-`items · seconds_per_item / speed`, times how slow the node is at that moment, and its share of what handling messages
-cost the node while the worker made its last visit.
+A node has `threads` workers. Of the visits whose row block and column block are present and at their turn, a free
+worker takes the one with the highest priority; which worker makes a visit does not change results. A visit takes `items
+· seconds_per_item / speed`, times the node's current slowness, plus its share of the time that the node spent on
+messages during the worker's last visit.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .shared_memory import SharedStep, SharedSteps
 
 
 class Machine(Protocol):
-    """What a node needs of the machine it is on."""
+    """The services of a machine that a node uses."""
 
     hub: Hub
     spent: float  # seconds of a core that handling messages took so far
     shared: SharedSteps
 
     def seconds(self, items: float) -> float:
-        """How long a worker takes for a number of items, if it begins now."""
+        """Seconds that a worker takes for a number of items, if it begins now."""
 
 
 class Visits:
-    """The visits of one run on a node, and where they stand."""
+    """The visits of one run on a node, and their progress."""
 
     __slots__ = (
         *(
@@ -66,13 +66,13 @@ class Visits:
         tables = step.tables
         self.step, self.began, self.col_done = step, now, done
         self.only = None if go.only is None else set(go.only.tolist())
-        self.number: dict[int, int] | None = None  # of visits of a phase, which are counted from 0
+        self.number: dict[int, int] | None = None  # numbers of a phase's visits, from 0
         if go.phase is not None:
             self.number = {visit: k for k, visit in enumerate(go.phase.tolist())}
             self.only = set(self.number)
         gone = set(go.finished.tolist())
         self.next: dict[int, int] = {}  # by row block: its next visit, −1: none
-        self.left = 0  # visits to be made
+        self.left = 0  # visits to make
         for row in step.route.own_rows(node).tolist():
             visits = [v for v in tables.rows[row] if v not in gone] if gone else tables.rows[row]
             if self.only is not None:
@@ -83,8 +83,8 @@ class Visits:
         self.ready = [(urgency[v], v) for v in self.next.values() if v >= 0 and done[col[v]] == turn[v]]
         heapify(self.ready)
         self.free = list(range(threads - 1, -1, -1))
-        self.ends = [0.0] * threads  # by worker: when its visit is made
-        self.spent_before = [0.0] * threads  # by worker: what the node had spent when it began its last visit
+        self.ends = [0.0] * threads  # by worker: the end of its visit
+        self.spent_before = [0.0] * threads  # by worker: the node's message time when it began its last visit
         self.running = 0
         self.stopped = False
         self.failed = -1
@@ -94,7 +94,7 @@ class Visits:
 
 
 class VirtualNode(RingNode):
-    """A node on a simulated machine. report(what, value): have the driver told."""
+    """A node on a simulated machine. report(what, value) sends an event to the driver."""
 
     def __init__(
         self,
@@ -106,15 +106,15 @@ class VirtualNode(RingNode):
     ) -> None:
         super().__init__(number, threads, send)
         self._machine, self._hub, self._report = machine, machine.hub, report
-        self._gos: deque[Go] = deque()  # runs, the one that is being made first
+        self._gos: deque[Go] = deque()  # runs to make, the current one first
         self._run: Visits | None = None
-        self._owed = [0.0] * threads  # seconds of message handling that a worker's next visit takes longer
-        self.made = 0  # visits
+        self._owed = [0.0] * threads  # by worker: seconds of message handling to add to its next visit
+        self.made = 0  # visits made
 
     # -- calls of the driver -----------------------------------------------------------------------------------------
 
     def load(self, load: Load) -> None:
-        """Allocate what a step needs, and fill in what never changes."""
+        """Allocate the arrays of a step and fill in the constant ones."""
         self._plans[load.plan] = self._machine.shared.step(load).load(load, self.number, self._threads)
 
     def drop(self, plan: int) -> None:
@@ -123,7 +123,7 @@ class VirtualNode(RingNode):
         self._machine.shared.drop(plan)
 
     def enqueue(self, go: Go) -> None:
-        """Make a run, after those that were asked for before."""
+        """Make a run, after those that were requested before."""
         if not go.ahead:
             self.begin(go)
         self._gos.append(go)
@@ -131,20 +131,20 @@ class VirtualNode(RingNode):
             self._begin_next()
 
     def progress(self) -> Progress | None:
-        """How far the run that is being made has come; None without one."""
+        """The progress of the current run; None without one."""
         run = self._run
         if run is None:
             return Progress((self._epoch,), 1) if self._gos else None
         return Progress(self._mark(run.started.loaded.ring, run.left), run.running + len(run.ready))
 
     def halt(self) -> None:
-        """Make no more visits, and report nothing: nobody hears of what a lost node has made."""
+        """Make no more visits and report nothing: the results of a lost node are lost."""
         self._run = None
         self._gos.clear()
         super().halt()
 
     def hold_up(self, seconds: float) -> None:
-        """The machine pauses: whatever its workers do takes so much longer."""
+        """The machine pauses: the current work of its workers takes this much longer."""
         if self._run is not None:
             self._run.ends = [end + seconds for end in self._run.ends]
 
@@ -154,7 +154,7 @@ class VirtualNode(RingNode):
         return loaded.prepare(go, self._machine.shared.results(go, len(loaded.load.order)))
 
     def _begin_next(self) -> None:
-        """Begin the first of the runs that wait; those that end at once are over when this returns."""
+        """Begin the first of the waiting runs; runs that end at once have ended when this returns."""
         while self._gos and self._run is None:
             go = self._gos[0]
             started = self.start(go)
@@ -164,7 +164,7 @@ class VirtualNode(RingNode):
             self._go_on(started)
 
     def _go_on(self, started: Started) -> None:
-        """Make the visits of a run that `_begin_visits` has laid out."""
+        """Make the visits of a run that `_begin_visits` has prepared."""
         run = self._run
         assert run is not None
         run.started, run.args = started, started.loaded.call()
@@ -211,13 +211,13 @@ class VirtualNode(RingNode):
             hub.at(end, self._finish, (run, visit, worker, now))
 
     def _finish(self, what: tuple[Visits, int, int, float]) -> None:
-        """A visit has taken its time: make it, and see what may follow."""
+        """The time of a visit has passed: make it, and start what may follow."""
         run, visit, worker, began = what
         if run is not self._run:
             return  # the node was lost
         hub = self._hub
         now = hub.now
-        if run.ends[worker] > now:  # the machine has paused
+        if run.ends[worker] > now:  # the machine was paused
             hub.at(run.ends[worker], self._finish, what)
             return
         loaded, _, out = run.started
@@ -254,7 +254,7 @@ class VirtualNode(RingNode):
             self._begin_next()
 
     def _follow(self, run: Visits, loaded: Loaded, visit: int) -> None:
-        """A visit is made: hand its column block on, or find out which visits are ready now."""
+        """After a visit: send its column block on, or find the visits that are ready now."""
         tables, col_done = run.step.tables, run.col_done
         block = tables.col[visit]
         turn = tables.turn[visit] + 1
@@ -276,7 +276,7 @@ class VirtualNode(RingNode):
             heappush(run.ready, (tables.urgency[below], below))
 
     def _end_if_over(self, run: Visits) -> bool:
-        """Report a run whose visits are made, or that was stopped; whether it is over."""
+        """Report a run that is finished or was stopped; return whether it is."""
         if run.running or not (run.stopped or run.left == 0):
             return False
         seconds = self._hub.now - run.began

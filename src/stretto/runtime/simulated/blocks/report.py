@@ -1,4 +1,4 @@
-"""What a rotation on simulated nodes did, in virtual time: seconds of each pass, bytes moved, who waited how long."""
+"""`RotationReport`: what a static plan did on simulated nodes, in virtual time (seconds, bytes moved, waiting)."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ class PassReport:
     """
 
     name: str
-    began: float  # virtual seconds after the crew was opened, when the driver asked for it
-    elapsed: float  # until the driver had every node's report, with sending data and recovering from losses
+    began: float  # virtual seconds from the opening of the crew to the driver's request
+    elapsed: float  # until the driver had every node's report, with sending data and recovery
     seconds: float  # of the pass itself, as in `Done.seconds`
     computed: float  # seconds that workers of all nodes made visits
     moved: int  # bytes of column blocks that nodes sent to each other
-    waited: NDArray[np.float64]  # [nodes] seconds that the workers of each node waited for blocks, added up
+    waited: NDArray[np.float64]  # [nodes] seconds that the workers of each node waited for blocks, summed
 
 
 @dataclass(eq=False)

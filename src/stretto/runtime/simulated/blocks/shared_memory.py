@@ -1,8 +1,7 @@
-"""What all simulated nodes of a step share: one process holds hundreds of them, so nothing is kept twice needlessly.
+"""Memory that all simulated nodes of a step share, so that one process can hold hundreds of nodes.
 
-Shared is what no node changes (the order's tables, where blocks go, entries that are only read) and what visits write
-one slot each of (their numbers). Learned arrays are never shared: every node has its own, and what it does not have is
-zeros there.
+Shared are constant data (the order's tables, routes, read-only entries) and arrays in which each visit writes its own
+slot (results). States are never shared: every node has its own copy, with zeros for the blocks that it does not have.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from stretto.runtime.cluster.blocks.node import Go, Load, Loaded, Results, resul
 from stretto.runtime.cluster.pages import Pages
 from stretto.schedule.orders.route import Route
 
-_KEPT = 4  # runs whose results are kept: the one being made, the one after it, and those being warmed up
+_KEPT = 4  # runs whose results are kept: the current one, the next, and those that compile
 
 
 class VisitTables:
@@ -102,7 +101,7 @@ class OneVisit:
 
     @property
     def finished(self) -> bool:
-        """Whether the last visit, which failed, was made to its end all the same."""
+        """Whether the last visit, which failed, was nevertheless completed."""
         return bool(self._log[0, 3] > 0)
 
 
@@ -116,31 +115,31 @@ class SharedStep:
         self._read = {k: Pages(*load.shapes[k]) for k in load.spec.entries}
 
     def load(self, load: Load, node: int, threads: int) -> Loaded:
-        """The memory of a node."""
+        """The arrays of a node."""
         own = {k: Pages(*one, huge=False) for k, one in load.shapes.items() if k not in self._read}
         return Loaded.of(load, node, threads, self.route, own | self._read)
 
 
 class SharedSteps:
-    """By plan number, made when a node first loads it."""
+    """Shared steps by plan number, created when a node first loads the step."""
 
     def __init__(self) -> None:
         self._steps: dict[int, SharedStep] = {}
         self._results: list[tuple[Go, Results]] = []
 
     def step(self, load: Load) -> SharedStep:
-        """What nodes share of a step."""
+        """The shared part of a step."""
         found = self._steps.get(load.plan)
         if found is None:
             found = self._steps[load.plan] = SharedStep(load)
         return found
 
     def drop(self, plan: int) -> None:
-        """Nobody needs a step any more."""
+        """Free a step."""
         self._steps.pop(plan, None)
 
     def results(self, go: Go, visits: int) -> Results:
-        """Where the visits of a run write their results to."""
+        """The arrays to which the visits of a run write their results."""
         for known, results in self._results:
             if known is go:
                 return results

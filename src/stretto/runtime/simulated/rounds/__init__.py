@@ -1,1 +1,1 @@
-"""Rounds of programs in virtual time."""
+"""Rounds of programs on simulated nodes, in virtual time."""

@@ -1,7 +1,7 @@
-"""A program's updates on a simulated machine: really made, in virtual time.
+"""The task of a simulated host in a program: updates are really computed and take virtual time.
 
-A node has `threads` workers. An update takes `items · seconds_per_item / speed`, times how slow the node is at that
-moment. It is computed when it begins and reported when it ends.
+A node has `threads` workers. An update takes `items · seconds_per_item / speed`, times the node's current slowness. It
+is computed when it begins and reported when it ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from stretto.runtime.simulated.blocks.host import VirtualHost
 
 
 class VirtualRounds(RoundsTask):
-    """One incarnation of a program on a simulated host. made: updates so far."""
+    """One incarnation of a program on a simulated host. `made`: updates so far."""
 
     def __init__(self, host: HostApi, begin: Begin) -> None:
         super().__init__(host, begin)
@@ -26,15 +26,15 @@ class VirtualRounds(RoundsTask):
         self.made = 0
 
     def start(self) -> None:
-        """Nothing is done before the driver asks for it."""
+        """Nothing to do before the driver's first call."""
 
     def halt(self) -> None:
-        """Begin no more updates, and report nothing."""
+        """Start no more updates, and report nothing."""
         self._halted = True
         self._running.clear()
 
     def hold_up(self, seconds: float) -> None:
-        """The machine pauses: whatever its workers do takes so much longer."""
+        """The machine pauses: the current work of its workers takes this much longer."""
         for update in self._running:
             self._running[update] += seconds
 
@@ -59,7 +59,7 @@ class VirtualRounds(RoundsTask):
         end = self._running.get(update)
         if end is None or self._halted:
             return
-        if end > self._hub.now:  # it was held up meanwhile
+        if end > self._hub.now:  # it was delayed meanwhile
             self._hub.at(end, self._end, what)
             return
         del self._running[update]
@@ -69,5 +69,5 @@ class VirtualRounds(RoundsTask):
 
 
 def make_virtual_rounds(host: HostApi, begin: Begin) -> Task:
-    """For `Begin.make`."""
+    """Create the task; for `Begin.make`."""
     return VirtualRounds(host, begin)

@@ -1,1 +1,1 @@
-"""Jobs over tables in virtual time."""
+"""Jobs over tables on simulated nodes, in virtual time."""

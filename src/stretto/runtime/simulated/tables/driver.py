@@ -1,11 +1,11 @@
 """The driver of a simulated job over tables: it receives cuts, notices lost nodes and restarts the run.
 
-What it decides is in `tables.table_run`, who is lost and when a job gives up in `cluster.judging`: the code that the
-cluster runs. Only the messages are simulated here. A report of a node reaches the driver after the latency, its part of
-a cut after the time that saving takes as well. Reports are lost with their node, and repeated after a connection reset.
+The decisions are those of the cluster: `runtime.tables.run.table_run`, and `runtime.cluster.hosts.failure_detector` for
+lost nodes. Only the messages are simulated. A report of a node reaches the driver after the latency, its part of a cut
+after the time of saving as well. Reports are lost with their node, and repeated after a connection reset.
 
-    a node crashes or stalls → after `detect` the others report its silence → the failure detector calls it lost → it is
-    ended, and is back after a while → all begin again from the last complete cut, in a new incarnation
+    a node crashes or stalls → after `detect` the others report its silence → the failure detector decides → the node is
+    ended, and is back after a while → all restart from the last complete cut, in a new incarnation
 """
 
 from __future__ import annotations
@@ -29,17 +29,26 @@ _DRIVER = -1  # reports a silent node where no other node is left to do so
 
 
 class Report(NamedTuple):
-    """What a node tells the driver."""
+    """A report of a node to the driver."""
 
     incarnation: int
     node: int
-    what: str  # "worker", "node", "shard": parts of a cut; "refused": that clock is over; "final": its results
+    what: str  # "worker", "node", "shard": parts of a cut; "refused": that clock has passed; "final": its results
     value: Any
 
 
 class Driver:
-    """cutting : whether cuts are made. lost : nodes that count as lost. finished : when all updates were at the shards,
-    the results being gathered."""
+    """The driver of one job.
+
+    Attributes
+    ----------
+    cutting : bool
+        Whether cuts are made.
+    lost : set of int
+        Nodes that count as lost.
+    finished : float or None
+        When all updates were at the shards; the results are then being gathered.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._hub = cluster, cluster.hub
@@ -62,11 +71,11 @@ class Driver:
         )
         self.lost: set[int] = set()
         self.finished: float | None = None
-        self._detector = FailureDetector(float(spec.detect), grace=0.0)  # all reports come at the same moment
+        self._detector = FailureDetector(float(spec.detect), grace=0.0)  # all reports arrive at the same time
         self._silent_since: dict[int, float] = {}
-        self._back_at: dict[int, float] = {}  # when a lost node is there again
+        self._back_at: dict[int, float] = {}  # when a lost node is back
         self._restart_at = 0.0
-        self._said: dict[int, Report] = {}  # the last report of each node
+        self._last_reports: dict[int, Report] = {}  # the last report of each node
         self._reports = 0
 
     def _interval(self, save_seconds: float) -> float:
@@ -76,21 +85,21 @@ class Driver:
     # -- cuts --------------------------------------------------------------------------------------------------------
 
     def cuts_of(self, node: Node) -> NodeCuts:
-        """The cuts that go through a node of this life."""
+        """The cuts of a node of this incarnation."""
         number = node.number
         return NodeCuts(
             node, CutPlan(self.every, self.run.last.clock), lambda what, value: self.tell(number, what, value)
         )
 
     def tell(self, node: int, what: str, value: Any, seconds: float = 0.0) -> None:
-        """A node reports something, which takes so much longer than the latency. Nobody relies on their order."""
-        self._said[node] = report = Report(self.run.incarnation, node, what, value)
+        """Send a report of a node, which takes `seconds` beyond the latency. Their order does not matter."""
+        self._last_reports[node] = report = Report(self.run.incarnation, node, what, value)
         self._reports += 1
         jitter = float(self._spec.jitter) * drawn(self._spec.seed, node, self._reports)
         self._hub.at(self._hub.now + self._latency + jitter + seconds, self._take, report)
 
     def save(self, node: Node, cuts: NodeCuts) -> None:
-        """Have a shard's parts of complete cuts saved."""
+        """Save a shard's parts of complete cuts."""
         shard = node.shard
         while (clock := shard.saving) is not None:
             arrays = shard.saved()
@@ -100,11 +109,11 @@ class Driver:
 
     def reset(self, node: int) -> None:
         """A node's connections broke: it does not know whether its last report arrived, and repeats it."""
-        if node in self._said:
-            self._hub.at(self._hub.now + self._latency, self._take, self._said[node])
+        if node in self._last_reports:
+            self._hub.at(self._hub.now + self._latency, self._take, self._last_reports[node])
 
     def _take(self, report: Report) -> None:
-        """A report arrives, unless its node or its life is gone."""
+        """Receive a report, unless its node is lost or its incarnation has ended."""
         life, node, what, value = report
         if life != self.run.incarnation or self._cluster.nodes[node] is None:
             return
@@ -119,12 +128,12 @@ class Driver:
             self._refused(value)
         elif self.finished is not None and run.gathered(node) and not self._cluster.down:
             self._hub.over = True
-        if cut is not None and not run.missed(cut.clock):  # what a crashed node held could not be evaluated
+        if cut is not None and not run.missed(cut.clock):  # the state of a crashed node could not be evaluated
             run.keep(cut)
             run.saved(self._hub.now, cut.size() / self._spec.save_rate)
 
     def plan(self) -> None:
-        """Have a cut made, if one by time is due."""
+        """Start a cut, if one by time is due."""
         clock = self.run.cut_due(self._hub.now)
         if clock is not None:
             self._ask(self._open, clock)
@@ -134,7 +143,7 @@ class Driver:
             self._hub.at(self._hub.now + self._latency, call, (self.run.incarnation, node, clock))
 
     def _open(self, asked: tuple[int, int, int]) -> None:
-        """A node is told of a planned cut; it refuses if one of its workers has reached the clock."""
+        """A node receives a planned cut; it refuses if one of its workers has reached the clock."""
         cluster, (life, node, clock) = self._cluster, asked
         if life != self.run.incarnation or cluster.nodes[node] is None:
             return
@@ -157,12 +166,12 @@ class Driver:
     # -- losses ------------------------------------------------------------------------------------------------------
 
     def crashed(self, node: int, back_after: float) -> None:
-        """A node is gone, which nobody knows yet."""
+        """A node has crashed; the others have not noticed yet."""
         self._back_at[node] = self._hub.now + back_after
         self.silent(node)
 
     def silent(self, node: int) -> None:
-        """From now on nobody hears of a node."""
+        """From now on the node sends nothing."""
         since, patience = self._hub.now, self._detector.patience
         when = since + patience
         while when - since < patience:  # rounding
@@ -173,7 +182,7 @@ class Driver:
         return self._cluster.nodes[node] is None or self._cluster.trouble.paused_until[node] > self._hub.now
 
     def _report_silence(self, what: tuple[int, int, float]) -> None:
-        """Those who have not heard of a node for too long say so, and the failure detector decides."""
+        """Nodes that have not heard another for too long report it, and the failure detector decides."""
         life, node, since = what
         now, nodes = self._hub.now, range(self.run.nodes)
         if life != self.run.incarnation or node in self.lost or not self._is_silent(node):
@@ -192,7 +201,7 @@ class Driver:
         return self._hub.now - self._silent_since[whom]
 
     def _lose(self, node: int) -> None:
-        """A node counts as lost: end it, if it only stalled, and restart when all lost ones are back."""
+        """A node counts as lost: end it, if it only stalled, and restart when all lost nodes are back."""
         now = self._hub.now
         if self._cluster.nodes[node] is not None:
             self._cluster.lose(node)
@@ -203,28 +212,28 @@ class Driver:
             raise RunError(
                 f"{why}; the last loss was node {node}, after {now:.4g} virtual seconds, and the run had come to clock "
                 f"{self.run.last.clock}: nodes fail faster than checkpoints can be taken; take them more often, or "
-                "make nodes fail less"
+                "reduce the failures"
             )
         reading = self.run.last.size() / self._spec.save_rate
         self._restart_at = max(now, *(self._back_at[lost] for lost in self.lost)) + reading
         self._hub.at(self._restart_at, self._restart, None)
 
     def _restart(self, _: None) -> None:
-        """Have all nodes begin again, if all answer."""
+        """Restart all nodes, if all answer."""
         cluster, now = self._cluster, self._hub.now
         if not self.lost or now < self._restart_at:
             return
         gone = [node for node, found in enumerate(cluster.nodes) if found is None and node not in self.lost]
-        for node in gone:  # lost as well, which shows now
+        for node in gone:  # lost as well, which is noticed now
             self._lose(node)
         stalled = max(cluster.trouble.paused_until)
-        if not gone and stalled > now:  # their answer is waited for, until they too count as lost
+        if not gone and stalled > now:  # wait for their answer, until they count as lost too
             self._hub.at(stalled, self._restart, None)
         elif not gone:
             self.lost.clear()
             self.finished = None
             self._detector.begin()
-            self._said.clear()
+            self._last_reports.clear()
             due = self.run.restart(now)
             self.run.losses.began()
             cluster.restart(self.run.last, due)
@@ -232,7 +241,7 @@ class Driver:
     # -- the end -----------------------------------------------------------------------------------------------------
 
     def drained(self) -> None:
-        """All that was added is at the shards; what a lost node had is lost even now."""
+        """All changes are at the shards; a node that is lost now still loses its results."""
         if any(node is None for node in self._cluster.nodes):
             return
         if not self._spec.can_fail:

@@ -1,7 +1,7 @@
-"""Evaluations of a simulated job over tables: what `tables.table_run` says is due, at clocks and at virtual seconds.
+"""Evaluations of a simulated job over tables, at clocks and at virtual seconds.
 
-The simulator sees all shards at once, so an evaluation takes no time and sends nothing. A shard that is ahead of the
-clock that is evaluated has kept what its tables held then.
+`runtime.tables.run.table_run` decides when they are due. The simulator reads all shards directly, so an evaluation
+takes no time and sends nothing. A shard that is ahead of the evaluated clock has kept its tables of that clock.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Evaluator:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster, self._hub = cluster, cluster.hub
-        self._at: int | None = None  # the clock that is evaluated, where shards may be ahead of it
-        self._awaited = False  # a call of `_time` is on its way
+        self._at: int | None = None  # the clock to evaluate, where shards may be ahead of it
+        self._awaited = False  # a call of `_time` is scheduled
         self._exact = cluster.job.watch is not None and cluster.job.rule.exact
 
     def watch(self, node: Node) -> None:
@@ -38,14 +38,14 @@ class Evaluator:
             node.shard.keep_past(self._cluster.job.every or 0)
 
     def await_time(self) -> None:
-        """Have the next evaluation made that is due at a second."""
+        """Schedule the next evaluation by time."""
         due_at = self._cluster.state.due_at
         if due_at < math.inf and not self._awaited and not self._hub.over:
             self._awaited = True
             self._hub.at(max(self._hub.now, due_at), self._time, None)
 
     def _time(self, _: None) -> None:
-        """While a node is lost, or nothing else is left to happen, no second is waited for."""
+        """Evaluate what is due by time. Nothing is scheduled while a node is lost or no other event is left."""
         cluster = self._cluster
         self._awaited = False
         if self._hub.idle or cluster.driver.finished is not None or cluster.down:
@@ -59,10 +59,10 @@ class Evaluator:
         self.await_time()
 
     def evaluate(self, due: Iterable[Evaluate]) -> None:
-        """Evaluate what is due, until that is enough."""
+        """Evaluate what is due, until the run ends."""
         cluster, state = self._cluster, self._cluster.state
         for at in due:
-            if state.stopped == "until" or cluster.failure is not None:  # what was enough stays to be seen
+            if state.stopped == "until" or cluster.failure is not None:  # keep the evaluation that ended the run
                 return
             self._at = at.clock if at.past else None
             local = tuple(seat.local for seat in cluster.seats)
@@ -79,17 +79,17 @@ class Evaluator:
                     node.shard.past.pop(at.clock, None)
 
     def values(self, table: int) -> tuple[Keys, NDArray[Any]]:
-        """keys [n] and rows [n, cols] that the shards hold, at the clock that is evaluated or now."""
-        keys, rows, _ = zip(*self._then(table), strict=True)
+        """keys [n] and rows [n, cols] of the shards, at the evaluated clock or now."""
+        keys, rows, _ = zip(*self._rows_at(table), strict=True)
         return np.concatenate(keys), np.concatenate(rows)
 
     def rest(self, table: int) -> Rest:
-        """The same, with what the server function keeps beside the rows."""
-        states = zip(*(states for _, _, states in self._then(table)), strict=True)
+        """The same, with the arrays of the server function."""
+        states = zip(*(states for _, _, states in self._rows_at(table)), strict=True)
         return Rest(*self.values(table), tuple(np.concatenate(parts) for parts in states))
 
-    def _then(self, table: int) -> list[Past]:
-        """What each shard holds of a table, at the clock that is evaluated or now."""
+    def _rows_at(self, table: int) -> list[Past]:
+        """Each shard's rows of a table, at the evaluated clock or now."""
         found = []
         for node in self._nodes():
             view = None if self._at is None else node.shard.past.get(self._at)

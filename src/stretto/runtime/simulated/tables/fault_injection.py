@@ -1,6 +1,6 @@
-"""Faults as they happen to a running cluster: nodes that stall, and nodes that are gone.
+"""Inject pauses and crashes of nodes into a simulated job over tables.
 
-What happens to links is in `network`; who counts as lost, and when all restart, in `driver`.
+`network` handles faults of links; `driver` decides which nodes are lost, and when all restart.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ class Trouble:
     Attributes
     ----------
     paused_until : list of float
-        By node, when it goes on.
+        By node, when it continues.
     stalls : bool
-        Whether any node has stalled so far; before that nothing is ever put off.
+        Whether any node has stalled so far; before that no call is ever postponed.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -35,7 +35,7 @@ class Trouble:
         schedule(spec, self._hub, self._pause, self._crash)
 
     def puts_off(self, node: int, call: Callable[[Any], None], argument: Any) -> bool:
-        """Whether a node stands still; then call(argument) happens when it goes on."""
+        """Whether a node is stalled; then call(argument) runs when it continues."""
         if self.paused_until[node] > self._hub.now or self._backlog[node]:
             self._backlog[node].append((call, argument))
             return True
@@ -69,10 +69,10 @@ class Trouble:
         cluster.driver.crashed(number, float(fault.back_after))
 
     def end(self, number: int) -> None:
-        """A node is gone, and what waited for it as well."""
+        """A node is lost, with all calls that waited for it."""
         self._backlog[number] = []
         self.paused_until[number] = 0.0
 
     def forget(self) -> None:
-        """A new life: what waited for stalled nodes is of the one before."""
+        """A new incarnation: discard calls that waited for stalled nodes."""
         self._backlog = [[] for _ in self._backlog]

@@ -1,13 +1,13 @@
-"""A job over tables on a simulated cluster: nodes, network, workers, faults and checkpoints put together.
+"""Run a job over tables on a simulated cluster: nodes, network, workers, faults and checkpoints.
 
-What the door hands over and gets back, and what a worker's handle sits on, is `stretto.runtime.tables.job`: TableJob
-in, Outcome out, a Seat for each worker (here `seats.SimulatedSeat`).
+The interface is `stretto.runtime.tables.job`: TableJob in, Outcome out, a Seat for each worker
+(`workers.SimulatedSeat`).
 
     from stretto.runtime.simulated.tables.job import run
     outcome = run(Simulated(nodes=4), job)
 
-Whenever something has been done with a node, `Cluster.after(node)` carries out what it said: frames go to the network,
-woken workers go on, the next poll is asked for, and whoever waits for a shard's clock is told.
+After every call of a node, `Cluster.after(node)` handles its output: frames go to the network, woken workers continue,
+the next poll is scheduled, and waiters for a shard's clock are notified.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def run(spec: Simulated, job: TableJob) -> Outcome:
 
 
 class Cluster:
-    """Everything that is there while a job runs."""
+    """The complete state of a running job."""
 
     def __init__(self, spec: Simulated, job: TableJob) -> None:
         self.spec, self.job = spec, job
         self.layout = layout = job.layout(spec.nodes)
         self.recording = Recording(layout, job.record)
         self.hub = Hub()
-        self.network = Network(spec, self.hub, self._arrived, self._told)
+        self.network = Network(spec, self.hub, self._arrived, self._connection_reset)
         self.driver = Driver(self)
         self.state = self.driver.run
         self._cutting = self.driver.cutting
@@ -65,7 +65,7 @@ class Cluster:
         self.cuts: list[NodeCuts] = []
         self.seats: list[SimulatedSeat] = []
         self.spent = [0.0] * spec.nodes  # seconds that handling messages took
-        self.waiting: dict[int, tuple[str, int]] = {}  # worker → (what it is parked for, table)
+        self.waiting: dict[int, tuple[str, int]] = {}  # worker → (what it waits for, table)
         self.items = 0.0
         self.failure: tuple[int, int, Exception] | None = None
         self._poll_at = [math.inf] * spec.nodes
@@ -81,7 +81,7 @@ class Cluster:
     # -- from start to end ------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        """Until every worker has ended and all they added is at the shards, or somebody says it is enough."""
+        """Run until every worker has ended and all changes are at the shards, or the run is stopped."""
         due = self.state.begin(0.0)
         self._begin(self.state.last)
         self.evaluator.evaluate(due)
@@ -97,7 +97,9 @@ class Cluster:
         return self._outcome()
 
     def ask(self) -> None:
-        """Ctrl-C: end with what is there; while a node is down, as soon as everybody has gone back to a checkpoint."""
+        """Handle Ctrl-C: end with the current state; while a node is lost, after all have restarted from a
+        checkpoint.
+        """
         self.state.interrupt()
         self.hub.over = not self.down
 
@@ -108,16 +110,16 @@ class Cluster:
 
     @property
     def now(self) -> float:
-        """Virtual seconds of the run; gathering the results is not counted."""
+        """Virtual seconds of the run, without gathering the results."""
         return self.hub.now if self.driver.finished is None else self.driver.finished
 
     def close(self) -> None:
-        """End whoever still runs."""
+        """End all workers that still run."""
         for seat in self.seats:
             self._end(seat)
 
     def _begin(self, cut: CutParts) -> None:
-        """Make nodes and workers, at the start or from a cut."""
+        """Create nodes and workers, at the start or from a cut."""
         layout, clock = self.layout, cut.clock
         self.nodes, self.cuts = [], []
         for number in range(layout.nodes):
@@ -152,14 +154,14 @@ class Cluster:
         return body
 
     def lose(self, number: int) -> None:
-        """A node and its workers are gone."""
+        """A node and its workers are lost."""
         for worker in self.layout.workers_of(number):
             self._end(self.seats[worker])
         self.nodes[number] = None
         self.trouble.end(number)
 
     def restart(self, cut: CutParts, due: list[Evaluate]) -> None:
-        """Everybody begins again from a cut."""
+        """Restart all nodes from a cut."""
         self._count_lag()
         self.close()
         self.trouble.forget()
@@ -176,23 +178,23 @@ class Cluster:
         self.hub.end(seat.sleeper, Ended())
 
     def node(self, number: int) -> Node:
-        """A node that is there."""
+        """A node that is not lost."""
         node = self.nodes[number]
         if node is None:
             raise RunError(f"node {number} was used after it crashed")
         return node
 
-    # -- what workers do --------------------------------------------------------------------------------------------
+    # -- called by workers ------------------------------------------------------------------------------------------
 
     def work_seconds(self, node: int, items: float) -> float:
-        """How long a worker of a node computes so many items, if it begins now."""
+        """Seconds that a worker of a node computes for this number of items, if it begins now."""
         now = self.hub.now
         self.items += items
         seconds = items * self._per_item[node] * self.spec.slowness(node, now)
         return seconds + max(0.0, self.trouble.paused_until[node] - now)
 
     def tick(self, seat: SimulatedSeat) -> bool:
-        """A worker makes a tick; whether it may go on at once."""
+        """End a worker's clock; return whether it may continue at once."""
         node, cuts = self.node(seat.node), self.cuts[seat.node]
         cuts.open_to(seat.clock + 1)
         free = node.tick(self.hub.now, seat.worker)
@@ -210,7 +212,7 @@ class Cluster:
         self._moved(seat.worker, FAR, seat.clock, node)
 
     def _moved(self, worker: int, low: int, most: int, node: Node) -> None:
-        """A worker's clock has moved on."""
+        """A worker's clock has advanced."""
         self.cuts[node.number].look()
         if self.state.moved(worker, low, most):
             if self.state.low < FAR:
@@ -221,7 +223,7 @@ class Cluster:
     # -- nodes and the network --------------------------------------------------------------------------------------
 
     def after(self, node: Node) -> None:
-        """Carry out what a node said."""
+        """Handle the output of a node."""
         if node.frames:
             self._ship(node)
         if node.woken:
@@ -287,24 +289,28 @@ class Cluster:
             return
         now = self.hub.now
         if now < self._poll_at[number]:
-            return  # an earlier call came in between and asked for a later one
+            return  # an earlier call came in between and scheduled a later one
         self._poll_at[number] = math.inf
         if node.wake_at <= now:
             node.poll(now)
         self.after(node)
 
-    def _told(self, ends: tuple[int, int]) -> None:
-        """A node learns that its connection to another was lost and is there again."""
+    def _connection_reset(self, ends: tuple[int, int]) -> None:
+        """A node notices that its connection to another was lost and re-established."""
         number, peer = ends
         node = self.nodes[number]
-        if node is None or self.driver.finished is not None or self.trouble.puts_off(number, self._told, ends):
+        if (
+            node is None
+            or self.driver.finished is not None
+            or self.trouble.puts_off(number, self._connection_reset, ends)
+        ):
             return
         self.driver.reset(number)
         node.reset(self.hub.now, peer)
         self.after(node)
 
     def _shard_moved(self, node: Node) -> None:
-        """The clock of a node's shard is another one."""
+        """The clock of a node's shard has advanced."""
         if not self.shards.advance(node.number, node.shard.clock):
             return
         if not self.down:  # otherwise rows are missing, and the clock will be recomputed
@@ -327,7 +333,7 @@ class Cluster:
         tables = []
         for table in range(len(self.layout.tables)):
             tables.append(self.evaluator.rest(table))
-            if recording.full:  # as it is now, whatever clock was evaluated
+            if recording.full:  # the current one, whatever clock was evaluated
                 keys, counts = zip(*(node.shard.witness(table) for node in nodes), strict=True)
                 recording.final[table] = np.concatenate(keys), np.concatenate(counts)
                 recording.final_values[table] = np.concatenate([node.shard.table(table)[1] for node in nodes])
@@ -352,14 +358,14 @@ class Cluster:
                 self._lag[workers.start : workers.stop] += node.cache.staleness
 
     def _stuck(self) -> RunError:
-        """Nothing is left to happen, and workers wait: that is our own mistake."""
+        """The error if workers wait and no event is left, which is a bug in Stretto."""
         shards = [node.shard.clock if node is not None else None for node in self.nodes]
-        told = [
+        stuck = [
             f"worker {worker} at clock {self.seats[worker].clock} ({reason}, table {table})"
             for worker, (reason, table) in list(self.waiting.items())[:5]
         ]
         return RunError(
             f"the simulated cluster makes no progress at {self.hub.now:.6f} s: {len(self.waiting)} workers wait, "
-            f"such as {'; '.join(told) or 'none'}; shard clocks are {shards[:20]}; please report it with "
+            f"such as {'; '.join(stuck) or 'none'}; shard clocks are {shards[:20]}; please report it with "
             f"seed {self.spec.seed}"
         )

@@ -1,4 +1,4 @@
-"""A logical worker's place on a simulated node: calls that would wait let other things happen instead."""
+"""A logical worker on a simulated node: calls that would wait switch to other events in virtual time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SimulatedSeat:
-    """What the handle of one worker sits on. Where a call has to wait, the greenlet parks until the node wakes it."""
+    """Implements the handle of one worker. Where a call has to wait, the greenlet parks until the node wakes it."""
 
     __slots__ = (
         "_cluster",
@@ -40,12 +40,12 @@ class SimulatedSeat:
     sleeper: Sleeper
 
     def __init__(self, cluster: Cluster, worker: int, node: Node, clock: int, part: Part | None) -> None:
-        part = Part(clock=clock) if part is None else part.copy()  # it may be needed once more
+        part = Part(clock=clock) if part is None else part.copy()  # the original may be needed again
         self.worker, self.node, self.clock = worker, node.number, part.clock
         self.local, self.cursors, self.ended = part.local, part.cursors, part.ended
         self.unticked = part.unticked
         self._cluster, self._hub, self._node = cluster, cluster.hub, node
-        self._paid = cluster.spent[self.node]  # of what handling messages cost the node
+        self._paid = cluster.spent[self.node]  # the part of the node's message time that this worker has accounted for
 
     def read(self, table: int, keys: Keys, out: NDArray[Any]) -> None:
         hub, node = self._hub, self._node
@@ -93,14 +93,16 @@ class SimulatedSeat:
             self._hub.sleep(self.sleeper, seconds)
 
     def shared(self, table: int) -> NoReturn:
-        raise PlanError("placement='shared' is memory of one process; a simulated cluster has none: leave it out")
+        raise PlanError(
+            "placement='shared' needs one process, and a simulated cluster has none: remove placement='shared'"
+        )
 
     def part(self) -> Part:
-        """A copy of what belongs to a checkpoint."""
+        """A copy of the worker's part of a checkpoint."""
         return Part(self.local, self.cursors, self.clock, self.ended, self.unticked).copy()
 
     def gone(self) -> None:
-        """The node is gone, or the run over: whatever the worker still tries ends it."""
+        """The node is lost, or the run has ended: the worker's next call ends it."""
         self._node = _Gone()  # type: ignore[assignment]
 
     def _waited(self, reason: str, began: float) -> None:

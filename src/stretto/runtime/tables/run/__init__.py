@@ -1,1 +1,1 @@
-"""The pure state machine of a job over tables: events in, instructions out. Used by every runtime."""
+"""The pure state machine of a job over tables: events in, instructions out. Used by all runtimes."""

@@ -1,4 +1,4 @@
-"""The parts of a cut, by worker and node: what a run restarts from."""
+"""The parts of a cut, by worker and node: the state that a run restarts from."""
 
 from __future__ import annotations
 
@@ -12,22 +12,15 @@ Arrays = dict[str, Any]
 
 @dataclass(eq=False)
 class CutParts:
-    """The parts of a cut.
-
-    workers : worker → its part; one that is missing in a cut at the start begins anew
-    residuals : node → what rounding left in its cache
-    shards : node → the arrays of its shard
-    seconds : when the last shard's part arrived. nbytes : sent between nodes by then
-    history : the evaluations that had been made when it was complete
-    """
+    """The parts of a cut."""
 
     clock: int
-    workers: dict[int, Any] = field(default_factory=dict)
-    residuals: dict[int, Arrays] = field(default_factory=dict)
-    shards: dict[int, Arrays] = field(default_factory=dict)
-    seconds: float = 0.0
-    nbytes: int = 0
-    history: list[Watched] = field(default_factory=list)
+    workers: dict[int, Any] = field(default_factory=dict)  # by worker; a missing one starts from the beginning
+    residuals: dict[int, Arrays] = field(default_factory=dict)  # by node: rounding residuals of its cache
+    shards: dict[int, Arrays] = field(default_factory=dict)  # by node: the arrays of its shard
+    seconds: float = 0.0  # when the last shard's part arrived
+    nbytes: int = 0  # sent between nodes by then
+    history: list[Watched] = field(default_factory=list)  # evaluations made when it was complete
 
     def size(self) -> int:
         """Bytes of the largest shard's part."""

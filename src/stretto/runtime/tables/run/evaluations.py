@@ -30,15 +30,15 @@ from .times import Times
 
 @dataclass(frozen=True, slots=True)
 class Evaluate:
-    """Evaluate the tables. past: as they were at this clock, where shards may be ahead of it; otherwise as they are."""
+    """Evaluate the tables."""
 
     clock: int
-    past: bool = False
+    past: bool = False  # as they were at this clock, where shards may be ahead of it; otherwise the current ones
 
 
 @dataclass(frozen=True, slots=True)
 class KeepClock:
-    """The tables at this clock will be evaluated: have shards keep them, or take a cut there."""
+    """The tables at this clock will be evaluated: have shards keep them, or take a cut at it."""
 
     clock: int
 
@@ -46,15 +46,23 @@ class KeepClock:
 class Evaluations:
     """The evaluations of a run.
 
-    every : clocks between two evaluations; None for none by clock
-    exact : evaluations show the tables at a clock exactly
-    seconds : when evaluations by time are due; None for never
-    history : evaluations of the run that this one goes on from
+    Parameters
+    ----------
+    every : int or None
+        Clocks between two evaluations; None for none by clock.
+    exact : bool
+        Evaluations use the tables at a clock exactly.
+    seconds : Times or None
+        When evaluations by time are due; None for never.
+    history : iterable of Watched
+        Evaluations of the run that is resumed.
 
     Attributes
     ----------
-    history : evaluations that count, in order
-    due_at : the second at which the next evaluation by time is due
+    history : list of Watched
+        Evaluations that count, in order.
+    due_at : float
+        The second at which the next evaluation by time is due.
     """
 
     def __init__(
@@ -68,21 +76,26 @@ class Evaluations:
         self.history: list[Watched] = list(history)
         self.due_at = math.inf
         self._every, self._exact, self._seconds = every, exact, seconds
-        self._closed = 0  # clocks up to here need no evaluation any more
+        self._closed = 0  # clocks up to this one need no evaluation any more
         self._kept: set[int] = set()  # clocks that are evaluated because a second was due
-        self._timed = False  # the evaluation under way is of a second, not of a clock
-        self._between = False  # the last evaluation was of a second
+        self._timed = False  # the current evaluation is by time, not by clock
+        self._between = False  # the last evaluation was by time
 
     @classmethod
     def of(cls, job: TableJob, history: Iterable[Watched] = (), *, exact: bool = False) -> Evaluations | None:
-        """The evaluations of a job; None if it has no objective. exact: they are, whatever the rule."""
+        """The evaluations of a job; None if it has no objective. `exact`: they are exact under any rule."""
         if job.watch is None:
             return None
         return cls(every=job.every, exact=exact or job.rule.exact, seconds=job.seconds, history=history)
 
     def begin(self, clock: int, now: float, history: Iterable[Watched] | None = None) -> list[Evaluate]:
-        """A life of the run begins with the tables at this clock. history: what counts of earlier evaluations; those of
-        later clocks do not, for their clocks are recomputed."""
+        """Begin an incarnation with the tables at this clock.
+
+        Parameters
+        ----------
+        history : iterable of Watched or None
+            Earlier evaluations that count; those of later clocks do not, because their clocks are recomputed.
+        """
         if history is not None:
             self.history[:] = [look for look in history if look.clock <= clock]
         wanted = not self.history or (self._at(clock) and self.history[-1].clock < clock)
@@ -93,14 +106,15 @@ class Evaluations:
         return [Evaluate(clock)] if wanted else []
 
     def closed(self, clock: int, most: int) -> list[Evaluate]:
-        """The tables hold all updates of clocks below this one. most: the highest clock of any worker."""
+        """The tables contain all updates of clocks below this one. `most`: the highest clock of any worker."""
         before = self._closed
         if not self._exact:
             if self._every is None or clock >= FAR or clock // self._every <= before // self._every:
                 return []
             self._closed = clock
             return [Evaluate(clock)]
-        self._closed = upto = max(before, min(clock, most))  # also clocks that ended together, because a worker left
+        # includes clocks that were completed together because a worker ended
+        self._closed = upto = max(before, min(clock, most))
         every = self._every
         found = set() if every is None else set(range((before // every + 1) * every, upto + 1, every))
         found |= {kept for kept in self._kept if kept <= upto}
@@ -108,7 +122,7 @@ class Evaluations:
         return [Evaluate(at, past=True) for at in sorted(found) if at > before]
 
     def at_cut(self, clock: int) -> list[Evaluate]:
-        """All parts of a cut have arrived, so the tables can be evaluated as they were at its clock."""
+        """All parts of a cut have arrived, so the tables at its clock can be evaluated."""
         if not self._at(clock) or clock <= self._closed:
             return []
         self._kept = {kept for kept in self._kept if kept > clock}
@@ -123,7 +137,9 @@ class Evaluations:
         )
 
     def time(self, now: float, low: int, high: int) -> list[Evaluate | KeepClock]:
-        """What is due at this second. low: the lowest clock of any worker; high: the highest that a shard reached."""
+        """What is due at this second. `low`: the lowest clock of any worker; `high`: the highest that a shard
+        reached.
+        """
         if now < self.due_at or self._seconds is None:
             return []
         self.due_at = self._seconds.after(now)
@@ -136,21 +152,21 @@ class Evaluations:
         return [Evaluate(low)]
 
     def refused(self, clock: int) -> None:
-        """The tables at this clock cannot be kept: evaluations that wait for it are due once more."""
+        """The tables at this clock cannot be kept: evaluations that wait for it are due again."""
         if clock in self._kept:
             self._kept.remove(clock)
             self.due_at = -math.inf
 
     def last(self, clock: int) -> list[Evaluate]:
-        """The run has ended, workers being at this clock at most."""
+        """The run has ended; workers are at this clock at most."""
         known = self.history[-1].clock if self.history else -1
         return [Evaluate(clock)] if known < clock or self._between else []
 
     def made(self, look: Watched) -> None:
-        """An evaluation was made."""
+        """Record an evaluation."""
         self._between, self._timed = self._timed, False
         self.history.append(look)
 
     def _at(self, clock: int) -> bool:
-        """Whether an evaluation belongs to a clock."""
+        """Whether an evaluation is due at a clock."""
         return clock in self._kept or (self._every is not None and clock % self._every == 0)

@@ -1,14 +1,14 @@
-"""Which cuts go through a node, and what of it belongs to each.
+"""The cuts in progress on one node: when each part of a cut is taken and reported.
 
-A cut at clock C is everything at C (see `table_run`): the driver receives its parts as they come to be.
+A cut at clock C is the complete state at C (see `table_run`). The driver receives its parts as they become available:
 
-    ("worker", node, (C, worker, Part))         as the worker was when its clock became C, or when it ended
-    ("node", node, (C, residuals))              what rounding had left in the cache, all its workers being at C
+    ("worker", node, (C, worker, Part))         the worker when its clock became C, or when it ended
+    ("node", node, (C, residuals))              rounding residuals of the cache, all its workers being at C
     ("shard", node, (C, arrays, seconds))       the rows, with exactly the updates of clocks < C
 
-A shard has to know of a cut before it is given anything of clock C or later. With cuts every 10 clocks it is told of
-the one at 20 when a worker of its own node is about to come to 20, or when a message of another node says that somebody
-there is that far, whichever is first: nobody has to be asked, and all nodes come to the same cuts.
+A shard must know of a cut before it receives updates of clock C or later. With cuts every 10 clocks, the cut at 20 is
+opened when a worker of the shard's node is about to reach 20, or when a message of another node shows that a worker is
+that far, whichever is first. So no coordination is needed, and all nodes take the same cuts.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ class CutPlan:
 
 @dataclass(eq=False)
 class _Open:
-    """workers: those whose parts were told."""
+    """A cut in progress."""
 
-    workers: set[int] = field(default_factory=set)
-    node: bool = False
+    workers: set[int] = field(default_factory=set)  # whose parts were reported
+    node: bool = False  # whether the node's part was reported
 
 
 class NodeCuts:
-    """The cuts of one node that are in the making. ended: parts of workers that have ended, as they were then."""
+    """The cuts in progress on one node. `ended`: parts of workers that have ended, as they were then."""
 
     def __init__(self, node: Node, plan: CutPlan, tell: Callable[[str, Any], None]) -> None:
         self.ended: dict[int, Part] = {}
         self._node, self._plan, self._tell = node, plan, tell
-        self._planned = plan.start  # all cuts of the plan up to here were opened
-        self._last = FAR  # nothing later is wanted
+        self._planned = plan.start  # all cuts of the plan up to this clock were opened
+        self._last = FAR  # later cuts are not wanted
         self._open: dict[int, _Open] = {}
 
     def ahead(self, frames: Sequence[Frame]) -> None:
-        """Before these frames are handed to the node."""
+        """Open cuts that these frames require; called before the node receives them."""
         if not self._plan.every:
             return
         for frame in frames:
@@ -71,14 +71,14 @@ class NodeCuts:
                 self.open_to(message.clock)  # type: ignore[union-attr]
 
     def open_to(self, clock: int) -> None:
-        """Somebody is about to come to this clock, or is there. Beyond FAR nobody is: that is how ended ones count."""
+        """A worker is about to reach this clock, or has. Beyond FAR there are no cuts: ended workers count as FAR."""
         if self._planned < clock < FAR and self._plan.every:
             for at in self._plan.between(self._planned, min(clock, self._last)):
                 self.open(at)
             self._planned = clock
 
     def open(self, clock: int) -> bool:
-        """A cut at this clock; False: it is too late for that."""
+        """Open a cut at this clock; False: it is too late for that."""
         if clock in self._open:
             return True
         try:
@@ -92,7 +92,9 @@ class NodeCuts:
         return True
 
     def reached(self, worker: int, clock: int, part: Callable[[], Part]) -> bool:
-        """A worker has come to this clock, FAR: it has ended, and the node will be told next. True: a cut is there."""
+        """A worker has reached this clock (FAR: it has ended), and the node is notified next. True: there is a cut
+        at it.
+        """
         crossed = [at for at, cut in self._open.items() if at <= clock and worker not in cut.workers]
         if crossed or clock >= FAR:
             now = part()
@@ -103,7 +105,7 @@ class NodeCuts:
         return bool(crossed)
 
     def look(self) -> None:
-        """Whether all workers of the node are at some cut now."""
+        """Report the node's part of every cut that all its workers have reached."""
         low = self._node.clock
         for clock, cut in self._open.items():
             if clock <= low and not cut.node:
@@ -111,7 +113,7 @@ class NodeCuts:
                 self._tell("node", (clock, self._node.cache.residuals(clock)))
 
     def saved(self, clock: int) -> bool:
-        """The shard's part is there; whether somebody wants it."""
+        """The shard's part is complete; return whether the cut is still wanted."""
         cut = self._open.get(clock)
         if cut is None:
             return False
@@ -120,12 +122,12 @@ class NodeCuts:
         return True
 
     def cancel(self, clock: int) -> None:
-        """This one is not wanted any more."""
+        """Discard a cut."""
         self._open.pop(clock, None)
         self._node.shard.forget_checkpoint(clock)
 
     def end(self, last: int) -> None:
-        """Everybody stops at this clock, though not because they are through: nothing later is to be saved."""
+        """All workers stop at this clock before they have finished: later cuts are not wanted."""
         self._last = last
         for clock in [clock for clock in self._open if clock > last]:
             self.cancel(clock)

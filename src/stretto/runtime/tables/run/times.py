@@ -1,4 +1,4 @@
-"""Seconds of a run at which something is due: every so many, or given ones."""
+"""Times of a run at which evaluations are due: a period in seconds, or given seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Times(Protocol):
 
 @dataclass(frozen=True)
 class Period:
-    """Every so many seconds.
+    """A fixed period in seconds.
 
     >>> Period(0.5).after(1.2)
     1.5
