@@ -1,4 +1,4 @@
-"""Random numbers with explicit keys: the same keys give the same number, in any order, on any worker.
+"""Counter-based random numbers: the same keys give the same number, in any order, on any worker.
 
     u = st.uniform(t, i, j)         a float in [0, 1)
     k = st.integers(10, t, i, j)    one of 0..9
