@@ -1,4 +1,4 @@
-"""A job on a simulated cluster, as a file: what `stretto simulate` reads.
+"""Job files of `stretto simulate`: a job on a simulated cluster.
 
     worker = "job.py:worker"          # a function of the script beside this file
     watch = "job.py:loss"             # the objective; target = 0.9 ends a run that has reached it
