@@ -1,4 +1,4 @@
-"""Cutting an axis into blocks that carry equal work.
+"""Partition an axis into blocks of equal work.
 
 The rows are first put in an order drawn from the seed, then cut where the running count of entries passes k/B of the
 total: skewed data then balance, and neighbours in the file are not neighbours in a block. A cut depends on the counts,

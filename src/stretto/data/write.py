@@ -1,4 +1,4 @@
-"""`write`: `Data` back into a file, in a format that `read` understands. The file appears whole or not at all."""
+"""`write`: write `Data` to a file in a format that `read` understands, atomically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One walk through one part, whatever its file is: chunks of ids as written, values, and a checksum of all of it.
+"""Read one part of any file format in chunks: ids as written, values, and a checksum of all of it.
 
 Text ids come as codes, numbered in the order in which the part mentions them; the names behind the codes are in
 `row_names` and `col_names`. So nothing but a chunk and the names is in memory.

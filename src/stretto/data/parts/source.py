@@ -1,4 +1,4 @@
-"""`open_parts`: the files of a data set, and the cut of them into parts."""
+"""`open_parts`: list the files of a data set and cut them into parts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class PartSource:
     files : tuple of DataFile
         In the order of their records.
     options : Options
-        What the caller said about them.
+        Options of the caller for reading them.
     on_error : {"raise", "skip"}
         What becomes of a bad line.
     """

@@ -1,4 +1,4 @@
-"""What is wrong with a file, and what the reader does about it.
+"""Problems found in a file, and what the reader does about each (`on_error`).
 
 "raise"   the first bad line ends the reading with a `FormatError` that names it
 "skip"    bad lines are left out and counted; one warning at the end says how many and where the first was

@@ -1,4 +1,4 @@
-"""New indices for rows and columns, in an order drawn from a seed, and id maps that still give the right names.
+"""Permute rows and columns by a seed, and their id maps with them.
 
 Where busy rows stand together, blocks of neighbours carry unequal work; after a shuffle they do not.
 """

@@ -1,4 +1,4 @@
-"""Records back into data: the class that goes with their kind, with what is known of the data they came from."""
+"""Wrap records in the class of their kind, with the metadata of the data they came from."""
 
 from __future__ import annotations
 
