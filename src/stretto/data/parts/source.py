@@ -77,7 +77,7 @@ def _ranges(file: DataFile, n: int) -> list[tuple[int, int, int]]:
         return [(bounds[k], bounds[k + 1], bounds[k + 1] - bounds[k]) for k in range(n)]
     if file.layout.kind == "whole" or not file.groups:
         return [(0, len(file.groups), file.nbytes)]
-    # A row group belongs to the share in which its middle lies.
+    # A row group belongs to the share that contains its middle.
     before = 0
     found: list[tuple[int, int, int]] = []
     last = -1
@@ -108,7 +108,7 @@ def open_parts(
     zero_based: bool | None = None,
     copies: bool = False,
 ) -> PartSource:
-    """Find out what the files of a data set are, without reading their records.
+    """Detect formats and columns of the files of a data set, without reading their records.
 
     Parameters
     ----------
